@@ -1,0 +1,123 @@
+"""Every error that this runner raises on purpose.
+
+All of them take their fields as arguments and hand them to ``Exception``, so
+that they survive pickling on their way from an executor to the driver.
+"""
+
+from collections.abc import Sequence
+
+
+class RunnerError(Exception):
+    """Base of all errors of this runner. ``restart_helps`` says whether trying again can succeed."""
+
+    restart_helps = False
+
+
+class OptionsError(RunnerError):
+    """A pipeline option is wrong, or clashes with another one."""
+
+    def __init__(self, option: str, problem: str) -> None:
+        super().__init__(option, problem)
+        self.option, self.problem = option, problem
+
+    def __str__(self) -> str:
+        return f"--{self.option}: {self.problem}"
+
+
+class PipelineError(RunnerError):
+    """Something is wrong with the pipeline itself."""
+
+
+class InvalidPipelineError(PipelineError):
+    """The pipeline is not legal Beam."""
+
+    def __init__(self, problem: str, where: str) -> None:
+        super().__init__(problem, where)
+        self.problem, self.where = problem, where
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.problem}"
+
+
+class UnsupportedFeatureError(PipelineError):
+    """The pipeline is legal Beam, but this runner cannot run it (yet)."""
+
+    def __init__(self, feature: str, where: str) -> None:
+        super().__init__(feature, where)
+        self.feature, self.where = feature, where
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.feature} is not supported by SparkPortableRunner"
+
+
+class PipelineRefusedError(PipelineError):
+    """Every problem that validation found, together, so that one run shows them all."""
+
+    def __init__(self, problems: Sequence[PipelineError]) -> None:
+        super().__init__(tuple(problems))
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        lines = "\n".join(f"  - {problem}" for problem in self.problems)
+        return f"the pipeline cannot run ({len(self.problems)} problem(s)):\n{lines}"
+
+
+class SparkSetupError(RunnerError):
+    """No usable Spark: Java, the master, or the session's version or settings are not right."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(problem, remedy)
+        self.problem, self.remedy = problem, remedy
+
+    def __str__(self) -> str:
+        return f"{self.problem}\n{self.remedy}"
+
+
+class ExecutorMismatchError(SparkSetupError):
+    """An executor's Python, Beam or copy of this package is missing or not the driver's."""
+
+
+class SparkJobError(RunnerError):
+    """Spark gave a job up for a reason outside the pipeline: disk, memory, lost executors."""
+
+    restart_helps = True
+
+    def __init__(self, segment: str, reason: str) -> None:
+        super().__init__(segment, reason)
+        self.segment, self.reason = segment, reason
+
+    def __str__(self) -> str:
+        return f"Spark failed in {self.segment}: {self.reason}"
+
+
+class HarnessError(RunnerError):
+    """The SDK side failed."""
+
+    restart_helps = True
+
+
+class BundleFailedError(HarnessError):
+    """User code, or a coder, raised while a bundle ran.
+
+    Args:
+        step: full name of the transform, as the user wrote it.
+        cause: last line of the user's traceback.
+        traceback_text: the traceback as the SDK printed it.
+    """
+
+    def __init__(self, step: str, cause: str, traceback_text: str) -> None:
+        super().__init__(step, cause, traceback_text)
+        self.step, self.cause, self.traceback_text = step, cause, traceback_text
+
+    def __str__(self) -> str:
+        return f"{self.step}: {self.cause}\n\n{self.traceback_text}"
+
+
+class FnApiProtocolError(HarnessError):
+    """The SDK answered something that the Fn API does not allow."""
+
+    restart_helps = False
+
+
+class InvariantError(RunnerError):
+    """A promise that this runner makes to itself is broken: our bug, please report it."""

@@ -1,0 +1,44 @@
+"""The Beam URNs that the pure layers need, spelled out: they may not import Beam.
+
+``tests/test_beam_contact.py`` compares each with Beam's own constant.
+"""
+
+IMPULSE = "beam:transform:impulse:v1"
+FLATTEN = "beam:transform:flatten:v1"
+GROUP_BY_KEY = "beam:transform:group_by_key:v1"
+RESHUFFLE = "beam:transform:reshuffle:v1"
+PAR_DO = "beam:transform:pardo:v1"
+ASSIGN_WINDOWS = "beam:transform:window_into:v1"
+MAP_WINDOWS = "beam:transform:map_windows:v1"
+READ = "beam:transform:read:v1"
+TEST_STREAM = "beam:transform:teststream:v1"
+
+COMBINE_PER_KEY = "beam:transform:combine_per_key:v1"
+COMBINE_PER_KEY_PRECOMBINE = "beam:transform:combine_per_key_precombine:v1"
+COMBINE_PER_KEY_MERGE_ACCUMULATORS = "beam:transform:combine_per_key_merge_accumulators:v1"
+COMBINE_PER_KEY_EXTRACT_OUTPUTS = "beam:transform:combine_per_key_extract_outputs:v1"
+COMBINE_PER_KEY_CONVERT_TO_ACCUMULATORS = (
+    "beam:transform:combine_per_key_convert_to_accumulators:v1"
+)
+COMBINE_GROUPED_VALUES = "beam:transform:combine_grouped_values:v1"
+
+SDF_PAIR_WITH_RESTRICTION = "beam:transform:sdf_pair_with_restriction:v1"
+SDF_SPLIT_AND_SIZE_RESTRICTIONS = "beam:transform:sdf_split_and_size_restrictions:v1"
+SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS = (
+    "beam:transform:sdf_process_sized_element_and_restrictions:v1"
+)
+SDF_TRUNCATE_SIZED_RESTRICTIONS = "beam:transform:sdf_truncate_sized_restrictions:v1"
+
+SIDE_INPUT_ITERABLE = "beam:side_input:iterable:v1"
+SIDE_INPUT_MULTIMAP = "beam:side_input:multimap:v1"
+
+CODER_BYTES = "beam:coder:bytes:v1"
+CODER_KV = "beam:coder:kv:v1"
+CODER_ITERABLE = "beam:coder:iterable:v1"
+CODER_DOUBLE = "beam:coder:double:v1"
+CODER_GLOBAL_WINDOW = "beam:coder:global_window:v1"
+
+WINDOW_FN_GLOBAL = "beam:window_fn:global_windows:v1"
+WINDOW_FN_FIXED = "beam:window_fn:fixed_windows:v1"
+WINDOW_FN_SLIDING = "beam:window_fn:sliding_windows:v1"
+WINDOW_FN_SESSION = "beam:window_fn:session_windows:v1"

@@ -1,0 +1,112 @@
+"""The pipeline as the passes see it: primitive transforms over PCollections.
+
+Built from the proto by ``portable.pipeline``; turned into stages by
+``graph.passes`` and ``plan.build``. Pure and immutable: a pass returns a new
+Graph and shares what it did not change.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from beam_spark_runner.core.ids import (
+    CoderId,
+    EnvironmentId,
+    PCollectionId,
+    TransformId,
+    WindowingId,
+)
+
+
+class TimestampCombiner(Enum):
+    """How the timestamp of a grouped value follows from its elements' (proto ``OutputTime``)."""
+
+    END_OF_WINDOW = "end_of_window"
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coder:
+    """Proto ``Coder``."""
+
+    urn: str
+    payload: bytes = b""
+    components: tuple[CoderId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windowing:
+    """Facts of a proto ``WindowingStrategy``; the whole of it stays in ``coded``."""
+
+    coded: bytes  # the serialised WindowingStrategy
+    window_fn_urn: str
+    window_coder: CoderId
+    merges: bool = False
+    trigger_is_default: bool = True  # one on-time pane per window is all that a batch run can see
+    trigger: str = "default"  # its name, for messages
+    timestamp_combiner: TimestampCombiner = TimestampCombiner.END_OF_WINDOW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PCollection:
+    """Proto ``PCollection``. Its producer is found by ``graph.facts.producer``."""
+
+    name: str  # the user's name for it, for messages and metrics
+    coder: CoderId  # of the bare element, not of the windowed value
+    windowing: WindowingId
+    is_bounded: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """Proto ``Environment``; the whole of it stays in ``coded``."""
+
+    urn: str
+    coded: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transform:
+    """One primitive transform. Composites are gone before the first pass.
+
+    Exceptions, which are one Transform although Beam calls them composites:
+    Reshuffle, and a CombinePerKey that may be lifted.
+    """
+
+    name: str  # unique_name: the path of labels that the user knows
+    urn: str
+    payload: bytes = b""  # goes to the SDK as it is
+    inputs: Mapping[str, PCollectionId] = field(default_factory=dict)  # local name -> collection
+    outputs: Mapping[str, PCollectionId] = field(default_factory=dict)
+    side_inputs: Mapping[str, str] = field(default_factory=dict)  # local name -> access pattern
+    environment: EnvironmentId | None = None  # None: the runner executes it
+    accumulator_coder: CoderId | None = None  # combines only
+    restriction_coder: CoderId | None = None  # set: it is a splittable DoFn
+    state_ids: tuple[str, ...] = ()
+    timer_families: tuple[str, ...] = ()
+    requires_stable_input: bool = False
+    requires_time_sorted_input: bool = False
+    finalizes_bundles: bool = False
+    breaks_fusion: bool = False  # set by ``insert_fusion_breaks`` only
+
+    @property
+    def main_inputs(self) -> Mapping[str, PCollectionId]:
+        return {name: id_ for name, id_ in self.inputs.items() if name not in self.side_inputs}
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether it has user state or timers, so that its input must be partitioned by key."""
+        return bool(self.state_ids or self.timer_families)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """A pipeline. ``transforms`` is in topological order: producers before consumers."""
+
+    transforms: Mapping[TransformId, Transform]
+    pcollections: Mapping[PCollectionId, PCollection]
+    coders: Mapping[CoderId, Coder]
+    windowings: Mapping[WindowingId, Windowing]
+    environments: Mapping[EnvironmentId, Environment] = field(default_factory=dict)
+    requirements: tuple[str, ...] = ()  # proto ``Pipeline.requirements``

@@ -1,0 +1,116 @@
+"""What will run where: pure data that ``plan.build`` makes and ``spark/`` executes.
+
+A **stage** is a fused run of transforms. A **destination** is an edge into a
+stage (or into a side input): rows carry its id. A **level** is one exchange and
+the stages behind it; they share one Spark stage. A **segment** is one Spark job.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from beam_spark_runner.core.ids import (
+    DestinationId,
+    EnvironmentId,
+    PCollectionId,
+    SegmentId,
+    StageId,
+    TransformId,
+)
+from beam_spark_runner.graph.model import Graph, TimestampCombiner
+
+
+class Delivery(Enum):
+    """How rows get from the producers of a collection to a destination."""
+
+    POINTWISE = "pointwise"  # stay in the task, or are read back where they lie
+    REDISTRIBUTE = "redistribute"  # spread evenly, in no order
+    REDISTRIBUTE_BY_SIZE = "redistribute by size"  # sized restrictions: spread by their size
+    GROUP_BY_KEY = "group by key"  # partitioned and sorted by key and window
+    SIDE_INPUT = "side input"  # gathered whole; readers look it up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """An edge of the plan.
+
+    ``arriving`` is what producers write: for GROUP_BY_KEY the collection of
+    KVs before the grouping, for a Reshuffle the collection before it. The
+    stage's own ``input`` is the collection behind it. They share windowing.
+    """
+
+    id: DestinationId
+    delivery: Delivery
+    arriving: PCollectionId
+    stage: StageId | None  # the reader; None for SIDE_INPUT
+    name: str  # of the step that asked for the exchange: "Count/Group", "Read/Reshuffle", …
+    timestamp_combiner: TimestampCombiner = TimestampCombiner.END_OF_WINDOW  # GROUP_BY_KEY only
+    access_pattern: str = ""  # SIDE_INPUT only: urns.SIDE_INPUT_*
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideInput:
+    """One side input of one transform of a stage; its rows are gathered at ``destination``."""
+
+    transform: TransformId
+    local_name: str
+    destination: DestinationId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A fused run of transforms in one environment, with one main input.
+
+    ``transforms`` is in topological order and may be empty: such a stage only
+    carries its input on to other destinations. A Flatten that was unzipped
+    stands in several stages, in each with the inputs that exist there.
+    """
+
+    id: StageId
+    name: str  # for people: the outermost step names of ``transforms``
+    transforms: tuple[TransformId, ...]
+    input: PCollectionId
+    outputs: tuple[PCollectionId, ...]  # the collections that leave the stage
+    environment: EnvironmentId | None
+    side_inputs: tuple[SideInput, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """Stages that share a Spark stage, in topological order (pointwise edges run forward).
+
+    ``has_exchange`` is False only for a segment's first level, where impulses
+    and materialised rows are read as they lie.
+    """
+
+    has_exchange: bool
+    stages: tuple[StageId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """One Spark job.
+
+    ``impulses``: destinations that get one empty element each from the driver.
+    ``reads``: destinations whose rows an earlier segment materialised.
+    ``writes``: destinations that live in a later segment (or are side inputs):
+    their rows are materialised at the end of this one; the text says why.
+    """
+
+    id: SegmentId
+    levels: tuple[Level, ...]
+    impulses: tuple[DestinationId, ...] = ()
+    reads: Mapping[DestinationId, tuple[SegmentId, ...]]
+    writes: Mapping[DestinationId, str]
+    side_inputs: tuple[DestinationId, ...] = ()  # read by its stages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The whole pipeline. Segments run in order, each after all those it reads from."""
+
+    graph: Graph
+    stages: Mapping[StageId, Stage]
+    destinations: Mapping[DestinationId, Destination]
+    consumers: Mapping[PCollectionId, tuple[DestinationId, ...]]  # by ``arriving``
+    segments: tuple[Segment, ...]
