@@ -1,0 +1,130 @@
+"""What a transform's payload says, read in the one place that knows which message it is."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from apache_beam.portability.api import beam_runner_api_pb2
+from google.protobuf.message import DecodeError, Message
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.errors import InvalidPipelineError
+from beam_spark_runner.core.ids import CoderId
+
+_Message = TypeVar("_Message", bound=Message)
+
+PAR_DO_URNS = frozenset(
+    {
+        urns.PAR_DO,
+        urns.SDF_PAIR_WITH_RESTRICTION,
+        urns.SDF_SPLIT_AND_SIZE_RESTRICTIONS,
+        urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS,
+        urns.SDF_TRUNCATE_SIZED_RESTRICTIONS,
+    }
+)
+"""Their payload is a ``ParDoPayload``."""
+
+COMBINE_URNS = frozenset(
+    {
+        urns.COMBINE_PER_KEY,
+        urns.COMBINE_PER_KEY_PRECOMBINE,
+        urns.COMBINE_PER_KEY_MERGE_ACCUMULATORS,
+        urns.COMBINE_PER_KEY_EXTRACT_OUTPUTS,
+        urns.COMBINE_PER_KEY_CONVERT_TO_ACCUMULATORS,
+        urns.COMBINE_GROUPED_VALUES,
+    }
+)
+"""Their payload is a ``CombinePayload``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayloadFacts:
+    """The fields of ``graph.model.Transform`` that stand in its payload, and the coders it names."""
+
+    side_inputs: Mapping[str, str] = field(default_factory=dict)
+    accumulator_coder: CoderId | None = None
+    restriction_coder: CoderId | None = None
+    state_ids: tuple[str, ...] = ()
+    timer_families: tuple[str, ...] = ()
+    requires_stable_input: bool = False
+    requires_time_sorted_input: bool = False
+    finalizes_bundles: bool = False
+    coders: tuple[CoderId, ...] = ()
+
+
+def read_payload(urn: str, payload: bytes, where: str) -> PayloadFacts:
+    """Decode what the runner has to know from a payload.
+
+    Args:
+        urn: of the transform; payloads of other URNs are opaque and give no facts.
+        payload: ``FunctionSpec.payload``.
+        where: name of the transform, for the error.
+
+    Raises:
+        InvalidPipelineError: the payload is missing or is not what the URN promises.
+
+    Source: proto ParDoPayload, CombinePayload, WindowIntoPayload.
+    """
+    if urn in PAR_DO_URNS:
+        return _of_par_do(parse(beam_runner_api_pb2.ParDoPayload, payload, where), where)
+    if urn in COMBINE_URNS:
+        combine = parse(beam_runner_api_pb2.CombinePayload, payload, where)
+        if not combine.accumulator_coder_id:
+            raise InvalidPipelineError("its CombinePayload names no accumulator coder", where)
+        coder = CoderId(combine.accumulator_coder_id)
+        return PayloadFacts(accumulator_coder=coder, coders=(coder,))
+    if urn == urns.ASSIGN_WINDOWS:
+        # Python sends a WindowingStrategy, the other SDKs a WindowIntoPayload. Both have the
+        # window fn in field 1; only the former names a coder.
+        strategy = parse(beam_runner_api_pb2.WindowingStrategy, payload, where)
+        coder_id = strategy.window_coder_id
+        return PayloadFacts(coders=(CoderId(coder_id),) if coder_id else ())
+    return PayloadFacts()
+
+
+def parse(message: type[_Message], coded: bytes, where: str) -> _Message:
+    """Decode a required message.
+
+    Raises:
+        InvalidPipelineError: it is empty or cannot be decoded.
+    """
+    if not coded:
+        raise InvalidPipelineError(f"its {message.__name__} is missing", where)
+    try:
+        return message.FromString(coded)
+    except DecodeError as error:
+        raise InvalidPipelineError(
+            f"its {message.__name__} cannot be decoded: {error}", where
+        ) from error
+
+
+def _of_par_do(par_do: beam_runner_api_pb2.ParDoPayload, where: str) -> PayloadFacts:
+    if not par_do.HasField("do_fn"):
+        raise InvalidPipelineError("its ParDoPayload holds no DoFn", where)
+    specs: list[Message] = [*par_do.state_specs.values(), *par_do.timer_family_specs.values()]
+    restriction = par_do.restriction_coder_id
+    coders = {CoderId(id_) for id_ in _coder_ids(specs)} | (
+        {CoderId(restriction)} if restriction else set()
+    )
+    return PayloadFacts(
+        side_inputs={
+            name: par_do.side_inputs[name].access_pattern.urn for name in sorted(par_do.side_inputs)
+        },
+        restriction_coder=CoderId(restriction) if restriction else None,
+        state_ids=tuple(sorted(par_do.state_specs)),
+        timer_families=tuple(sorted(par_do.timer_family_specs)),
+        requires_stable_input=par_do.requires_stable_input,
+        requires_time_sorted_input=par_do.requires_time_sorted_input,
+        finalizes_bundles=par_do.requests_finalization,
+        coders=tuple(sorted(coders)),
+    )
+
+
+def _coder_ids(messages: Iterable[Message]) -> Iterator[str]:
+    """All set fields called ``…coder_id``: each kind of state spec has its own set of them."""
+    for message in messages:
+        for descriptor, value in message.ListFields():
+            if isinstance(value, Message):
+                yield from _coder_ids([value])
+            elif descriptor.name.endswith("coder_id"):
+                yield value

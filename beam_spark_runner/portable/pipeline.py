@@ -1,0 +1,319 @@
+"""The pipeline proto as a Graph of primitive transforms."""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from apache_beam.portability.api import beam_runner_api_pb2
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.errors import InvalidPipelineError
+from beam_spark_runner.core.ids import (
+    CoderId,
+    EnvironmentId,
+    PCollectionId,
+    TransformId,
+    WindowingId,
+)
+from beam_spark_runner.graph.model import (
+    Coder,
+    Environment,
+    Graph,
+    PCollection,
+    Transform,
+    Windowing,
+)
+from beam_spark_runner.portable.payloads import COMBINE_URNS, PAR_DO_URNS, read_payload
+from beam_spark_runner.portable.windowing import windowing_from_proto
+
+_RUNNER_EXECUTED = frozenset(
+    {urns.IMPULSE, urns.FLATTEN, urns.GROUP_BY_KEY, urns.RESHUFFLE, urns.TEST_STREAM}
+)
+"""Need no SDK. Some SDKs name an environment all the same (Python does for Flatten); it is dropped."""
+
+_KNOWN = (
+    _RUNNER_EXECUTED
+    | PAR_DO_URNS
+    | COMBINE_URNS
+    | {urns.ASSIGN_WINDOWS, urns.MAP_WINDOWS, urns.READ}
+)
+"""Leaves that never vanish."""
+
+_ONE_TO_ONE = frozenset(
+    {urns.GROUP_BY_KEY, urns.RESHUFFLE, urns.COMBINE_PER_KEY, urns.ASSIGN_WINDOWS}
+)
+
+_Components = beam_runner_api_pb2.Components
+_PTransform = beam_runner_api_pb2.PTransform
+
+
+def from_proto(pipeline: beam_runner_api_pb2.Pipeline) -> Graph:
+    """Flatten a pipeline's composites and gather the facts that passes need.
+
+    A leaf of the hierarchy becomes a Transform. A Reshuffle, and a CombinePerKey
+    without side inputs, become one Transform each although they have parts, since
+    the runner does better than their parts say. A composite without parts, whose
+    outputs are its inputs or made elsewhere, vanishes.
+
+    Example:
+        Count[CombinePerKey[GroupByKey, Combine]] -> Write[…, Reshuffle[…], …]
+        ==>   Count -> Write/… -> Write/Reshuffle -> Write/…
+
+    Returns:
+        A Graph whose transforms are in topological order; among transforms that are
+        ready, the one the pipeline names first. It depends on the pipeline alone, not
+        on the order of the proto's maps.
+
+    Raises:
+        InvalidPipelineError: something dangles, lacks, cannot be decoded, or goes in circles.
+
+    Source: Beam QueryablePipeline.getPrimitiveTransformIds.
+    """
+    components = pipeline.components
+    leaves = _without_pass_throughs(_leaves(pipeline), components)
+    transforms = {id_: _transform(id_, components) for id_ in leaves}
+    ordered = _in_topological_order(transforms)
+    graph = Graph(
+        transforms=ordered,
+        pcollections={
+            id_: _pcollection(id_, components, transform.name)
+            for transform in ordered.values()
+            for id_ in (*transform.inputs.values(), *transform.outputs.values())
+        },
+        coders={CoderId(id_): _coder(components.coders[id_]) for id_ in sorted(components.coders)},
+        windowings={
+            WindowingId(id_): windowing_from_proto(components.windowing_strategies[id_])
+            for id_ in sorted(components.windowing_strategies)
+        },
+        environments={
+            EnvironmentId(id_): _environment(components.environments[id_])
+            for id_ in sorted(components.environments)
+        },
+        requirements=tuple(sorted(pipeline.requirements)),
+    )
+    _check_references(graph)
+    return graph
+
+
+def _leaves(pipeline: beam_runner_api_pb2.Pipeline) -> list[TransformId]:
+    """Ids of the transforms to keep, in the order in which the pipeline names them.
+
+    An explicit stack: composites may nest deeper than Python recurses.
+    """
+    transforms = pipeline.components.transforms
+    leaves: list[TransformId] = []
+    entered: dict[str, bool] = {}  # True while its parts are being visited
+    stack = [(id_, "the pipeline") for id_ in reversed(pipeline.root_transform_ids)]
+    while stack:
+        id_, parent = stack.pop()
+        if not parent:
+            entered[id_] = False
+            continue
+        if id_ not in transforms:
+            raise InvalidPipelineError(f"it names a transform that does not exist: {id_}", parent)
+        proto = transforms[id_]
+        name = proto.unique_name or id_
+        if id_ in entered:
+            if entered[id_]:
+                raise InvalidPipelineError("this composite contains itself", name)
+            continue
+        if not proto.subtransforms or _is_kept_whole(proto):
+            entered[id_] = False
+            leaves.append(TransformId(id_))
+            continue
+        entered[id_] = True
+        stack.append((id_, ""))
+        stack.extend((part, name) for part in reversed(proto.subtransforms))
+    return leaves
+
+
+def _is_kept_whole(proto: _PTransform) -> bool:
+    if len(proto.inputs) != 1 or len(proto.outputs) != 1:
+        return False  # side inputs: its parts know how to read them
+    if proto.spec.urn == urns.COMBINE_PER_KEY:
+        return bool(proto.spec.payload)
+    return proto.spec.urn == urns.RESHUFFLE
+
+
+def _without_pass_throughs(
+    leaves: Sequence[TransformId], components: _Components
+) -> list[TransformId]:
+    """Drop leaves that make nothing: composites whose expansion returned what was there already.
+
+    Python's ``Create`` holds one (``MaybeReshuffle``), and so is every ``expand`` that
+    only returns a collection from elsewhere. A known primitive stays, even without
+    outputs. A leaf that nobody knows but that makes something stays too: to refuse it
+    is the business of validation.
+    """
+    protos = {id_: components.transforms[id_] for id_ in leaves}
+    made = {
+        collection
+        for proto in protos.values()
+        if proto.spec.urn in _KNOWN
+        for collection in proto.outputs.values()
+    }
+    return [
+        id_
+        for id_, proto in protos.items()
+        if proto.spec.urn in _KNOWN
+        or not made.union(proto.inputs.values()).issuperset(proto.outputs.values())
+    ]
+
+
+def _transform(id_: TransformId, components: _Components) -> Transform:
+    proto = components.transforms[id_]
+    name = proto.unique_name or id_
+    urn = proto.spec.urn
+    facts = read_payload(urn, proto.spec.payload, name)
+    if urn in _ONE_TO_ONE and (len(proto.inputs) != 1 or len(proto.outputs) != 1):
+        raise InvalidPipelineError(
+            f"{urn} takes one input and has one output, not {len(proto.inputs)} and "
+            f"{len(proto.outputs)}",
+            name,
+        )
+    missing = sorted(set(facts.side_inputs) - set(proto.inputs))
+    if missing:
+        raise InvalidPipelineError(f"side inputs without a collection: {missing}", name)
+    if urn in PAR_DO_URNS and len(proto.inputs) - len(facts.side_inputs) != 1:
+        raise InvalidPipelineError("a ParDo has exactly one main input", name)
+    return Transform(
+        name=name,
+        urn=urn,
+        payload=proto.spec.payload,
+        inputs={local: PCollectionId(proto.inputs[local]) for local in sorted(proto.inputs)},
+        outputs={local: PCollectionId(proto.outputs[local]) for local in sorted(proto.outputs)},
+        side_inputs=facts.side_inputs,
+        environment=None if urn in _RUNNER_EXECUTED else _environment_of(id_, components),
+        accumulator_coder=facts.accumulator_coder,
+        restriction_coder=facts.restriction_coder,
+        state_ids=facts.state_ids,
+        timer_families=facts.timer_families,
+        requires_stable_input=facts.requires_stable_input,
+        requires_time_sorted_input=facts.requires_time_sorted_input,
+        finalizes_bundles=facts.finalizes_bundles,
+    )
+
+
+def _environment_of(id_: TransformId, components: _Components) -> EnvironmentId | None:
+    """Its own environment or, for a composite kept whole, that of the first part that has one."""
+    pending, seen = [str(id_)], set()
+    while pending:
+        current = pending.pop()
+        if current in seen or current not in components.transforms:
+            continue
+        seen.add(current)
+        proto = components.transforms[current]
+        if proto.environment_id:
+            return EnvironmentId(proto.environment_id)
+        pending.extend(reversed(proto.subtransforms))
+    return None
+
+
+def _in_topological_order(
+    transforms: Mapping[TransformId, Transform],
+) -> dict[TransformId, Transform]:
+    """Sort producers before consumers; side inputs count.
+
+    Raises:
+        InvalidPipelineError: a collection has no producer or two, or there is a cycle.
+    """
+    ids = list(transforms)
+    rank = {id_: position for position, id_ in enumerate(ids)}
+    producer: dict[PCollectionId, TransformId] = {}
+    for id_, transform in transforms.items():
+        for collection in transform.outputs.values():
+            if collection in producer:
+                other = transforms[producer[collection]].name
+                raise InvalidPipelineError(
+                    f"it makes {collection}, as does {other}", transform.name
+                )
+            producer[collection] = id_
+
+    consumers: defaultdict[TransformId, list[TransformId]] = defaultdict(list)
+    waiting_for: dict[TransformId, int] = {}
+    for id_, transform in transforms.items():
+        needed = set(transform.inputs.values())
+        for collection in needed:
+            if collection not in producer:
+                raise InvalidPipelineError(f"nothing makes its input {collection}", transform.name)
+        producers = {producer[collection] for collection in needed}
+        waiting_for[id_] = len(producers)
+        for other_id in producers:
+            consumers[other_id].append(id_)
+
+    ready = [rank[id_] for id_, count in waiting_for.items() if not count]
+    heapq.heapify(ready)
+    ordered: dict[TransformId, Transform] = {}
+    while ready:
+        id_ = ids[heapq.heappop(ready)]
+        ordered[id_] = transforms[id_]
+        for consumer in consumers[id_]:
+            waiting_for[consumer] -= 1
+            if not waiting_for[consumer]:
+                heapq.heappush(ready, rank[consumer])
+    for id_, transform in transforms.items():
+        if id_ not in ordered:
+            raise InvalidPipelineError("it consumes, through others, what it makes", transform.name)
+    return ordered
+
+
+def _pcollection(id_: PCollectionId, components: _Components, consumer: str) -> PCollection:
+    if id_ not in components.pcollections:
+        raise InvalidPipelineError(f"it names a collection that does not exist: {id_}", consumer)
+    proto = components.pcollections[id_]
+    return PCollection(
+        name=proto.unique_name or id_,
+        coder=CoderId(proto.coder_id),
+        windowing=WindowingId(proto.windowing_strategy_id),
+        is_bounded=proto.is_bounded != beam_runner_api_pb2.IsBounded.UNBOUNDED,
+    )
+
+
+def _coder(proto: beam_runner_api_pb2.Coder) -> Coder:
+    return Coder(
+        urn=proto.spec.urn,
+        payload=proto.spec.payload,
+        components=tuple(CoderId(id_) for id_ in proto.component_coder_ids),
+    )
+
+
+def _environment(proto: beam_runner_api_pb2.Environment) -> Environment:
+    return Environment(urn=proto.urn, coded=proto.SerializeToString(deterministic=True))
+
+
+def _check_references(graph: Graph) -> None:
+    """Every id that a transform reaches must exist, so that later layers may index freely.
+
+    Raises:
+        InvalidPipelineError: one does not; named after the first transform that reaches it.
+    """
+    sound: set[CoderId] = set()
+    for transform in graph.transforms.values():
+        environment = transform.environment
+        if environment is not None and environment not in graph.environments:
+            raise InvalidPipelineError(f"its environment {environment} is missing", transform.name)
+        collections = [*transform.inputs.values(), *transform.outputs.values()]
+        facts = read_payload(transform.urn, transform.payload, transform.name)
+        coders = list(facts.coders)
+        for collection in (graph.pcollections[id_] for id_ in collections):
+            windowing = graph.windowings.get(collection.windowing)
+            if windowing is None:
+                raise InvalidPipelineError(
+                    f"the windowing strategy {collection.windowing} of {collection.name} is missing",
+                    transform.name,
+                )
+            coders += (collection.coder, windowing.window_coder)
+        _check_coders(coders, graph, sound, transform.name)
+
+
+def _check_coders(wanted: list[CoderId], graph: Graph, sound: set[CoderId], where: str) -> None:
+    pending = list(wanted)
+    while pending:
+        id_ = pending.pop()
+        if id_ in sound:
+            continue
+        coder = graph.coders.get(id_)
+        if coder is None:
+            raise InvalidPipelineError(f"the coder {id_} is missing", where)
+        sound.add(id_)
+        pending.extend(coder.components)

@@ -1,0 +1,71 @@
+"""A proto WindowingStrategy as the facts that decide how it is grouped."""
+
+from collections.abc import Iterable
+
+from apache_beam.portability.api import beam_runner_api_pb2
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.ids import CoderId
+from beam_spark_runner.graph.model import TimestampCombiner, Windowing
+
+_TIMESTAMP_COMBINERS = {
+    beam_runner_api_pb2.OutputTime.END_OF_WINDOW: TimestampCombiner.END_OF_WINDOW,
+    beam_runner_api_pb2.OutputTime.EARLIEST_IN_PANE: TimestampCombiner.EARLIEST,
+    beam_runner_api_pb2.OutputTime.LATEST_IN_PANE: TimestampCombiner.LATEST,
+}
+
+
+def windowing_from_proto(proto: beam_runner_api_pb2.WindowingStrategy) -> Windowing:
+    """Read the facts; lateness and accumulation are not among them, since batch knows neither.
+
+    A strategy whose windows are merged already (the output of a GroupByKey, in Java)
+    does not merge: its windows are grouped as they are.
+
+    Source: proto WindowingStrategy.
+    """
+    merge_status = proto.merge_status
+    if merge_status == beam_runner_api_pb2.MergeStatus.UNSPECIFIED:
+        merges = proto.window_fn.urn == urns.WINDOW_FN_SESSION
+    else:
+        merges = merge_status == beam_runner_api_pb2.MergeStatus.NEEDS_MERGE
+    return Windowing(
+        coded=proto.SerializeToString(deterministic=True),
+        window_fn_urn=proto.window_fn.urn,
+        window_coder=CoderId(proto.window_coder_id),
+        merges=merges,
+        trigger_is_default=trigger_is_default(proto.trigger),
+        trigger=trigger_text(proto.trigger),
+        timestamp_combiner=_TIMESTAMP_COMBINERS.get(
+            proto.output_time, TimestampCombiner.END_OF_WINDOW
+        ),
+    )
+
+
+def trigger_is_default(trigger: beam_runner_api_pb2.Trigger) -> bool:
+    """Whether each window of a bounded collection yields exactly one pane, on time."""
+    kind = trigger.WhichOneof("trigger")
+    if kind == "after_end_of_window":
+        after = trigger.after_end_of_window
+        return not (after.HasField("early_firings") or after.HasField("late_firings"))
+    return kind is None or kind == "default"
+
+
+def trigger_text(trigger: beam_runner_api_pb2.Trigger) -> str:
+    """Name a trigger's kind and parts, in the proto's words.
+
+    Example:
+        AfterWatermark(early=AfterCount(3))   ==>   "after_end_of_window(element_count(3))"
+    """
+    kind = trigger.WhichOneof("trigger")
+    if kind is None:
+        return "default"
+    value = getattr(trigger, kind)
+    if kind == "element_count":
+        return f"{kind}({value.element_count})"
+    parts: list[beam_runner_api_pb2.Trigger] = []
+    for _, part in value.ListFields():
+        if isinstance(part, beam_runner_api_pb2.Trigger):
+            parts.append(part)
+        elif isinstance(part, Iterable):
+            parts.extend(each for each in part if isinstance(each, beam_runner_api_pb2.Trigger))
+    return f"{kind}({', '.join(map(trigger_text, parts))})" if parts else kind
