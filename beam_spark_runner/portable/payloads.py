@@ -39,7 +39,7 @@ COMBINE_URNS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayloadFacts:
-    """The fields of ``graph.model.Transform`` that stand in its payload, and the coders it names."""
+    """Fields of ``graph.model.Transform`` that stand in its payload, and the coders it names."""
 
     side_inputs: Mapping[str, str] = field(default_factory=dict)
     accumulator_coder: CoderId | None = None
@@ -91,11 +91,13 @@ def parse(message: type[_Message], coded: bytes, where: str) -> _Message:
     if not coded:
         raise InvalidPipelineError(f"its {message.__name__} is missing", where)
     try:
-        return message.FromString(coded)
+        decoded = message()
+        decoded.ParseFromString(coded)
     except DecodeError as error:
         raise InvalidPipelineError(
             f"its {message.__name__} cannot be decoded: {error}", where
         ) from error
+    return decoded
 
 
 def _of_par_do(par_do: beam_runner_api_pb2.ParDoPayload, where: str) -> PayloadFacts:

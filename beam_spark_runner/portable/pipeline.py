@@ -21,7 +21,6 @@ from beam_spark_runner.graph.model import (
     Graph,
     PCollection,
     Transform,
-    Windowing,
 )
 from beam_spark_runner.portable.payloads import COMBINE_URNS, PAR_DO_URNS, read_payload
 from beam_spark_runner.portable.windowing import windowing_from_proto
@@ -29,7 +28,7 @@ from beam_spark_runner.portable.windowing import windowing_from_proto
 _RUNNER_EXECUTED = frozenset(
     {urns.IMPULSE, urns.FLATTEN, urns.GROUP_BY_KEY, urns.RESHUFFLE, urns.TEST_STREAM}
 )
-"""Need no SDK. Some SDKs name an environment all the same (Python does for Flatten); it is dropped."""
+"""Need no SDK. An environment that they name all the same (Python's Flatten does) is dropped."""
 
 _KNOWN = (
     _RUNNER_EXECUTED
@@ -42,9 +41,6 @@ _KNOWN = (
 _ONE_TO_ONE = frozenset(
     {urns.GROUP_BY_KEY, urns.RESHUFFLE, urns.COMBINE_PER_KEY, urns.ASSIGN_WINDOWS}
 )
-
-_Components = beam_runner_api_pb2.Components
-_PTransform = beam_runner_api_pb2.PTransform
 
 
 def from_proto(pipeline: beam_runner_api_pb2.Pipeline) -> Graph:
@@ -127,16 +123,16 @@ def _leaves(pipeline: beam_runner_api_pb2.Pipeline) -> list[TransformId]:
     return leaves
 
 
-def _is_kept_whole(proto: _PTransform) -> bool:
+def _is_kept_whole(proto: beam_runner_api_pb2.PTransform) -> bool:
     if len(proto.inputs) != 1 or len(proto.outputs) != 1:
         return False  # side inputs: its parts know how to read them
     if proto.spec.urn == urns.COMBINE_PER_KEY:
         return bool(proto.spec.payload)
-    return proto.spec.urn == urns.RESHUFFLE
+    return bool(proto.spec.urn == urns.RESHUFFLE)
 
 
 def _without_pass_throughs(
-    leaves: Sequence[TransformId], components: _Components
+    leaves: Sequence[TransformId], components: beam_runner_api_pb2.Components
 ) -> list[TransformId]:
     """Drop leaves that make nothing: composites whose expansion returned what was there already.
 
@@ -160,7 +156,7 @@ def _without_pass_throughs(
     ]
 
 
-def _transform(id_: TransformId, components: _Components) -> Transform:
+def _transform(id_: TransformId, components: beam_runner_api_pb2.Components) -> Transform:
     proto = components.transforms[id_]
     name = proto.unique_name or id_
     urn = proto.spec.urn
@@ -194,7 +190,9 @@ def _transform(id_: TransformId, components: _Components) -> Transform:
     )
 
 
-def _environment_of(id_: TransformId, components: _Components) -> EnvironmentId | None:
+def _environment_of(
+    id_: TransformId, components: beam_runner_api_pb2.Components
+) -> EnvironmentId | None:
     """Its own environment or, for a composite kept whole, that of the first part that has one."""
     pending, seen = [str(id_)], set()
     while pending:
@@ -257,7 +255,9 @@ def _in_topological_order(
     return ordered
 
 
-def _pcollection(id_: PCollectionId, components: _Components, consumer: str) -> PCollection:
+def _pcollection(
+    id_: PCollectionId, components: beam_runner_api_pb2.Components, consumer: str
+) -> PCollection:
     if id_ not in components.pcollections:
         raise InvalidPipelineError(f"it names a collection that does not exist: {id_}", consumer)
     proto = components.pcollections[id_]
@@ -299,7 +299,7 @@ def _check_references(graph: Graph) -> None:
             windowing = graph.windowings.get(collection.windowing)
             if windowing is None:
                 raise InvalidPipelineError(
-                    f"the windowing strategy {collection.windowing} of {collection.name} is missing",
+                    f"{collection.name} has no windowing strategy {collection.windowing}",
                     transform.name,
                 )
             coders += (collection.coder, windowing.window_coder)

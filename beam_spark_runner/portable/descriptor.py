@@ -1,0 +1,248 @@
+"""A stage of the plan as the ProcessBundleDescriptor that an SDK worker runs."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2, endpoints_pb2
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.core.ids import CoderId, EnvironmentId, PCollectionId, StageId, TransformId
+from beam_spark_runner.graph.model import Graph, Transform
+from beam_spark_runner.plan.model import Delivery, Plan, Stage
+from beam_spark_runner.portable.payloads import read_payload
+
+SOURCE_URN = "beam_spark_runner:source:v1"
+SINK_URN = "beam_spark_runner:sink:v1"
+"""Edges of a stage that runs in this process. A remote SDK needs Beam's own data URNs instead."""
+
+_WINDOWED_VALUE = "beam:coder:windowed_value:v1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageDescription:
+    """A stage, ready to travel to an executor: bytes and strings only, so it pickles cheaply.
+
+    ``coded_descriptor`` depends on the plan alone (maps are written in the order of their
+    keys), so that its hash may name it.
+    """
+
+    coded_descriptor: bytes  # ProcessBundleDescriptor
+    source: TransformId
+    sinks: Mapping[TransformId, PCollectionId] = field(default_factory=dict)
+    step_names: Mapping[TransformId, str] = field(default_factory=dict)  # id -> unique_name
+
+    def descriptor(self) -> beam_fn_api_pb2.ProcessBundleDescriptor:
+        """Decode the descriptor: a fresh message each time, since Beam writes into its own."""
+        return beam_fn_api_pb2.ProcessBundleDescriptor.FromString(self.coded_descriptor)
+
+
+def describe(
+    plan: Plan,
+    stage_id: StageId,
+    *,
+    source_urn: str = SOURCE_URN,
+    sink_urn: str = SINK_URN,
+    data_url: str = "",
+    state_url: str = "",
+) -> StageDescription:
+    """Describe one stage, and nothing of the pipeline that it does not use.
+
+    The source feeds ``stage.input``; each output collection gets one sink, however
+    many destinations read it. Both carry a RemoteGrpcPort whose coder is that of the
+    windowed values which cross the edge. Source and sinks are the only transforms
+    that the pipeline does not know.
+
+    Example:
+        stage [parse count] : lines -> counts
+        ==>   source-3 -> parse -> count -> sink-counts
+
+    Args:
+        plan: its graph gives everything but the edges.
+        stage_id: the stage.
+        source_urn: how the SDK worker builds the source; a RemoteGrpcPort is its payload.
+        sink_urn: the same for sinks.
+        data_url: of the data service; empty where the edges are in process.
+        state_url: of the state service; empty where the state is in process.
+
+    Source: proto ProcessBundleDescriptor; Beam ProcessBundleDescriptors.fromExecutableStage.
+    """
+    stage, graph = plan.stages[stage_id], plan.graph
+    builder = _Builder(graph, stage)
+    source = builder.fresh_id(f"source-{stage_id}")
+    builder.add_edge(
+        source,
+        source_urn,
+        builder.windowed_coder(stage.input, _coder_arriving(plan, stage)),
+        data_url,
+        outputs={"out": stage.input},
+    )
+    sinks: dict[TransformId, PCollectionId] = {}
+    for collection in stage.outputs:
+        sink = builder.fresh_id(f"sink-{collection}")
+        sinks[sink] = collection
+        coder = builder.windowed_coder(collection, graph.pcollections[collection].coder)
+        builder.add_edge(sink, sink_urn, coder, data_url, inputs={"in": collection})
+
+    descriptor = builder.descriptor
+    descriptor.id = f"stage-{stage_id}"
+    if state_url:
+        descriptor.state_api_service_descriptor.url = state_url
+    if data_url and any(graph.transforms[id_].timer_families for id_ in stage.transforms):
+        descriptor.timer_api_service_descriptor.url = data_url
+    return StageDescription(
+        coded_descriptor=descriptor.SerializeToString(deterministic=True),
+        source=source,
+        sinks=sinks,
+        step_names={id_: graph.transforms[id_].name for id_ in stage.transforms},
+    )
+
+
+def _coder_arriving(plan: Plan, stage: Stage) -> CoderId:
+    """Element coder of the rows that reach the stage.
+
+    A Reshuffle may have other coders in front of it than behind it; a grouping
+    builds the KV with its iterable before the source sees it.
+    """
+    collections = {
+        stage.input if destination.delivery is Delivery.GROUP_BY_KEY else destination.arriving
+        for destination in plan.destinations.values()
+        if destination.stage == stage.id
+    }
+    coders = {plan.graph.pcollections[collection].coder for collection in collections}
+    if len(coders) > 1:
+        raise InvariantError(f"stage {stage.id} gets rows of several coders: {sorted(coders)}")
+    return coders.pop() if coders else plan.graph.pcollections[stage.input].coder
+
+
+class _Builder:
+    """Fills a descriptor; whatever is added brings along all that it refers to."""
+
+    def __init__(self, graph: Graph, stage: Stage) -> None:
+        self.graph = graph
+        self.descriptor = beam_fn_api_pb2.ProcessBundleDescriptor()
+        self._present = _collections_inside(graph, stage)
+        self._environment = stage.environment or ""
+        if stage.environment is not None:
+            self._add_environment(stage.environment)
+        for id_ in stage.transforms:
+            self._add_transform(id_, graph.transforms[id_])
+
+    def fresh_id(self, wanted: str) -> TransformId:
+        """``wanted``, unless a step of the user's has just that id."""
+        while wanted in self.descriptor.transforms:
+            wanted += "'"
+        return TransformId(wanted)
+
+    def add_edge(
+        self,
+        id_: TransformId,
+        urn: str,
+        coder: CoderId,
+        data_url: str,
+        inputs: Mapping[str, PCollectionId] | None = None,
+        outputs: Mapping[str, PCollectionId] | None = None,
+    ) -> None:
+        """Add a source or a sink."""
+        port = beam_fn_api_pb2.RemoteGrpcPort(coder_id=coder)
+        if data_url:
+            port.api_service_descriptor.CopyFrom(endpoints_pb2.ApiServiceDescriptor(url=data_url))
+        self.descriptor.transforms[id_].CopyFrom(
+            beam_runner_api_pb2.PTransform(
+                unique_name=id_,
+                spec=beam_runner_api_pb2.FunctionSpec(
+                    urn=urn, payload=port.SerializeToString(deterministic=True)
+                ),
+                inputs=inputs or {},
+                outputs=outputs or {},
+                environment_id=self._environment,
+            )
+        )
+        for collection in (*(inputs or {}).values(), *(outputs or {}).values()):
+            self._add_collection(collection, collection)
+
+    def windowed_coder(self, collection: PCollectionId, element: CoderId) -> CoderId:
+        """Add the coder of windowed values of ``element`` in the windows of ``collection``."""
+        window = self.graph.windowings[self.graph.pcollections[collection].windowing].window_coder
+        self._add_coders([element, window])
+        id_ = CoderId(f"windowed({element},{window})")
+        self.descriptor.coders[id_].CopyFrom(
+            beam_runner_api_pb2.Coder(
+                spec=beam_runner_api_pb2.FunctionSpec(urn=_WINDOWED_VALUE),
+                component_coder_ids=[element, window],
+            )
+        )
+        return id_
+
+    def _add_environment(self, id_: EnvironmentId) -> None:
+        """Without its dependencies: starting a worker needs them, running a stage does not."""
+        environment = beam_runner_api_pb2.Environment.FromString(self.graph.environments[id_].coded)
+        environment.ClearField("dependencies")
+        environment.ClearField("display_data")
+        self.descriptor.environments[id_].CopyFrom(environment)
+
+    def _add_transform(self, id_: TransformId, transform: Transform) -> None:
+        inputs = dict(transform.inputs)
+        if transform.urn == urns.FLATTEN:
+            inputs = {name: each for name, each in inputs.items() if each in self._present}
+        for name, collection in inputs.items():
+            # A worker may take every input of a transform for a main input (Python's does for
+            # the parts of a splittable DoFn), and would feed a side input that is also present
+            # as a main input twice. Workers ask for side inputs by their local name only.
+            is_read_aside = name in transform.side_inputs and collection in self._present
+            alias = PCollectionId(f"{collection}@side") if is_read_aside else collection
+            inputs[name] = alias
+            self._add_collection(alias, collection)
+        for collection in transform.outputs.values():
+            self._add_collection(collection, collection)
+        self._add_coders(read_payload(transform.urn, transform.payload, transform.name).coders)
+        self.descriptor.transforms[id_].CopyFrom(
+            beam_runner_api_pb2.PTransform(
+                unique_name=transform.name,
+                spec=beam_runner_api_pb2.FunctionSpec(urn=transform.urn, payload=transform.payload),
+                inputs=inputs,
+                outputs=transform.outputs,
+                environment_id=self._environment,
+            )
+        )
+
+    def _add_collection(self, id_: PCollectionId, facts_of: PCollectionId) -> None:
+        if id_ in self.descriptor.pcollections:
+            return
+        collection = self.graph.pcollections[facts_of]
+        bounded = beam_runner_api_pb2.IsBounded
+        self.descriptor.pcollections[id_].CopyFrom(
+            beam_runner_api_pb2.PCollection(
+                unique_name=collection.name,
+                coder_id=collection.coder,
+                windowing_strategy_id=collection.windowing,
+                is_bounded=bounded.BOUNDED if collection.is_bounded else bounded.UNBOUNDED,
+            )
+        )
+        windowing = self.graph.windowings[collection.windowing]
+        if collection.windowing not in self.descriptor.windowing_strategies:
+            self.descriptor.windowing_strategies[collection.windowing].ParseFromString(
+                windowing.coded
+            )
+        self._add_coders([collection.coder, windowing.window_coder])
+
+    def _add_coders(self, wanted: Iterable[CoderId]) -> None:
+        pending = list(wanted)
+        while pending:
+            id_ = pending.pop()
+            if id_ in self.descriptor.coders:
+                continue
+            coder = self.graph.coders[id_]
+            self.descriptor.coders[id_].CopyFrom(
+                beam_runner_api_pb2.Coder(
+                    spec=beam_runner_api_pb2.FunctionSpec(urn=coder.urn, payload=coder.payload),
+                    component_coder_ids=coder.components,
+                )
+            )
+            pending.extend(coder.components)
+
+
+def _collections_inside(graph: Graph, stage: Stage) -> frozenset[PCollectionId]:
+    """Collections whose elements pass through the stage."""
+    made = (graph.transforms[id_].outputs.values() for id_ in stage.transforms)
+    return frozenset({stage.input}.union(*made))
