@@ -1,0 +1,34 @@
+"""SparkPortableRunner: runs Apache Beam pipelines on Spark, in Python on PySpark.
+
+Start reading at ``runner``. This file stays light: executors and every
+program that names the runner import it, and only the driver needs the rest.
+"""
+
+from typing import TYPE_CHECKING
+
+from beam_spark_runner import import_hook
+
+if TYPE_CHECKING:
+    from beam_spark_runner.options import SparkPortableRunnerOptions
+    from beam_spark_runner.runner import SparkPortableRunner
+
+__version__ = "0.1.0"
+
+__all__ = ["SparkPortableRunner", "SparkPortableRunnerOptions", "__version__"]
+
+# An installed copy of this package does so when Python starts (build_support/backend.py).
+# Here it serves a source checkout or an archive that is only on the path.
+import_hook.install()
+
+
+def __getattr__(name: str) -> object:
+    """Load what drivers use only when they use it (PEP 562)."""
+    if name == "SparkPortableRunner":
+        from beam_spark_runner.runner import SparkPortableRunner
+
+        return SparkPortableRunner
+    if name == "SparkPortableRunnerOptions":
+        from beam_spark_runner.options import SparkPortableRunnerOptions
+
+        return SparkPortableRunnerOptions
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

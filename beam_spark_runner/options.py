@@ -1,0 +1,260 @@
+"""Pipeline options: what we declare, and the one validated form the rest reads.
+
+Beam already declares most of what a Spark runner needs, and programs pass those
+names to every runner, so they are reused. Declared here is only what has no
+name in Beam. ``import_hook`` loads this module in the middle of Beam's own
+import: from Beam it may import nothing but ``pipeline_options``.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    FlinkRunnerOptions,
+    GoogleCloudOptions,
+    PipelineOptions,
+    PortableOptions,
+    SetupOptions,
+    StandardOptions,
+)
+
+from beam_spark_runner.core.errors import OptionsError
+
+Progress = Literal["auto", "on", "off"]
+PlanFormat = Literal["text"]
+
+_EMBEDDED = ("EMBEDDED", "EMBEDDED_PYTHON", "BEAM:ENV:EMBEDDED_PYTHON:V1")
+
+_INSTALL_INSTEAD = (
+    "packages are not shipped to Spark yet; install them where the Python workers run "
+    "(on one machine: into this environment) and leave the option out"
+)
+_MASTER = re.compile(r"local(-cluster)?(\[.*\])?|yarn|(spark|k8s|mesos|sc)://.+")
+_OTHER_RUNNER = "belongs to Beam's SparkRunner, which starts a Java job server; leave it out"
+
+_REFUSED: Mapping[str, tuple[type[PipelineOptions], str]] = {
+    "streaming": (StandardOptions, "streaming pipelines are not supported yet"),
+    "job_endpoint": (
+        PortableOptions,
+        "a job server is not supported yet; leave it out: the pipeline then runs "
+        "from this process, on the Spark that --spark_master_url names",
+    ),
+    "output_executable_path": (PortableOptions, "there is no jar to write; leave it out"),
+    "requirements_file": (SetupOptions, _INSTALL_INSTEAD),
+    "setup_file": (SetupOptions, _INSTALL_INSTEAD),
+    "extra_packages": (SetupOptions, _INSTALL_INSTEAD),
+    "files_to_stage": (
+        SetupOptions,
+        "files are not shipped to Spark yet; put them where every machine can read them",
+    ),
+    "prebuild_sdk_container_engine": (
+        SetupOptions,
+        "user code runs in the PySpark workers, not in a container; leave it out",
+    ),
+}
+_REFUSED_OF_SPARK = {
+    "spark_submit_uber_jar": _OTHER_RUNNER,
+    "spark_rest_url": _OTHER_RUNNER,
+    "spark_job_server_jar": _OTHER_RUNNER,
+}
+
+
+class SparkPortableRunnerOptions(PipelineOptions):  # type: ignore[misc]
+    """Options of SparkPortableRunner that no class of Beam's declares.
+
+    Beam parses the options of all loaded classes together, and argparse takes
+    a name that is declared twice for an error. A program's own option wins
+    over ours of the same name, so that loading this package breaks nobody.
+    """
+
+    @classmethod
+    def _add_argparse_args(cls, parser: Any) -> None:
+        taken = _declared_by_programs(type(parser))
+        for name, settings in _DECLARED.items():
+            if f"--{name}" not in taken:
+                parser.add_argument(f"--{name}", **settings)
+
+
+_DECLARED: Mapping[str, Mapping[str, Any]] = {
+    "spark_conf": {
+        "action": "append",
+        "metavar": "KEY=VALUE",
+        "help": "A Spark setting, as with spark-submit --conf. May be repeated.",
+    },
+    "show_plan": {
+        "nargs": "?",
+        "const": "text",
+        "metavar": "FORMAT",
+        "help": "Print how the pipeline will run on Spark before it does. FORMAT: text.",
+    },
+    "progress": {
+        "default": "auto",
+        "metavar": "auto|on|off",
+        "help": "A progress line on stderr. auto: if stderr is a terminal.",
+    },
+}
+
+
+def _declared_by_programs(parser_class: type[argparse.ArgumentParser]) -> frozenset[str]:
+    """Return the option strings of the loaded classes that are neither Beam's nor ours."""
+    names: set[str] = set()
+    for declaring in PipelineOptions.__subclasses__():
+        package = declaring.__module__.partition(".")[0]
+        # By name, not by identity: a main session may hold a second copy of a class.
+        if package in ("apache_beam", "beam_spark_runner"):
+            continue
+        scratch = parser_class(add_help=False)
+        declaring._add_argparse_args(scratch)
+        names.update(scratch._option_string_actions)
+    return frozenset(names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerConfig:
+    """Every option that this runner obeys, checked. Made once, by ``from_options``."""
+
+    spark_master_url: str | None = None  # None: the user named none. sc:// is Spark Connect
+    spark_conf: tuple[tuple[str, str], ...] = ()  # each key once, in the order given
+    parallelism: int | None = None  # --parallelism: partitions of an exchange. None: ours to choose
+    max_parallelism: int | None = None  # --max_parallelism: number of key groups
+    shared_storage: str | None = None  # --temp_location: any Beam URL, or a path
+    job_name: str | None = None
+    show_plan: PlanFormat | None = None
+    progress: Progress = "auto"
+    experiments: frozenset[str] = frozenset()
+
+    @classmethod
+    def from_options(cls, options: PipelineOptions) -> "RunnerConfig":
+        """Check ``options`` and return them as one value.
+
+        Raises:
+            OptionsError: an option is wrong, clashes with another, or asks for
+                what this runner cannot do yet; the text says what to do.
+        """
+        _refuse_unsupported(options)
+        ours = options.view_as(SparkPortableRunnerOptions)
+        flink = options.view_as(FlinkRunnerOptions)  # where Beam keeps its parallelism options
+        cloud = options.view_as(GoogleCloudOptions)  # and its temp_location and job_name
+        parallelism = _positive("parallelism", flink.parallelism)
+        max_parallelism = _positive("max_parallelism", flink.max_parallelism)
+        if parallelism and max_parallelism and parallelism > max_parallelism:
+            raise OptionsError(
+                "parallelism", f"{parallelism} is more than --max_parallelism={max_parallelism}"
+            )
+        return cls(
+            spark_master_url=_master(_given_of_spark(options).get("spark_master_url")),
+            spark_conf=tuple(_conf(getattr(ours, "spark_conf", None)).items()),
+            parallelism=parallelism,
+            max_parallelism=max_parallelism,
+            shared_storage=cloud.temp_location or None,
+            job_name=cloud.job_name or None,
+            show_plan=_one_of("show_plan", getattr(ours, "show_plan", None), PlanFormat),
+            progress=_one_of("progress", getattr(ours, "progress", "auto"), Progress),
+            experiments=frozenset(options.view_as(DebugOptions).experiments or ()),
+        )
+
+
+def _refuse_unsupported(options: PipelineOptions) -> None:
+    for name, (declaring, problem) in _REFUSED.items():
+        if getattr(options.view_as(declaring), name):
+            raise OptionsError(name, problem)
+    given = _given_of_spark(options)
+    for name, problem in _REFUSED_OF_SPARK.items():
+        if given.get(name):
+            raise OptionsError(name, problem)
+    environment = options.view_as(PortableOptions).environment_type
+    if environment and environment.upper() not in _EMBEDDED:
+        raise OptionsError(
+            "environment_type",
+            f"{environment} is not supported yet; leave it out: user code then runs "
+            "in the PySpark workers, with the packages that are installed there",
+        )
+    sdk = options.view_as(SetupOptions).sdk_location
+    if sdk not in (None, "", "default", "container"):
+        raise OptionsError("sdk_location", _INSTALL_INSTEAD)
+
+
+def _given_of_spark(options: PipelineOptions) -> Mapping[str, Any]:
+    """Return those options of Beam's ``SparkRunnerOptions`` that somebody set.
+
+    ``--spark_master_url`` has a default in Beam (``local[4]``) that is not ours,
+    and a view fills defaults in for good, so it must not be viewed: it is looked
+    for among the values set by program, then parsed with no default.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--spark_master_url")
+    parser.add_argument("--spark_rest_url")
+    parser.add_argument("--spark_job_server_jar")
+    parser.add_argument("--spark_submit_uber_jar", action="store_true")
+    given = vars(parser.parse_known_args(options._flags)[0])
+    for name in given:
+        given[name] = options._all_options.get(name, given[name])
+    return given
+
+
+def _master(url: str | None) -> str | None:
+    if url is None:
+        return None
+    if not _MASTER.fullmatch(url):
+        raise OptionsError(
+            "spark_master_url",
+            f"{url!r} is no Spark master; say local[*], spark://HOST:PORT, yarn, k8s://…, "
+            "or sc://HOST:PORT for Spark Connect",
+        )
+    return url
+
+
+def _conf(given: object) -> dict[str, str]:
+    """Read ``--spark_conf``: KEY=VALUE strings, a JSON object, or a mapping set by program."""
+    conf: dict[str, str] = {}
+    for key, value in _conf_items(given):
+        if not key.startswith("spark."):
+            raise OptionsError(
+                "spark_conf", f"{key!r}: the keys of Spark's settings begin with 'spark.'"
+            )
+        if key in ("spark.master", "spark.remote"):
+            raise OptionsError("spark_conf", f"{key} is set by --spark_master_url")
+        conf[key] = value
+    return conf
+
+
+def _conf_items(given: object) -> Iterator[tuple[str, str]]:
+    if not given:
+        return
+    if isinstance(given, Mapping):
+        for key, value in given.items():
+            # As Spark spells booleans.
+            yield str(key), str(value).lower() if isinstance(value, bool) else str(value)
+        return
+    for text in [given] if isinstance(given, str) else cast("list[str]", given):
+        if text.lstrip().startswith("{"):  # what PipelineOptions.from_dictionary makes of a dict
+            try:
+                decoded = json.loads(text)
+            except ValueError as error:
+                raise OptionsError("spark_conf", f"{text!r} is no JSON: {error}") from error
+            yield from _conf_items(decoded)
+            continue
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise OptionsError("spark_conf", f"{text!r} is not of the form KEY=VALUE")
+        yield key.strip(), value.strip()
+
+
+def _positive(option: str, value: object) -> int | None:
+    """Read a count of Beam's, where -1 stands for "not given"."""
+    if value is None or value == -1:
+        return None
+    if not isinstance(value, int) or value < 1:
+        raise OptionsError(option, f"must be a positive number, not {value!r}")
+    return value
+
+
+def _one_of(option: str, value: Any, choices: Any) -> Any:
+    if value is None or value in get_args(choices):
+        return value
+    raise OptionsError(option, f"{value!r} is not one of: {', '.join(get_args(choices))}")

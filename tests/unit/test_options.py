@@ -1,0 +1,134 @@
+import logging
+import pickle
+
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions, SparkRunnerOptions
+
+from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.options import RunnerConfig, SparkPortableRunnerOptions
+
+
+def config(*flags: str, **kwargs: object) -> RunnerConfig:
+    return RunnerConfig.from_options(PipelineOptions(list(flags), **kwargs))
+
+
+def test_nothing_given_is_the_default() -> None:
+    assert config() == RunnerConfig()
+
+
+@pytest.mark.parametrize(
+    ("flags", "field", "value"),
+    [
+        (["--spark_master_url=spark://h:7077"], "spark_master_url", "spark://h:7077"),
+        (["--spark_master_url", "sc://h"], "spark_master_url", "sc://h"),
+        pytest.param(
+            ["--spark_master_url=local[4]"],
+            "spark_master_url",
+            "local[4]",
+            id="Beam's default, but the user wrote it",
+        ),
+        (["--parallelism=3"], "parallelism", 3),
+        (["--max_parallelism=64"], "max_parallelism", 64),
+        (["--temp_location=gs://b/t"], "shared_storage", "gs://b/t"),
+        (["--job_name=count"], "job_name", "count"),
+        (["--show_plan"], "show_plan", "text"),
+        (["--show_plan=text"], "show_plan", "text"),
+        (["--progress=off"], "progress", "off"),
+        (["--experiments=a,b"], "experiments", frozenset("ab")),
+        (["--environment_type=EMBEDDED"], "progress", "auto"),
+        (["--environment_type=beam:env:embedded_python:v1"], "progress", "auto"),
+        (
+            ["--spark_conf=spark.a=1", "--spark_conf", "spark.b=x=y", "--spark_conf=spark.a=2"],
+            "spark_conf",
+            (("spark.a", "2"), ("spark.b", "x=y")),
+        ),
+    ],
+)
+def test_option_becomes_field(flags: list[str], field: str, value: object) -> None:
+    assert getattr(config(*flags), field) == value
+
+
+def test_values_set_by_program_count() -> None:
+    made = config(spark_master_url="local[4]", spark_conf={"spark.a": True}, show_plan="text")
+    assert made.spark_master_url == "local[4]"
+    assert made.spark_conf == (("spark.a", "true"),)
+    assert made.show_plan == "text"
+
+
+def test_values_from_a_dictionary_count() -> None:
+    options = PipelineOptions.from_dictionary({"spark_conf": {"spark.a": "1"}, "parallelism": 2})
+    made = RunnerConfig.from_options(options)
+    assert (made.spark_conf, made.parallelism) == ((("spark.a", "1"),), 2)
+
+
+def test_reading_twice_gives_the_same() -> None:
+    options = PipelineOptions([])
+    first = RunnerConfig.from_options(options)
+    assert RunnerConfig.from_options(options) == first
+    assert options.view_as(SparkRunnerOptions).spark_master_url == "local[4]"
+
+
+@pytest.mark.parametrize(
+    ("flags", "option"),
+    [
+        (["--spark_master_url=localhost:7077"], "spark_master_url"),
+        (["--spark_conf=spark.a"], "spark_conf"),
+        (["--spark_conf=a=b"], "spark_conf"),
+        (["--spark_conf={"], "spark_conf"),
+        (["--spark_conf=spark.master=local"], "spark_conf"),
+        (["--parallelism=0"], "parallelism"),
+        (["--max_parallelism=-7"], "max_parallelism"),
+        (["--parallelism=9", "--max_parallelism=8"], "parallelism"),
+        (["--show_plan=poster"], "show_plan"),
+        (["--progress=maybe"], "progress"),
+        (["--streaming"], "streaming"),
+        (["--job_endpoint=localhost:8099"], "job_endpoint"),
+        (["--environment_type=DOCKER"], "environment_type"),
+        (["--environment_type=LOOPBACK"], "environment_type"),
+        (["--requirements_file=r.txt"], "requirements_file"),
+        (["--setup_file=./setup.py"], "setup_file"),
+        (["--extra_package=p.tar.gz"], "extra_packages"),
+        (["--files_to_stage=f"], "files_to_stage"),
+        (["--sdk_location=beam.tar.gz"], "sdk_location"),
+        (["--spark_submit_uber_jar"], "spark_submit_uber_jar"),
+        (["--output_executable_path=x.jar"], "output_executable_path"),
+    ],
+)
+def test_refused(flags: list[str], option: str) -> None:
+    with pytest.raises(OptionsError) as caught:
+        config(*flags)
+    assert caught.value.option == option
+    assert str(caught.value).startswith(f"--{option}: ")
+
+
+def test_config_is_a_value_that_travels() -> None:
+    made = config("--spark_conf=spark.a=1")
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert hash(made) == hash(config("--spark_conf=spark.a=1"))
+
+
+def test_our_options_are_known_to_beam(caplog: pytest.LogCaptureFixture) -> None:
+    flags = ["--spark_conf=spark.a=1", "--show_plan", "--progress=off"]
+    with caplog.at_level(logging.WARNING):
+        found = PipelineOptions(flags).get_all_options(drop_default=True)
+    assert found == {"spark_conf": ["spark.a=1"], "show_plan": "text", "progress": "off"}
+    assert "unparseable" not in caplog.text
+
+
+def test_an_option_of_the_program_wins_over_ours() -> None:
+    class ProgramOptions(PipelineOptions):  # type: ignore[misc]
+        @classmethod
+        def _add_argparse_args(cls, parser: object) -> None:
+            parser.add_argument("--progress", type=int)  # type: ignore[attr-defined]
+
+    try:
+        options = PipelineOptions(["--progress=7"])
+        assert options.get_all_options()["progress"] == 7
+        assert RunnerConfig.from_options(options).progress == "auto"
+        assert "progress" not in dir(options.view_as(SparkPortableRunnerOptions))
+    finally:
+        # The class must go before other tests parse: Beam finds it by __subclasses__().
+        del ProgramOptions
+        import gc
+
+        gc.collect()
