@@ -50,7 +50,7 @@ class Windowing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PCollection:
-    """Proto ``PCollection``. Its producer is found by ``graph.facts.producer``."""
+    """Proto ``PCollection``. Its producer is found by ``graph.facts.producers``."""
 
     name: str  # the user's name for it, for messages and metrics
     coder: CoderId  # of the bare element, not of the windowed value
@@ -101,6 +101,21 @@ class Transform:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FusedStage:
+    """Transforms that run as one, found by ``fuse``. ``plan.build`` makes a ``Stage`` of it.
+
+    A Flatten that was unzipped stands in each of its stages as a transform of
+    its own, whose ``inputs`` are only those that exist there. So, in a fused
+    graph, several transforms may make one collection, each a part of it.
+    """
+
+    input: PCollectionId
+    transforms: tuple[TransformId, ...]  # in topological order; empty: the input is carried on
+    outputs: tuple[PCollectionId, ...]  # what transforms of other stages read
+    environment: EnvironmentId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
     """A pipeline. ``transforms`` is in topological order: producers before consumers."""
 
@@ -110,3 +125,4 @@ class Graph:
     windowings: Mapping[WindowingId, Windowing]
     environments: Mapping[EnvironmentId, Environment] = field(default_factory=dict)
     requirements: tuple[str, ...] = ()  # proto ``Pipeline.requirements``
+    stages: tuple[FusedStage, ...] = ()  # set by ``fuse`` only; producers before consumers

@@ -63,7 +63,9 @@ class Stage:
 
     ``transforms`` is in topological order and may be empty: such a stage only
     carries its input on to other destinations. A Flatten that was unzipped
-    stands in several stages, in each with the inputs that exist there.
+    stands in several stages, in each as a transform of its own id, whose
+    ``inputs`` are only those that exist there. ``input`` is among ``outputs``
+    only if ``transforms`` is empty.
     """
 
     id: StageId
@@ -92,7 +94,8 @@ class Segment:
     """One Spark job.
 
     ``impulses``: destinations that get one empty element each from the driver.
-    ``reads``: destinations whose rows an earlier segment materialised.
+    ``reads``: main inputs whose rows earlier segments materialised (all of
+    those segments are listed; the destination may get rows in this one too).
     ``writes``: destinations that live in a later segment (or are side inputs):
     their rows are materialised at the end of this one; the text says why.
     """
@@ -102,7 +105,7 @@ class Segment:
     impulses: tuple[DestinationId, ...] = ()
     reads: Mapping[DestinationId, tuple[SegmentId, ...]]
     writes: Mapping[DestinationId, str]
-    side_inputs: tuple[DestinationId, ...] = ()  # read by its stages
+    side_inputs: tuple[DestinationId, ...] = ()  # read by its stages; not among ``reads``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

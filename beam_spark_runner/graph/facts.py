@@ -1,0 +1,147 @@
+"""What follows from a graph: who makes a collection, who reads it, what a step is.
+
+Each function reads the whole graph once; callers keep the answer.
+"""
+
+from collections.abc import Container, Iterator, Mapping
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.ids import CoderId, PCollectionId, TransformId
+from beam_spark_runner.graph.model import Coder, Graph, Transform, Windowing
+
+RUNNER_URNS = frozenset({urns.IMPULSE, urns.FLATTEN, urns.GROUP_BY_KEY, urns.RESHUFFLE})
+"""What a runner has to know by heart: no SDK is asked."""
+
+ROOT_URNS = frozenset({urns.IMPULSE, urns.GROUP_BY_KEY, urns.RESHUFFLE})
+"""Steps whose output is made by the runner between stages, so that a stage must begin there."""
+
+COMBINE_PART_URNS = frozenset(
+    {
+        urns.COMBINE_PER_KEY_PRECOMBINE,
+        urns.COMBINE_PER_KEY_MERGE_ACCUMULATORS,
+        urns.COMBINE_PER_KEY_EXTRACT_OUTPUTS,
+        urns.COMBINE_PER_KEY_CONVERT_TO_ACCUMULATORS,
+        urns.COMBINE_GROUPED_VALUES,
+    }
+)
+
+SDF_PART_URNS = frozenset(
+    {
+        urns.SDF_PAIR_WITH_RESTRICTION,
+        urns.SDF_SPLIT_AND_SIZE_RESTRICTIONS,
+        urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS,
+        urns.SDF_TRUNCATE_SIZED_RESTRICTIONS,
+    }
+)
+
+SDK_URNS = (
+    frozenset(
+        {
+            urns.PAR_DO,
+            urns.ASSIGN_WINDOWS,
+            urns.MAP_WINDOWS,
+            urns.READ,
+            urns.COMBINE_PER_KEY,
+        }
+    )
+    | COMBINE_PART_URNS
+    | SDF_PART_URNS
+)
+"""Steps that an SDK executes."""
+
+
+def producers(graph: Graph) -> dict[PCollectionId, TransformId]:
+    """Find the transform that makes each collection.
+
+    In a fused graph a collection may have several makers; the last one is given.
+    """
+    return {
+        collection: id_
+        for id_, transform in graph.transforms.items()
+        for collection in transform.outputs.values()
+    }
+
+
+def main_readers(graph: Graph) -> dict[PCollectionId, list[TransformId]]:
+    """Find the transforms that read each collection element by element, in graph order."""
+    readers: dict[PCollectionId, list[TransformId]] = {}
+    for id_, transform in graph.transforms.items():
+        for collection in dict.fromkeys(transform.main_inputs.values()):
+            readers.setdefault(collection, []).append(id_)
+    return readers
+
+
+def main_input(transform: Transform) -> PCollectionId:
+    """Give the one collection that an SDK's transform reads element by element."""
+    (collection,) = transform.main_inputs.values()
+    return collection
+
+
+def side_inputs(transform: Transform) -> Iterator[tuple[str, PCollectionId, str]]:
+    """Give local name, collection and access pattern of each side input."""
+    for local_name, access_pattern in transform.side_inputs.items():
+        yield local_name, transform.inputs[local_name], access_pattern
+
+
+def windowing(graph: Graph, collection: PCollectionId) -> Windowing:
+    """Give the windowing of a collection."""
+    return graph.windowings[graph.pcollections[collection].windowing]
+
+
+def coder(graph: Graph, collection: PCollectionId) -> Coder:
+    """Give the coder of a collection's bare elements."""
+    return graph.coders[graph.pcollections[collection].coder]
+
+
+def is_splittable(transform: Transform) -> bool:
+    """Say whether ``expand_splittable`` still has to take the transform apart."""
+    return transform.urn == urns.PAR_DO and transform.restriction_coder is not None
+
+
+def fresh(wanted: str, taken: Container[str]) -> str:
+    """Give ``wanted``, or the first of ``wanted~2``, ``wanted~3``, … that is not taken."""
+    number, name = 1, wanted
+    while name in taken:
+        number += 1
+        name = f"{wanted}~{number}"
+    return name
+
+
+class CoderTable:
+    """The coders of a graph that is being built; equal coders get one id.
+
+    Example:
+        >>> table = CoderTable({CoderId("b"): Coder(urn=urns.CODER_BYTES)})
+        >>> table.add(Coder(urn=urns.CODER_BYTES))
+        'b'
+    """
+
+    def __init__(self, coders: Mapping[CoderId, Coder]) -> None:
+        self.coders = dict(coders)
+        self._ids: dict[Coder, CoderId] = {}
+        for id_, coder in coders.items():
+            self._ids.setdefault(coder, id_)
+
+    def add(self, coder: Coder) -> CoderId:
+        """Give the id of ``coder``, which is added if it is new."""
+        known = self._ids.get(coder)
+        if known is not None:
+            return known
+        kind = coder.urn.removeprefix("beam:coder:").split(":")[0]
+        text = f"{kind}<{','.join(coder.components)}>" if coder.components else kind
+        id_ = CoderId(fresh(text, self.coders))
+        self.coders[id_] = coder
+        self._ids[coder] = id_
+        return id_
+
+    def kv(self, key: CoderId, value: CoderId) -> CoderId:
+        """Give the coder of KVs."""
+        return self.add(Coder(urn=urns.CODER_KV, components=(key, value)))
+
+    def iterable(self, element: CoderId) -> CoderId:
+        """Give the coder of iterables."""
+        return self.add(Coder(urn=urns.CODER_ITERABLE, components=(element,)))
+
+    def double(self) -> CoderId:
+        """Give the coder of doubles."""
+        return self.add(Coder(urn=urns.CODER_DOUBLE))

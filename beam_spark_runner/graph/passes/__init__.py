@@ -1,0 +1,34 @@
+"""The passes, and the order in which they run."""
+
+from collections.abc import Callable, Sequence
+
+from beam_spark_runner.graph.model import Graph
+from beam_spark_runner.graph.passes.expand_splittable import expand_splittable
+from beam_spark_runner.graph.passes.fuse import fuse
+from beam_spark_runner.graph.passes.insert_fusion_breaks import insert_fusion_breaks
+from beam_spark_runner.graph.passes.lift_combiners import lift_combiners
+from beam_spark_runner.graph.passes.validate import validate
+
+Pass = Callable[[Graph], Graph]
+Observer = Callable[[str, Graph], None]
+
+BATCH: tuple[Pass, ...] = (
+    validate,
+    lift_combiners,
+    expand_splittable,
+    insert_fusion_breaks,
+    fuse,
+)
+"""From what ``portable.pipeline`` reads to what ``plan.build`` wants."""
+
+
+def ignore(name: str, graph: Graph) -> None:
+    """Observe nothing."""
+
+
+def run_passes(graph: Graph, passes: Sequence[Pass], observe: Observer = ignore) -> Graph:
+    """Run ``passes`` one after another; ``observe`` sees the graph behind each."""
+    for run_pass in passes:
+        graph = run_pass(graph)
+        observe(run_pass.__name__, graph)
+    return graph

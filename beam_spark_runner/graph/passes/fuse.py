@@ -1,0 +1,184 @@
+"""Gather transforms into stages, each with one input and in one environment."""
+
+from dataclasses import dataclass, field, replace
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.ids import EnvironmentId, PCollectionId, TransformId
+from beam_spark_runner.graph.facts import ROOT_URNS, fresh, main_input, side_inputs
+from beam_spark_runner.graph.model import FusedStage, Graph, Transform
+
+MAX_COPIES = 16
+"""A collection that is made in more stages than this is not fused into its readers.
+
+Each stage would hold a copy of every reader, each with its own ``setup``; and
+a Flatten of a thousand branches would make a thousand copies of all that follows.
+"""
+
+
+def fuse(graph: Graph) -> Graph:
+    """Gather transforms into ``stages``: as many as possible into the stage that feeds them.
+
+    A transform joins the stages that make its main input, unless it
+    ``breaks_fusion``, needs another environment, or reads what the runner makes
+    (the output of an Impulse, a GroupByKey or a Reshuffle): then a stage begins
+    with it. Transforms that begin at the same collection share a stage, unless
+    they break fusion. A reader that cannot join does not keep others from it.
+
+    Flattens are unzipped: one joins every stage that makes one of its inputs,
+    as a copy with the inputs that exist there, and what reads it follows into
+    each. So each stage makes its own part of the flattened collection, and no
+    element is processed twice.
+
+    What the runner makes and hands on as it is (to a GroupByKey, to a side
+    input) gets a stage without transforms.
+
+    Example:
+        a = Impulse; b = A(a); c = B(a); d = Flatten(b, GroupByKey(c)); e = C(d)
+        ==>   stage at a: A B Flatten(b) C;   stage at GroupByKey: Flatten(…) C
+
+    Returns:
+        A new graph with ``stages``, in an order where producers come first. A
+        second run changes nothing.
+
+    Source: Beam Java ``GreedyPipelineFuser``, ``GreedyStageFuser``,
+    ``GreedyPCollectionFusers``, ``OutputDeduplicator``; unlike them, readers of
+    one collection are looked at one by one, since a collection may both stay in
+    a stage and leave it.
+    """
+    if graph.stages:
+        return graph
+    fuser = _Fuser(graph)
+    for id_, transform in graph.transforms.items():
+        fuser.place(id_, transform)
+    return fuser.result()
+
+
+@dataclass(eq=False, slots=True)
+class _Growing:
+    """A stage while it grows."""
+
+    input: PCollectionId
+    environment: EnvironmentId | None = None  # None: not yet decided
+    transforms: list[TransformId] = field(default_factory=list)
+    made: list[PCollectionId] = field(default_factory=list)
+
+    def accepts(self, environment: EnvironmentId | None) -> bool:
+        return self.environment is None or environment is None or self.environment == environment
+
+    def append(self, id_: TransformId, transform: Transform) -> None:
+        self.transforms.append(id_)
+        self.made.extend(transform.outputs.values())
+        if transform.urn != urns.FLATTEN and self.environment is None:
+            self.environment = transform.environment
+
+
+class _Fuser:
+    """One walk over the graph in topological order; each transform is placed for good."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._stages: list[_Growing] = []
+        self._made_in: dict[PCollectionId, tuple[_Growing, ...]] = {}
+        self._made_by_runner: set[PCollectionId] = set()
+        self._carriers: dict[PCollectionId, _Growing] = {}
+        self._siblings: dict[PCollectionId, list[_Growing]] = {}
+        self._leaving: set[PCollectionId] = set()  # read by something outside of its stages
+        self._transforms: dict[TransformId, Transform] = {}
+        self._taken = set(graph.transforms)
+
+    def place(self, id_: TransformId, transform: Transform) -> None:
+        for _, collection, _ in side_inputs(transform):
+            self._hand_on(collection)
+        if transform.urn in ROOT_URNS:
+            self._transforms[id_] = transform
+            for collection in transform.inputs.values():
+                self._hand_on(collection)
+            self._made_by_runner.update(transform.outputs.values())
+        elif transform.urn == urns.FLATTEN:
+            self._unzip(id_, transform)
+        else:
+            self._transforms[id_] = transform
+            stages = self._stages_for(transform)
+            for stage in stages:
+                stage.append(id_, transform)
+            self._made_in.update(dict.fromkeys(transform.outputs.values(), stages))
+
+    def result(self) -> Graph:
+        # Flattens alone need an SDK too: they may change the coder.
+        spare = next(iter(self._graph.environments), None)
+        stages = tuple(
+            FusedStage(
+                input=stage.input,
+                transforms=tuple(stage.transforms),
+                outputs=tuple(made for made in stage.made if made in self._leaving),
+                environment=(stage.environment or spare) if stage.transforms else None,
+            )
+            for stage in self._stages
+        )
+        return replace(self._graph, transforms=self._transforms, stages=stages)
+
+    def _stages_for(self, transform: Transform) -> tuple[_Growing, ...]:
+        collection = main_input(transform)
+        if transform.breaks_fusion:
+            self._leave(collection)
+            return (self._begin(collection),)
+        makers = self._joinable(collection)
+        if makers and all(stage.accepts(transform.environment) for stage in makers):
+            return makers
+        return (self._begin_with_siblings(collection, transform.environment),)
+
+    def _unzip(self, id_: TransformId, flatten: Transform) -> None:
+        parts: dict[_Growing, dict[str, PCollectionId]] = {}
+        for local_name, collection in flatten.inputs.items():
+            makers = self._joinable(collection)
+            if makers is None:
+                makers = (self._begin_with_siblings(collection, None),)
+            for stage in makers:
+                parts.setdefault(stage, {})[local_name] = collection
+        for number, (stage, inputs) in enumerate(parts.items()):
+            copy_id = id_
+            if len(inputs) < len(flatten.inputs):
+                copy_id = TransformId(fresh(f"{id_}/{number}", self._taken))
+                self._taken.add(copy_id)
+            copy = replace(flatten, inputs=inputs)
+            self._transforms[copy_id] = copy
+            stage.append(copy_id, copy)
+        if not parts:
+            self._transforms[id_] = flatten
+        for output in flatten.outputs.values():
+            self._made_in[output] = tuple(parts)
+
+    def _joinable(self, collection: PCollectionId) -> tuple[_Growing, ...] | None:
+        """Give the stages that make a collection; None if its readers cannot join them."""
+        if collection in self._made_by_runner:
+            return None
+        makers = self._made_in[collection]
+        return makers if len(makers) <= MAX_COPIES else None
+
+    def _hand_on(self, collection: PCollectionId) -> None:
+        """Let a collection reach the runner: what itself made, through an empty stage."""
+        self._leave(collection)
+        if collection in self._made_by_runner and collection not in self._carriers:
+            carrier = self._begin(collection)
+            carrier.made.append(collection)
+            self._carriers[collection] = carrier
+
+    def _leave(self, collection: PCollectionId) -> None:
+        self._leaving.add(collection)
+
+    def _begin(self, collection: PCollectionId) -> _Growing:
+        stage = _Growing(collection)
+        self._stages.append(stage)
+        return stage
+
+    def _begin_with_siblings(
+        self, collection: PCollectionId, environment: EnvironmentId | None
+    ) -> _Growing:
+        self._leave(collection)
+        siblings = self._siblings.setdefault(collection, [])
+        for stage in siblings:
+            if stage.accepts(environment):
+                return stage
+        stage = self._begin(collection)
+        siblings.append(stage)
+        return stage

@@ -1,0 +1,163 @@
+"""Refuse what cannot run, before anything runs, all at once."""
+
+from collections.abc import Callable, Iterator
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.errors import (
+    InvalidPipelineError,
+    PipelineError,
+    PipelineRefusedError,
+    UnsupportedFeatureError,
+)
+from beam_spark_runner.core.ids import PCollectionId
+from beam_spark_runner.graph import facts
+from beam_spark_runner.graph.model import Graph, Transform
+
+WHOLE_PIPELINE = "the pipeline"
+
+_WINDOW_FNS = frozenset({urns.WINDOW_FN_GLOBAL, urns.WINDOW_FN_FIXED, urns.WINDOW_FN_SLIDING})
+_ACCESS_PATTERNS = frozenset({urns.SIDE_INPUT_ITERABLE, urns.SIDE_INPUT_MULTIMAP})
+_GROUPING_URNS = frozenset({urns.GROUP_BY_KEY, urns.COMBINE_PER_KEY})
+
+# Requirement -> whether a transform has what it stands for; then that transform is reported.
+_EXPLAINED_BY: dict[str, Callable[[Transform], bool]] = {
+    "beam:requirement:pardo:splittable_dofn:v1": lambda _: True,
+    "beam:requirement:pardo:stateful:v1": lambda transform: transform.is_keyed,
+    "beam:requirement:pardo:on_window_expiration:v1": lambda transform: transform.is_keyed,
+    "beam:requirement:pardo:finalization:v1": lambda transform: transform.finalizes_bundles,
+    "beam:requirement:pardo:stable_input:v1": lambda transform: transform.requires_stable_input,
+    "beam:requirement:pardo:time_sorted_input:v1": lambda transform: (
+        transform.requires_time_sorted_input
+    ),
+}
+
+
+def validate(graph: Graph) -> Graph:
+    """Collect every reason why ``graph`` cannot run, and raise them together.
+
+    Example:
+        impulse -> count(state), table (sessions) -> GroupByKey   ==>   two problems
+
+    Returns:
+        ``graph`` itself.
+
+    Raises:
+        PipelineRefusedError: with an UnsupportedFeatureError or an
+            InvalidPipelineError for each problem, each naming its step.
+    """
+    problems = [*_problems_of_the_pipeline(graph)]
+    for transform in graph.transforms.values():
+        problems += _problems_of_the_step(graph, transform)
+    if problems:
+        raise PipelineRefusedError(problems)
+    return graph
+
+
+def _problems_of_the_pipeline(graph: Graph) -> Iterator[PipelineError]:
+    for requirement in graph.requirements:
+        explains = _EXPLAINED_BY.get(requirement, lambda _: False)
+        if not graph.transforms or not any(map(explains, graph.transforms.values())):
+            yield UnsupportedFeatureError(f"the requirement {requirement}", WHOLE_PIPELINE)
+    used = dict.fromkeys(
+        transform.environment
+        for transform in graph.transforms.values()
+        if transform.urn not in facts.RUNNER_URNS and transform.environment is not None
+    )
+    if len(used) > 1:
+        names = ", ".join(used)
+        yield UnsupportedFeatureError(
+            f"a pipeline with several environments ({names})", WHOLE_PIPELINE
+        )
+
+
+def _problems_of_the_step(graph: Graph, transform: Transform) -> Iterator[PipelineError]:
+    where = transform.name
+    if transform.urn == urns.TEST_STREAM:
+        yield UnsupportedFeatureError("TestStream", where)
+        return
+    if transform.urn not in facts.RUNNER_URNS:
+        if transform.urn not in facts.SDK_URNS:
+            yield UnsupportedFeatureError(f"the transform {transform.urn}", where)
+            return
+        if transform.environment is None:
+            if transform.urn == urns.READ:
+                yield UnsupportedFeatureError("a read that the runner has to execute", where)
+            else:
+                yield InvalidPipelineError("it has no environment that could execute it", where)
+        if len(transform.main_inputs) != 1:
+            count = len(transform.main_inputs)
+            yield InvalidPipelineError(f"it needs one main input, but has {count}", where)
+            return
+    yield from _unsupported_features(transform)
+    yield from _problems_of_side_inputs(graph, transform)
+    if transform.urn in _GROUPING_URNS:
+        yield from _problems_of_grouping(graph, transform)
+    if transform.urn == urns.FLATTEN:
+        yield from _problems_of_flatten(graph, transform)
+
+
+def _unsupported_features(transform: Transform) -> Iterator[PipelineError]:
+    where = transform.name
+    if transform.state_ids:
+        yield UnsupportedFeatureError(f"user state ({', '.join(transform.state_ids)})", where)
+    if transform.timer_families:
+        yield UnsupportedFeatureError(f"timers ({', '.join(transform.timer_families)})", where)
+    if transform.requires_stable_input:
+        yield UnsupportedFeatureError("@RequiresStableInput", where)
+    if transform.requires_time_sorted_input:
+        yield UnsupportedFeatureError("@RequiresTimeSortedInput", where)
+    if transform.finalizes_bundles:
+        yield UnsupportedFeatureError("bundle finalization", where)
+
+
+def _problems_of_side_inputs(graph: Graph, transform: Transform) -> Iterator[PipelineError]:
+    for local_name, collection, access_pattern in facts.side_inputs(transform):
+        side_input = f"side input {local_name}"
+        windowing = facts.windowing(graph, collection)
+        if access_pattern not in _ACCESS_PATTERNS:
+            yield UnsupportedFeatureError(
+                f"{side_input} with the access pattern {access_pattern}", transform.name
+            )
+        if windowing.merges or windowing.window_fn_urn not in _WINDOW_FNS:
+            yield UnsupportedFeatureError(
+                f"{side_input} with the window fn {windowing.window_fn_urn}", transform.name
+            )
+
+
+def _problems_of_grouping(graph: Graph, transform: Transform) -> Iterator[PipelineError]:
+    where = transform.name
+    for collection in transform.inputs.values():
+        coder = facts.coder(graph, collection)
+        if coder.urn != urns.CODER_KV:
+            yield InvalidPipelineError(
+                f"its input must have a KV coder, but has {coder.urn}", where
+            )
+        windowing = facts.windowing(graph, collection)
+        if windowing.merges:
+            yield UnsupportedFeatureError(
+                f"grouping in merging windows ({windowing.window_fn_urn})", where
+            )
+        elif windowing.window_fn_urn not in _WINDOW_FNS:
+            yield UnsupportedFeatureError(
+                f"grouping in windows of {windowing.window_fn_urn}", where
+            )
+        if not windowing.trigger_is_default:
+            yield UnsupportedFeatureError(f"grouping with the trigger {windowing.trigger}", where)
+        if not graph.pcollections[collection].is_bounded:
+            yield UnsupportedFeatureError("grouping of unbounded input", where)
+    if transform.urn == urns.COMBINE_PER_KEY and transform.accumulator_coder is None:
+        yield InvalidPipelineError("it has no accumulator coder", where)
+
+
+def _problems_of_flatten(graph: Graph, transform: Transform) -> Iterator[PipelineError]:
+    window_fns: dict[str, PCollectionId] = {}
+    for collection in transform.inputs.values():
+        window_fns.setdefault(facts.windowing(graph, collection).window_fn_urn, collection)
+    if len(window_fns) > 1:
+        inputs = ", ".join(
+            f"{graph.pcollections[collection].name} in {urn}"
+            for urn, collection in window_fns.items()
+        )
+        yield InvalidPipelineError(
+            f"its inputs have different window fns: {inputs}", transform.name
+        )

@@ -1,0 +1,265 @@
+"""From a fused graph to a plan: edges, then segments, then levels.
+
+READ FIRST: ``plan/model.py``.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.core.ids import DestinationId, PCollectionId, SegmentId, StageId
+from beam_spark_runner.graph import facts
+from beam_spark_runner.graph.model import FusedStage, Graph, Transform
+from beam_spark_runner.plan.layout import Edges, Place, lay_out
+from beam_spark_runner.plan.model import (
+    Delivery,
+    Destination,
+    Level,
+    Plan,
+    Segment,
+    SideInput,
+    Stage,
+)
+from beam_spark_runner.plan.naming import stage_name, step_list
+
+MAX_EXCHANGES_PER_SEGMENT = 12
+"""A chain of 200 overflows the JVM's stack, and 20 break Spark Connect's client."""
+MAX_DESTINATIONS_PER_LEVEL = 250
+"""The destinations of an exchange share 8 bits of the hash that rows are sorted by."""
+
+
+def build(
+    graph: Graph,
+    *,
+    max_exchanges: int = MAX_EXCHANGES_PER_SEGMENT,
+    max_destinations: int = MAX_DESTINATIONS_PER_LEVEL,
+) -> Plan:
+    """Lay the stages of a fused graph out over Spark jobs.
+
+    Stages join one Spark job as far as possible. A job ends where a side input
+    must be complete before its readers start, and where too many exchanges
+    would pile up in one job.
+
+    Args:
+        graph: behind ``fuse``.
+        max_exchanges: how many exchanges one Spark job may have.
+        max_destinations: how many stages may sit behind one exchange.
+
+    Example:
+        Read | GroupByKey | Format   ==>
+        segment 0:  level 0 [Read];  exchange, level 1 [Format]
+    """
+    if graph.transforms and not graph.stages:
+        raise InvariantError("plan.build needs a graph that went through fuse")
+    wiring = _Wiring(graph)
+    edges = wiring.edges()
+    places = lay_out(edges, max_exchanges=max_exchanges, max_destinations=max_destinations)
+    return Plan(
+        graph=graph,
+        stages=wiring.stages,
+        destinations=wiring.destinations,
+        consumers={
+            collection: tuple(destinations) for collection, destinations in wiring.consumers.items()
+        },
+        segments=_segments(wiring, edges, places, max_exchanges),
+    )
+
+
+class _Wiring:
+    """Stages, and the destinations between them."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.stages: dict[StageId, Stage] = {}
+        self.destinations: dict[DestinationId, Destination] = {}
+        self.consumers: dict[PCollectionId, list[DestinationId]] = {}
+        self.main: dict[StageId, DestinationId] = {}
+        self.impulses: set[DestinationId] = set()
+        self.readers: dict[DestinationId, list[StageId]] = {}  # of side inputs
+        self._side: dict[tuple[PCollectionId, str], DestinationId] = {}
+        self._made_by_runner = {
+            collection: transform
+            for transform in graph.transforms.values()
+            if transform.urn in facts.ROOT_URNS
+            for collection in transform.outputs.values()
+        }
+        for number, fused in enumerate(graph.stages):
+            self._add_stage(StageId(number), fused)
+
+    def edges(self) -> Edges:
+        makers: dict[PCollectionId, list[StageId]] = {}
+        for id_, stage in self.stages.items():
+            for collection in stage.outputs:
+                makers.setdefault(collection, []).append(id_)
+        edges = Edges(len(self.stages))
+        for id_, stage in self.stages.items():
+            destination = self.destinations[self.main[id_]]
+            edges.main.append(tuple(makers.get(destination.arriving, ())))
+            edges.has_exchange.append(destination.delivery is not Delivery.POINTWISE)
+            edges.side.append(
+                tuple(
+                    maker
+                    for side in dict.fromkeys(side.destination for side in stage.side_inputs)
+                    for maker in makers.get(self.destinations[side].arriving, ())
+                )
+            )
+        return edges
+
+    def _add_stage(self, id_: StageId, fused: FusedStage) -> None:
+        self.main[id_] = self._main_destination(id_, fused)
+        side_inputs = []
+        for transform_id in fused.transforms:
+            transform = self.graph.transforms[transform_id]
+            for local_name, collection, access_pattern in facts.side_inputs(transform):
+                destination = self._side_destination(transform, collection, access_pattern)
+                readers = self.readers.setdefault(destination, [])
+                if id_ not in readers:
+                    readers.append(id_)
+                side_inputs.append(
+                    SideInput(
+                        transform=transform_id, local_name=local_name, destination=destination
+                    )
+                )
+        self.stages[id_] = Stage(
+            id=id_,
+            name=stage_name(self.graph, fused),
+            transforms=fused.transforms,
+            input=fused.input,
+            outputs=fused.outputs,
+            environment=fused.environment,
+            side_inputs=tuple(side_inputs),
+        )
+
+    def _main_destination(self, id_: StageId, fused: FusedStage) -> DestinationId:
+        maker = self._made_by_runner.get(fused.input)
+        arriving, delivery = fused.input, Delivery.POINTWISE
+        root = self.graph.transforms[fused.transforms[0]] if fused.transforms else None
+        step = root or maker
+        if maker is not None and maker.urn != urns.IMPULSE:
+            step = maker
+            (arriving,) = maker.inputs.values()
+            is_grouping = maker.urn == urns.GROUP_BY_KEY
+            delivery = Delivery.GROUP_BY_KEY if is_grouping else Delivery.REDISTRIBUTE
+        if root and root.urn == urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS:
+            delivery = Delivery.REDISTRIBUTE_BY_SIZE
+        destination = self._add_destination(
+            delivery=delivery,
+            arriving=arriving,
+            stage=id_,
+            name=step.name if step else self.graph.pcollections[arriving].name,
+        )
+        if maker is not None and maker.urn == urns.IMPULSE:
+            self.impulses.add(destination)
+        return destination
+
+    def _side_destination(
+        self, reader: Transform, collection: PCollectionId, access_pattern: str
+    ) -> DestinationId:
+        known = self._side.get((collection, access_pattern))
+        if known is None:
+            known = self._side[collection, access_pattern] = self._add_destination(
+                delivery=Delivery.SIDE_INPUT,
+                arriving=collection,
+                stage=None,
+                name=reader.name,
+                access_pattern=access_pattern,
+            )
+        return known
+
+    def _add_destination(
+        self,
+        *,
+        delivery: Delivery,
+        arriving: PCollectionId,
+        stage: StageId | None,
+        name: str,
+        access_pattern: str = "",
+    ) -> DestinationId:
+        id_ = DestinationId(len(self.destinations) + 1)  # 0 is reserved for control rows
+        self.destinations[id_] = Destination(
+            id=id_,
+            delivery=delivery,
+            arriving=arriving,
+            stage=stage,
+            name=name,
+            timestamp_combiner=facts.windowing(self.graph, arriving).timestamp_combiner,
+            access_pattern=access_pattern,
+        )
+        self.consumers.setdefault(arriving, []).append(id_)
+        return id_
+
+
+def _segments(
+    wiring: _Wiring, edges: Edges, places: list[Place], max_exchanges: int
+) -> tuple[Segment, ...]:
+    """Number the places that are used, and find what crosses from one segment to another."""
+    used = {key: SegmentId(i) for i, key in enumerate(sorted({p.segment for p in places}))}
+    segment_of = [used[place.segment] for place in places]
+    levels: list[dict[int, list[StageId]]] = [{} for _ in used]
+    impulses: list[list[DestinationId]] = [[] for _ in used]
+    reads: list[dict[DestinationId, set[SegmentId]]] = [{} for _ in used]
+    writes: list[dict[DestinationId, str]] = [{} for _ in used]
+    sides: list[dict[DestinationId, None]] = [{} for _ in used]
+
+    for id_, stage in wiring.stages.items():
+        here, destination = segment_of[id_], wiring.main[id_]
+        levels[here].setdefault(places[id_].level, []).append(id_)
+        sides[here].update(dict.fromkeys(side.destination for side in stage.side_inputs))
+        if destination in wiring.impulses:
+            impulses[here].append(destination)
+        for maker in edges.main[id_]:
+            if segment_of[maker] != here:
+                reads[here].setdefault(destination, set()).add(segment_of[maker])
+                writes[segment_of[maker]][destination] = _why(
+                    wiring, edges, places, segment_of, maker, id_, max_exchanges
+                )
+    for destination, readers in wiring.readers.items():
+        steps = step_list(
+            wiring.graph.transforms[side.transform].name
+            for reader in readers
+            for side in wiring.stages[reader].side_inputs
+            if side.destination == destination
+        )
+        for id_, stage in wiring.stages.items():
+            if wiring.destinations[destination].arriving in stage.outputs:
+                writes[segment_of[id_]][destination] = f"side input of {steps}"
+
+    return tuple(
+        Segment(
+            id=number,
+            levels=_levels(levels[number]),
+            impulses=tuple(impulses[number]),
+            reads={d: tuple(sorted(segments)) for d, segments in reads[number].items()},
+            writes=writes[number],
+            side_inputs=tuple(sides[number]),
+        )
+        for number in used.values()
+    )
+
+
+def _levels(stages: Mapping[int, Iterable[StageId]]) -> tuple[Level, ...]:
+    return tuple(
+        Level(has_exchange=level > 0, stages=tuple(stages[level])) for level in sorted(stages)
+    )
+
+
+def _why(
+    wiring: _Wiring,
+    edges: Edges,
+    places: list[Place],
+    segment_of: list[SegmentId],
+    maker: StageId,
+    reader: StageId,
+    max_exchanges: int,
+) -> str:
+    """Say why rows from ``maker`` to ``reader`` are materialised."""
+    stage = wiring.stages[reader]
+    text = f"read by segment {segment_of[reader]} ({stage.name})"
+    if places[maker].segment[0] == places[reader].segment[0]:
+        return f"{text}: at most {max_exchanges} exchanges share a Spark job"
+    if stage.side_inputs:
+        waiting = step_list(
+            wiring.graph.transforms[side.transform].name for side in stage.side_inputs
+        )
+        return f"{text}: the side inputs of {waiting} must be complete first"
+    return f"{text}: it also gets rows that are made only there"

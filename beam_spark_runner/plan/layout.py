@@ -1,0 +1,96 @@
+"""Which segment and which level each stage gets. Works on numbers only."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from beam_spark_runner.core.ids import StageId
+
+
+class Place(NamedTuple):
+    """Where a stage runs."""
+
+    segment: tuple[int, int]  # what had to be complete before; then the cut by depth
+    level: int  # within the segment; 0 is in front of its first exchange
+
+
+@dataclass(slots=True)
+class Edges:
+    """What each stage waits for. Lists are indexed by StageId; makers come before their readers."""
+
+    count: int
+    main: list[tuple[StageId, ...]] = field(default_factory=list)  # makers of the main input
+    has_exchange: list[bool] = field(default_factory=list)  # in front of the stage
+    side: list[tuple[StageId, ...]] = field(default_factory=list)  # makers of the side inputs
+
+
+def lay_out(edges: Edges, *, max_exchanges: int, max_destinations: int) -> list[Place]:
+    """Place every stage.
+
+    Example:
+        big -> enrich(side input small), small <- sum <- GroupByKey <- read
+        ==>   segment 0: read, sum;   segment 1: big, enrich
+
+    Returns:
+        One place per stage, by StageId. Segments that sort first run first.
+    """
+    segments = _as_late_as_readers_allow(edges, _as_soon_as_possible(edges))
+    return _levels(edges, segments, max_exchanges, max_destinations)
+
+
+def _as_soon_as_possible(edges: Edges) -> list[int]:
+    """Put a stage behind the segments that make its side inputs."""
+    segments: list[int] = []
+    for stage in range(edges.count):
+        main = max((segments[maker] for maker in edges.main[stage]), default=0)
+        side = max((segments[maker] + 1 for maker in edges.side[stage]), default=0)
+        segments.append(max(main, side))
+    return segments
+
+
+def _as_late_as_readers_allow(edges: Edges, soonest: list[int]) -> list[int]:
+    """Move makers to their readers' segment, where their rows need not be materialised.
+
+    A main input that has nothing to do with the side input is then made in the
+    same Spark job as it is read.
+    """
+    latest: list[int | None] = [None] * edges.count
+    segments = [0] * edges.count
+    for stage in reversed(range(edges.count)):
+        bound = latest[stage]
+        here = segments[stage] = soonest[stage] if bound is None else bound
+        for makers, limit in ((edges.main[stage], here), (edges.side[stage], here - 1)):
+            for maker in makers:
+                before = latest[maker]
+                latest[maker] = limit if before is None else min(before, limit)
+    return segments
+
+
+def _levels(
+    edges: Edges, segments: list[int], max_exchanges: int, max_destinations: int
+) -> list[Place]:
+    """Count exchanges from the start of each segment, and cut where there are too many.
+
+    Level 0 has no exchange, so that any number of stages may sit there. Behind
+    a full level the next one is taken: stages further down move along, since
+    they are placed later.
+    """
+    levels: list[int] = []
+    filled: dict[tuple[int, int], int] = {}
+    places: list[Place] = []
+    for stage in range(edges.count):
+        segment, has_exchange = segments[stage], edges.has_exchange[stage]
+        level = max(
+            (
+                levels[maker] + has_exchange
+                for maker in edges.main[stage]
+                if segments[maker] == segment
+            ),
+            default=int(has_exchange),
+        )
+        while level and filled.get((segment, level), 0) >= max_destinations:
+            level += 1
+        filled[segment, level] = filled.get((segment, level), 0) + 1
+        levels.append(level)
+        cut = max(level - 1, 0) // max_exchanges
+        places.append(Place(segment=(segment, cut), level=level - cut * max_exchanges))
+    return places
