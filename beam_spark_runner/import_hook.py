@@ -9,8 +9,6 @@ This runs in every Python process of the user's environment, so: standard
 library only, nothing imported until Beam is, no error ever leaves it.
 """
 
-from __future__ import annotations  # the annotations below are never evaluated
-
 import sys
 
 TYPE_CHECKING = False  # as ``typing`` has it, which is not loaded at start
@@ -25,7 +23,7 @@ class _Finder:
     """Finds no module itself. Lets Beam's be found by the others, and follows it up."""
 
     @staticmethod
-    def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
+    def find_spec(name: str, path: "Any" = None, target: "Any" = None) -> "Any":
         if name != _AWAITED:
             return None
         uninstall()
@@ -61,7 +59,7 @@ def _is_ours(finder: object) -> bool:
     )
 
 
-def _follow_up(loader: Any) -> None:
+def _follow_up(loader: "Any") -> None:
     """Have ``loader`` call ``_register`` after it executed its module, once.
 
     The method of this one loader object is shadowed and restored; a loader of
@@ -71,7 +69,7 @@ def _follow_up(loader: Any) -> None:
     if execute is None:
         return
 
-    def exec_module(module: Any) -> None:
+    def exec_module(module: "Any") -> None:
         loader.__dict__.pop("exec_module", None)
         execute(module)
         if getattr(module, "__name__", "") == _AWAITED:
@@ -83,7 +81,7 @@ def _follow_up(loader: Any) -> None:
         return  # an exotic loader; the dotted runner name still works
 
 
-def _register(module: Any) -> None:
+def _register(module: "Any") -> None:
     """Add the runner's name, then its options.
 
     Beam builds its map of runners from this tuple; where that has happened

@@ -8,6 +8,7 @@ format alone.
 
 import base64
 import hashlib
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ def build_wheel(
     metadata_directory: str | None = None,
 ) -> str:
     """PEP 517."""
+    # setuptools packs whatever an earlier build left here, deleted modules too.
+    shutil.rmtree(_ROOT / "build" / "lib", ignore_errors=True)
     name = build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
     return _add_hook(Path(wheel_directory, name))
 
@@ -51,6 +54,9 @@ def build_editable(
     metadata_directory: str | None = None,
 ) -> str:
     """PEP 660."""
+    # A plain path. The default for a layout like ours is an import hook that
+    # loads pathlib, importlib.util and more whenever Python starts.
+    config_settings = {"editable_mode": "compat", **(config_settings or {})}
     name = build_meta.build_editable(wheel_directory, config_settings, metadata_directory)
     return _add_hook(Path(wheel_directory, name))
 
