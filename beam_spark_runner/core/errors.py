@@ -7,8 +7,11 @@ that they survive pickling on their way from an executor to the driver.
 from collections.abc import Sequence
 
 
-class RunnerError(Exception):
-    """Base of all errors of this runner. ``restart_helps`` says whether trying again can succeed."""
+class RunnerError(RuntimeError):
+    """Base of all errors of this runner. ``restart_helps`` says whether trying again can succeed.
+
+    A RuntimeError, as what Beam's own runners raise for a failed pipeline.
+    """
 
     restart_helps = False
 

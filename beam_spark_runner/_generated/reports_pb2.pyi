@@ -1,0 +1,46 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class TaskReport(_message.Message):
+    __slots__ = ("level", "partition", "attempt", "consumed_count", "consumed_sum", "monitoring_infos", "failure", "poisoned")
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    CONSUMED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CONSUMED_SUM_FIELD_NUMBER: _ClassVar[int]
+    MONITORING_INFOS_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    POISONED_FIELD_NUMBER: _ClassVar[int]
+    level: int
+    partition: int
+    attempt: int
+    consumed_count: int
+    consumed_sum: int
+    monitoring_infos: _containers.RepeatedScalarFieldContainer[bytes]
+    failure: Failure
+    poisoned: bool
+    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed_count: _Optional[int] = ..., consumed_sum: _Optional[int] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ...) -> None: ...
+
+class Failure(_message.Message):
+    __slots__ = ("step", "cause", "traceback", "kind")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    TRACEBACK_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    step: str
+    cause: str
+    traceback: str
+    kind: str
+    def __init__(self, step: _Optional[str] = ..., cause: _Optional[str] = ..., traceback: _Optional[str] = ..., kind: _Optional[str] = ...) -> None: ...
+
+class AttemptMark(_message.Message):
+    __slots__ = ("attempt", "failed")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    failed: bool
+    def __init__(self, attempt: _Optional[int] = ..., failed: bool = ...) -> None: ...

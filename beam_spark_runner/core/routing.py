@@ -1,0 +1,105 @@
+"""Routes: one signed 64-bit number that says where a row goes and in which order it is read.
+
+The high 8 bits are the destination's *code* within its level (signed, so that
+control rows sort first and reports last), the low 56 bits a hash of key and
+window, or any number that falls on the wanted partition. One column for both
+keeps Spark's radix sort; sorting by two columns costs 40% more.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+HASH_BITS = 56
+HASH_MASK = (1 << HASH_BITS) - 1
+HASH_SEED = 42  # Spark's seed for ``xxhash64``
+
+CONTROL_CODE = -128
+FIRST_CODE = -127
+REPORT_CODE = 127
+MAX_CODES = REPORT_CODE - FIRST_CODE  # destinations that may share one level
+
+Int64Array = npt.NDArray[np.int64]
+
+
+def route_prefix(code: int) -> int:
+    """Return the route whose hash bits are all zero."""
+    return code << HASH_BITS
+
+
+def routes_of_keys(coded_keys: Iterable[bytes], count: int, code: int) -> Int64Array:
+    """Hash each key into a route.
+
+    Args:
+        coded_keys: encoded key and window of each row.
+        count: how many there are.
+        code: the destination's code.
+    """
+    digest = xxhash.xxh64_intdigest
+    hashes = np.fromiter((digest(key, HASH_SEED) for key in coded_keys), np.uint64, count)
+    return (hashes & np.uint64(HASH_MASK)).astype(np.int64) | np.int64(route_prefix(code))
+
+
+def murmur3_of_longs(values: Int64Array, seed: int = 42) -> npt.NDArray[np.int32]:
+    """Spark's Murmur3_x86_32 of 8-byte numbers, as ``F.hash`` and ``repartition`` use it.
+
+    Source: org.apache.spark.unsafe.hash.Murmur3_x86_32.hashLong.
+    """
+    with np.errstate(over="ignore"):
+        bits = values.astype(np.uint64)
+        low = (bits & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+        high = (bits >> np.uint64(32)).astype(np.uint32)
+        state = _mix_state(np.full(values.shape, seed, np.uint32), _mix_key(low))
+        state = _mix_state(state, _mix_key(high))
+        state ^= np.uint32(8)
+        state ^= state >> np.uint32(16)
+        state *= np.uint32(0x85EBCA6B)
+        state ^= state >> np.uint32(13)
+        state *= np.uint32(0xC2B2AE35)
+        state ^= state >> np.uint32(16)
+    return state.astype(np.int32)
+
+
+def _rotate(value: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
+    return (value << np.uint32(bits)) | (value >> np.uint32(32 - bits))
+
+
+def _mix_key(key: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    return _rotate(key * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+
+
+def _mix_state(
+    state: npt.NDArray[np.uint32], key: npt.NDArray[np.uint32]
+) -> npt.NDArray[np.uint32]:
+    return _rotate(state ^ key, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+
+
+def partitions_of_routes(routes: Int64Array, partitions: int) -> npt.NDArray[np.int64]:
+    """Say on which partition ``repartition(partitions, "route")`` puts each route."""
+    return murmur3_of_longs(routes).astype(np.int64) % partitions
+
+
+def routes_to_partitions(code: int, partitions: int) -> Sequence[int]:
+    """Find one route for each partition: ``result[p]`` falls on partition ``p``.
+
+    Example:
+        partitions_of_routes(np.array(routes_to_partitions(-3, 8)), 8) == [0, 1, …, 7]
+    """
+    found: dict[int, int] = {}
+    start = 0
+    while len(found) < partitions:
+        size = max(64, 8 * partitions)
+        routes = np.arange(start, start + size, dtype=np.int64) | np.int64(route_prefix(code))
+        places = partitions_of_routes(routes, partitions)
+        for place, route in zip(places.tolist(), routes.tolist(), strict=True):
+            found.setdefault(place, route)
+        start += size
+    return tuple(found[p] for p in range(partitions))
+
+
+def digest_of(coded_key: bytes) -> bytes:
+    """Stand in for a key too long to be repeated in every row of its group."""
+    return hashlib.blake2b(coded_key, digest_size=32).digest()

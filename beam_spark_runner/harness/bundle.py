@@ -1,0 +1,93 @@
+"""What every harness offers to the task code: stages that run bundles.
+
+The embedded harness runs the Python SDK in this process, the remote one talks
+to an SDK worker over gRPC. ``spark.task`` knows only these protocols.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from apache_beam.coders import WindowedValueCoder
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core.ids import PCollectionId
+
+Receiver: TypeAlias = Callable[[WindowedValue], Any]
+"""Takes one windowed element; called from the thread that pushes the bundle's input."""
+
+
+class SideInputLookup(Protocol):
+    """The gathered rows of one side input, by window and key.
+
+    Windows and keys are encoded as nested values, as they stand in a StateKey.
+    """
+
+    def values(self, window: bytes, key: bytes | None) -> Sequence[bytes]:
+        """Return the nested encodings of the values; of all elements where ``key`` is None."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleResult:
+    """What is left to know once a bundle has finished."""
+
+    monitoring_infos: tuple[bytes, ...]  # serialised MonitoringInfo protos
+
+
+class Bundle(Protocol):
+    """One run of a stage over some elements. One thread at a time.
+
+    Either ``finish`` or ``abort`` is called once, and nothing after it.
+    """
+
+    @property
+    def push(self) -> Receiver:
+        """Process one element of the main input; outputs go to the receivers meanwhile."""
+        ...
+
+    def enter(self) -> None:
+        """Charge what this thread counts from now on to this bundle; before a run of pushes."""
+        ...
+
+    def push_from_within(self, windowed_value: WindowedValue) -> None:
+        """Like ``push``, for an element that another bundle hands over while it runs itself."""
+        ...
+
+    def finish(self) -> BundleResult:
+        """End the input, run ``finish_bundle``, and deliver the last outputs."""
+        ...
+
+    def abort(self) -> None:
+        """Forget the bundle. Its outputs are void; the stage's DoFns are torn down."""
+        ...
+
+
+class StageHarness(Protocol):
+    """A stage made executable: its DoFns are set up and serve one bundle after another."""
+
+    @property
+    def input_coder(self) -> WindowedValueCoder:
+        """Coder of the elements that ``Bundle.push`` takes."""
+        ...
+
+    @property
+    def output_coders(self) -> Mapping[PCollectionId, WindowedValueCoder]:
+        """Coder of each collection that leaves the stage."""
+        ...
+
+    def start_bundle(
+        self,
+        receivers: Mapping[PCollectionId, Receiver],
+        side_inputs: Mapping[tuple[str, str], SideInputLookup],
+    ) -> Bundle:
+        """Begin a bundle.
+
+        Args:
+            receivers: one for each of ``output_coders``.
+            side_inputs: (transform id, local name) -> lookup.
+
+        Raises:
+            BundleFailedError: user code raised in ``setup`` or ``start_bundle``.
+        """
+        ...

@@ -1,0 +1,144 @@
+"""One run of one pipeline: its thread, its state, its end."""
+
+import logging
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from apache_beam.runners.runner import PipelineState
+
+from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.plan.model import Plan
+from beam_spark_runner.spark.batch import Setting, Tally, run_plan
+from beam_spark_runner.spark.materialise import CheckpointOnExecutors, FilesInSharedStorage
+from beam_spark_runner.spark.programs import Limits
+from beam_spark_runner.spark.rows import MAX_VALUE_BYTES
+from beam_spark_runner.spark.session import SessionHandle
+
+_LOGGER = logging.getLogger(__name__)
+
+ROW_LIMIT_BYTES = 1 << 20
+ROW_LIMIT_BYTES_SPARK_3 = 1 << 14
+"""Spark 3 counts the rows of an Arrow batch, 10,000, and not their bytes."""
+
+
+class JobCancelledError(RunnerError):
+    """Somebody called ``cancel``."""
+
+
+class Job:
+    """Runs a plan in a thread of its own.
+
+    Threads: every method may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        plan: Plan,
+        session: SessionHandle,
+        *,
+        partitions: int | None,
+        shared_storage: str | None,
+        close_session: Callable[[], None],
+    ) -> None:
+        self.job_id = job_id
+        self.tally = Tally(committed=[], attempted=[])
+        self._plan = plan
+        self._session = session
+        self._partitions = partitions
+        self._shared_storage = shared_storage
+        self._close_session = close_session
+        self._state = PipelineState.STARTING
+        self._error: BaseException | None = None
+        self._cancelled = threading.Event()
+        self._ended = threading.Event()
+        # Not a daemon: a program that ends without waiting still gets its output.
+        self._thread = threading.Thread(target=self._run, name=f"beam-job-{job_id}")
+
+    @property
+    def state(self) -> str:
+        """One of ``PipelineState``."""
+        return self._state
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why it failed."""
+        return self._error
+
+    def start(self) -> None:
+        """Begin to run."""
+        self._state = PipelineState.RUNNING
+        self._thread.start()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for the end; False if it has not come in time."""
+        return self._ended.wait(timeout_s)
+
+    def cancel(self) -> None:
+        """Cancel the Spark jobs and wait until they are gone. Does nothing after the end."""
+        if self._ended.is_set():
+            return
+        self._cancelled.set()
+        while not self._ended.wait(0.5):
+            # A Spark job that was submitted just after the last call must go, too.
+            self._session.cancel(self.job_id)
+
+    def _run(self) -> None:
+        state = PipelineState.FAILED
+        folder: Path | None = None
+        try:
+            folder = self._make_folder()
+            run_plan(self._plan, self._setting(folder), self.tally)
+            state = PipelineState.DONE
+        except BaseException as error:
+            if self._cancelled.is_set():
+                state = PipelineState.CANCELLED
+            else:
+                self._error = error
+        finally:
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+            try:
+                self._close_session()
+            except Exception:
+                _LOGGER.exception("the Spark session did not close")
+            self._state = state
+            self._ended.set()
+
+    def _make_folder(self) -> Path | None:
+        """A folder that driver and workers share, if there is one."""
+        storage = self._shared_storage
+        if storage is not None and "://" not in storage:
+            Path(storage).mkdir(parents=True, exist_ok=True)
+            return Path(tempfile.mkdtemp(prefix=f"beam-{self.job_id}-", dir=storage))
+        if self._session.is_local:
+            return Path(tempfile.mkdtemp(prefix=f"beam-{self.job_id}-"))
+        return None
+
+    def _setting(self, folder: Path | None) -> Setting:
+        session = self._session
+        spark_3 = session.version < (4, 0)
+        by_files = folder is not None and not session.is_local
+        return Setting(
+            spark=session.spark,
+            job_id=self.job_id,
+            partitions=self._partitions or max(session.slots(), 1),
+            limits=Limits(
+                max_attempts=session.max_task_attempts,
+                row_limit_bytes=ROW_LIMIT_BYTES_SPARK_3 if spark_3 else ROW_LIMIT_BYTES,
+                max_element_bytes=MAX_VALUE_BYTES,
+            ),
+            materialiser=FilesInSharedStorage(session.spark, str(folder))
+            if by_files
+            else CheckpointOnExecutors(),
+            folder=None if folder is None else str(folder),
+            job_scope=lambda title: session.job_scope(self.job_id, title),
+            check_cancelled=self._check_cancelled,
+        )
+
+    def _check_cancelled(self) -> None:
+        if self._cancelled.is_set():
+            raise JobCancelledError("cancelled")

@@ -1,0 +1,121 @@
+"""``SparkPortableRunner``: what ``--runner=SparkPortableRunner`` makes."""
+
+import logging
+import uuid
+from typing import Any
+
+from apache_beam.metrics.metric import MetricResults
+from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
+from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.runners.runner import PipelineResult, PipelineRunner
+from apache_beam.transforms import environments
+from pyspark.sql import SparkSession
+
+from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.job.job import Job
+from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.portable.monitoring import to_metric_results
+from beam_spark_runner.plan.explain import explain
+from beam_spark_runner.spark.session import open_session
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
+    """Runs Beam pipelines on Spark, from the portable proto, without a job server.
+
+    Args:
+        spark: session to use; it is left as it was. None: the active session,
+            or what the options name, or one of our own on this machine.
+    """
+
+    def __init__(self, spark: SparkSession | None = None) -> None:
+        super().__init__()
+        self._spark = spark
+
+    def default_environment(self, options: PipelineOptions) -> environments.Environment:
+        """User code runs in the PySpark workers, with what is installed there."""
+        return environments.EmbeddedPythonEnvironment.default()
+
+    def run_portable_pipeline(
+        self, pipeline: beam_runner_api_pb2.Pipeline, options: PipelineOptions
+    ) -> "SparkPipelineResult":
+        """Compile and start a pipeline.
+
+        Raises:
+            OptionsError, PipelineError: nothing has run.
+            SparkSetupError: there is no usable Spark.
+        """
+        config = RunnerConfig.from_options(options)
+        plan = compile_pipeline(
+            pipeline,
+            allow_non_deterministic_key_coders=options.view_as(
+                TypeOptions
+            ).allow_non_deterministic_key_coders,
+        )
+        if config.show_plan:
+            print(explain(plan))
+        session = open_session(config, self._spark)
+        try:
+            job = Job(
+                uuid.uuid4().hex[:12],
+                plan,
+                session,
+                partitions=config.parallelism,
+                shared_storage=config.shared_storage,
+                close_session=session.close,
+            )
+            names = {id_: step.name for id_, step in plan.graph.transforms.items()}
+            job.start()
+        except BaseException:
+            session.close()
+            raise
+        return SparkPipelineResult(job, names)
+
+
+class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
+    """A pipeline that runs, or has run."""
+
+    def __init__(self, job: Job, step_names: dict[Any, str]) -> None:
+        super().__init__(job.state)
+        self._job = job
+        self._step_names = step_names
+
+    @property
+    def job_id(self) -> str:
+        """Names the run in temp folders and as the tag of its Spark jobs."""
+        return self._job.job_id
+
+    @property
+    def state(self) -> str:
+        """One of ``PipelineState``; does not wait."""
+        return self._job.state
+
+    def wait_until_finish(self, duration: int | None = None) -> str:
+        """Wait for the end, or for ``duration`` milliseconds.
+
+        Ctrl-C cancels the pipeline and its Spark jobs.
+
+        Raises:
+            RunnerError: the pipeline failed, and why.
+        """
+        try:
+            ended = self._job.wait(None if duration is None else duration / 1000)
+        except KeyboardInterrupt:
+            self._job.cancel()
+            raise
+        if ended and self._job.error is not None:
+            raise self._job.error
+        return self.state
+
+    def cancel(self) -> str:
+        """Cancel the pipeline and its Spark jobs; return once they have ended."""
+        self._job.cancel()
+        return self.state
+
+    def metrics(self) -> MetricResults:
+        """Return attempted and committed metrics; of a failed job, too."""
+        tally = self._job.tally
+        return to_metric_results(
+            list(tally.committed), list(tally.attempted), step_names=self._step_names
+        )

@@ -1,0 +1,20 @@
+"""Moving rows between levels: Spark partitions, sorts and spills; we only say by what."""
+
+from pyspark.sql import DataFrame
+
+from beam_spark_runner.plan.model import Delivery
+from beam_spark_runner.spark.program import Edge
+
+
+def exchange(frame: DataFrame, partitions: int, readers: tuple[Edge, ...]) -> DataFrame:
+    """Bring rows to the partitions of their routes, sorted as the readers need it.
+
+    Always by a column: ``repartition(n)`` alone sorts all rows first, to be
+    deterministic. Rows are sorted only where a reader groups.
+    """
+    moved = frame.repartition(partitions, "route")
+    if any(edge.is_ordered for edge in readers):
+        return moved.sortWithinPartitions("route", "order")
+    if any(edge.delivery is Delivery.GROUP_BY_KEY for edge in readers):
+        return moved.sortWithinPartitions("route")
+    return moved

@@ -1,0 +1,70 @@
+"""What a level's tasks must know, in a form that pickles small: it travels in the closure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
+from beam_spark_runner.graph.model import TimestampCombiner
+from beam_spark_runner.plan.model import Delivery
+from beam_spark_runner.portable.descriptor import StageDescription
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """A destination, as its producers and its reader see it."""
+
+    dest: DestinationId
+    code: int  # among the destinations of the level that reads it, see core.routing
+    delivery: Delivery
+    name: str  # the step that asked for it, for messages
+    is_global: bool  # its windowing is the global window
+    timestamp_combiner: TimestampCombiner = TimestampCombiner.END_OF_WINDOW
+    access_pattern: str = ""
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the first row of a group must be the one that decides its timestamp."""
+        return (
+            self.delivery is Delivery.GROUP_BY_KEY
+            and self.timestamp_combiner is not TimestampCombiner.END_OF_WINDOW
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideInputRows:
+    """Where a worker finds the gathered rows of a side input: in the closure, or in a file.
+
+    ``id`` is unique among all side inputs of all jobs: workers cache by it.
+    ``inline``: an Arrow IPC stream of (key, value). ``path``: a file of the same.
+    """
+
+    id: str
+    inline: bytes | None = None
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageProgram:
+    """One stage of the level. ``local`` edges stay in the task."""
+
+    stage: StageId
+    name: str  # for messages about what no single step can be blamed for
+    description: StageDescription
+    input: Edge
+    outputs: Mapping[PCollectionId, tuple[Edge, ...]]
+    local: Mapping[PCollectionId, tuple[StageId, ...]]
+    side_inputs: Mapping[tuple[str, str], SideInputRows]  # (transform id, local name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelProgram:
+    """All that a task of one level does. ``next_partitions`` is 0 in a segment's last level."""
+
+    job_id: str
+    title: str
+    level: int
+    next_partitions: int
+    stages: tuple[StageProgram, ...]
+    max_attempts: int  # of a task, as Spark counts them
+    row_limit_bytes: int  # longer values travel in pieces
+    max_element_bytes: int

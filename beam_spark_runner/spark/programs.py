@@ -1,0 +1,124 @@
+"""From a segment of the plan to what its tasks must know."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from beam_spark_runner.core import routing
+from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
+from beam_spark_runner.plan.model import Delivery, Plan, Segment
+from beam_spark_runner.portable.descriptor import StageDescription, describe
+from beam_spark_runner.spark.program import Edge, LevelProgram, SideInputRows, StageProgram
+from beam_spark_runner.core import urns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What tasks keep to. ``row_limit_bytes``: longer values travel in pieces."""
+
+    max_attempts: int
+    row_limit_bytes: int
+    max_element_bytes: int
+
+
+class ProgramBuilder:
+    """Builds the level programs of one plan. ``edges`` is the same for all its segments."""
+
+    def __init__(self, plan: Plan, job_id: str, limits: Limits) -> None:
+        self._plan = plan
+        self._job_id = job_id
+        self._limits = limits
+        self._input_of: dict[StageId, DestinationId] = {
+            destination.stage: id_
+            for id_, destination in plan.destinations.items()
+            if destination.stage is not None
+        }
+        codes: dict[DestinationId, int] = {}
+        for segment in plan.segments:
+            for level in segment.levels:
+                for index, stage in enumerate(level.stages):
+                    codes[self._input_of[stage]] = routing.FIRST_CODE + index
+        self.edges: Mapping[DestinationId, Edge] = {
+            id_: self._edge(id_, codes.get(id_, routing.FIRST_CODE)) for id_ in plan.destinations
+        }
+
+    def _edge(self, id_: DestinationId, code: int) -> Edge:
+        destination = self._plan.destinations[id_]
+        graph = self._plan.graph
+        windowing = graph.windowings[graph.pcollections[destination.arriving].windowing]
+        return Edge(
+            dest=id_,
+            code=code,
+            delivery=destination.delivery,
+            name=destination.name,
+            is_global=windowing.window_fn_urn == urns.WINDOW_FN_GLOBAL,
+            timestamp_combiner=destination.timestamp_combiner,
+            access_pattern=destination.access_pattern,
+        )
+
+    def readers(self, segment: Segment, level: int) -> tuple[Edge, ...]:
+        """Return the edges that the stages of a level read."""
+        return tuple(self.edges[self._input_of[stage]] for stage in segment.levels[level].stages)
+
+    def level(
+        self,
+        segment: Segment,
+        index: int,
+        next_partitions: int,
+        side_inputs: Mapping[DestinationId, SideInputRows],
+    ) -> LevelProgram:
+        """Return the program of one level.
+
+        Args:
+            segment: of the plan.
+            index: of the level within the segment.
+            next_partitions: of the exchange behind it; 0 if there is none.
+            side_inputs: where the rows are that earlier segments gathered.
+        """
+        here = frozenset(segment.levels[index].stages)
+        programs = tuple(
+            self._stage(stage, here, side_inputs) for stage in segment.levels[index].stages
+        )
+        return LevelProgram(
+            job_id=self._job_id,
+            title=" | ".join(program.name for program in programs),
+            level=index,
+            next_partitions=next_partitions,
+            stages=programs,
+            max_attempts=self._limits.max_attempts,
+            row_limit_bytes=self._limits.row_limit_bytes,
+            max_element_bytes=self._limits.max_element_bytes,
+        )
+
+    def _stage(
+        self,
+        id_: StageId,
+        here: frozenset[StageId],
+        side_inputs: Mapping[DestinationId, SideInputRows],
+    ) -> StageProgram:
+        stage = self._plan.stages[id_]
+        outputs: dict[PCollectionId, tuple[Edge, ...]] = {}
+        local: dict[PCollectionId, tuple[StageId, ...]] = {}
+        for collection in stage.outputs:
+            edges, stages = [], []
+            for dest in self._plan.consumers.get(collection, ()):
+                reader = self._plan.destinations[dest]
+                if reader.delivery is Delivery.POINTWISE and reader.stage in here:
+                    stages.append(reader.stage)
+                else:
+                    edges.append(self.edges[dest])
+            outputs[collection], local[collection] = tuple(edges), tuple(stages)
+        return StageProgram(
+            stage=id_,
+            name=stage.name,
+            description=self._describe(id_),
+            input=self.edges[self._input_of[id_]],
+            outputs=outputs,
+            local=local,
+            side_inputs={
+                (side.transform, side.local_name): side_inputs[side.destination]
+                for side in stage.side_inputs
+            },
+        )
+
+    def _describe(self, id_: StageId) -> StageDescription:
+        return describe(self._plan, id_)

@@ -1,0 +1,296 @@
+"""From rows to elements: the cursor over a task's input, and a reader for each way of delivery."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from apache_beam.coders import WindowedValueCoder
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.timestamp import MIN_TIMESTAMP
+from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, PaneInfo, PaneInfoTiming, create
+
+from beam_spark_runner.graph.model import TimestampCombiner
+from beam_spark_runner.harness.bundle import Receiver
+from beam_spark_runner.harness.spill import (
+    MEMORY_LIMIT_BYTES,
+    ROW_OVERHEAD_BYTES,
+    StreamedValues,
+    ValueLog,
+)
+from beam_spark_runner.spark import rows
+from beam_spark_runner.spark.program import Edge
+from beam_spark_runner.spark.writers import KEY_LENGTH, split_key
+
+_GLOBAL = (GlobalWindow(),)
+_MIN_US = MIN_TIMESTAMP.micros
+_ONLY_PANE = PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0)
+
+
+class RowCursor:
+    """A place in the task's input. Long values and long keys are whole again.
+
+    ``forward`` gets the parts of batches that are not for this level's stages.
+    """
+
+    def __init__(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        hosted: Iterable[int],
+        forward: Callable[[pa.RecordBatch], None],
+    ) -> None:
+        self._batches = batches
+        self._hosted = np.array(sorted(hosted), np.int32)
+        self._forward = forward
+        self._joiner = rows.PieceJoiner()
+        self._long_keys: dict[bytes, bytes] = {}
+        self.block: rows.Block | None = None
+        self.position = 0
+        self._ends: list[int] = []  # where each run of rows with one destination ends
+        self._run = 0
+
+    def load(self) -> bool:
+        """Make sure that a row stands at ``position``; False at the end of the input."""
+        while self.block is None or self.position >= len(self.block):
+            batch = next(self._batches, None)
+            if batch is None:
+                self._joiner.check_empty()
+                self.block = None
+                return False
+            self._open(batch)
+        return True
+
+    def _open(self, batch: pa.RecordBatch) -> None:
+        ids = batch.column(0).to_numpy() & rows.DEST_MASK
+        mine = np.isin(ids, self._hosted)
+        if not mine.all():
+            self._forward(batch.filter(pa.array(~mine)))
+            batch = batch.filter(pa.array(mine))
+        block = self._joiner.join_block(rows.block_of(batch))
+        self._restore_long_keys(block)
+        ids = block.dests & rows.DEST_MASK
+        self._ends = [*(np.flatnonzero(ids[1:] != ids[:-1]) + 1).tolist(), len(block)]
+        self._run = 0
+        self.block, self.position = block, 0
+
+    def _restore_long_keys(self, block: rows.Block) -> None:
+        for row in np.flatnonzero(block.dests & rows.LONG_KEY).tolist():
+            digest, value = block.keys[row], block.values[row]
+            assert digest is not None
+            (length,) = KEY_LENGTH.unpack_from(value)
+            start = KEY_LENGTH.size + length
+            key = self._long_keys.get(digest)
+            if key is None:
+                # One object for all rows of the group, and of one group at a time.
+                self._long_keys.clear()
+                key = self._long_keys[digest] = value[KEY_LENGTH.size : start]
+            block.keys[row], block.values[row] = key, value[start:]
+
+    @property
+    def dest(self) -> int:
+        """Destination of the row at ``position``, without flags."""
+        assert self.block is not None
+        return int(self.block.dests[self.position]) & rows.DEST_MASK
+
+    def run_end(self) -> int:
+        """Return where the run of rows with this row's destination ends in this block."""
+        while self._ends[self._run] <= self.position:
+            self._run += 1
+        return self._ends[self._run]
+
+
+class ElementReader:
+    """Pushes each row as one element."""
+
+    def __init__(self, edge: Edge, coder: WindowedValueCoder, push: Receiver) -> None:
+        self._decode_bare = coder.wrapped_value_coder.get_impl().decode
+        self._decode_windowed = coder.get_impl().decode
+        self._push = push
+
+    def read(self, cursor: RowCursor) -> None:
+        """Take the run of rows at the cursor."""
+        block, start, end = cursor.block, cursor.position, cursor.run_end()
+        assert block is not None
+        cursor.position = end
+        flags = (block.dests[start:end] & rows.WINDOWED) != 0
+        push = self._push
+        values = block.values[start:end]
+        if flags.all():
+            decode_windowed = self._decode_windowed
+            for value in values:
+                push(decode_windowed(value))
+            return
+        decode = self._decode_bare
+        if not flags.any():
+            for value in values:
+                push(create(decode(value), _MIN_US, _GLOBAL, PANE_INFO_UNKNOWN))
+            return
+        for is_windowed, value in zip(flags.tolist(), values, strict=True):
+            if is_windowed:
+                push(self._decode_windowed(value))
+            else:
+                push(create(decode(value), _MIN_US, _GLOBAL, PANE_INFO_UNKNOWN))
+
+
+class GroupReader:
+    """Pushes each key and window with its values, from rows sorted by route.
+
+    Rows of one route may hold several keys (a collision of hashes), in any
+    order; they are grouped apart before the next route is read. A group that
+    outgrows memory is pushed while its rows still arrive.
+    """
+
+    def __init__(self, edge: Edge, coder: WindowedValueCoder, push: Receiver) -> None:
+        element_coder = coder.wrapped_value_coder  # KV<K, Iterable<V>>
+        self._decode_key = element_coder.key_coder().get_impl().decode
+        self._decode_value = element_coder.value_coder().value_coder().get_impl().decode
+        self._decode_window = coder.window_coder.get_impl().decode
+        self._edge = edge
+        self._push = push
+        self._kept: list[StreamedValues] = []
+        self._windows: dict[bytes, Any] = {}
+
+    def read(self, cursor: RowCursor) -> None:
+        """Take the run of rows at the cursor, and on until its last group is complete."""
+        block, start, end = cursor.block, cursor.position, cursor.run_end()
+        assert block is not None
+        routes = block.routes[start:end]
+        cuts = (np.flatnonzero(routes[1:] != routes[:-1]) + (start + 1)).tolist()
+        keys, values, emit = block.keys, block.values, self._emit
+        first = start
+        orders = block.orders
+        for last in cuts:
+            emit(keys[first:last], values[first:last], orders[first:last])
+            first = last
+        cursor.position = end
+        if end < len(block):
+            emit(keys[first:end], values[first:end], orders[first:end])
+        else:
+            rest = _Rows(keys[first:end], values[first:end], orders[first:end])
+            self._finish_group(cursor, int(routes[-1]), rest)
+
+    def _finish_group(self, cursor: RowCursor, route: int, group: "_Rows") -> None:
+        """The group at the end of a block may go on in the next."""
+        size = group.size()
+        while size <= MEMORY_LIMIT_BYTES:
+            taken = self._take(cursor, route)
+            if taken is None:
+                self._emit(group.keys, group.values, group.orders)
+                return
+            size += taken.size()
+            group = _Rows(
+                group.keys + taken.keys,
+                group.values + taken.values,
+                np.concatenate([group.orders, taken.orders]),
+            )
+        self._stream(cursor, route, group)
+
+    def _take(self, cursor: RowCursor, route: int) -> "_Rows | None":
+        """Take further rows of a route; None: there are no more."""
+        if not cursor.load() or cursor.dest != self._edge.dest:
+            return None
+        block, start, end = cursor.block, cursor.position, cursor.run_end()
+        assert block is not None
+        if int(block.routes[start]) != route:
+            return None
+        # Routes are sorted within a destination, so equal ones are found by bisection.
+        end = start + int(np.searchsorted(block.routes[start:end], route, side="right"))
+        cursor.position = end
+        return _Rows(block.keys[start:end], block.values[start:end], block.orders[start:end])
+
+    def _emit(
+        self, keys: list[bytes | None], values: list[bytes], orders: rows.Int64Array
+    ) -> None:
+        key = keys[0]
+        decode = self._decode_value
+        if len(keys) == 1 or keys.count(key) == len(keys):
+            self._push_group(key, [decode(value) for value in values], orders[0])
+            return
+        groups: dict[bytes | None, tuple[int, list[bytes]]] = {}
+        for key, value, order in zip(keys, values, orders.tolist(), strict=True):
+            groups.setdefault(key, (order, []))[1].append(value)
+        for key, (order, some) in groups.items():
+            self._push_group(key, [decode(value) for value in some], order)
+
+    def _stream(self, cursor: RowCursor, route: int, group: "_Rows") -> None:
+        """Push the first key's values while they are read, and set other keys' aside."""
+        first = group.keys[0]
+        others: dict[bytes | None, tuple[int, ValueLog]] = {}
+
+        def values_of_first(taken: "_Rows | None") -> Iterator[bytes]:
+            while taken is not None:
+                if taken.keys.count(first) == len(taken.keys):
+                    yield from taken.values
+                else:
+                    for key, value, order in zip(
+                        taken.keys, taken.values, taken.orders.tolist(), strict=True
+                    ):
+                        if key == first:
+                            yield value
+                        else:
+                            others.setdefault(key, (order, ValueLog()))[1].append(value)
+                taken = self._take(cursor, route)
+
+        self._push_streamed(first, values_of_first(group), group.orders[0])
+        for key, (order, log) in others.items():
+            self._push_streamed(key, iter(log), order)
+
+    def _push_streamed(self, key: bytes | None, source: Iterator[bytes], order: int) -> None:
+        values = StreamedValues(source, self._decode_value)
+        self._push_group(key, values, order)
+        # Two references are ours. Any more: a DoFn kept the iterable for later in the bundle.
+        is_kept = sys.getrefcount(values) > 2
+        values.drain(keep=is_kept)
+        if is_kept:
+            self._kept.append(values)
+        else:
+            values.close()
+
+    def _push_group(self, key: bytes | None, values: Any, order: int) -> None:
+        assert key is not None
+        if self._edge.is_global:
+            coded_key, windows, end_us = key, _GLOBAL, _GLOBAL_END_US
+        else:
+            coded_key, coded_window = split_key(key)
+            windows, end_us = self._window(coded_window)
+        match self._edge.timestamp_combiner:
+            case TimestampCombiner.END_OF_WINDOW:
+                timestamp_us = end_us
+            case TimestampCombiner.EARLIEST:
+                timestamp_us = int(order)
+            case TimestampCombiner.LATEST:
+                timestamp_us = -int(order)
+        self._push(create((self._decode_key(coded_key), values), timestamp_us, windows, _ONLY_PANE))
+
+    def _window(self, coded: bytes) -> tuple[tuple[Any, ...], int]:
+        found = self._windows.get(coded)
+        if found is None:
+            if len(self._windows) > 10_000:
+                self._windows.clear()
+            window = self._decode_window(coded)
+            found = self._windows[coded] = ((window,), window.max_timestamp().micros)
+        return found
+
+    def close(self) -> None:
+        """End of the bundle: iterables that were kept are gone."""
+        for values in self._kept:
+            values.close()
+        self._kept = []
+
+
+_GLOBAL_END_US = GlobalWindow().max_timestamp().micros
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Rows of one route."""
+
+    keys: list[bytes | None]
+    values: list[bytes]
+    orders: rows.Int64Array
+
+    def size(self) -> int:
+        """Bytes in memory, nearly."""
+        return sum(map(len, self.values)) + ROW_OVERHEAD_BYTES * len(self.values)

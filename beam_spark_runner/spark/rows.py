@@ -1,0 +1,153 @@
+"""The only schema: what one row between two tasks looks like.
+
+``dest``   who reads it: a DestinationId, and flags in the bits above it.
+``route``  partitioning and sort key, see ``core.routing``.
+``order``  event time in us where the destination asks for it, else 0.
+``key``    encoded key (and window); null where the destination does not group.
+``value``  an encoded element, or encoded windowed value if ``WINDOWED`` is set.
+
+A value longer than the row limit travels as several rows, ``PIECE`` set, each
+piece behind a header. Spark does not keep the order of rows with equal routes,
+so a piece says which value it belongs to and where it goes.
+"""
+
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from beam_spark_runner.core.errors import InvariantError
+
+SPARK_SCHEMA = "dest int, route long, `order` long, key binary, value binary"
+ARROW_SCHEMA = pa.schema(
+    [
+        ("dest", pa.int32()),
+        ("route", pa.int64()),
+        ("order", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+    ]
+)
+
+DEST_BITS = 24
+DEST_MASK = (1 << DEST_BITS) - 1
+CONTROL = 0  # an AttemptMark
+REPORT = DEST_MASK  # a TaskReport
+WINDOWED = 1 << DEST_BITS
+PIECE = 1 << (DEST_BITS + 1)
+LONG_KEY = 1 << (DEST_BITS + 2)  # ``key`` is a digest; the key itself stands before the value
+
+MAX_VALUE_BYTES = (1 << 31) - (1 << 16)
+"""Longest element that a row can carry in pieces: they must fit one Arrow array again."""
+
+Int32Array = npt.NDArray[np.int32]
+Int64Array = npt.NDArray[np.int64]
+
+_PIECE_HEADER = struct.Struct("<16sII")  # id of the value, position, number of pieces
+
+
+@dataclass(slots=True)
+class Block:
+    """Rows of one record batch, as columns that Python can index."""
+
+    dests: Int32Array
+    routes: Int64Array
+    orders: Int64Array
+    keys: list[bytes | None]
+    values: list[bytes]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def batch_of(
+    dest: int,
+    routes: Int64Array,
+    orders: Int64Array | None,
+    keys: Sequence[bytes | None] | None,
+    values: Sequence[bytes],
+) -> pa.RecordBatch:
+    """Build a record batch whose rows all go to ``dest`` (flags included)."""
+    count = len(values)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(np.full(count, dest, np.int32)),
+            pa.array(routes),
+            pa.array(np.zeros(count, np.int64) if orders is None else orders),
+            pa.nulls(count, pa.binary()) if keys is None else pa.array(keys, pa.binary()),
+            pa.array(values, pa.binary()),
+        ],
+        schema=ARROW_SCHEMA,
+    )
+
+
+def block_of(batch: pa.RecordBatch) -> Block:
+    """Turn a batch into lists. Two copies of the bytes exist for a moment, hence batches are small."""
+    dests, routes, orders, keys, values = batch.columns
+    return Block(
+        dests=dests.to_numpy(),
+        routes=routes.to_numpy(),
+        orders=orders.to_numpy(),
+        keys=keys.to_numpy(zero_copy_only=False).tolist(),
+        values=values.to_numpy(zero_copy_only=False).tolist(),
+    )
+
+
+def cut(value: bytes, limit: int) -> Iterator[bytes]:
+    """Cut a long value into pieces with headers; the inverse of ``PieceJoiner``."""
+    value_id = os.urandom(16)
+    count = -(-len(value) // limit)
+    for position in range(count):
+        piece = value[position * limit : (position + 1) * limit]
+        yield _PIECE_HEADER.pack(value_id, position, count) + piece
+
+
+class PieceJoiner:
+    """Puts the pieces of long values together again, in whatever order they come.
+
+    Pieces of one value carry one route, so they meet in one task.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[bytes, dict[int, bytes]] = {}
+
+    def add(self, piece: bytes) -> bytes | None:
+        """Return the whole value with its last piece, else None."""
+        value_id, position, count = _PIECE_HEADER.unpack_from(piece)
+        pieces = self._open.setdefault(value_id, {})
+        pieces[position] = piece[_PIECE_HEADER.size :]
+        if len(pieces) < count:
+            return None
+        del self._open[value_id]
+        return b"".join(pieces[position] for position in range(count))
+
+    def join_block(self, block: Block) -> Block:
+        """Return the block without pieces: a value stands where its last piece was."""
+        flags = block.dests & PIECE
+        if not flags.any():
+            return block
+        keep: list[int] = []
+        for row, is_piece in enumerate(flags.tolist()):
+            if is_piece:
+                whole = self.add(block.values[row])
+                if whole is None:
+                    continue
+                block.values[row] = whole
+            keep.append(row)
+        index = np.array(keep, np.int64)
+        return Block(
+            dests=block.dests[index] & ~np.int32(PIECE),
+            routes=block.routes[index],
+            orders=block.orders[index],
+            keys=[block.keys[row] for row in keep],
+            values=[block.values[row] for row in keep],
+        )
+
+    def check_empty(self) -> None:
+        """At the end of the input no value may lack a piece."""
+        if self._open:
+            raise InvariantError(f"{len(self._open)} long value(s) arrived without all pieces")

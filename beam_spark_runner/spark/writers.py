@@ -1,0 +1,388 @@
+"""From elements to rows: one writer for each destination that a stage's output goes to.
+
+``accept`` is called once per element straight from Beam's compiled code, so
+that it does as little as it can; columns are built for thousands at a time.
+"""
+
+import heapq
+import random
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from apache_beam.coders import WindowedValueCoder
+from apache_beam.utils.timestamp import MIN_TIMESTAMP
+from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue
+
+from beam_spark_runner.core import routing, urns
+
+from beam_spark_runner.graph.model import TimestampCombiner
+from beam_spark_runner.plan.model import Delivery
+from beam_spark_runner.spark import rows
+from beam_spark_runner.spark.program import Edge
+
+Emit: TypeAlias = Callable[[pa.RecordBatch], None]
+
+FLUSH_BYTES = 4 << 20
+ROW_BYTES = 40  # what a row costs beside its value, as far as flushing goes
+LONG_KEY_BYTES = 1 << 16
+KEY_LENGTH = struct.Struct("<I")
+
+_MIN_US = MIN_TIMESTAMP.micros
+
+
+class EncodingError(Exception):
+    """An element does not go through its coder, or is too long."""
+
+
+class Writer:
+    """Buffers rows of one destination. Threads: the bundle's.
+
+    Raises (from ``accept``):
+        EncodingError: the element cannot be encoded or is too long.
+    """
+
+    def __init__(self, edge: Edge, emit: Emit, row_limit_bytes: int, max_element_bytes: int) -> None:
+        self.edge = edge
+        self._emit = emit
+        self._row_limit_bytes = row_limit_bytes
+        self._max_element_bytes = max_element_bytes
+        self._keys: list[bytes] = []
+        self._values: list[bytes] = []
+        self._orders: list[int] = []
+        self._size = 0
+
+    def accept(self, windowed_value: WindowedValue) -> None:
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        """Emit what is buffered."""
+        raise NotImplementedError
+
+    def _emit_rows(
+        self,
+        flags: int,
+        routes: routing.Int64Array,
+        orders: routing.Int64Array | None,
+        keys: Sequence[bytes] | None,
+        values: Sequence[bytes],
+    ) -> None:
+        dest = self.edge.dest | flags
+        limit = self._row_limit_bytes
+        if not values:
+            return
+        if max(map(len, values)) <= limit:
+            self._emit(rows.batch_of(dest, routes, orders, keys, values))
+            return
+        short = [row for row, value in enumerate(values) if len(value) <= limit]
+        if short:
+            index = np.array(short, np.int64)
+            self._emit(
+                rows.batch_of(
+                    dest,
+                    routes[index],
+                    None if orders is None else orders[index],
+                    None if keys is None else [keys[row] for row in short],
+                    [values[row] for row in short],
+                )
+            )
+        per_batch = max(1, FLUSH_BYTES // limit)
+        for row, value in enumerate(values):
+            if len(value) <= limit:
+                continue
+            if len(value) > self._max_element_bytes:
+                raise EncodingError(
+                    f"an element of {len(value)} bytes is over the limit of "
+                    f"{self._max_element_bytes} bytes for what may cross to {self.edge.name}"
+                )
+            pieces: list[bytes] = []
+            for piece in rows.cut(value, limit):
+                pieces.append(piece)
+                if len(pieces) == per_batch:
+                    self._emit_pieces(dest, routes, orders, keys, row, pieces)
+                    pieces = []
+            if pieces:
+                self._emit_pieces(dest, routes, orders, keys, row, pieces)
+
+    def _emit_pieces(
+        self,
+        dest: int,
+        routes: routing.Int64Array,
+        orders: routing.Int64Array | None,
+        keys: Sequence[bytes] | None,
+        row: int,
+        pieces: list[bytes],
+    ) -> None:
+        count = len(pieces)
+        self._emit(
+            rows.batch_of(
+                dest | rows.PIECE,
+                np.full(count, routes[row]),
+                None if orders is None else np.full(count, orders[row]),
+                None if keys is None else [keys[row]] * count,
+                pieces,
+            )
+        )
+
+    def _fail(self, what: str, value: Any, error: Exception) -> EncodingError:
+        return EncodingError(
+            f"the {what} of an element on its way to {self.edge.name} cannot be encoded: "
+            f"{type(value).__name__} {value!r:.200}: {type(error).__name__}: {error}"
+        )
+
+
+class GroupWriter(Writer):
+    """Rows of key and value, exploded per window, for a destination that groups."""
+
+    def __init__(
+        self, edge: Edge, coder: WindowedValueCoder, emit: Emit, limit: int, max_bytes: int
+    ) -> None:
+        super().__init__(edge, emit, limit, max_bytes)
+        element_coder = coder.wrapped_value_coder
+        self._encode_key = element_coder.key_coder().get_impl().encode
+        self._encode_value = element_coder.value_coder().get_impl().encode
+        self._encode_window = coder.window_coder.get_impl().encode
+        self._coded_windows: dict[Any, bytes] = {}
+        self._sign = {TimestampCombiner.EARLIEST: 1, TimestampCombiner.LATEST: -1}.get(
+            edge.timestamp_combiner, 0
+        )
+        if edge.is_global and not self._sign:
+            self.accept = self._accept_global  # type: ignore[method-assign]
+
+    def _accept_global(self, windowed_value: WindowedValue) -> None:
+        key, value = windowed_value.value
+        try:
+            coded_key = self._encode_key(key)
+            coded_value = self._encode_value(value)
+        except Exception as error:
+            raise self._fail("key or value", (key, value), error) from error
+        self._keys.append(coded_key)
+        self._values.append(coded_value)
+        self._size += len(coded_key) + len(coded_value) + ROW_BYTES
+        if self._size > FLUSH_BYTES:
+            self.flush()
+
+    def accept(self, windowed_value: WindowedValue) -> None:
+        key, value = windowed_value.value
+        try:
+            coded_key = self._encode_key(key)
+            coded_value = self._encode_value(value)
+        except Exception as error:
+            raise self._fail("key or value", (key, value), error) from error
+        order = self._sign * windowed_value.timestamp_micros
+        for window in windowed_value.windows:
+            self._keys.append(
+                coded_key if self.edge.is_global else self._with_window(coded_key, window)
+            )
+            self._values.append(coded_value)
+            self._orders.append(order)
+            self._size += len(coded_key) + len(coded_value) + 2 * ROW_BYTES
+        if self._size > FLUSH_BYTES:
+            self.flush()
+
+    def _with_window(self, coded_key: bytes, window: Any) -> bytes:
+        coded_window = self._coded_windows.get(window)
+        if coded_window is None:
+            if len(self._coded_windows) > 10_000:
+                self._coded_windows.clear()
+            coded_window = self._coded_windows[window] = self._encode_window(window)
+        return join_key(coded_key, coded_window)
+
+    def flush(self) -> None:
+        keys, values, self._keys, self._values, self._size = self._keys, self._values, [], [], 0
+        if not values:
+            return
+        orders = np.array(self._orders, np.int64) if self._sign else None
+        self._orders = []
+        if max(map(len, keys)) <= LONG_KEY_BYTES:
+            routes = routing.routes_of_keys(keys, len(keys), self.edge.code)
+            self._emit_rows(0, routes, orders, keys, values)
+            return
+        for long, flag in ((False, 0), (True, rows.LONG_KEY)):
+            picked = [row for row, key in enumerate(keys) if (len(key) > LONG_KEY_BYTES) is long]
+            if not picked:
+                continue
+            some_keys = [keys[row] for row in picked]
+            some_values = [values[row] for row in picked]
+            if long:
+                some_values = [
+                    KEY_LENGTH.pack(len(key)) + key + value
+                    for key, value in zip(some_keys, some_values, strict=True)
+                ]
+                some_keys = [routing.digest_of(key) for key in some_keys]
+            routes = routing.routes_of_keys(some_keys, len(some_keys), self.edge.code)
+            some_orders = None if orders is None else orders[np.array(picked, np.int64)]
+            self._emit_rows(flag, routes, some_orders, some_keys, some_values)
+
+
+class ElementWriter(Writer):
+    """Whole elements, for a destination that does not group; spread evenly over partitions."""
+
+    def __init__(
+        self,
+        edge: Edge,
+        coder: WindowedValueCoder,
+        emit: Emit,
+        limit: int,
+        max_bytes: int,
+        partitions: int,
+    ) -> None:
+        super().__init__(edge, emit, limit, max_bytes)
+        self._encode_bare = coder.wrapped_value_coder.get_impl().encode
+        self._encode_windowed = coder.get_impl().encode
+        self._is_global = edge.is_global
+        self._windowed_values: list[bytes] = []
+        self._targets = np.array(routing.routes_to_partitions(edge.code, partitions), np.int64)
+        # Tasks start at different partitions, else few elements would all land on the first.
+        self._next = random.randrange(partitions)
+
+    def accept(self, windowed_value: WindowedValue) -> None:
+        try:
+            if (
+                self._is_global
+                and windowed_value.timestamp_micros == _MIN_US
+                and windowed_value.pane_info is PANE_INFO_UNKNOWN
+            ):
+                coded = self._encode_bare(windowed_value.value)
+                self._values.append(coded)
+            else:
+                coded = self._encode_windowed(windowed_value)
+                self._windowed_values.append(coded)
+        except Exception as error:
+            raise self._fail("value", windowed_value.value, error) from error
+        self._size += len(coded) + ROW_BYTES
+        if self._size > FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        bare, windowed = self._values, self._windowed_values
+        self._values, self._windowed_values, self._size = [], [], 0
+        self._emit_rows(0, self._routes(len(bare)), None, None, bare)
+        self._emit_rows(rows.WINDOWED, self._routes(len(windowed)), None, None, windowed)
+
+    def _routes(self, count: int) -> routing.Int64Array:
+        places = (np.arange(count) + self._next) % len(self._targets)
+        self._next = (self._next + count) % len(self._targets)
+        return self._targets[places]
+
+
+class SizedWriter(ElementWriter):
+    """Sized restrictions: each goes where this task has sent the least work so far."""
+
+    def __init__(
+        self,
+        edge: Edge,
+        coder: WindowedValueCoder,
+        emit: Emit,
+        limit: int,
+        max_bytes: int,
+        partitions: int,
+    ) -> None:
+        super().__init__(edge, coder, emit, limit, max_bytes, partitions)
+        self._loads = [
+            (0.0, (place + self._next) % partitions, place) for place in range(partitions)
+        ]
+        heapq.heapify(self._loads)
+        self._sized_routes: list[int] = []
+
+    def accept(self, windowed_value: WindowedValue) -> None:
+        _, size = windowed_value.value
+        load, turn, place = self._loads[0]
+        heapq.heapreplace(self._loads, (load + max(float(size), 1.0), turn, place))
+        self._sized_routes.append(int(self._targets[place]))
+        try:
+            coded = self._encode_windowed(windowed_value)
+        except Exception as error:
+            raise self._fail("restriction", windowed_value.value, error) from error
+        self._windowed_values.append(coded)
+        self._size += len(coded) + ROW_BYTES
+        if self._size > FLUSH_BYTES:
+            self.flush()
+
+    def _routes(self, count: int) -> routing.Int64Array:
+        routes, self._sized_routes = self._sized_routes[:count], self._sized_routes[count:]
+        return np.array(routes, np.int64)
+
+
+class SideInputWriter(Writer):
+    """Rows that readers look up: by window, and by key where the view is a map."""
+
+    def __init__(
+        self, edge: Edge, coder: WindowedValueCoder, emit: Emit, limit: int, max_bytes: int
+    ) -> None:
+        super().__init__(edge, emit, limit, max_bytes)
+        element_coder = coder.wrapped_value_coder
+        self._encode_window = coder.window_coder.get_impl().encode
+        self._is_multimap = edge.access_pattern == urns.SIDE_INPUT_MULTIMAP
+        if self._is_multimap:
+            self._encode_key = element_coder.key_coder().get_impl().encode_nested
+            self._encode_value = element_coder.value_coder().get_impl().encode_nested
+        else:
+            self._encode_value = element_coder.get_impl().encode_nested
+
+    def accept(self, windowed_value: WindowedValue) -> None:
+        try:
+            if self._is_multimap:
+                key, value = windowed_value.value
+                coded_key = self._encode_key(key)
+            else:
+                value, coded_key = windowed_value.value, b""
+            coded_value = self._encode_value(value)
+        except Exception as error:
+            raise self._fail("value", windowed_value.value, error) from error
+        for window in windowed_value.windows:
+            self._keys.append(join_key(coded_key, self._encode_window(window)))
+            self._values.append(coded_value)
+            self._size += len(coded_key) + len(coded_value) + ROW_BYTES
+        if self._size > FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        keys, values, self._keys, self._values, self._size = self._keys, self._values, [], [], 0
+        routes = np.full(len(values), routing.route_prefix(self.edge.code), np.int64)
+        self._emit_rows(0, routes, None, keys, values)
+
+
+def join_key(coded_key: bytes, coded_window: bytes) -> bytes:
+    """One byte string that is equal for equal pairs only."""
+    return coded_key + coded_window + KEY_LENGTH.pack(len(coded_key))
+
+
+def split_key(joined: bytes) -> tuple[bytes, bytes]:
+    """Undo ``join_key``: (key, window)."""
+    (length,) = KEY_LENGTH.unpack_from(joined, len(joined) - KEY_LENGTH.size)
+    return joined[:length], joined[length : -KEY_LENGTH.size]
+
+
+def writer_for(
+    edge: Edge,
+    coder: WindowedValueCoder,
+    emit: Emit,
+    row_limit_bytes: int,
+    max_element_bytes: int,
+    partitions: int,
+) -> Writer:
+    """Choose the writer for an edge.
+
+    Args:
+        edge: where the rows go.
+        coder: of the windowed elements that arrive there.
+        emit: takes finished batches; may block.
+        row_limit_bytes: longer values are cut.
+        max_element_bytes: longer elements are refused.
+        partitions: of the next exchange; at least 1.
+    """
+    match edge.delivery:
+        case Delivery.GROUP_BY_KEY:
+            return GroupWriter(edge, coder, emit, row_limit_bytes, max_element_bytes)
+        case Delivery.SIDE_INPUT:
+            return SideInputWriter(edge, coder, emit, row_limit_bytes, max_element_bytes)
+        case Delivery.REDISTRIBUTE_BY_SIZE:
+            kind: type[ElementWriter] = SizedWriter
+        case Delivery.REDISTRIBUTE | Delivery.POINTWISE:
+            kind = ElementWriter
+    return kind(edge, coder, emit, row_limit_bytes, max_element_bytes, partitions)
+
+
