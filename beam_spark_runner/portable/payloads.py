@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any
 
 from apache_beam.portability.api import beam_runner_api_pb2
 from google.protobuf.message import DecodeError, Message
@@ -10,8 +10,6 @@ from google.protobuf.message import DecodeError, Message
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvalidPipelineError
 from beam_spark_runner.core.ids import CoderId
-
-_Message = TypeVar("_Message", bound=Message)
 
 PAR_DO_URNS = frozenset(
     {
@@ -82,8 +80,8 @@ def read_payload(urn: str, payload: bytes, where: str) -> PayloadFacts:
     return PayloadFacts()
 
 
-def parse(message: type[_Message], coded: bytes, where: str) -> _Message:
-    """Decode a required message.
+def parse(message: Any, coded: bytes, where: str) -> Any:
+    """Decode a required message of the class ``message``.
 
     Raises:
         InvalidPipelineError: it is empty or cannot be decoded.
@@ -91,13 +89,11 @@ def parse(message: type[_Message], coded: bytes, where: str) -> _Message:
     if not coded:
         raise InvalidPipelineError(f"its {message.__name__} is missing", where)
     try:
-        decoded = message()
-        decoded.ParseFromString(coded)
+        return message.FromString(coded)
     except DecodeError as error:
         raise InvalidPipelineError(
             f"its {message.__name__} cannot be decoded: {error}", where
         ) from error
-    return decoded
 
 
 def _of_par_do(par_do: beam_runner_api_pb2.ParDoPayload, where: str) -> PayloadFacts:

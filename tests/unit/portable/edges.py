@@ -31,6 +31,7 @@ class _Source(operations.Operation):  # type: ignore[misc]
                 self.fed,
                 self.coder,
                 self._get_runtime_performance_hints(),
+                self.get_output_batch_converter(),
             )
         ]
 
@@ -48,13 +49,13 @@ class _Sink(operations.Operation):  # type: ignore[misc]
         self.seen.append(self.coder.decode(self.coder.encode(o)))
 
 
-@BeamTransformFactory.register_urn(SOURCE_URN, beam_fn_api_pb2.RemoteGrpcPort)
+@BeamTransformFactory.register_urn(SOURCE_URN, beam_fn_api_pb2.RemoteGrpcPort)  # type: ignore[untyped-decorator]
 def _source(factory: Any, id_: str, proto: Any, port: Any, consumers: Any) -> _Source:
     context = operations.common.NameContext(proto.unique_name, id_)
     return _Source(context, factory, consumers, factory.get_coder(port.coder_id))
 
 
-@BeamTransformFactory.register_urn(SINK_URN, beam_fn_api_pb2.RemoteGrpcPort)
+@BeamTransformFactory.register_urn(SINK_URN, beam_fn_api_pb2.RemoteGrpcPort)  # type: ignore[untyped-decorator]
 def _sink(factory: Any, id_: str, proto: Any, port: Any, consumers: Any) -> _Sink:
     context = operations.common.NameContext(proto.unique_name, id_)
     return _Sink(context, factory, factory.get_coder(port.coder_id))

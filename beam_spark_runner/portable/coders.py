@@ -1,0 +1,153 @@
+"""Coder ids of a graph as Beam's coder objects.
+
+Executors need nothing of this: a stage's descriptor carries its coders, and the coder of
+a source or sink (a WindowedValueCoder) leads to those of key, value and window.
+"""
+
+from collections.abc import Iterator
+
+from apache_beam.coders import Coder, WindowedValueCoder
+from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.runners.pipeline_context import PipelineContext
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.errors import InvalidPipelineError, UnsupportedFeatureError
+from beam_spark_runner.core.ids import CoderId, PCollectionId
+from beam_spark_runner.graph.model import Graph
+
+_GROUPING = frozenset({urns.GROUP_BY_KEY, urns.COMBINE_PER_KEY})
+
+
+class Coders:
+    """The coders of one graph, each built once, when it is first asked for.
+
+    Threads: one at a time, since Beam's context is not locked.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._context = PipelineContext(
+            beam_runner_api_pb2.Components(
+                coders={
+                    id_: beam_runner_api_pb2.Coder(
+                        spec=beam_runner_api_pb2.FunctionSpec(urn=coder.urn, payload=coder.payload),
+                        component_coder_ids=coder.components,
+                    )
+                    for id_, coder in graph.coders.items()
+                }
+            )
+        )
+
+    def of(self, id_: CoderId) -> Coder:
+        """Build the coder ``id_``.
+
+        Raises:
+            UnsupportedFeatureError: it is another SDK's, of which Python knows nothing.
+            InvalidPipelineError: it does not exist, or does not load in this process.
+        """
+        if id_ not in self._graph.coders:
+            raise InvalidPipelineError("this coder is missing", id_)
+        unknown = self._first_unknown(id_)
+        if unknown is not None:
+            raise UnsupportedFeatureError(f"the coder {unknown}", id_)
+        try:
+            return self._context.coders.get_by_id(id_)
+        except Exception as error:  # a pickled coder runs any code of the user's
+            raise InvalidPipelineError(f"this coder does not load: {error!r}", id_) from error
+
+    def is_known(self, id_: CoderId) -> bool:
+        """Whether the Python SDK knows the coder and all its parts."""
+        return id_ in self._graph.coders and self._first_unknown(id_) is None
+
+    def element(self, collection: PCollectionId) -> Coder:
+        """Coder of the bare elements."""
+        return self.of(self._graph.pcollections[collection].coder)
+
+    def window(self, collection: PCollectionId) -> Coder:
+        """Coder of the windows that the elements are in."""
+        windowing = self._graph.windowings[self._graph.pcollections[collection].windowing]
+        return self.of(windowing.window_coder)
+
+    def windowed(self, collection: PCollectionId) -> WindowedValueCoder:
+        """Coder of the elements with timestamp, windows and pane."""
+        return WindowedValueCoder(self.element(collection), self.window(collection))
+
+    def key_value(self, collection: PCollectionId) -> tuple[Coder, Coder]:
+        """Coders of key and value.
+
+        Raises:
+            InvalidPipelineError: the elements are not KVs.
+        """
+        key, value = self.key_value_ids(collection)
+        return self.of(key), self.of(value)
+
+    def key_value_ids(self, collection: PCollectionId) -> tuple[CoderId, CoderId]:
+        """Like ``key_value``, without building the coders."""
+        coder = self._graph.coders[self._graph.pcollections[collection].coder]
+        if coder.urn != urns.CODER_KV or len(coder.components) != 2:
+            raise InvalidPipelineError(
+                f"its elements are not KVs but {coder.urn}",
+                self._graph.pcollections[collection].name,
+            )
+        key, value = coder.components
+        return key, value
+
+    def _first_unknown(self, id_: CoderId) -> str | None:
+        """URN of a part that Beam's Python SDK has no coder for."""
+        pending, seen = [id_], set()
+        while pending:
+            current = pending.pop()
+            if current in seen:
+                continue
+            seen.add(current)
+            coder = self._graph.coders[current]
+            if coder.urn not in Coder._known_urns:
+                return coder.urn
+            pending.extend(coder.components)
+        return None
+
+
+def check_key_coders(
+    graph: Graph, coders: Coders, *, allow_non_deterministic_key_coders: bool = False
+) -> None:
+    """Refuse to group by bytes that may differ for equal keys.
+
+    Raises:
+        InvalidPipelineError: the first of ``key_coder_problems``.
+    """
+    for problem in key_coder_problems(
+        graph, coders, allow_non_deterministic_key_coders=allow_non_deterministic_key_coders
+    ):
+        raise problem
+
+
+def key_coder_problems(
+    graph: Graph, coders: Coders, *, allow_non_deterministic_key_coders: bool = False
+) -> Iterator[InvalidPipelineError]:
+    """Find every grouping whose input has no keys, or keys without deterministic bytes.
+
+    Beam's Python client replaces or refuses such key coders when it builds a GroupByKey,
+    but only where it sees the GroupByKey, and a CombinePerKey or a pipeline built by
+    other means hides it. Coders of other SDKs are theirs to check.
+
+    Source: Beam ``group_by_key_input_visitor``.
+    """
+    for transform in graph.transforms.values():
+        if transform.urn not in _GROUPING:
+            continue
+        (collection,) = transform.inputs.values()
+        try:
+            key, _ = coders.key_value_ids(collection)
+            if allow_non_deterministic_key_coders or not coders.is_known(key):
+                continue
+            key_coder = coders.of(key)
+        except InvalidPipelineError as error:
+            yield InvalidPipelineError(str(error), transform.name)
+            continue
+        if not key_coder.is_deterministic():
+            yield InvalidPipelineError(
+                f"its keys are encoded by {key_coder}, which is not deterministic: equal keys may "
+                "land in different groups. Give the keys a type whose coder is, or pass "
+                "--allow_non_deterministic_key_coders",
+                transform.name,
+            )

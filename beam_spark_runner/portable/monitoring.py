@@ -1,0 +1,288 @@
+"""Metrics: MonitoringInfos of many bundles become one set, and that becomes MetricResults."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from apache_beam.coders import IterableCoder, StrUtf8Coder, VarIntCoder
+from apache_beam.metrics import monitoring_infos
+from apache_beam.metrics.cells import (
+    BoundedTrieData,
+    DistributionData,
+    DistributionResult,
+    GaugeData,
+    GaugeResult,
+    HistogramData,
+    HistogramResult,
+)
+from apache_beam.metrics.execution import MetricKey, MetricResult
+from apache_beam.metrics.metric import MetricResults, MetricsFilter
+from apache_beam.metrics.metricbase import MetricName
+from apache_beam.portability.api import metrics_pb2
+
+from beam_spark_runner.core.ids import TransformId
+
+STRING_SET_LIMIT_CHARS = 1_000_000
+"""Of one merged set of strings, as Beam limits the set of one bundle."""
+
+_STRINGS = IterableCoder(StrUtf8Coder())
+
+_Key = tuple[str, str, tuple[tuple[str, str], ...]]  # URN, type, sorted labels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """How values of one MonitoringInfo type are read, merged and shown to users."""
+
+    group: str  # key in the answer of ``MetricResults.query``
+    decode: Callable[[metrics_pb2.MonitoringInfo], Any]
+    combine: Callable[[Any, Any], Any]
+    encode: Callable[[Any], bytes]
+    to_result: Callable[[Any], Any]
+
+
+def merge(coded_infos: Iterable[bytes]) -> tuple[bytes, ...]:
+    """Reduce the MonitoringInfos of any number of bundles to one for each metric.
+
+    Associative and commutative, so that tasks may merge what reaches them in any order.
+    (Only a bounded trie that outgrew its bound depends on the order: it keeps other,
+    equally true prefixes.) Of a type that is not known, the greatest payload stays.
+
+    Args:
+        coded_infos: serialised MonitoringInfos.
+
+    Returns:
+        Serialised MonitoringInfos, one for each URN, type and labels, in their order.
+        Progress is left out, as it is about a bundle that still runs.
+
+    Source: proto MonitoringInfoTypeUrns; Beam Python ``monitoring_infos.consolidate``.
+    """
+    return tuple(
+        info.SerializeToString(deterministic=True)
+        for info in _merged(metrics_pb2.MonitoringInfo.FromString(coded) for coded in coded_infos)
+    )
+
+
+def to_metric_results(
+    committed: Iterable[bytes],
+    attempted: Iterable[bytes] | None = None,
+    *,
+    step_names: Mapping[TransformId, str],
+    user_metrics_only: bool = True,
+) -> "PipelineMetrics":
+    """Give MonitoringInfos the form in which a pipeline's user queries them.
+
+    Args:
+        committed: serialised MonitoringInfos of the bundles whose output counts.
+        attempted: the same of all bundles, failed ones too; None: only committed ones are known.
+        step_names: full name of each transform id that an info may carry. Copies of a
+            transform that share a name are merged under it.
+        user_metrics_only: leave out what the SDK measures by itself.
+    """
+    committed = tuple(committed)
+    return PipelineMetrics(
+        committed,
+        committed if attempted is None else tuple(attempted),
+        step_names,
+        user_metrics_only,
+    )
+
+
+class PipelineMetrics(MetricResults):  # type: ignore[misc]
+    """What ``result.metrics()`` returns. A step is named as the user named it."""
+
+    def __init__(
+        self,
+        committed: Iterable[bytes],
+        attempted: Iterable[bytes],
+        step_names: Mapping[TransformId, str],
+        user_metrics_only: bool,
+    ) -> None:
+        self._coded_committed = tuple(committed)
+        committed_values = _values(self._coded_committed, step_names, user_metrics_only)
+        attempted_values = _values(attempted, step_names, user_metrics_only)
+        groups: dict[str, dict[MetricKey, MetricResult]] = {
+            kind.group: {} for kind in _KINDS.values()
+        }
+        for group, key in {**committed_values, **attempted_values}:
+            groups[group][key] = MetricResult(
+                key, committed_values.get((group, key)), attempted_values.get((group, key))
+            )
+        self._groups = groups
+
+    def query(self, filter: MetricsFilter | None = None) -> dict[str, list[MetricResult]]:
+        """Select metrics by namespace, name and step.
+
+        Returns:
+            Lists under ``MetricResults.COUNTERS``, ``DISTRIBUTIONS``, and so on. A metric
+            of which no bundle was committed has ``committed`` None.
+        """
+        return {
+            group: [result for key, result in results.items() if self.matches(filter, key)]
+            for group, results in self._groups.items()
+        }
+
+    def monitoring_infos(self) -> list[metrics_pb2.MonitoringInfo]:
+        """All committed MonitoringInfos as the SDK sent them: labels hold ids, not names."""
+        return [metrics_pb2.MonitoringInfo.FromString(coded) for coded in self._coded_committed]
+
+
+def _merged(
+    infos: Iterable[metrics_pb2.MonitoringInfo],
+) -> list[metrics_pb2.MonitoringInfo]:
+    values: dict[_Key, Any] = {}
+    for info in infos:
+        if info.type == monitoring_infos.PROGRESS_TYPE:
+            continue
+        kind = _KINDS.get(info.type, _UNKNOWN)
+        key = (info.urn, info.type, tuple(sorted(info.labels.items())))
+        value = kind.decode(info)
+        values[key] = kind.combine(values[key], value) if key in values else value
+    return [
+        metrics_pb2.MonitoringInfo(
+            urn=key[0],
+            type=key[1],
+            labels=dict(key[2]),
+            payload=_KINDS.get(key[1], _UNKNOWN).encode(values[key]),
+        )
+        for key in sorted(values)
+    ]
+
+
+def _values(
+    coded_infos: Iterable[bytes],
+    step_names: Mapping[TransformId, str],
+    user_metrics_only: bool,
+) -> dict[tuple[str, MetricKey], Any]:
+    infos = []
+    for coded in coded_infos:
+        info = metrics_pb2.MonitoringInfo.FromString(coded)
+        is_user = monitoring_infos.is_user_monitoring_info(info)
+        if info.type not in _KINDS or (user_metrics_only and not is_user):
+            continue
+        step = monitoring_infos.get_step_name(info)
+        if step is not None:
+            info.labels[monitoring_infos.PTRANSFORM_LABEL] = step_names.get(step, step)
+        infos.append(info)
+
+    values = {}
+    for info in _merged(infos):
+        namespace, name = monitoring_infos.parse_namespace_and_name(info)
+        # A user's metric is known by step and name alone; of the others, several
+        # differ in other labels only (element counts, by collection).
+        is_user = monitoring_infos.is_user_monitoring_info(info)
+        key = MetricKey(
+            monitoring_infos.get_step_name(info),
+            MetricName(namespace, name),
+            None if is_user else dict(info.labels),
+        )
+        kind = _KINDS[info.type]
+        values[kind.group, key] = kind.to_result(kind.decode(info))
+    return values
+
+
+def _wrapped(value: int) -> int:
+    """As 64-bit arithmetic has it, which is what Beam's counters promise."""
+    return (value + 2**63) % 2**64 - 2**63
+
+
+def _encode_distribution(data: DistributionData) -> bytes:
+    wrapped = DistributionData(_wrapped(data.sum), data.count, data.min, data.max)
+    coded: bytes = monitoring_infos.int64_distribution("", wrapped).payload
+    return coded
+
+
+def _decode_gauge(info: metrics_pb2.MonitoringInfo) -> tuple[float, int, bytes]:
+    seconds, value = monitoring_infos.extract_gauge_value(info)
+    return seconds, value, info.payload  # in this order, max() is the latest
+
+
+def _union(some: frozenset[str], others: frozenset[str]) -> frozenset[str]:
+    """Unite up to the limit: the first strings in order, which makes it associative."""
+    union = some | others
+    if sum(map(len, union)) <= STRING_SET_LIMIT_CHARS:
+        return union
+    ordered = sorted(union)
+    ends = accumulate(map(len, ordered))
+    return frozenset(
+        text for text, end in zip(ordered, ends, strict=True) if end <= STRING_SET_LIMIT_CHARS
+    )
+
+
+def _decode_trie(info: metrics_pb2.MonitoringInfo) -> tuple[int, BoundedTrieData]:
+    bound = metrics_pb2.BoundedTrie.FromString(info.payload).bound
+    return bound, monitoring_infos.extract_bounded_trie_value(info)
+
+
+def _combine_tries(
+    some: tuple[int, BoundedTrieData], others: tuple[int, BoundedTrieData]
+) -> tuple[int, BoundedTrieData]:
+    return min(some[0], others[0]), some[1].combine(others[1])
+
+
+def _encode_trie(value: tuple[int, BoundedTrieData]) -> bytes:
+    bound, data = value
+    proto = data.to_proto()
+    proto.bound = bound  # Beam's combine() forgets it
+    coded: bytes = proto.SerializeToString(deterministic=True)
+    return coded
+
+
+def _encode_histogram(data: HistogramData) -> bytes:
+    coded: bytes = data.to_proto().SerializeToString(deterministic=True)
+    return coded
+
+
+_KINDS: Mapping[str, _Kind] = {
+    monitoring_infos.SUM_INT64_TYPE: _Kind(
+        group=MetricResults.COUNTERS,
+        decode=monitoring_infos.extract_counter_value,
+        combine=lambda some, other: _wrapped(some + other),
+        encode=VarIntCoder().encode,
+        to_result=lambda value: value,
+    ),
+    monitoring_infos.DISTRIBUTION_INT64_TYPE: _Kind(
+        group=MetricResults.DISTRIBUTIONS,
+        decode=lambda info: monitoring_infos.extract_metric_result_map_value(info).data,
+        combine=lambda some, other: some.combine(other),
+        encode=_encode_distribution,
+        to_result=DistributionResult,
+    ),
+    monitoring_infos.LATEST_INT64_TYPE: _Kind(
+        group=MetricResults.GAUGES,
+        decode=_decode_gauge,
+        combine=max,
+        encode=lambda value: value[2],
+        to_result=lambda value: GaugeResult(GaugeData(value[1], value[0])),
+    ),
+    monitoring_infos.STRING_SET_TYPE: _Kind(
+        group=MetricResults.STRINGSETS,
+        decode=lambda info: frozenset(monitoring_infos.extract_string_set_value(info)),
+        combine=_union,
+        encode=lambda value: _STRINGS.encode(sorted(value)),
+        to_result=set,
+    ),
+    monitoring_infos.BOUNDED_TRIE_TYPE: _Kind(
+        group=MetricResults.BOUNDED_TRIES,
+        decode=_decode_trie,
+        combine=_combine_tries,
+        encode=_encode_trie,
+        to_result=lambda value: value[1],
+    ),
+    monitoring_infos.HISTOGRAM_TYPE: _Kind(
+        group=MetricResults.HISTOGRAMS,
+        decode=monitoring_infos.extract_histogram_value,
+        combine=lambda some, other: some.combine(other),
+        encode=_encode_histogram,
+        to_result=HistogramResult,
+    ),
+}
+
+_UNKNOWN = _Kind(
+    group="",
+    decode=lambda info: info.payload,
+    combine=max,
+    encode=lambda payload: payload,
+    to_result=lambda payload: payload,
+)
