@@ -1,0 +1,290 @@
+"""Start a Spark of our own: what to set, and one clear error where it cannot start."""
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyspark
+from pyspark import SparkContext
+
+from beam_spark_runner.core.errors import SparkSetupError
+
+_DEFAULT_PORTS = {"sc": 15002, "spark": 7077}
+_CONNECT_TIMEOUT_S = 10.0
+_LOOPBACK = "127.0.0.1"
+
+
+def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -> Any:
+    """Build a SparkSession with a context of its own.
+
+    Args:
+        master: a Spark master. None: what ``spark-submit`` or the user's Spark
+            configuration say, and ``local[*]`` where they say nothing.
+        app_name: shown in Spark's UI.
+        given: settings of the user; they win over ours.
+
+    Raises:
+        SparkSetupError: Java is missing or too old, nothing answers at the
+            master's address, or Spark itself refused to start.
+    """
+    _check_pyspark()
+    is_local = (master or _master_of_environment() or "local").startswith("local")
+    launches_jvm = SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ
+    if launches_jvm:
+        _check_java()
+    if master is not None and master.startswith("spark://"):
+        _check_reachable(master, "master")
+    settings = {
+        **_settings(is_local=is_local, has_fresh_jvm=launches_jvm, given=given),
+        **given,
+    }
+    python = given.get("spark.pyspark.python", sys.executable)
+    environment = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", python)}
+    if is_local and "SPARK_LOCAL_IP" not in os.environ:
+        # The only way to keep Spark's UI off the network.
+        environment["SPARK_LOCAL_IP"] = _LOOPBACK
+    with _environment(environment), _quiet_imports():
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.appName(app_name)
+        if master is not None:
+            builder = builder.master(master)
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        try:
+            return builder.getOrCreate()
+        except Exception as error:
+            raise SparkSetupError(
+                f"Spark did not start ({master or 'local[*]'}): {_first_line(error)}",
+                "Its log is above. The settings come from --spark_master_url, --spark_conf and "
+                "the Spark configuration of this machine.",
+            ) from error
+
+
+def start_connect(url: str | None, given: Mapping[str, str]) -> Any:
+    """Open a session on a Spark Connect server.
+
+    Args:
+        url: ``sc://HOST:PORT/;…``. None: what SPARK_REMOTE says.
+        given: settings of the user.
+
+    Raises:
+        SparkSetupError: the client's packages are missing, or nothing answers.
+    """
+    _check_pyspark()
+    url = url or os.environ["SPARK_REMOTE"]
+    if url.startswith("sc://"):
+        _check_reachable(url, "Spark Connect server")
+    with _quiet_imports():
+        try:
+            from pyspark.sql.connect.session import SparkSession as RemoteSession
+        except ImportError as error:
+            raise SparkSetupError(
+                f"the packages of Spark Connect's client are missing: {_first_line(error)}",
+                "Install them: pip install 'beam-spark-runner[connect]'",
+            ) from error
+        try:
+            if not url.startswith("sc://"):  # SPARK_REMOTE=local: pyspark starts a server
+                from pyspark.sql import SparkSession
+
+                session = SparkSession.builder.remote(url).getOrCreate()
+            else:
+                session = RemoteSession.builder.remote(url).create()
+            for key, value in given.items():
+                session.conf.set(key, value)
+            session.version  # noqa: B018  (the first call to the server)
+        except Exception as error:
+            raise SparkSetupError(
+                f"the Spark Connect server at {_address(url)} did not accept a session: "
+                f"{_first_line(error)}",
+                "Check the address, the token in it, and that server and client are of one "
+                f"Spark version (this client: {pyspark.__version__}).",
+            ) from error
+        return session
+
+
+def _settings(*, is_local: bool, has_fresh_jvm: bool, given: Mapping[str, str]) -> dict[str, str]:
+    settings = {
+        "spark.ui.showConsoleProgress": "false",
+        # Over TCP each Spark stage waits 40 ms for a delayed ACK (Spark 4.1+; ignored before).
+        "spark.python.unix.domain.socket.enabled": "true",
+    }
+    if is_local:
+        # No port on the network; and no warning about this machine's own host name.
+        settings["spark.driver.host"] = _LOOPBACK
+        settings["spark.driver.bindAddress"] = _LOOPBACK
+        # Python puts the folder of the running script on its path, its workers know nothing
+        # of it. On a cluster the same folder need not exist: there it takes --py-files.
+        settings["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(_import_path())
+    logging = Path(__file__).with_name("log4j2.properties")
+    if has_fresh_jvm and logging.is_file() and not _user_configures_logging(given):
+        # The "default" options are the one set of JVM flags that neither users nor
+        # spark-defaults.conf commonly set, so that nothing of theirs is replaced.
+        settings["spark.driver.defaultJavaOptions"] = (
+            f"-Dlog4j2.configurationFile={logging.as_uri()}"
+        )
+    return settings
+
+
+def _import_path() -> list[str]:
+    """Return the entries of this process's import path that its workers would not have."""
+    own = {
+        os.path.realpath(path)
+        for name, path in sysconfig.get_paths().items()
+        if name in ("stdlib", "platstdlib", "purelib", "platlib")
+    }
+    entries = []
+    for entry in sys.path:
+        path = os.path.realpath(entry or os.getcwd())
+        is_own = path in own or path.endswith("lib-dynload") or path.startswith(sys.base_prefix)
+        if os.path.exists(path) and not is_own and path not in entries:
+            entries.append(path)
+    return entries
+
+
+def _user_configures_logging(given: Mapping[str, str]) -> bool:
+    if any(
+        "log4j" in value for value in (*given.values(), os.environ.get("SPARK_SUBMIT_OPTS", ""))
+    ):
+        return True
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (home and os.path.join(home, "conf"))
+    return bool(folder) and any(Path(str(folder)).glob("log4j2.*"))
+
+
+def _master_of_environment() -> str | None:
+    """Return the master that ``spark-submit`` or PYSPARK_SUBMIT_ARGS chose, if they did."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        SparkContext._ensure_initialized()
+        assert SparkContext._jvm is not None
+        master = SparkContext._jvm.java.lang.System.getProperty("spark.master")
+        return None if master is None else str(master)
+    found = re.search(r"--master[= ](\S+)", os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    return found[1] if found else None
+
+
+def _check_pyspark() -> None:
+    major, minor = version_of(pyspark.__version__)
+    if not (3, 5) <= (major, minor) < (5, 0):
+        raise SparkSetupError(
+            f"pyspark {pyspark.__version__} is installed; this runner needs 3.5 or 4.x.",
+            "Install one of them: pip install 'pyspark>=3.5,<5'",
+        )
+
+
+def version_of(text: str) -> tuple[int, int]:
+    """Return (major, minor). Vendors write versions such as ``3.5.0-amzn-1``."""
+    found = re.match(r"(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _check_java() -> None:
+    """Say what is wrong with Java before pyspark says only that its gateway exited."""
+    needed = 17 if version_of(pyspark.__version__) >= (4, 0) else 8
+    remedy = (
+        f"Spark {pyspark.__version__} needs Java {needed} or newer: install it and have "
+        "`java` on the PATH, or JAVA_HOME point to it. "
+        "No Java is needed with Spark Connect: --spark_master_url=sc://HOST:PORT"
+    )
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if java is None or not os.path.exists(java):
+        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "no java is on the PATH"
+        raise SparkSetupError(f"Java was not found: {where}.", remedy)
+    found = _java_version(java)
+    if found is not None and found < needed:
+        raise SparkSetupError(f"{java} is Java {found}.", remedy)
+
+
+def _java_version(java: str) -> int | None:
+    """Return the feature version (8, 11, 17, …), or None where it cannot be told."""
+    release = Path(os.path.realpath(java)).parent.parent / "release"
+    text = ""
+    if release.is_file():  # saves starting a JVM only to ask it
+        text = release.read_text(errors="replace")
+    found = re.search(r'JAVA_VERSION="([\d.]+)', text)
+    if found is None:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            asked = subprocess.run(
+                [java, "-version"], capture_output=True, text=True, timeout=30, check=False
+            )
+            found = re.search(r'version "([\d.]+)', asked.stderr)
+    if found is None:
+        return None
+    parts = found[1].split(".")
+    return int(parts[1] if parts[0] == "1" and len(parts) > 1 else parts[0])
+
+
+def _check_reachable(url: str, what: str) -> None:
+    """Try the address first: Spark tries a master for a minute, Connect a server for ten.
+
+    Behind a proxy the address need not be reachable from here, so nothing is tried.
+    """
+    if any(os.environ.get(name) for name in ("https_proxy", "HTTPS_PROXY", "grpc_proxy")):
+        return
+    problems = []
+    for host, port in _addresses(url):
+        try:
+            socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT_S).close()
+        except OSError as error:
+            problems.append(f"{host}:{port}: {error.strerror or error}")
+        else:
+            return
+    raise SparkSetupError(
+        f"no {what} answers at {_address(url)} ({'; '.join(problems)}).",
+        "Check --spark_master_url (or SPARK_REMOTE), that it is up, and the network between.",
+    )
+
+
+def _addresses(url: str) -> Iterator[tuple[str, int]]:
+    """Yield host and port of each of ``spark://A:1,B:2`` or ``sc://A:1/;token=…``."""
+    parts = urlsplit(url)
+    default = _DEFAULT_PORTS[parts.scheme]
+    for address in parts.netloc.split(","):
+        one = urlsplit(f"//{address}")
+        yield one.hostname or "localhost", one.port or default
+
+
+def _address(url: str) -> str:
+    """Return ``url`` without its parameters: a token may be among them."""
+    return url.partition("/;")[0]
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # A Py4J error's first line only says that a call failed; the Java exception follows it.
+    java = [line for line in lines if line.startswith(("java.", "org.apache."))]
+    return (java or lines or [type(error).__name__])[0]
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for as long as Spark starts; it reads some from nowhere else."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _quiet_imports() -> Iterator[None]:
+    """Keep pyspark's opinion on the pandas version to itself: none of its pandas API is used."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+        yield

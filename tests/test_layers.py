@@ -1,0 +1,61 @@
+"""The law of the layers: imports go down, and impure libraries stay where they belong."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "beam_spark_runner"
+# Highest first. Names in one row are siblings: they never import each other.
+LAYERS = (
+    ("__init__", "__main__", "runner"),
+    ("options",),
+    ("job",),
+    ("spark",),
+    ("harness",),
+    ("state",),
+    ("portable",),
+    ("semantics",),
+    ("scheduling", "recovery"),
+    ("plan",),
+    ("graph",),
+    ("transforms",),  # users import it, in SDK containers too
+    ("core", "_generated", "import_hook"),
+)
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+PURE = {"scheduling", "recovery", "plan", "graph", "core", "_generated", "import_hook"}
+IMPURE = set(RANK) - PURE
+MAY_IMPORT = {
+    "pyspark": {"spark"},
+    "pyarrow": {"spark"},
+    "grpc": {"harness", "job"},
+    "apache_beam": IMPURE,
+    **dict.fromkeys(("threading", "socket", "subprocess", "time"), IMPURE - {"semantics"}),
+}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def imports(node: ast.AST) -> Iterator[str]:
+    """Yield the dotted names that run-time code under ``node`` imports."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            yield from (name for name in imports(child) if name.startswith(PACKAGE.name))
+        elif isinstance(child, ast.Import):
+            yield from (alias.name for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            yield from (f"{child.module}.{alias.name}" for alias in child.names)
+        else:
+            yield from imports(child)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_imports_stay_or_go_down(file: Path) -> None:
+    layer = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    assert layer in RANK, f"{layer} has no place among the layers"
+    for name in imports(ast.parse(file.read_text())):
+        library, *inner = name.split(".")
+        if library == PACKAGE.name:
+            assert inner[0] == layer or RANK[inner[0]] > RANK[layer], f"{layer} imports {name}"
+        else:
+            assert layer in MAY_IMPORT.get(library, RANK), f"{layer} imports {name}"
