@@ -9,7 +9,8 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "beam_spark_runner"
 # Highest first. Names in one row are siblings: they never import each other.
 LAYERS = (
-    ("__init__", "__main__", "runner"),
+    ("__init__",),
+    ("__main__", "runner"),
     ("options",),
     ("job",),
     ("spark",),

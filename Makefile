@@ -1,0 +1,57 @@
+# Every target sets up what it needs: a virtual environment in .venv, with this
+# checkout installed in it. `make PYTHON=python3.12 test` takes another Python.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN = $(VENV)/bin
+READY = $(VENV)/.ready
+PYTEST = $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help wordcount test lint format unit spark-tests install-tests integration conformance bench clean
+
+help: ## Show this help
+	@echo "make TARGET, where TARGET is one of:"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner/import_hook.py
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+wordcount: $(READY) ## Run Beam's own word count on Spark, over Beam's own sources (10 MB)
+	$(BIN)/python examples/wordcount.py
+
+test: lint ## Lint, type check and all tests but integration
+	$(PYTEST) tests
+
+lint: $(READY) ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY) ## Let ruff write what it would complain about
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+unit: $(READY) ## Tests of the pure layers: seconds, no JVM
+	$(PYTEST) tests -m 'not spark and not slow and not connect and not cluster'
+
+spark-tests: $(READY) ## Tests on a local Spark
+	$(PYTEST) tests -m 'spark or connect or cluster'
+
+install-tests: $(READY) ## Tests of a plain and an editable install
+	$(PYTEST) tests/install
+
+integration: $(READY) ## Clusters, Spark Connect, killed executors
+	$(PYTEST) integration
+
+conformance: $(READY) ## Beam's own suites for runners
+	$(PYTEST) integration/validates_runner
+
+bench: $(READY) ## Benchmarks
+	$(BIN)/python -m benchmarks
+
+clean: ## Remove the virtual environment and whatever tools left
+	rm -rf $(VENV) build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
