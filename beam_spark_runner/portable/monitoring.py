@@ -218,14 +218,13 @@ def _decode_trie(info: metrics_pb2.MonitoringInfo) -> tuple[int, BoundedTrieData
 def _combine_tries(
     some: tuple[int, BoundedTrieData], others: tuple[int, BoundedTrieData]
 ) -> tuple[int, BoundedTrieData]:
-    return min(some[0], others[0]), some[1].combine(others[1])
+    bound = min(some[0], others[0])
+    # Beam's combine() trims to the lesser bound, but its result forgets that bound.
+    return bound, BoundedTrieData(root=some[1].combine(others[1]).as_trie(), bound=bound)
 
 
 def _encode_trie(value: tuple[int, BoundedTrieData]) -> bytes:
-    bound, data = value
-    proto = data.to_proto()
-    proto.bound = bound  # Beam's combine() forgets it
-    coded: bytes = proto.SerializeToString(deterministic=True)
+    coded: bytes = value[1].to_proto().SerializeToString(deterministic=True)
     return coded
 
 

@@ -1,0 +1,146 @@
+from dataclasses import replace
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.coders import WindowedValueCoder
+from apache_beam.transforms.window import FixedWindows, IntervalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.errors import InvalidPipelineError, UnsupportedFeatureError
+from beam_spark_runner.core.ids import CoderId
+from beam_spark_runner.graph.model import Coder, Graph
+from beam_spark_runner.portable.coders import Coders, check_key_coders, key_coder_problems
+from beam_spark_runner.portable.pipeline import from_proto
+from tests.unit.portable.pipelines import named, output_of, proto_of
+
+
+def grouped(p: beam.Pipeline) -> None:
+    (
+        p
+        | beam.Create([("a", 1)]).with_output_types(tuple[str, int])
+        | "window" >> beam.WindowInto(FixedWindows(10))
+        | "group" >> beam.GroupByKey()
+    )
+
+
+def graph_of(build: Any, *flags: str) -> Graph:
+    return from_proto(proto_of(build, *flags))
+
+
+def test_element_window_and_windowed_value() -> None:
+    graph = graph_of(grouped)
+    coders, collection = Coders(graph), output_of(graph, "window")
+    assert coders.element(collection).encode(("a", 1)) == b"\x01a\x01"
+    assert coders.window(collection).decode(
+        coders.window(collection).encode(IntervalWindow(0, 10))
+    ) == IntervalWindow(0, 10)
+    windowed = coders.windowed(collection)
+    assert isinstance(windowed, WindowedValueCoder)
+    value = WindowedValue(("a", 1), 5, (IntervalWindow(0, 10),))
+    assert windowed.decode(windowed.encode(value)) == value
+
+
+def test_key_and_value() -> None:
+    graph = graph_of(grouped)
+    key, value = Coders(graph).key_value(output_of(graph, "window"))
+    assert (key.encode("a"), value.encode(1)) == (b"a", b"\x01")
+
+
+def test_a_coder_is_built_once() -> None:
+    graph = graph_of(grouped)
+    coders, collection = Coders(graph), output_of(graph, "window")
+    assert coders.element(collection) is coders.element(collection)
+
+
+def with_coder(graph: Graph, id_: str, coder: Coder) -> Coders:
+    return Coders(replace(graph, coders={**graph.coders, CoderId(id_): coder}))
+
+
+@pytest.mark.parametrize(
+    ("coder", "error"),
+    [
+        pytest.param(Coder(urn="other:sdk:coder:v1"), UnsupportedFeatureError, id="unknown"),
+        pytest.param(
+            Coder(urn="beam:coder:pickled_python:v1", payload=b"\xff"),
+            InvalidPipelineError,
+            id="does not load",
+        ),
+    ],
+)
+def test_coders_that_cannot_be_built(coder: Coder, error: type[Exception]) -> None:
+    coders = with_coder(graph_of(grouped), "bad", coder)
+    with pytest.raises(error, match="bad"):
+        coders.of(CoderId("bad"))
+
+
+def test_a_missing_coder() -> None:
+    with pytest.raises(InvalidPipelineError, match="nowhere"):
+        Coders(graph_of(grouped)).of(CoderId("nowhere"))
+
+
+def test_no_key_in_what_is_no_kv() -> None:
+    graph = graph_of(lambda p: p | beam.Impulse())
+    with pytest.raises(InvalidPipelineError, match="not KVs"):
+        Coders(graph).key_value(output_of(graph, "Impulse"))
+
+
+# Determinism
+
+
+def key_coder_replaced(graph: Graph, name: str, coder: Coder) -> Graph:
+    (input_,) = graph.transforms[named(graph, name)].inputs.values()
+    kv = graph.coders[graph.pcollections[input_].coder]
+    key, value = CoderId("key"), kv.components[1]
+    return replace(
+        graph,
+        coders={
+            **graph.coders,
+            key: coder,
+            graph.pcollections[input_].coder: Coder(urn=urns.CODER_KV, components=(key, value)),
+        },
+    )
+
+
+def fast_primitives() -> Coder:
+    """The coder of type Any: dicts and sets make its bytes depend on their order."""
+    proto = proto_of(lambda p: p | beam.Create([{}]) | beam.Map(lambda x: x))
+    (coder,) = [coder for coder in from_proto(proto).coders.values() if "pickled" in coder.urn]
+    return coder
+
+
+@pytest.mark.parametrize("name", ["group", "combine"])
+def test_keys_without_deterministic_bytes_are_refused_by_step(name: str) -> None:
+    def build(p: beam.Pipeline) -> None:
+        pairs = p | beam.Create([("a", 1)])
+        pairs | "combine" >> beam.CombinePerKey(sum)
+        pairs | "group" >> beam.GroupByKey()
+
+    graph = key_coder_replaced(graph_of(build), name, fast_primitives())
+    coders = Coders(graph)
+    assert name in [problem.where for problem in key_coder_problems(graph, coders)]
+    with pytest.raises(InvalidPipelineError, match="not deterministic"):
+        check_key_coders(graph, coders)
+    check_key_coders(graph, coders, allow_non_deterministic_key_coders=True)
+
+
+def test_what_beams_client_made_deterministic_passes() -> None:
+    graph = graph_of(lambda p: p | beam.Create([(("a", 1), 1)]) | beam.GroupByKey())
+    check_key_coders(graph, Coders(graph))
+
+
+def test_key_coders_of_other_sdks_are_theirs() -> None:
+    graph = key_coder_replaced(graph_of(grouped), "group", Coder(urn="other:sdk:coder:v1"))
+    check_key_coders(graph, Coders(graph))
+
+
+def test_a_grouping_of_what_is_no_kv_is_refused() -> None:
+    proto = proto_of(grouped)
+    graph = from_proto(proto)
+    (input_,) = graph.transforms[named(graph, "group")].inputs.values()
+    proto.components.pcollections[input_].coder_id = output_coder = "bytes"
+    proto.components.coders[output_coder].spec.urn = urns.CODER_BYTES
+    graph = from_proto(proto)
+    with pytest.raises(InvalidPipelineError, match=r"group: .*not KVs"):
+        check_key_coders(graph, Coders(graph), allow_non_deterministic_key_coders=True)
