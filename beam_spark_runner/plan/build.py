@@ -49,7 +49,10 @@ def build(
         Read | GroupByKey | Format   ==>
         segment 0:  level 0 [Read];  exchange, level 1 [Format]
     """
-    if graph.transforms and not graph.stages:
+    is_fused = bool(graph.stages) or all(
+        transform.urn in facts.RUNNER_URNS for transform in graph.transforms.values()
+    )
+    if not is_fused:
         raise InvariantError("plan.build needs a graph that went through fuse")
     wiring = _Wiring(graph)
     edges = wiring.edges()
@@ -94,7 +97,8 @@ class _Wiring:
         edges = Edges(len(self.stages))
         for id_, stage in self.stages.items():
             destination = self.destinations[self.main[id_]]
-            edges.main.append(tuple(makers.get(destination.arriving, ())))
+            is_impulse = destination.id in self.impulses
+            edges.main.append(() if is_impulse else tuple(makers.get(destination.arriving, ())))
             edges.has_exchange.append(destination.delivery is not Delivery.POINTWISE)
             edges.side.append(
                 tuple(
@@ -149,7 +153,10 @@ class _Wiring:
             name=step.name if step else self.graph.pcollections[arriving].name,
         )
         if maker is not None and maker.urn == urns.IMPULSE:
+            # A stage that passes the impulse on must not feed its siblings.
             self.impulses.add(destination)
+        else:
+            self.consumers.setdefault(arriving, []).append(destination)
         return destination
 
     def _side_destination(
@@ -164,6 +171,7 @@ class _Wiring:
                 name=reader.name,
                 access_pattern=access_pattern,
             )
+            self.consumers.setdefault(collection, []).append(known)
         return known
 
     def _add_destination(
@@ -185,7 +193,6 @@ class _Wiring:
             timestamp_combiner=facts.windowing(self.graph, arriving).timestamp_combiner,
             access_pattern=access_pattern,
         )
-        self.consumers.setdefault(arriving, []).append(id_)
         return id_
 
 

@@ -34,7 +34,8 @@ def lay_out(edges: Edges, *, max_exchanges: int, max_destinations: int) -> list[
         One place per stage, by StageId. Segments that sort first run first.
     """
     segments = _as_late_as_readers_allow(edges, _as_soon_as_possible(edges))
-    return _levels(edges, segments, max_exchanges, max_destinations)
+    places = _levels(edges, segments, max_exchanges, max_destinations)
+    return _sources_where_they_are_read(edges, places)
 
 
 def _as_soon_as_possible(edges: Edges) -> list[int]:
@@ -94,3 +95,25 @@ def _levels(
         cut = max(level - 1, 0) // max_exchanges
         places.append(Place(segment=(segment, cut), level=level - cut * max_exchanges))
     return places
+
+
+def _sources_where_they_are_read(edges: Edges, places: list[Place]) -> list[Place]:
+    """Move what needs no exchange behind the cuts by depth, as far as its readers allow.
+
+    At level 0 it lengthens no segment, and its rows need not be materialised.
+    """
+    moved = list(places)
+    earliest: dict[int, tuple[int, int]] = {}
+    for stage in reversed(range(edges.count)):
+        if places[stage].level == 0:
+            segment = max(places[stage].segment, earliest.get(stage, places[stage].segment))
+            if segment[0] == places[stage].segment[0]:
+                moved[stage] = Place(segment=segment, level=0)
+        for maker in edges.main[stage]:
+            here = moved[stage].segment
+            earliest[maker] = min(here, earliest.get(maker, here))
+        for maker in edges.side[stage]:
+            # Any segment before the reader's will do: the last cut of the one before is unknown.
+            before = places[maker].segment
+            earliest[maker] = min(before, earliest.get(maker, before))
+    return moved

@@ -110,7 +110,12 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The whole pipeline. Segments run in order, each after all those it reads from."""
+    """The whole pipeline. Segments run in order, each after all those it reads from.
+
+    ``consumers``: what every stage that has the collection among its
+    ``outputs`` writes to. Destinations of impulses are not there: the driver
+    feeds them, even if a stage passes the impulse on.
+    """
 
     graph: Graph
     stages: Mapping[StageId, Stage]

@@ -10,15 +10,24 @@ _MAX_NAMES = 4
 def stage_name(graph: Graph, stage: FusedStage) -> str:
     """Name a stage by the outermost step names of its transforms, in order.
 
+    Where that is a single one, say more, since other stages may come from it too.
+
     Example:
         Read/Split, Read/Process, Count/Precombine   ==>   Read + Count
+        Write/Impl/Bundles, Write/Impl/Pair          ==>   Write/{Bundles, Pair}
     """
     if not stage.transforms:
         return f"pass on {graph.pcollections[stage.input].name}"
-    labels = dict.fromkeys(
-        graph.transforms[transform].name.partition("/")[0] for transform in stage.transforms
-    )
-    return _shortened(list(labels), " + ")
+    names = [graph.transforms[transform].name for transform in stage.transforms]
+    labels = dict.fromkeys(name.partition("/")[0] for name in names)
+    if len(labels) > 1:
+        return _shortened(list(labels), " + ")
+    inner = dict.fromkeys(name.rpartition("/")[2] for name in names)
+    text = _shortened(list(inner), ", ")
+    (label,) = labels
+    if text == label:
+        return label
+    return f"{label}/{{{text}}}" if len(inner) > 1 else f"{label}/{text}"
 
 
 def step_list(names: Iterable[str]) -> str:

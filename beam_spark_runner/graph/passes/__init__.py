@@ -9,6 +9,19 @@ from beam_spark_runner.graph.passes.insert_fusion_breaks import insert_fusion_br
 from beam_spark_runner.graph.passes.lift_combiners import lift_combiners
 from beam_spark_runner.graph.passes.validate import validate
 
+__all__ = [
+    "BATCH",
+    "Observer",
+    "Pass",
+    "expand_splittable",
+    "fuse",
+    "ignore",
+    "insert_fusion_breaks",
+    "lift_combiners",
+    "run_passes",
+    "validate",
+]
+
 Pass = Callable[[Graph], Graph]
 Observer = Callable[[str, Graph], None]
 

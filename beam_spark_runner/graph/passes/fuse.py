@@ -15,7 +15,7 @@ a Flatten of a thousand branches would make a thousand copies of all that follow
 """
 
 
-def fuse(graph: Graph) -> Graph:
+def fuse(graph: Graph, *, max_copies: int = MAX_COPIES) -> Graph:
     """Gather transforms into ``stages``: as many as possible into the stage that feeds them.
 
     A transform joins the stages that make its main input, unless it
@@ -29,12 +29,18 @@ def fuse(graph: Graph) -> Graph:
     each. So each stage makes its own part of the flattened collection, and no
     element is processed twice.
 
+    Groupings and Reshuffles that nobody reads are not run.
+
     What the runner makes and hands on as it is (to a GroupByKey, to a side
     input) gets a stage without transforms.
 
+    Args:
+        graph: behind ``insert_fusion_breaks``.
+        max_copies: of a transform; what is made in more stages is read from outside.
+
     Example:
-        a = Impulse; b = A(a); c = B(a); d = Flatten(b, GroupByKey(c)); e = C(d)
-        ==>   stage at a: A B Flatten(b) C;   stage at GroupByKey: Flatten(…) C
+        a = Impulse; b = A(a); c = GroupByKey(b); d = Flatten(b, c); e = Use(d)
+        ==>   stage at a: A Flatten(b) Use;   stage at c: Flatten(c) Use
 
     Returns:
         A new graph with ``stages``, in an order where producers come first. A
@@ -47,7 +53,7 @@ def fuse(graph: Graph) -> Graph:
     """
     if graph.stages:
         return graph
-    fuser = _Fuser(graph)
+    fuser = _Fuser(graph, max_copies)
     for id_, transform in graph.transforms.items():
         fuser.place(id_, transform)
     return fuser.result()
@@ -75,8 +81,9 @@ class _Growing:
 class _Fuser:
     """One walk over the graph in topological order; each transform is placed for good."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, max_copies: int) -> None:
         self._graph = graph
+        self._max_copies = max_copies
         self._stages: list[_Growing] = []
         self._made_in: dict[PCollectionId, tuple[_Growing, ...]] = {}
         self._made_by_runner: set[PCollectionId] = set()
@@ -85,14 +92,16 @@ class _Fuser:
         self._leaving: set[PCollectionId] = set()  # read by something outside of its stages
         self._transforms: dict[TransformId, Transform] = {}
         self._taken = set(graph.transforms)
+        self._unread = _unread_runner_steps(graph)
 
     def place(self, id_: TransformId, transform: Transform) -> None:
         for _, collection, _ in side_inputs(transform):
             self._hand_on(collection)
         if transform.urn in ROOT_URNS:
             self._transforms[id_] = transform
-            for collection in transform.inputs.values():
-                self._hand_on(collection)
+            if id_ not in self._unread:
+                for collection in transform.inputs.values():
+                    self._hand_on(collection)
             self._made_by_runner.update(transform.outputs.values())
         elif transform.urn == urns.FLATTEN:
             self._unzip(id_, transform)
@@ -153,7 +162,7 @@ class _Fuser:
         if collection in self._made_by_runner:
             return None
         makers = self._made_in[collection]
-        return makers if len(makers) <= MAX_COPIES else None
+        return makers if len(makers) <= self._max_copies else None
 
     def _hand_on(self, collection: PCollectionId) -> None:
         """Let a collection reach the runner: what itself made, through an empty stage."""
@@ -182,3 +191,15 @@ class _Fuser:
         stage = self._begin(collection)
         siblings.append(stage)
         return stage
+
+
+def _unread_runner_steps(graph: Graph) -> set[TransformId]:
+    """Find the runner's own steps whose output reaches no other transform: they need not run."""
+    read: set[PCollectionId] = set()
+    unread: set[TransformId] = set()
+    for id_, transform in reversed(list(graph.transforms.items())):
+        if transform.urn in ROOT_URNS and read.isdisjoint(transform.outputs.values()):
+            unread.add(id_)
+        else:
+            read.update(transform.inputs.values())
+    return unread

@@ -1,0 +1,150 @@
+"""A plan as text, for users who want to know what runs where, and why."""
+
+from collections.abc import Iterable, Iterator
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.ids import DestinationId, SegmentId
+from beam_spark_runner.plan.model import Delivery, Destination, Plan, Segment, Stage
+
+_INDENT = "  "
+_PATTERNS = {urns.SIDE_INPUT_ITERABLE: "iterable", urns.SIDE_INPUT_MULTIMAP: "multimap"}
+
+
+def explain(plan: Plan) -> str:
+    """Say what runs where, what is exchanged, and what is materialised and why.
+
+    Example:
+        2 Beam stages in 1 Spark job with 1 exchange
+
+        Segment 0: one Spark job
+          Before the first exchange
+            Beam stage 0: Read + Count
+              reads    one impulse
+              runs     Read/Split, Count/Precombine
+              writes   to Beam stage 1 (group by key for Count/Group)
+          Exchange 1: group by key for Count/Group
+            Beam stage 1: Count
+              …
+    """
+    return "".join(f"{line}\n" for line in _Explainer(plan).lines())
+
+
+class _Explainer:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.main = {
+            destination.stage: destination
+            for destination in plan.destinations.values()
+            if destination.stage is not None
+        }
+        self.segment_of = {
+            stage: segment.id
+            for segment in plan.segments
+            for level in segment.levels
+            for stage in level.stages
+        }
+        self.readers: dict[DestinationId, list[str]] = {}
+        self.writers: dict[DestinationId, list[SegmentId]] = {}
+        for stage in plan.stages.values():
+            for side in stage.side_inputs:
+                name = plan.graph.transforms[side.transform].name
+                self.readers.setdefault(side.destination, []).append(name)
+        for segment in plan.segments:
+            for destination in segment.writes:
+                self.writers.setdefault(destination, []).append(segment.id)
+
+    def lines(self) -> Iterator[str]:
+        levels = [level for segment in self.plan.segments for level in segment.levels]
+        exchanges = sum(level.has_exchange for level in levels)
+        yield (
+            f"{_count(len(self.plan.stages), 'Beam stage')} in "
+            f"{_count(len(self.plan.segments), 'Spark job')} "
+            f"with {_count(exchanges, 'exchange')}"
+        )
+        for segment in self.plan.segments:
+            yield ""
+            yield from self._segment(segment)
+
+    def _segment(self, segment: Segment) -> Iterator[str]:
+        yield f"Segment {segment.id}: one Spark job"
+        exchanges = 0
+        for level in segment.levels:
+            if level.has_exchange:
+                exchanges += 1
+                kinds = dict.fromkeys(
+                    self._exchange(self.main[stage])
+                    for stage in level.stages
+                    if self.main[stage].delivery is not Delivery.POINTWISE
+                )
+                what = "; ".join(kinds) or "there was no more room before it"
+                yield f"{_INDENT}Exchange {exchanges}: {what}"
+            else:
+                yield f"{_INDENT}Before the first exchange"
+            for id_ in level.stages:
+                yield from self._indented(2, self._stage(segment, self.plan.stages[id_]))
+        if segment.writes:
+            yield f"{_INDENT}Materialised at the end"
+            for destination, why in segment.writes.items():
+                rows = self.plan.destinations[destination]
+                collection = self.plan.graph.pcollections[rows.arriving].name
+                yield f"{_INDENT * 2}{collection}: {why}"
+
+    def _stage(self, segment: Segment, stage: Stage) -> Iterator[str]:
+        environment = f", in {stage.environment}" if stage.environment else ""
+        yield f"Beam stage {stage.id}: {stage.name}{environment}"
+        yield f"{_INDENT}reads    {self._source(segment, stage)}"
+        for side in stage.side_inputs:
+            destination = self.plan.destinations[side.destination]
+            pattern = _PATTERNS.get(destination.access_pattern, destination.access_pattern)
+            collection = self.plan.graph.pcollections[destination.arriving].name
+            writers = self.writers.get(side.destination, [])
+            origin = f"from {_segments(writers)}" if writers else "always empty"
+            reader = self.plan.graph.transforms[side.transform].name
+            yield f"{_INDENT}looks up {collection} as {pattern}, for {reader} ({origin})"
+        steps = (self.plan.graph.transforms[transform].name for transform in stage.transforms)
+        yield f"{_INDENT}runs     {', '.join(steps) or 'nothing: it passes its input on'}"
+        for collection_id in stage.outputs:
+            for id_ in self.plan.consumers.get(collection_id, ()):
+                yield f"{_INDENT}writes   {self._target(segment, self.plan.destinations[id_])}"
+
+    def _source(self, segment: Segment, stage: Stage) -> str:
+        destination = self.main[stage.id]
+        name = self.plan.graph.pcollections[stage.input].name
+        if destination.id in segment.impulses:
+            return "one impulse"
+        parts = (
+            [self._exchange(destination)] if destination.delivery is not Delivery.POINTWISE else []
+        )
+        earlier = segment.reads.get(destination.id, ())
+        if earlier:
+            parts.append(f"materialised by {_segments(earlier)}")
+        return f"{name} ({', '.join(parts)})" if parts else name
+
+    def _target(self, segment: Segment, destination: Destination) -> str:
+        if destination.stage is None:
+            readers = ", ".join(dict.fromkeys(self.readers.get(destination.id, ())))
+            return f"the side input of {readers}"
+        text = f"to Beam stage {destination.stage}"
+        reader = self.segment_of[destination.stage]
+        parts = (
+            [self._exchange(destination)] if destination.delivery is not Delivery.POINTWISE else []
+        )
+        if reader != segment.id:
+            parts.append(f"in segment {reader}")
+        return f"{text} ({', '.join(parts)})" if parts else text
+
+    def _exchange(self, destination: Destination) -> str:
+        return f"{destination.delivery.value} for {destination.name}"
+
+    def _indented(self, depth: int, lines: Iterable[str]) -> Iterator[str]:
+        for line in lines:
+            yield f"{_INDENT * depth}{line}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def _segments(ids: Iterable[SegmentId]) -> str:
+    numbers = [str(id_) for id_ in ids]
+    return f"segment{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"

@@ -1,0 +1,80 @@
+"""Plans of random pipelines do what the pipelines say, however little fits into one Spark job."""
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_spark_runner.core.ids import PCollectionId
+from beam_spark_runner.graph import passes
+from beam_spark_runner.graph.facts import ROOT_URNS
+from beam_spark_runner.graph.model import Graph
+from beam_spark_runner.plan.build import build
+from beam_spark_runner.plan.model import Delivery, Plan
+from tests.golden.evaluate import Element, evaluate_graph, evaluate_plan, evaluate_stages
+from tests.golden.random_graphs import graphs
+
+BEFORE_FUSION = (passes.lift_combiners, passes.expand_splittable, passes.insert_fusion_breaks)
+
+
+def made_by_stages(graph: Graph, data: dict[PCollectionId, Counter[Element]]) -> object:
+    """Drop what the runner makes between stages, and what is empty."""
+    roots = [t for t in graph.transforms.values() if t.urn in ROOT_URNS]
+    between = {collection for root in roots for collection in root.outputs.values()}
+    kept = {c for t in graph.transforms.values() for c in t.outputs.values()} - between
+    return {collection: data[collection] for collection in sorted(kept) if data.get(collection)}
+
+
+@settings(max_examples=200, deadline=None)
+@given(graph=graphs())
+def test_each_pass_keeps_the_meaning_and_is_idempotent(graph: Graph) -> None:
+    meant = evaluate_graph(graph)
+    for run_pass in BEFORE_FUSION:
+        graph = run_pass(graph)
+        assert run_pass(graph) == graph
+        got = evaluate_graph(graph)
+        assert {collection: got[collection] for collection in meant} == meant
+    fused = passes.fuse(graph)
+    assert passes.fuse(fused) == fused
+    in_stages = evaluate_stages(fused)
+    everything = evaluate_graph(graph)
+    assert {c: in_stages.get(c, Counter()) for c in everything} == everything
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    graph=graphs(environments=2),
+    max_exchanges=st.sampled_from([1, 2, 12]),
+    max_destinations=st.sampled_from([1, 2, 250]),
+    max_copies=st.sampled_from([1, 2, 16]),
+)
+def test_a_plan_does_what_the_graph_says(
+    graph: Graph, max_exchanges: int, max_destinations: int, max_copies: int
+) -> None:
+    ready = passes.fuse(passes.run_passes(graph, BEFORE_FUSION), max_copies=max_copies)
+    plan = build(ready, max_exchanges=max_exchanges, max_destinations=max_destinations)
+    assert made_by_stages(graph, evaluate_plan(plan)) == made_by_stages(
+        graph, evaluate_graph(graph)
+    )
+    check_promises(plan, max_exchanges, max_destinations)
+
+
+def check_promises(plan: Plan, max_exchanges: int, max_destinations: int) -> None:
+    """Hold the plan against the docstrings of its model."""
+    arriving = Counter(
+        (destination.arriving, destination.access_pattern)
+        for destination in plan.destinations.values()
+        if destination.delivery is Delivery.SIDE_INPUT
+    )
+    assert set(arriving.values()) <= {1}, "readers share the rows of a side input"
+    assert 0 not in plan.destinations
+    for segment in plan.segments:
+        exchanges = [level for level in segment.levels if level.has_exchange]
+        assert len(exchanges) <= max_exchanges
+        assert all(len(level.stages) <= max_destinations for level in exchanges)
+        assert all(level.stages for level in segment.levels)
+    for stage in plan.stages.values():
+        assert (stage.input in stage.outputs) == (not stage.transforms)
+        for id_ in stage.transforms:
+            transform = plan.graph.transforms[id_]
+            assert transform.environment in (None, stage.environment)
