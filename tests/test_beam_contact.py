@@ -1,0 +1,261 @@
+"""Where this project touches Beam: an upgrade that breaks something fails here, in one place."""
+
+import ast
+import importlib
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apache_beam.coders import Coder, WindowedValueCoder, coders
+from apache_beam.metrics import cells, metric, monitoring_infos
+from apache_beam.metrics.execution import MetricKey, MetricResult
+from apache_beam.portability import common_urns
+from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2, metrics_pb2
+from apache_beam.runners import pipeline_context, runner
+from apache_beam.runners.worker import bundle_processor, data_plane, sdk_worker
+from apache_beam.utils import windowed_value
+
+from beam_spark_runner.core import urns
+
+PACKAGE = Path(__file__).parents[1] / "beam_spark_runner"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def resolve(dotted: str) -> Any:
+    """Import a dotted name, be it of a module or of something in one."""
+    parts = dotted.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[length:]:
+            found = getattr(found, part)
+        return found
+    raise ModuleNotFoundError(dotted)
+
+
+def beam_names(file: Path) -> Iterator[str]:
+    """All names of Beam's that a file imports, and the attributes that it reads from them."""
+    tree = ast.parse(file.read_text())
+    local: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("apache_beam"):
+            local |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
+        elif isinstance(node, ast.Import):
+            for each in node.names:
+                if each.name.split(".")[0] == "apache_beam":
+                    local[each.asname or "apache_beam"] = (
+                        each.name if each.asname else "apache_beam"
+                    )
+                    yield each.name
+    yield from local.values()
+    # Attributes of instances are out of reach; those of modules and classes are read by name.
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            chain = [node.attr]
+            value = node.value
+            while isinstance(value, ast.Attribute):
+                chain.append(value.attr)
+                value = value.value
+            if isinstance(value, ast.Name) and value.id in local:
+                yield ".".join([local[value.id], *reversed(chain)])
+
+
+TOUCHED = sorted({name for file in FILES for name in beam_names(file)})
+
+
+@pytest.mark.parametrize("name", TOUCHED)
+def test_every_name_that_the_package_reads_exists(name: str) -> None:
+    resolve(name)
+
+
+def test_the_search_for_names_finds_some() -> None:
+    assert "apache_beam.portability.api.beam_runner_api_pb2.ParDoPayload" in TOUCHED
+    assert "apache_beam.metrics.monitoring_infos.extract_counter_value" in TOUCHED
+
+
+primitives = common_urns.primitives
+combine = common_urns.combine_components
+sdf = common_urns.sdf_components
+BEAMS_URNS = {
+    "IMPULSE": primitives.IMPULSE,
+    "FLATTEN": primitives.FLATTEN,
+    "GROUP_BY_KEY": primitives.GROUP_BY_KEY,
+    "RESHUFFLE": common_urns.composites.RESHUFFLE,
+    "PAR_DO": primitives.PAR_DO,
+    "ASSIGN_WINDOWS": primitives.ASSIGN_WINDOWS,
+    "MAP_WINDOWS": primitives.MAP_WINDOWS,
+    "READ": common_urns.deprecated_primitives.READ,
+    "TEST_STREAM": primitives.TEST_STREAM,
+    "COMBINE_PER_KEY": common_urns.composites.COMBINE_PER_KEY,
+    "COMBINE_PER_KEY_PRECOMBINE": combine.COMBINE_PER_KEY_PRECOMBINE,
+    "COMBINE_PER_KEY_MERGE_ACCUMULATORS": combine.COMBINE_PER_KEY_MERGE_ACCUMULATORS,
+    "COMBINE_PER_KEY_EXTRACT_OUTPUTS": combine.COMBINE_PER_KEY_EXTRACT_OUTPUTS,
+    "COMBINE_PER_KEY_CONVERT_TO_ACCUMULATORS": combine.COMBINE_PER_KEY_CONVERT_TO_ACCUMULATORS,
+    "COMBINE_GROUPED_VALUES": combine.COMBINE_GROUPED_VALUES,
+    "SDF_PAIR_WITH_RESTRICTION": sdf.PAIR_WITH_RESTRICTION,
+    "SDF_SPLIT_AND_SIZE_RESTRICTIONS": sdf.SPLIT_AND_SIZE_RESTRICTIONS,
+    "SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS": sdf.PROCESS_SIZED_ELEMENTS_AND_RESTRICTIONS,
+    "SDF_TRUNCATE_SIZED_RESTRICTIONS": sdf.TRUNCATE_SIZED_RESTRICTION,
+    "SIDE_INPUT_ITERABLE": common_urns.side_inputs.ITERABLE,
+    "SIDE_INPUT_MULTIMAP": common_urns.side_inputs.MULTIMAP,
+    "CODER_BYTES": common_urns.coders.BYTES,
+    "CODER_KV": common_urns.coders.KV,
+    "CODER_ITERABLE": common_urns.coders.ITERABLE,
+    "CODER_DOUBLE": common_urns.coders.DOUBLE,
+    "CODER_GLOBAL_WINDOW": common_urns.coders.GLOBAL_WINDOW,
+    "WINDOW_FN_GLOBAL": common_urns.global_windows,
+    "WINDOW_FN_FIXED": common_urns.fixed_windows,
+    "WINDOW_FN_SLIDING": common_urns.sliding_windows,
+    "WINDOW_FN_SESSION": common_urns.session_windows,
+}
+OUR_URNS = {name: value for name, value in vars(urns).items() if name.isupper()}
+
+
+@pytest.mark.parametrize("name", sorted(OUR_URNS))
+def test_our_urns_are_beams(name: str) -> None:
+    assert OUR_URNS[name] == BEAMS_URNS[name].urn
+
+
+def test_the_urns_of_the_descriptor_are_beams() -> None:
+    from beam_spark_runner.portable import descriptor
+
+    assert common_urns.coders.WINDOWED_VALUE.urn == descriptor._WINDOWED_VALUE
+
+
+@pytest.mark.parametrize(
+    ("message", "fields"),
+    [
+        (
+            beam_runner_api_pb2.Components,
+            "transforms pcollections coders windowing_strategies environments",
+        ),
+        (beam_runner_api_pb2.Pipeline, "components root_transform_ids requirements"),
+        (
+            beam_runner_api_pb2.PTransform,
+            "unique_name spec subtransforms inputs outputs environment_id",
+        ),
+        (
+            beam_runner_api_pb2.PCollection,
+            "unique_name coder_id is_bounded windowing_strategy_id",
+        ),
+        (beam_runner_api_pb2.Coder, "spec component_coder_ids"),
+        (
+            beam_runner_api_pb2.WindowingStrategy,
+            "window_fn merge_status window_coder_id trigger output_time",
+        ),
+        (
+            beam_runner_api_pb2.ParDoPayload,
+            "do_fn side_inputs state_specs timer_family_specs restriction_coder_id "
+            "requests_finalization requires_time_sorted_input requires_stable_input",
+        ),
+        (beam_runner_api_pb2.CombinePayload, "combine_fn accumulator_coder_id"),
+        (beam_runner_api_pb2.Environment, "urn payload dependencies display_data capabilities"),
+        (beam_runner_api_pb2.Trigger, "after_end_of_window default element_count"),
+        (
+            beam_fn_api_pb2.ProcessBundleDescriptor,
+            "id transforms pcollections windowing_strategies coders environments "
+            "state_api_service_descriptor timer_api_service_descriptor",
+        ),
+        (beam_fn_api_pb2.RemoteGrpcPort, "api_service_descriptor coder_id"),
+        (metrics_pb2.MonitoringInfo, "urn type payload labels"),
+        (metrics_pb2.BoundedTrie, "bound root singleton"),
+    ],
+)
+def test_messages_have_our_fields(message: Any, fields: str) -> None:
+    assert set(fields.split()) <= set(message.DESCRIPTOR.fields_by_name)
+
+
+def test_a_window_into_payload_reads_as_a_windowing_strategy() -> None:
+    """``portable.payloads`` decodes both as the latter."""
+    payload = beam_runner_api_pb2.WindowIntoPayload(
+        window_fn=beam_runner_api_pb2.FunctionSpec(urn="fn")
+    )
+    strategy = beam_runner_api_pb2.WindowingStrategy.FromString(payload.SerializeToString())
+    assert strategy.window_fn.urn == "fn"
+    assert not strategy.window_coder_id
+
+
+@pytest.mark.parametrize(
+    ("function", "parameters"),
+    [
+        (
+            bundle_processor.BundleProcessor,
+            "runner_capabilities process_bundle_descriptor state_handler data_channel_factory",
+        ),
+        (bundle_processor.BeamTransformFactory.register_urn, "urn parameter_type"),
+        (bundle_processor.BeamTransformFactory.get_coder, "self coder_id"),
+        (
+            bundle_processor.RunnerIOOperation,
+            "name_context step_name consumers counter_factory state_sampler windowed_coder "
+            "transform_id",  # the last one, by position: 2.77 renamed it
+        ),
+        (pipeline_context.PipelineContext, "proto"),
+        (runner.PipelineRunner.run_portable_pipeline, "self pipeline options"),
+        (runner.PipelineRunner.default_environment, "self options"),
+        (metric.MetricResults.query, "self filter"),
+        (metric.MetricResults.matches, "filter metric_key"),
+        (MetricKey, "step metric labels"),
+        (MetricResult, "key committed attempted"),
+        (monitoring_infos.int64_distribution, "urn metric"),
+        (cells.GaugeData, "value timestamp"),
+        (WindowedValueCoder, "wrapped_value_coder window_coder"),
+    ],
+)
+def test_parameters_are_as_we_pass_them(function: Callable[..., Any], parameters: str) -> None:
+    found = [name for name in inspect.signature(function).parameters if name != "self"]
+    wanted = [name for name in parameters.split() if name != "self"]
+    assert [name for name in found if name in wanted] == wanted
+
+
+@pytest.mark.parametrize(
+    ("owner", "attributes"),
+    [
+        (Coder, "_known_urns encode decode get_impl is_deterministic is_kv_coder"),
+        (coders.TupleCoder, "key_coder value_coder"),
+        (bundle_processor.BundleProcessor, "create_execution_tree monitoring_infos shutdown reset"),
+        (sdk_worker.CachingStateHandler, "process_instruction_id blocking_get extend clear done"),
+        (data_plane, "DataChannelFactory"),
+        (metric.MetricResults, "COUNTERS DISTRIBUTIONS GAUGES STRINGSETS BOUNDED_TRIES HISTOGRAMS"),
+        (cells.HistogramData, "from_proto to_proto combine"),
+        (cells.BoundedTrieData, "from_proto to_proto combine as_trie"),
+        (windowed_value.WindowedValue, "value timestamp windows pane_info with_value"),
+    ],
+)
+def test_attributes_exist(owner: Any, attributes: str) -> None:
+    assert [name for name in attributes.split() if not hasattr(owner, name)] == []
+
+
+def test_compiled_classes_take_what_we_pass() -> None:
+    """They have no signature to look at."""
+    data = cells.DistributionData(3, 2, 1, 2)
+    assert (data.sum, data.count, data.min, data.max) == (3, 2, 1, 2)
+    trie = cells.BoundedTrieData(root=cells.BoundedTrieData().as_trie(), bound=7)
+    assert trie.to_proto().bound == 7
+
+
+def test_the_data_channel_is_the_last_argument_of_an_edge_operation() -> None:
+    *_, last = inspect.signature(bundle_processor.RunnerIOOperation).parameters
+    assert last.startswith("data_channel")
+
+
+def test_edge_operations_are_handed_factory_id_proto_payload_and_consumers() -> None:
+    for create in (bundle_processor.create_source_runner, bundle_processor.create_sink_runner):
+        assert list(inspect.signature(create).parameters) == [
+            "factory",
+            "transform_id",
+            "transform_proto",
+            "grpc_port",
+            "consumers",
+        ]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["SUM_INT64", "DISTRIBUTION_INT64", "LATEST_INT64", "STRING_SET", "BOUNDED_TRIE", "HISTOGRAM"],
+)
+def test_metric_types_have_a_name(kind: str) -> None:
+    assert getattr(monitoring_infos, f"{kind}_TYPE").startswith("beam:metrics:")
