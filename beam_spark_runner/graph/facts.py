@@ -62,15 +62,6 @@ def producers(graph: Graph) -> dict[PCollectionId, TransformId]:
     }
 
 
-def main_readers(graph: Graph) -> dict[PCollectionId, list[TransformId]]:
-    """Find the transforms that read each collection element by element, in graph order."""
-    readers: dict[PCollectionId, list[TransformId]] = {}
-    for id_, transform in graph.transforms.items():
-        for collection in dict.fromkeys(transform.main_inputs.values()):
-            readers.setdefault(collection, []).append(id_)
-    return readers
-
-
 def main_input(transform: Transform) -> PCollectionId:
     """Give the one collection that an SDK's transform reads element by element."""
     (collection,) = transform.main_inputs.values()

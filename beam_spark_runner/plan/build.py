@@ -78,7 +78,8 @@ class _Wiring:
         self.consumers: dict[PCollectionId, list[DestinationId]] = {}
         self.main: dict[StageId, DestinationId] = {}
         self.impulses: set[DestinationId] = set()
-        self.readers: dict[DestinationId, list[StageId]] = {}  # of side inputs
+        self.makers: dict[PCollectionId, list[StageId]] = {}
+        self.readers: dict[DestinationId, dict[str, None]] = {}  # steps with that side input
         self._side: dict[tuple[PCollectionId, str], DestinationId] = {}
         self._made_by_runner = {
             collection: transform
@@ -90,10 +91,7 @@ class _Wiring:
             self._add_stage(StageId(number), fused)
 
     def edges(self) -> Edges:
-        makers: dict[PCollectionId, list[StageId]] = {}
-        for id_, stage in self.stages.items():
-            for collection in stage.outputs:
-                makers.setdefault(collection, []).append(id_)
+        makers = self.makers
         edges = Edges(len(self.stages))
         for id_, stage in self.stages.items():
             destination = self.destinations[self.main[id_]]
@@ -116,14 +114,14 @@ class _Wiring:
             transform = self.graph.transforms[transform_id]
             for local_name, collection, access_pattern in facts.side_inputs(transform):
                 destination = self._side_destination(transform, collection, access_pattern)
-                readers = self.readers.setdefault(destination, [])
-                if id_ not in readers:
-                    readers.append(id_)
+                self.readers.setdefault(destination, {})[transform.name] = None
                 side_inputs.append(
                     SideInput(
                         transform=transform_id, local_name=local_name, destination=destination
                     )
                 )
+        for collection in fused.outputs:
+            self.makers.setdefault(collection, []).append(id_)
         self.stages[id_] = Stage(
             id=id_,
             name=stage_name(self.graph, fused),
@@ -220,16 +218,10 @@ def _segments(
                 writes[segment_of[maker]][destination] = _why(
                     wiring, edges, places, segment_of, maker, id_, max_exchanges
                 )
-    for destination, readers in wiring.readers.items():
-        steps = step_list(
-            wiring.graph.transforms[side.transform].name
-            for reader in readers
-            for side in wiring.stages[reader].side_inputs
-            if side.destination == destination
-        )
-        for id_, stage in wiring.stages.items():
-            if wiring.destinations[destination].arriving in stage.outputs:
-                writes[segment_of[id_]][destination] = f"side input of {steps}"
+    for destination, steps in wiring.readers.items():
+        why = f"side input of {step_list(steps)}"
+        for maker in wiring.makers.get(wiring.destinations[destination].arriving, ()):
+            writes[segment_of[maker]][destination] = why
 
     return tuple(
         Segment(
