@@ -124,7 +124,7 @@ class _Wiring:
             self.makers.setdefault(collection, []).append(id_)
         self.stages[id_] = Stage(
             id=id_,
-            name=stage_name(self.graph, fused),
+            name=stage_name(self.graph, fused, self._made_by_runner.get(fused.input)),
             transforms=fused.transforms,
             input=fused.input,
             outputs=fused.outputs,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from beam_spark_runner.core import urns
-from beam_spark_runner.core.ids import DestinationId, SegmentId
+from beam_spark_runner.core.ids import DestinationId, PCollectionId, SegmentId
 from beam_spark_runner.plan.model import Delivery, Destination, Plan, Segment, Stage
 
 _INDENT = "  "
@@ -20,11 +20,14 @@ def explain(plan: Plan) -> str:
           Before the first exchange
             Beam stage 0: Read + Count
               reads    one impulse
-              runs     Read/Split, Count/Precombine
+              runs     Read/Split
+                       Count/Precombine
               writes   to Beam stage 1 (group by key for Count/Group)
           Exchange 1: group by key for Count/Group
             Beam stage 1: Count
               …
+
+    Collections are called by the step that makes them: their own names are the SDK's business.
     """
     return "".join(f"{line}\n" for line in _Explainer(plan).lines())
 
@@ -36,6 +39,11 @@ class _Explainer:
             destination.stage: destination
             for destination in plan.destinations.values()
             if destination.stage is not None
+        }
+        self.collection_names = {
+            collection: transform.name if len(transform.outputs) == 1 else f"{transform.name}.{tag}"
+            for transform in plan.graph.transforms.values()
+            for tag, collection in transform.outputs.items()
         }
         self.segment_of = {
             stage: segment.id
@@ -86,30 +94,33 @@ class _Explainer:
             yield f"{_INDENT}Materialised at the end"
             for destination, why in segment.writes.items():
                 rows = self.plan.destinations[destination]
-                collection = self.plan.graph.pcollections[rows.arriving].name
-                yield f"{_INDENT * 2}{collection}: {why}"
+                yield f"{_INDENT * 2}output of {self._collection(rows.arriving)}: {why}"
 
     def _stage(self, segment: Segment, stage: Stage) -> Iterator[str]:
-        environment = f", in {stage.environment}" if stage.environment else ""
+        is_one_of_several = stage.environment and len(self.plan.graph.environments) > 1
+        environment = f", in {stage.environment}" if is_one_of_several else ""
         yield f"Beam stage {stage.id}: {stage.name}{environment}"
         yield f"{_INDENT}reads    {self._source(segment, stage)}"
         for side in stage.side_inputs:
             destination = self.plan.destinations[side.destination]
             pattern = _PATTERNS.get(destination.access_pattern, destination.access_pattern)
-            collection = self.plan.graph.pcollections[destination.arriving].name
+            collection = f"output of {self._collection(destination.arriving)}"
             writers = self.writers.get(side.destination, [])
             origin = f"from {_segments(writers)}" if writers else "always empty"
             reader = self.plan.graph.transforms[side.transform].name
             yield f"{_INDENT}looks up {collection} as {pattern}, for {reader} ({origin})"
-        steps = (self.plan.graph.transforms[transform].name for transform in stage.transforms)
-        yield f"{_INDENT}runs     {', '.join(steps) or 'nothing: it passes its input on'}"
+        if not stage.transforms:
+            yield f"{_INDENT}runs     nothing: it passes its input on"
+        for number, transform in enumerate(stage.transforms):
+            label = " " * 4 if number else "runs"
+            yield f"{_INDENT}{label}     {self.plan.graph.transforms[transform].name}"
         for collection_id in stage.outputs:
             for id_ in self.plan.consumers.get(collection_id, ()):
                 yield f"{_INDENT}writes   {self._target(segment, self.plan.destinations[id_])}"
 
     def _source(self, segment: Segment, stage: Stage) -> str:
         destination = self.main[stage.id]
-        name = self.plan.graph.pcollections[stage.input].name
+        name = self._collection(stage.input)
         if destination.id in segment.impulses:
             return "one impulse"
         parts = (
@@ -118,7 +129,8 @@ class _Explainer:
         earlier = segment.reads.get(destination.id, ())
         if earlier:
             parts.append(f"materialised by {_segments(earlier)}")
-        return f"{name} ({', '.join(parts)})" if parts else name
+        text = f"output of {name}"
+        return f"{text} ({', '.join(parts)})" if parts else text
 
     def _target(self, segment: Segment, destination: Destination) -> str:
         if destination.stage is None:
@@ -132,6 +144,9 @@ class _Explainer:
         if reader != segment.id:
             parts.append(f"in segment {reader}")
         return f"{text} ({', '.join(parts)})" if parts else text
+
+    def _collection(self, id_: PCollectionId) -> str:
+        return self.collection_names.get(id_) or self.plan.graph.pcollections[id_].name
 
     def _exchange(self, destination: Destination) -> str:
         return f"{destination.delivery.value} for {destination.name}"

@@ -2,22 +2,27 @@
 
 from collections.abc import Iterable
 
-from beam_spark_runner.graph.model import FusedStage, Graph
+from beam_spark_runner.graph.model import FusedStage, Graph, Transform
 
 _MAX_NAMES = 4
 
 
-def stage_name(graph: Graph, stage: FusedStage) -> str:
+def stage_name(graph: Graph, stage: FusedStage, maker: Transform | None) -> str:
     """Name a stage by the outermost step names of its transforms, in order.
 
     Where that is a single one, say more, since other stages may come from it too.
+
+    Args:
+        graph: behind ``fuse``.
+        stage: of that graph.
+        maker: the runner's own step that makes the input of ``stage``, if one does.
 
     Example:
         Read/Split, Read/Process, Count/Precombine   ==>   Read + Count
         Write/Impl/Bundles, Write/Impl/Pair          ==>   Write/{Bundles, Pair}
     """
     if not stage.transforms:
-        return f"pass on {graph.pcollections[stage.input].name}"
+        return f"pass on {maker.name if maker else stage.input}"
     names = [graph.transforms[transform].name for transform in stage.transforms]
     labels = dict.fromkeys(name.partition("/")[0] for name in names)
     if len(labels) > 1:
