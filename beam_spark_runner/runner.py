@@ -2,21 +2,23 @@
 
 import logging
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from apache_beam.metrics.metric import MetricResults
 from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from apache_beam.transforms import environments
-from pyspark.sql import SparkSession
 
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.job.job import Job
 from beam_spark_runner.options import RunnerConfig
-from beam_spark_runner.portable.monitoring import to_metric_results
 from beam_spark_runner.plan.explain import explain
+from beam_spark_runner.portable.monitoring import to_metric_results
 from beam_spark_runner.spark.session import open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -29,7 +31,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             or what the options name, or one of our own on this machine.
     """
 
-    def __init__(self, spark: SparkSession | None = None) -> None:
+    def __init__(self, spark: "SparkSession | None" = None) -> None:
         super().__init__()
         self._spark = spark
 
@@ -116,6 +118,4 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
     def metrics(self) -> MetricResults:
         """Return attempted and committed metrics; of a failed job, too."""
         tally = self._job.tally
-        return to_metric_results(
-            list(tally.committed), list(tally.attempted), step_names=self._step_names
-        )
+        return to_metric_results(tally.committed, tally.attempted, step_names=self._step_names)

@@ -53,8 +53,8 @@ def _create_edge(
         factory.counter_factory,
         factory.state_sampler,
         factory.get_coder(port.coder_id),
-        transform_id=transform_id,
-        data_channel_factory=None,
+        transform_id,
+        None,  # the data channel, by position: Beam 2.77 renamed it
     )
 
 
@@ -138,8 +138,7 @@ class EmbeddedStage:
             )
         self._source = self._processor.ops[description.source]
         self._sinks: dict[PCollectionId, _SinkOperation] = {
-            collection: self._processor.ops[sink]
-            for sink, collection in description.sinks.items()
+            collection: self._processor.ops[sink] for sink, collection in description.sinks.items()
         }
         self._is_fresh = True
 
@@ -241,9 +240,7 @@ class EmbeddedBundle:
                     "self-checkpoint: this runner does not reschedule the remainder that a "
                     "splittable DoFn defers"
                 )
-            infos = tuple(
-                info.SerializeToString() for info in self._processor.monitoring_infos()
-            )
+            infos = tuple(info.SerializeToString() for info in self._processor.monitoring_infos())
         finally:
             statesampler.set_current_tracker(None)
         self._stage.stop_sampling(self._sampler)

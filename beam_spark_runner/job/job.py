@@ -45,7 +45,7 @@ class Job:
         close_session: Callable[[], None],
     ) -> None:
         self.job_id = job_id
-        self.tally = Tally(committed=[], attempted=[])
+        self.tally = Tally()
         self._plan = plan
         self._session = session
         self._partitions = partitions

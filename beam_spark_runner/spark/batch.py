@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import BundleFailedError, FnApiProtocolError, SparkJobError
 from beam_spark_runner.core.ids import DestinationId, SegmentId
 from beam_spark_runner.plan.model import Plan, Segment
+from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.scheduling.attempts import Accepted, Failed, Failure, Rejected, Report, judge
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.exchange import exchange
@@ -44,8 +45,8 @@ class Setting:
 class Tally:
     """Metrics of what was accepted, and of all that was tried (serialised MonitoringInfos)."""
 
-    committed: list[bytes]
-    attempted: list[bytes]
+    committed: tuple[bytes, ...] = ()
+    attempted: tuple[bytes, ...] = ()
 
 
 def run_plan(plan: Plan, setting: Setting, tally: Tally) -> None:
@@ -85,14 +86,11 @@ class _PlanRun:
                 if segment.writes:
                     frame = self._setting.materialiser.materialise(frame, f"segment-{segment.id}")
                 reports = _collect_reports(frame)
-            self._tally.attempted.extend(
-                info for report in reports for info in report.monitoring_infos
-            )
+            infos = [info for report in reports for info in report.monitoring_infos]
+            self._tally.attempted = merge([*self._tally.attempted, *infos])
             match judge(reports, partitions):
                 case Accepted():
-                    self._tally.committed.extend(
-                        info for report in reports for info in report.monitoring_infos
-                    )
+                    self._tally.committed = merge([*self._tally.committed, *infos])
                     if segment.writes:
                         self._frames[segment.id] = frame
                     return

@@ -40,5 +40,3 @@ def lookup_for(source: SideInputRows) -> GatheredRows:
     if source.id not in _loaded:
         _loaded[source.id] = GatheredRows(source)
     return _loaded[source.id]
-
-

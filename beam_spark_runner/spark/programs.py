@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from beam_spark_runner.core import routing
+from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.plan.model import Delivery, Plan, Segment
 from beam_spark_runner.portable.descriptor import StageDescription, describe
 from beam_spark_runner.spark.program import Edge, LevelProgram, SideInputRows, StageProgram
-from beam_spark_runner.core import urns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -200,9 +200,7 @@ class GroupReader:
         cursor.position = end
         return _Rows(block.keys[start:end], block.values[start:end], block.orders[start:end])
 
-    def _emit(
-        self, keys: list[bytes | None], values: list[bytes], orders: rows.Int64Array
-    ) -> None:
+    def _emit(self, keys: list[bytes | None], values: list[bytes], orders: rows.Int64Array) -> None:
         key = keys[0]
         decode = self._decode_value
         if len(keys) == 1 or keys.count(key) == len(keys):

@@ -86,7 +86,7 @@ def batch_of(
 
 
 def block_of(batch: pa.RecordBatch) -> Block:
-    """Turn a batch into lists. Two copies of the bytes exist for a moment, hence batches are small."""
+    """Turn a batch into lists. For a moment there are two copies of its bytes."""
     dests, routes, orders, keys, values = batch.columns
     return Block(
         dests=dests.to_numpy(),

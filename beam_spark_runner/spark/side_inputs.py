@@ -4,7 +4,7 @@ import os
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.spark import rows
@@ -14,9 +14,7 @@ INLINE_BYTES = 1 << 20
 _SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 
-def gather(
-    frame: DataFrame | None, edge: Edge, job_id: str, folder: str | None
-) -> SideInputRows:
+def gather(frame: DataFrame | None, edge: Edge, job_id: str, folder: str | None) -> SideInputRows:
     """Bring the rows of one side input to where all workers find them.
 
     Args:

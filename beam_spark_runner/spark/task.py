@@ -224,9 +224,7 @@ class _OpenStage:
         opened: "Callable[[StageId], _OpenStage]",
     ) -> None:
         self.program = program
-        harness = embedded.stage_for(
-            level.job_id, program.stage, program.name, program.description
-        )
+        harness = embedded.stage_for(level.job_id, program.stage, program.name, program.description)
         self._writers: list[Writer] = []
         receivers: dict[PCollectionId, Receiver] = {}
         for collection, coder in harness.output_coders.items():

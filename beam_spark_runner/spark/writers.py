@@ -17,7 +17,6 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue
 
 from beam_spark_runner.core import routing, urns
-
 from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.spark import rows
@@ -44,7 +43,9 @@ class Writer:
         EncodingError: the element cannot be encoded or is too long.
     """
 
-    def __init__(self, edge: Edge, emit: Emit, row_limit_bytes: int, max_element_bytes: int) -> None:
+    def __init__(
+        self, edge: Edge, emit: Emit, row_limit_bytes: int, max_element_bytes: int
+    ) -> None:
         self.edge = edge
         self._emit = emit
         self._row_limit_bytes = row_limit_bytes
@@ -384,5 +385,3 @@ def writer_for(
         case Delivery.REDISTRIBUTE | Delivery.POINTWISE:
             kind = ElementWriter
     return kind(edge, coder, emit, row_limit_bytes, max_element_bytes, partitions)
-
-
