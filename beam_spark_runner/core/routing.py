@@ -8,6 +8,7 @@ keeps Spark's radix sort; sorting by two columns costs 40% more.
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,8 @@ FIRST_CODE = -127
 REPORT_CODE = 127
 MAX_CODES = REPORT_CODE - FIRST_CODE  # destinations that may share one level
 
-Int64Array = npt.NDArray[np.int64]
+Int64Array: TypeAlias = npt.NDArray[np.int64]
+_Uint32Array: TypeAlias = npt.NDArray[np.uint32]
 
 
 def route_prefix(code: int) -> int:
@@ -63,23 +65,21 @@ def murmur3_of_longs(values: Int64Array, seed: int = 42) -> npt.NDArray[np.int32
     return state.astype(np.int32)
 
 
-def _rotate(value: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
-    return (value << np.uint32(bits)) | (value >> np.uint32(32 - bits))
+def _rotate(value: _Uint32Array, bits: int) -> _Uint32Array:
+    return cast(_Uint32Array, (value << np.uint32(bits)) | (value >> np.uint32(32 - bits)))
 
 
-def _mix_key(key: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    return _rotate(key * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+def _mix_key(key: _Uint32Array) -> _Uint32Array:
+    return cast(_Uint32Array, _rotate(key * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593))
 
 
-def _mix_state(
-    state: npt.NDArray[np.uint32], key: npt.NDArray[np.uint32]
-) -> npt.NDArray[np.uint32]:
-    return _rotate(state ^ key, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+def _mix_state(state: _Uint32Array, key: _Uint32Array) -> _Uint32Array:
+    return cast(_Uint32Array, _rotate(state ^ key, 13) * np.uint32(5) + np.uint32(0xE6546B64))
 
 
-def partitions_of_routes(routes: Int64Array, partitions: int) -> npt.NDArray[np.int64]:
+def partitions_of_routes(routes: Int64Array, partitions: int) -> Int64Array:
     """Say on which partition ``repartition(partitions, "route")`` puts each route."""
-    return murmur3_of_longs(routes).astype(np.int64) % partitions
+    return cast(Int64Array, murmur3_of_longs(routes).astype(np.int64) % partitions)
 
 
 def routes_to_partitions(code: int, partitions: int) -> Sequence[int]:

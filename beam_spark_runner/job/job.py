@@ -51,7 +51,7 @@ class Job:
         self._partitions = partitions
         self._shared_storage = shared_storage
         self._close_session = close_session
-        self._state = PipelineState.STARTING
+        self._state: str = PipelineState.STARTING
         self._error: BaseException | None = None
         self._cancelled = threading.Event()
         self._ended = threading.Event()

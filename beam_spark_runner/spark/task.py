@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core import routing
 from beam_spark_runner.core.errors import BundleFailedError, RunnerError
-from beam_spark_runner.core.ids import PCollectionId, StageId
+from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.harness import embedded
 from beam_spark_runner.harness.bundle import Bundle, Receiver
 from beam_spark_runner.plan.model import Delivery
@@ -151,7 +151,7 @@ class LevelTask:
             if cursor.dest == rows.CONTROL:
                 self._read_marks(cursor)
                 continue
-            opened = self._opened(self._by_dest[cursor.dest].stage)
+            opened = self._opened(self._by_dest[DestinationId(cursor.dest)].stage)
             opened.bundle.enter()
             try:
                 opened.reader.read(cursor)
