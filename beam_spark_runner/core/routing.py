@@ -42,7 +42,8 @@ def routes_of_keys(coded_keys: Iterable[bytes], count: int, code: int) -> Int64A
     """
     digest = xxhash.xxh64_intdigest
     hashes = np.fromiter((digest(key, HASH_SEED) for key in coded_keys), np.uint64, count)
-    return (hashes & np.uint64(HASH_MASK)).astype(np.int64) | np.int64(route_prefix(code))
+    bits = (hashes & np.uint64(HASH_MASK)).astype(np.int64)
+    return cast(Int64Array, bits | np.int64(route_prefix(code)))
 
 
 def murmur3_of_longs(values: Int64Array, seed: int = 42) -> npt.NDArray[np.int32]:
@@ -79,7 +80,7 @@ def _mix_state(state: _Uint32Array, key: _Uint32Array) -> _Uint32Array:
 
 def partitions_of_routes(routes: Int64Array, partitions: int) -> Int64Array:
     """Say on which partition ``repartition(partitions, "route")`` puts each route."""
-    return cast(Int64Array, murmur3_of_longs(routes).astype(np.int64) % partitions)
+    return murmur3_of_longs(routes).astype(np.int64) % partitions
 
 
 def routes_to_partitions(code: int, partitions: int) -> Sequence[int]:
