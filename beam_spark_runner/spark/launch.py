@@ -53,7 +53,7 @@ def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -
     if is_local and "SPARK_LOCAL_IP" not in os.environ:
         # The only way to keep Spark's UI off the network.
         environment["SPARK_LOCAL_IP"] = _LOOPBACK
-    with _environment(environment), _quiet_imports():
+    with _environment(environment):
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder.appName(app_name)
@@ -85,32 +85,31 @@ def start_connect(url: str | None, given: Mapping[str, str]) -> Any:
     url = url or os.environ["SPARK_REMOTE"]
     if url.startswith("sc://"):
         _check_reachable(url, "Spark Connect server")
-    with _quiet_imports():
-        try:
-            from pyspark.sql.connect.session import SparkSession as RemoteSession
-        except ImportError as error:
-            raise SparkSetupError(
-                f"the packages of Spark Connect's client are missing: {_first_line(error)}",
-                "Install them: pip install 'beam-spark-runner[connect]'",
-            ) from error
-        try:
-            if not url.startswith("sc://"):  # SPARK_REMOTE=local: pyspark starts a server
-                from pyspark.sql import SparkSession
+    try:
+        from pyspark.sql.connect.session import SparkSession as RemoteSession
+    except ImportError as error:
+        raise SparkSetupError(
+            f"the packages of Spark Connect's client are missing: {_first_line(error)}",
+            "Install them: pip install 'beam-spark-runner[connect]'",
+        ) from error
+    try:
+        if not url.startswith("sc://"):  # SPARK_REMOTE=local: pyspark starts a server
+            from pyspark.sql import SparkSession
 
-                session = SparkSession.builder.remote(url).getOrCreate()
-            else:
-                session = RemoteSession.builder.remote(url).create()
-            for key, value in given.items():
-                session.conf.set(key, value)
-            session.version  # noqa: B018  (the first call to the server)
-        except Exception as error:
-            raise SparkSetupError(
-                f"the Spark Connect server at {_address(url)} did not accept a session: "
-                f"{_first_line(error)}",
-                "Check the address, the token in it, and that server and client are of one "
-                f"Spark version (this client: {pyspark.__version__}).",
-            ) from error
-        return session
+            session = SparkSession.builder.remote(url).getOrCreate()
+        else:
+            session = RemoteSession.builder.remote(url).create()
+        for key, value in given.items():
+            session.conf.set(key, value)
+        session.version  # noqa: B018  (the first call to the server)
+    except Exception as error:
+        raise SparkSetupError(
+            f"the Spark Connect server at {_address(url)} did not accept a session: "
+            f"{_first_line(error)}",
+            "Check the address, the token in it, and that server and client are of one "
+            f"Spark version (this client: {pyspark.__version__}).",
+        ) from error
+    return session
 
 
 def _settings(*, is_local: bool, has_fresh_jvm: bool, given: Mapping[str, str]) -> dict[str, str]:
@@ -282,9 +281,10 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-@contextlib.contextmanager
-def _quiet_imports() -> Iterator[None]:
-    """Keep pyspark's opinion on the pandas version to itself: none of its pandas API is used."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
-        yield
+def silence_pandas_opinion() -> None:
+    """Keep pyspark's view of the installed pandas to itself: no pandas API of its is used.
+
+    It warns on the first ``mapInArrow`` of a process, so a filter around one call
+    of ours would not do.
+    """
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")

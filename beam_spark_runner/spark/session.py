@@ -12,7 +12,12 @@ import pyspark
 from pyspark import SparkContext
 
 from beam_spark_runner.core.errors import OptionsError, SparkSetupError
-from beam_spark_runner.spark.launch import start_classic, start_connect, version_of
+from beam_spark_runner.spark.launch import (
+    silence_pandas_opinion,
+    start_classic,
+    start_connect,
+    version_of,
+)
 
 _DEFAULT_APP_NAME = "beam"
 _SERVED = (3, 5)  # the oldest Spark that we run on
@@ -162,6 +167,7 @@ def open_session(config: SparkSettings, given: Any = None) -> SessionHandle:
         SparkSetupError: no usable Spark; the text says why and what to do.
         OptionsError: an option asks for what the existing session is not.
     """
+    silence_pandas_opinion()
     with _lock:
         found = given if given is not None else _existing_session()
         if found is None:
