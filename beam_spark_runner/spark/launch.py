@@ -37,6 +37,7 @@ def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -
         SparkSetupError: Java is missing or too old, nothing answers at the
             master's address, or Spark itself refused to start.
     """
+    silence_pandas_opinion()
     _check_pyspark()
     is_local = (master or _master_of_environment() or "local").startswith("local")
     launches_jvm = SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ
@@ -81,6 +82,7 @@ def start_connect(url: str | None, given: Mapping[str, str]) -> Any:
     Raises:
         SparkSetupError: the client's packages are missing, or nothing answers.
     """
+    silence_pandas_opinion()
     _check_pyspark()
     url = url or os.environ["SPARK_REMOTE"]
     if url.startswith("sc://"):
