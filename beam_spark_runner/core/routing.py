@@ -8,6 +8,7 @@ keeps Spark's radix sort; sorting by two columns costs 40% more.
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -41,7 +42,7 @@ def routes_of_keys(coded_keys: Iterable[bytes], count: int, code: int) -> Int64A
         code: the destination's code.
     """
     digest = xxhash.xxh64_intdigest
-    hashes = np.fromiter((digest(key, HASH_SEED) for key in coded_keys), np.uint64, count)
+    hashes = np.fromiter(map(digest, coded_keys, repeat(HASH_SEED)), np.uint64, count)
     bits = (hashes & np.uint64(HASH_MASK)).astype(np.int64)
     return cast(Int64Array, bits | np.int64(route_prefix(code)))
 

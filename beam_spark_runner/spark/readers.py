@@ -148,6 +148,9 @@ class GroupReader:
         self._decode_value = element_coder.value_coder().value_coder().get_impl().decode
         self._decode_window = coder.window_coder.get_impl().decode
         self._edge = edge
+        self._is_plain = (
+            edge.is_global and edge.timestamp_combiner is TimestampCombiner.END_OF_WINDOW
+        )
         self._push = push
         self._kept: list[StreamedValues] = []
         self._windows: dict[bytes, Any] = {}
@@ -158,18 +161,39 @@ class GroupReader:
         assert block is not None
         routes = block.routes[start:end]
         cuts = (np.flatnonzero(routes[1:] != routes[:-1]) + (start + 1)).tolist()
-        keys, values, emit = block.keys, block.values, self._emit
-        first = start
-        orders = block.orders
-        for last in cuts:
-            emit(keys[first:last], values[first:last], orders[first:last])
-            first = last
+        first = self._read_complete(block, start, cuts)
+        keys, values, orders, emit = block.keys, block.values, block.orders, self._emit
         cursor.position = end
         if end < len(block):
             emit(keys[first:end], values[first:end], orders[first:end])
         else:
             rest = _Rows(keys[first:end], values[first:end], orders[first:end])
             self._finish_group(cursor, int(routes[-1]), rest)
+
+    def _read_complete(self, block: rows.Block, first: int, cuts: list[int]) -> int:
+        """Push the groups that end within the block, at ``cuts``; return where the next begins."""
+        keys, values, orders = block.keys, block.values, block.orders
+        if not self._is_plain:
+            for last in cuts:
+                self._emit(keys[first:last], values[first:last], orders[first:last])
+                first = last
+            return first
+        # The same for the common case, with nothing in it that is not needed: small
+        # groups are many, and a call of a method costs as much as decoding a key.
+        push, decode_key, decode = self._push, self._decode_key, self._decode_value
+        for last in cuts:
+            key = keys[first]
+            if last - first == 1:
+                group = [decode(values[first])]
+            elif keys[first:last].count(key) == last - first:
+                group = [decode(value) for value in values[first:last]]
+            else:
+                self._emit(keys[first:last], values[first:last], orders[first:last])
+                first = last
+                continue
+            push(create((decode_key(key), group), _GLOBAL_END_US, _GLOBAL, _ONLY_PANE))
+            first = last
+        return first
 
     def _finish_group(self, cursor: RowCursor, route: int, group: "_Rows") -> None:
         """The group at the end of a block may go on in the next."""
