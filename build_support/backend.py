@@ -10,6 +10,7 @@ import base64
 import hashlib
 import shutil
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,26 +55,42 @@ def build_editable(
     metadata_directory: str | None = None,
 ) -> str:
     """PEP 660."""
-    # A plain path. The default for a layout like ours is an import hook that
-    # loads pathlib, importlib.util and more whenever Python starts.
-    config_settings = {"editable_mode": "compat", **(config_settings or {})}
     name = build_meta.build_editable(wheel_directory, config_settings, metadata_directory)
-    return _add_hook(Path(wheel_directory, name))
+    # A plain path. What setuptools writes for a layout like ours is an import hook
+    # that loads pathlib, importlib.util and more whenever Python starts.
+    path = {"__editable__.beam_spark_runner.pth": f"{_ROOT}\n".encode()}
+    return _add_hook(Path(wheel_directory, name), instead_of="__editable__", more=path)
 
 
-def _add_hook(wheel: Path) -> str:
-    """Rewrite ``wheel`` with the hook, its ``.pth`` file and their lines in RECORD."""
+def _add_hook(
+    wheel: Path, instead_of: str | None = None, more: Mapping[str, bytes] | None = None
+) -> str:
+    """Rewrite ``wheel`` with the hook, its ``.pth`` file and their lines in RECORD.
+
+    Args:
+        wheel: the file, replaced in place.
+        instead_of: files whose names begin so are left out.
+        more: further files for the top of site-packages.
+
+    Returns:
+        The name of the wheel, as PEP 517 wants it.
+    """
     added = {
         f"{_HOOK_NAME}.py": _HOOK.read_bytes(),
         "beam_spark_runner.pth": _PTH.encode(),
+        **(more or {}),
     }
     bare = wheel.with_suffix(".bare")
     wheel.rename(bare)
     with zipfile.ZipFile(bare) as old, zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as new:
         for entry in old.infolist():
+            if instead_of and entry.filename.startswith(instead_of):
+                continue
             content = old.read(entry)
             if entry.filename.endswith(".dist-info/RECORD"):
-                content += "".join(map(_record_line, added, added.values())).encode()
+                lines = content.decode().splitlines(keepends=True)
+                kept = [line for line in lines if not (instead_of and line.startswith(instead_of))]
+                content = "".join([*kept, *map(_record_line, added, added.values())]).encode()
             new.writestr(entry, content)
         for name, content in added.items():
             new.writestr(name, content)
