@@ -1,0 +1,182 @@
+"""A real Spark cluster on this machine: a master and workers as processes of their own.
+
+It is started from the pyspark package, listens on the loopback only, and leaves
+no process behind. ``local-cluster[…]`` would not do: there the driver is the
+workers' parent, and a killed executor is not what it is on a cluster.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+PACKAGE_ROOT = Path(__file__).parents[1]
+_START_TIMEOUT_S = 60.0
+_EXECUTOR = b"org.apache.spark.executor.CoarseGrainedExecutorBackend"
+
+
+@dataclass
+class Cluster:
+    """What tests need to know of a running cluster. Made by ``start_cluster``."""
+
+    master_url: str
+    python: str  # of the executors
+    folder: Path  # work directories and logs
+    workers: Sequence[int]  # process ids
+    killed: list[int] = field(default_factory=list)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a driver's process needs in its environment."""
+        return {"PYSPARK_PYTHON": self.python, "SPARK_LOCAL_IP": "127.0.0.1"}
+
+    @property
+    def conf(self) -> dict[str, str]:
+        """Settings for an application on this cluster: one executor of three slots per worker."""
+        return {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.executor.cores": "3",
+            "spark.executor.memory": "900m",
+            "spark.executorEnv.PYTHONPATH": str(PACKAGE_ROOT),
+            "spark.ui.enabled": "false",
+        }
+
+    def executors(self) -> list[int]:
+        """Return the process ids of the executors that are up."""
+        return [
+            pid
+            for pid in _descendants(self.workers)
+            if _EXECUTOR in _read(f"/proc/{pid}/cmdline").split(b"\0")
+        ]
+
+    def kill_executor(self, which: int = 0) -> int | None:
+        """``kill -9`` one executor. Returns its process id, or None where none is up."""
+        running = sorted(self.executors())
+        if not running:
+            return None
+        pid = running[which % len(running)]
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            self.killed.append(pid)
+        return pid
+
+
+@contextlib.contextmanager
+def start_cluster(
+    *, workers: int = 2, slots: int = 3, python: str = sys.executable, spark_home: Path | None = None
+) -> Iterator[Cluster]:
+    """Start a master and workers; stop them, and all that they started, at the end.
+
+    Args:
+        workers: how many.
+        slots: of each worker.
+        python: what executors run user code with.
+        spark_home: of the pyspark to start; None: that of this process.
+    """
+    if spark_home is None:
+        import pyspark
+
+        spark_home = Path(pyspark.__file__).parent
+    started: list[subprocess.Popen[bytes]] = []
+    with tempfile.TemporaryDirectory(prefix="beam-cluster-", ignore_cleanup_errors=True) as folder:
+        try:
+            master_log = Path(folder) / "master.log"
+            master = _java(
+                spark_home,
+                master_log,
+                "org.apache.spark.deploy.master.Master",
+                *("--host", "127.0.0.1", "--port", "0", "--webui-port", "0"),
+            )
+            started.append(master)
+            found = _wait_for(r"Starting Spark master at (spark://\S+)", master_log, master)
+            for number in range(workers):
+                log = Path(folder) / f"worker-{number}.log"
+                worker = _java(
+                    spark_home,
+                    log,
+                    "org.apache.spark.deploy.worker.Worker",
+                    *("--host", "127.0.0.1", "--port", "0", "--webui-port", "0"),
+                    *("--cores", str(slots), "--memory", "2g"),
+                    *("--work-dir", str(Path(folder) / f"work-{number}")),
+                    found[1],
+                )
+                started.append(worker)
+                _wait_for(r"Successfully registered with master", log, worker)
+            yield Cluster(found[1], python, Path(folder), [worker.pid for worker in started[1:]])
+        finally:
+            family = [*_descendants([process.pid for process in started])]
+            for process in reversed(started):
+                process.terminate()
+            for process in started:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(10)
+            for pid in (*family, *(process.pid for process in started)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            for process in started:
+                process.wait()
+
+
+def _java(spark_home: Path, log: Path, main: str, *arguments: str) -> subprocess.Popen[bytes]:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else "java"
+    # Spark's shell scripts would set these two; executors are started with their help.
+    (core,) = spark_home.glob("jars/spark-core_*.jar")
+    home_of_spark = {"SPARK_HOME": str(spark_home), "SPARK_SCALA_VERSION": core.name[11:15]}
+    options = ["-Xmx256m", "-Dspark.deploy.maxExecutorRetries=50"]
+    options += [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED]
+    out: IO[bytes]
+    with log.open("wb") as out:
+        return subprocess.Popen(
+            [java, *options, "-cp", f"{spark_home}/jars/*", main, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **home_of_spark, "SPARK_LOCAL_IP": "127.0.0.1"},
+        )
+
+
+_OPENED = ("java.lang", "java.lang.invoke", "java.nio", "java.util", "sun.nio.ch")
+
+
+def _wait_for(pattern: str, log: Path, process: subprocess.Popen[bytes]) -> re.Match[str]:
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while time.monotonic() < deadline and process.poll() is None:
+        found = re.search(pattern, log.read_text(errors="replace"))
+        if found:
+            return found
+        time.sleep(0.05)
+    raise RuntimeError(f"no {pattern!r} in:\n{log.read_text(errors='replace')}")
+
+
+def _descendants(pids: Sequence[int]) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            # The parent's id stands behind the name, which may hold spaces and brackets.
+            fields = _read(f"/proc/{entry.name}/stat").rpartition(b")")[2].split()
+            if len(fields) > 1:
+                children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found: list[int] = []
+    todo = list(pids)
+    while todo:
+        below = children.get(todo.pop(), [])
+        found += below
+        todo += below
+    return found
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError:  # the process has ended meanwhile
+        return b""

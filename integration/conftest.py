@@ -1,0 +1,33 @@
+"""Fixtures of the integration tests: clusters and servers, each in processes of its own."""
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.cluster import Cluster, start_cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A standalone cluster: two workers of three slots, which run this Python."""
+    with start_cluster() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def cluster_session(cluster: Cluster) -> "Iterator[SparkSession]":
+    """A session on the cluster, as a user would have built it."""
+    from beam_spark_runner.spark.launch import start_classic
+
+    before = dict(os.environ)
+    os.environ.update(cluster.environment)
+    session = start_classic(cluster.master_url, "integration", cluster.conf)
+    os.environ.clear()
+    os.environ.update(before)
+    yield session
+    session.stop()
