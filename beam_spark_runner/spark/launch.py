@@ -1,6 +1,7 @@
 """Start a Spark of our own: what to set, and one clear error where it cannot start."""
 
 import contextlib
+import logging
 import os
 import re
 import shutil
@@ -54,6 +55,10 @@ def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -
     if is_local and "SPARK_LOCAL_IP" not in os.environ:
         # The only way to keep Spark's UI off the network.
         environment["SPARK_LOCAL_IP"] = _LOOPBACK
+    gateway_log = logging.getLogger("py4j")
+    if gateway_log.level == logging.NOTSET:
+        # Many programs have the root logger at INFO, where it tells of each of its sockets.
+        gateway_log.setLevel(logging.WARNING)
     with _environment(environment):
         from pyspark.sql import SparkSession
 
@@ -127,12 +132,12 @@ def _settings(*, is_local: bool, has_fresh_jvm: bool, given: Mapping[str, str]) 
         # Python puts the folder of the running script on its path, its workers know nothing
         # of it. On a cluster the same folder need not exist: there it takes --py-files.
         settings["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(_import_path())
-    logging = Path(__file__).with_name("log4j2.properties")
-    if has_fresh_jvm and logging.is_file() and not _user_configures_logging(given):
+    log_settings = Path(__file__).with_name("log4j2.properties")
+    if has_fresh_jvm and log_settings.is_file() and not _user_configures_logging(given):
         # The "default" options are the one set of JVM flags that neither users nor
         # spark-defaults.conf commonly set, so that nothing of theirs is replaced.
         settings["spark.driver.defaultJavaOptions"] = (
-            f"-Dlog4j2.configurationFile={logging.as_uri()}"
+            f"-Dlog4j2.configurationFile={log_settings.as_uri()}"
         )
     return settings
 
