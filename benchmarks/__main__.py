@@ -1,0 +1,144 @@
+"""Run benchmarks, ours and the peer's side by side, and print ratios.
+
+Every runner gets a process of its own. Ours runs the pipeline four times in one
+session: the first is the cold figure, the best of the others the warm one. The
+peer, Beam's FnApiRunner, runs once in one process and once with two workers,
+and its better figure counts. Machines are shared and noisy: only ratios of one
+run mean anything.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.cases import CASES
+
+PEERS = {
+    "peer, 1 process": ["--direct_num_workers=1"],
+    "peer, 2 processes": ["--direct_num_workers=2", "--direct_running_mode=multi_processing"],
+}
+OURS = "ours"
+
+
+def measure(case: str, size: int, runner: str, runs: int, folder: Path) -> dict[str, Any]:
+    """Run one case on one runner in a process of its own; watch its memory from outside."""
+    command = [sys.executable, "-m", "benchmarks", "--child", runner, case]
+    command += ["--size", str(size), "--runs", str(runs), "--folder", str(folder)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    peaks = {"python": 0, "java": 0}
+    ended = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(child.pid, peaks, ended))
+    watcher.start()
+    output, _ = child.communicate()
+    ended.set()
+    watcher.join()
+    if child.returncode != 0:
+        raise SystemExit(f"{case} on {runner} ended with {child.returncode}")
+    return {"seconds": json.loads(output.splitlines()[-1]), "peak_mb": peaks}
+
+
+def _watch(pid: int, peaks: dict[str, int], ended: threading.Event) -> None:
+    """Note the largest process of each kind, several times a second."""
+    while not ended.wait(0.2):
+        try:
+            family = psutil.Process(pid).children(recursive=True)
+        except psutil.Error:
+            return
+        for process in [psutil.Process(pid), *family]:
+            try:
+                kind = "java" if process.name() == "java" else "python"
+                peaks[kind] = max(peaks[kind], process.memory_info().rss >> 20)
+            except psutil.Error:
+                continue
+
+
+def run_child(runner_name: str, case: str, size: int, runs: int, folder: Path) -> None:
+    """Run a case ``runs`` times and print the seconds of each as JSON."""
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    seconds = []
+    for _ in range(runs):
+        started = time.monotonic()
+        if runner_name == OURS:
+            runner, flags = _our_runner(), []
+        else:
+            from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+            runner, flags = FnApiRunner(), PEERS[runner_name]
+        with beam.Pipeline(runner=runner, options=PipelineOptions(flags)) as pipeline:
+            CASES[case].build(pipeline, size, folder)
+        seconds.append(round(time.monotonic() - started, 2))
+    print(json.dumps(seconds))
+
+
+_session: Any = None
+
+
+def _our_runner() -> Any:
+    """Return a runner on one session. The first run opens it, and its time is the cold figure."""
+    global _session
+    from beam_spark_runner import SparkPortableRunner
+    from beam_spark_runner.spark.launch import start_classic
+
+    if _session is None:
+        _session = start_classic("local[2]", "benchmarks", {"spark.ui.enabled": "false"})
+    return SparkPortableRunner(spark=_session)
+
+
+def main() -> None:
+    """Parse the command line, run, print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)}; all if none is named")
+    parser.add_argument("--size", type=int, help="instead of each case's own")
+    parser.add_argument("--runs", type=int, default=4, help="of ours; the first one is cold")
+    parser.add_argument("--no-peer", action="store_true", help="measure ours alone")
+    parser.add_argument("--folder", type=Path, help="for input and output")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    unknown = set(arguments.cases) - set(CASES)
+    if unknown:
+        parser.error(f"no such case: {', '.join(sorted(unknown))}")
+    if arguments.child:
+        (case,) = arguments.cases
+        run_child(arguments.child, case, arguments.size, arguments.runs, arguments.folder)
+        return
+    with tempfile.TemporaryDirectory(prefix="beam-benchmarks-") as scratch:
+        for case in arguments.cases or CASES:
+            report(case, arguments, arguments.folder or Path(scratch))
+
+
+def report(case: str, arguments: argparse.Namespace, folder: Path) -> None:
+    """Measure one case on all runners and print its figures."""
+    size = arguments.size or CASES[case].size
+    ours = measure(case, size, OURS, arguments.runs, folder)
+    cold, *warm = ours["seconds"]
+    best = min(warm or [cold])
+    print(f"\n{case}: {size:,} {CASES[case].unit}")
+    print(f"  ours               warm {best:7.2f} s   cold {cold:7.2f} s   {_memory(ours)}")
+    if arguments.no_peer:
+        return
+    peers = {name: measure(case, size, name, 1, folder) for name in PEERS}
+    for name, peer in peers.items():
+        print(f"  {name:18} once {peer['seconds'][0]:7.2f} s   {'':13}    {_memory(peer)}")
+    ratio = best / min(peer["seconds"][0] for peer in peers.values())
+    goal = CASES[case].goal
+    wanted = "" if goal is None else f" (goal: at most {goal:.2f})"
+    print(f"  ratio              {ratio:.2f} of the better peer{wanted}", flush=True)
+
+
+def _memory(measured: dict[str, Any]) -> str:
+    peaks = measured["peak_mb"]
+    return f"largest Python process {peaks['python']} MB, JVM {peaks['java']} MB"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""The pipelines that are measured. Each runs unchanged on every runner."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import apache_beam as beam
+from apache_beam.examples.wordcount import WordExtractingDoFn
+
+_PADDING = b"x" * 92
+
+
+class _Expand(beam.DoFn):  # type: ignore[misc]
+    """A range becomes its numbers."""
+
+    def process(self, bounds: tuple[int, int]) -> Iterator[int]:
+        return iter(range(*bounds))
+
+
+class _CountValues(beam.DoFn):  # type: ignore[misc]
+    def process(self, group: tuple[bytes, "Iterator[bytes]"]) -> Iterator[int]:
+        yield sum(1 for _ in group[1])
+
+
+def _numbers(pipeline: beam.Pipeline, count: int) -> beam.PCollection:
+    """``count`` numbers, made in 64 places."""
+    step = -(-count // 64)
+    bounds = [(start, min(start + step, count)) for start in range(0, count, step)]
+    return pipeline | beam.Create(bounds) | beam.Reshuffle() | beam.ParDo(_Expand())
+
+
+def _key_and_value(number: int) -> tuple[bytes, bytes]:
+    """About one key for each four numbers, and 100 bytes in all."""
+    key = (number * 2654435761 % (1 << 32)) >> 12
+    return key.to_bytes(4, "big"), number.to_bytes(8, "big") + _PADDING[4:]
+
+
+def _check(total: int, expected: int) -> None:
+    if total != expected:
+        raise ValueError(f"{total} instead of {expected}: the run is void")
+
+
+def word_count(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
+    """Count the words of ``size`` MB of text, with Beam's own example's transforms."""
+    (
+        pipeline
+        | beam.io.ReadFromText(str(text_of(size, folder)))
+        | beam.ParDo(WordExtractingDoFn())
+        | beam.Map(lambda word: (word, 1))
+        | beam.CombinePerKey(sum)
+        | "Format" >> beam.MapTuple(lambda word, count: f"{word}: {count}")
+        | beam.io.WriteToText(str(folder / "counts"))
+    )
+
+
+def group_by_key(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
+    """Group ``size`` elements of 100 bytes."""
+    (
+        _numbers(pipeline, size)
+        | beam.Map(_key_and_value).with_output_types(tuple[bytes, bytes])
+        | beam.GroupByKey()
+        | beam.ParDo(_CountValues())
+        | beam.CombineGlobally(sum)
+        | "Check" >> beam.Map(_check, size)
+    )
+
+
+def ten_maps(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
+    """``size`` numbers through ten fused Maps."""
+    numbers = _numbers(pipeline, size)
+    for position in range(10):
+        numbers |= f"Map{position}" >> beam.Map(lambda number: number + 1)
+    numbers | beam.combiners.Count.Globally() | "Check" >> beam.Map(_check, size)
+
+
+def three_elements(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
+    """As small as a pipeline gets: what a run costs in itself."""
+    (
+        pipeline
+        | beam.Create([1, 2, 3])
+        | beam.Map(lambda number: number + 1)
+        | beam.combiners.Count.Globally()
+        | "Check" >> beam.Map(_check, 3)
+    )
+
+
+def text_of(size_mb: int, folder: Path) -> Path:
+    """Beam's own sources, over and over, as one file of ``size_mb`` MB."""
+    path = folder / f"text-{size_mb}mb.txt"
+    if not path.exists():
+        sources = sorted(Path(beam.__file__).parent.rglob("*.py"))
+        text = b"".join(source.read_bytes() for source in sources)
+        with path.open("wb") as file:
+            while file.tell() < size_mb << 20:
+                file.write(text[: (size_mb << 20) - file.tell()])
+    return path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One benchmark. ``goal``: the most that our time may be, as a share of the peer's."""
+
+    build: Callable[[beam.Pipeline, int, Path], None]
+    size: int
+    unit: str
+    goal: float | None
+
+
+CASES = {
+    "word_count": Case(build=word_count, size=200, unit="MB of text", goal=0.9),
+    "group_by_key": Case(build=group_by_key, size=5_000_000, unit="x 100 B", goal=0.95),
+    "ten_maps": Case(build=ten_maps, size=5_000_000, unit="elements", goal=0.65),
+    "three_elements": Case(build=three_elements, size=3, unit="elements", goal=None),
+}
