@@ -1,0 +1,114 @@
+"""Pipelines with much data in few elements. Prints what came out. Usage: large_values.py CASE."""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+
+import apache_beam as beam
+
+from beam_spark_runner import SparkPortableRunner
+
+MB = 1 << 20
+
+
+class _Measure(beam.DoFn):  # type: ignore[misc]
+    def process(self, group: tuple[bytes, Iterable[bytes]]) -> Iterator[tuple[int, int, int]]:
+        count = size = 0
+        for value in group[1]:
+            count += 1
+            size += len(value)
+        yield len(group[0]), count, size
+
+
+def _kilobytes(count: int) -> Iterator[bytes]:
+    return (os.urandom(8) * 128 for _ in range(count))
+
+
+def one_element_to_2_gb(pipeline: beam.Pipeline) -> beam.PCollection:
+    """A FlatMap makes 2 GB of one element."""
+    return (
+        pipeline
+        | beam.Create([2 * 1024 * 1024])
+        | beam.FlatMap(_kilobytes)
+        | beam.Reshuffle()
+        | beam.Map(len)
+        | beam.CombineGlobally(sum)
+    )
+
+
+def group_of_2_gb(pipeline: beam.Pipeline) -> beam.PCollection:
+    """All values have one key."""
+    return (
+        pipeline
+        | beam.Create([32 * 1024] * 64)
+        | beam.Reshuffle()
+        | beam.FlatMap(
+            lambda count: ((b"key", value) for value in _kilobytes(count))
+        ).with_output_types(tuple[bytes, bytes])
+        | beam.GroupByKey()
+        | beam.ParDo(_Measure())
+    )
+
+
+def key_of_50_mb(pipeline: beam.Pipeline) -> beam.PCollection:
+    """Three elements share a long key."""
+    return (
+        pipeline
+        | beam.Create([b"a", b"b", b"c"])
+        | beam.Reshuffle()
+        | beam.Map(lambda value: (b"k" * (50 * MB), value)).with_output_types(tuple[bytes, bytes])
+        | beam.GroupByKey()
+        | beam.ParDo(_Measure())
+    )
+
+
+def elements_of_1_mb(pipeline: beam.Pipeline) -> beam.PCollection:
+    """2,000 elements of 1 MB, redistributed."""
+    return (
+        pipeline
+        | beam.Create(list(range(2000)))
+        | beam.Map(lambda _: os.urandom(MB // 64) * 64)
+        | "Move" >> beam.Reshuffle()
+        | "Length" >> beam.Map(len)
+        | beam.CombineGlobally(sum)
+    )
+
+
+def grouped_elements_of_1_mb(pipeline: beam.Pipeline) -> beam.PCollection:
+    """2,000 elements of 1 MB under two keys."""
+    return (
+        pipeline
+        | beam.Create(list(range(2000)))
+        | beam.Map(
+            lambda number: (b"%d" % (number % 2), os.urandom(MB // 64) * 64)
+        ).with_output_types(tuple[bytes, bytes])
+        | beam.GroupByKey()
+        | beam.ParDo(_Measure())
+    )
+
+
+CASES: dict[str, Callable[[beam.Pipeline], beam.PCollection]] = {
+    case.__name__: case
+    for case in (
+        one_element_to_2_gb,
+        group_of_2_gb,
+        key_of_50_mb,
+        elements_of_1_mb,
+        grouped_elements_of_1_mb,
+    )
+}
+
+
+def main() -> None:
+    """Run one case."""
+    flags = ["--spark_master_url=local[2]", "--spark_conf=spark.ui.enabled=false"]
+    with beam.Pipeline(
+        runner=SparkPortableRunner(), options=beam.options.pipeline_options.PipelineOptions(flags)
+    ) as pipeline:
+        CASES[sys.argv[1]](pipeline) | "Print" >> beam.Map(
+            lambda result: print("RESULT", result, flush=True)
+        )
+
+
+if __name__ == "__main__":
+    main()

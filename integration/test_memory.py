@@ -1,0 +1,62 @@
+"""Memory follows batches, not elements: gigabytes go through workers of some hundred megabytes."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+PROGRAM = Path(__file__).parent / "programs" / "large_values.py"
+MB, GB = 1 << 20, 1 << 30
+WORKER_LIMIT_MB = 600
+
+# Another Python with Spark 3.5, if `make integration` has made one.
+PYTHONS = {"this Spark": sys.executable}
+if "BEAM_SPARK_35_PYTHON" in os.environ:
+    PYTHONS["Spark 3.5"] = os.environ["BEAM_SPARK_35_PYTHON"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", PYTHONS.values(), ids=PYTHONS.keys())
+@pytest.mark.parametrize(
+    ("case", "results"),
+    [
+        ("one_element_to_2_gb", {str(2 * GB)}),
+        ("group_of_2_gb", {str((3, 2 * 1024 * 1024, 2 * GB))}),
+        ("key_of_50_mb", {str((50 * MB, 3, 3))}),
+        ("elements_of_1_mb", {str(2000 * MB)}),
+        ("grouped_elements_of_1_mb", {str((1, 1000, 1000 * MB))}),
+    ],
+)
+def test_large_values_need_little_memory(case: str, results: set[str], python: str) -> None:
+    program = subprocess.Popen(
+        [python, str(PROGRAM), case], stdout=subprocess.PIPE, text=True, cwd=PROGRAM.parents[2]
+    )
+    peak_mb, ended = [0], threading.Event()
+    watcher = threading.Thread(target=_watch_workers, args=(program.pid, peak_mb, ended))
+    watcher.start()
+    output, _ = program.communicate()
+    ended.set()
+    watcher.join()
+    assert program.returncode == 0
+    lines = [line for line in output.splitlines() if line.startswith("RESULT ")]
+    assert {line.removeprefix("RESULT ") for line in lines} == results
+    assert 0 < peak_mb[0] <= WORKER_LIMIT_MB
+
+
+def _watch_workers(pid: int, peak_mb: list[int], ended: threading.Event) -> None:
+    """Note the memory of the largest PySpark worker, ten times a second."""
+    while not ended.wait(0.1):
+        try:
+            family = psutil.Process(pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return
+        for process in family:
+            try:
+                if "pyspark" in " ".join(process.cmdline()):
+                    peak_mb[0] = max(peak_mb[0], process.memory_info().rss >> 20)
+            except (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
+                continue
