@@ -1,0 +1,144 @@
+"""Which segment runs next, and what runs again when materialised rows are gone.
+
+A segment's rows may lie on executors only, and go with them. To make them again
+is not enough: a random stage makes other rows the second time, so that whatever
+has read the first ones must run again, too.
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+
+from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.core.ids import SegmentId
+
+MAX_RUNS = 8
+"""Of one segment, for whatever reason it has to run again."""
+MAX_CRASHES = 3
+"""Of one segment. Behind each crash are as many lost tasks as Spark puts up with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """The segment's result was accepted; what it writes is materialised."""
+
+    segment: SegmentId
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The segment ran to its end, but its tasks worked on different data."""
+
+    segment: SegmentId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """Spark gave the segment up, and not because of anything in the pipeline."""
+
+    segment: SegmentId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Rows that ``reader`` needs are gone, so that it could not run."""
+
+    reader: SegmentId
+    writers: frozenset[SegmentId]
+    reason: str
+
+
+Event = Ran | Rejected | Crashed | Lost
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Run the segment, after forgetting the rows and counts of those in ``forget``."""
+
+    segment: SegmentId
+    forget: frozenset[SegmentId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """It has run often enough."""
+
+    segment: SegmentId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Every segment has run."""
+
+
+Action = Run | GiveUp | Finish
+
+
+class SegmentOrder:
+    """Decides after each event what to do. Events in, one action out.
+
+    Args:
+        reads: segment -> those whose rows it reads, side inputs included; in the
+            order in which they run.
+
+    Example:
+        1 reads 0, 2 reads 0. When 2 finds the rows of 0 gone, 0 runs again, then
+        1, which has read the old ones, then 2.
+    """
+
+    def __init__(self, reads: Mapping[SegmentId, Set[SegmentId]]) -> None:
+        self._reads = reads
+        self._done: set[SegmentId] = set()
+        self._runs = dict.fromkeys(reads, 0)
+        self._crashes = dict.fromkeys(reads, 0)
+        self._running: SegmentId | None = None
+        self._reason = ""
+
+    def start(self) -> Action:
+        """Return the first action."""
+        return self._next()
+
+    def on(self, event: Event) -> Action:
+        """Return what to do after ``event``, which is about the segment that runs."""
+        segment = event.reader if isinstance(event, Lost) else event.segment
+        if segment != self._running:
+            raise InvariantError(f"segment {self._running} runs; unexpected {event}")
+        match event:
+            case Ran():
+                self._done.add(segment)
+                return self._next()
+            case Rejected(reason=reason):
+                self._reason = reason
+                return self._next()
+            case Crashed(reason=reason):
+                self._reason = reason
+                self._crashes[segment] += 1
+                if self._crashes[segment] >= MAX_CRASHES:
+                    return GiveUp(segment, f"{reason} ({MAX_CRASHES} times)")
+                return self._next()
+            case Lost(writers=writers, reason=reason):
+                if not writers <= self._done:
+                    raise InvariantError(f"lost rows of segments that have not run: {event}")
+                self._reason = reason
+                stale = self._with_readers(writers)
+                self._done -= stale
+                return self._next(stale)
+
+    def _next(self, forget: frozenset[SegmentId] = frozenset()) -> Action:
+        self._running = next((id_ for id_ in self._reads if id_ not in self._done), None)
+        if self._running is None:
+            return Finish()
+        if self._runs[self._running] >= MAX_RUNS:
+            return GiveUp(self._running, f"{self._reason} ({MAX_RUNS} times)")
+        self._runs[self._running] += 1
+        return Run(self._running, forget)
+
+    def _with_readers(self, writers: Set[SegmentId]) -> frozenset[SegmentId]:
+        """Return ``writers`` and all that have read from them, directly or not."""
+        stale = set(writers)
+        for id_, read in self._reads.items():  # in order: readers behind writers
+            if id_ in self._done and read & stale:
+                stale.add(id_)
+        return frozenset(stale)

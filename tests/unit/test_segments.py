@@ -1,0 +1,107 @@
+import pytest
+
+from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.core.ids import SegmentId
+from beam_spark_runner.scheduling.segments import (
+    MAX_CRASHES,
+    MAX_RUNS,
+    Crashed,
+    Event,
+    Finish,
+    GiveUp,
+    Lost,
+    Ran,
+    Rejected,
+    Run,
+    SegmentOrder,
+)
+
+A, B, C, D = (SegmentId(number) for number in range(4))
+CHAIN = {A: set(), B: {A}, C: {B}, D: {C}}
+FAN = {A: set(), B: {A}, C: {A}, D: {B, C}}
+APART = {A: set(), B: set(), C: {A}, D: {B}}
+
+
+def lost(reader: SegmentId, *writers: SegmentId) -> Lost:
+    return Lost(reader, frozenset(writers), "gone")
+
+
+@pytest.mark.parametrize(
+    ("reads", "events", "then"),
+    [
+        pytest.param(CHAIN, [], Run(A), id="the first"),
+        pytest.param(CHAIN, [Ran(A)], Run(B), id="one after another"),
+        pytest.param(CHAIN, [Ran(A), Ran(B), Ran(C), Ran(D)], Finish(), id="all have run"),
+        pytest.param(CHAIN, [Ran(A), Rejected(B, "")], Run(B), id="rejected: once more"),
+        pytest.param(CHAIN, [Ran(A), Crashed(B, "")], Run(B), id="crashed: once more"),
+        pytest.param(
+            CHAIN, [Ran(A), lost(B, A)], Run(A, frozenset({A})), id="nobody else has read them"
+        ),
+        pytest.param(
+            FAN,
+            [Ran(A), Ran(B), lost(C, A)],
+            Run(A, frozenset({A, B})),
+            id="who has read the old rows is stale",
+        ),
+        pytest.param(
+            FAN,
+            [Ran(A), Ran(B), Ran(C), lost(D, B)],
+            Run(B, frozenset({B})),
+            id="its own source is still there",
+        ),
+        pytest.param(
+            FAN,
+            [Ran(A), Ran(B), Ran(C), lost(D, B), lost(B, A)],
+            Run(A, frozenset({A, C})),
+            id="its source was lost with it",
+        ),
+        pytest.param(
+            APART,
+            [Ran(A), Ran(B), Ran(C), lost(D, B)],
+            Run(B, frozenset({B})),
+            id="others are left alone",
+        ),
+        pytest.param(
+            APART,
+            [Ran(A), Ran(B), Ran(C), lost(D, B), Ran(B)],
+            Run(D),
+            id="and are not run a second time",
+        ),
+        pytest.param(
+            CHAIN,
+            [Crashed(A, "disk on fire")] * MAX_CRASHES,
+            GiveUp(A, f"disk on fire ({MAX_CRASHES} times)"),
+            id="crashes end",
+        ),
+        pytest.param(
+            CHAIN,
+            [Rejected(A, "two attempts")] * MAX_RUNS,
+            GiveUp(A, f"two attempts ({MAX_RUNS} times)"),
+            id="rejections end",
+        ),
+        pytest.param(
+            CHAIN,
+            [*[Ran(A), lost(B, A)] * (MAX_RUNS - 1), Ran(A), lost(B, A)],
+            GiveUp(A, f"gone ({MAX_RUNS} times)"),
+            id="losses end",
+        ),
+    ],
+)
+def test_next_action(
+    reads: dict[SegmentId, set[SegmentId]], events: list[Event], then: object
+) -> None:
+    order = SegmentOrder(reads)
+    action = order.start()
+    for event in events:
+        action = order.on(event)
+    assert action == then
+
+
+@pytest.mark.parametrize(
+    "event", [Ran(B), lost(B, A), lost(A, B)], ids=["another runs", "another reads", "never ran"]
+)
+def test_unexpected_events_are_our_bug(event: Event) -> None:
+    order = SegmentOrder(CHAIN)
+    order.start()
+    with pytest.raises(InvariantError):
+        order.on(event)
