@@ -1,8 +1,9 @@
 """``SparkPortableRunner``: what ``--runner=SparkPortableRunner`` makes."""
 
 import logging
+import sys
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from apache_beam.metrics.metric import MetricResults
 from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
@@ -66,6 +67,8 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
                 partitions=config.parallelism,
                 shared_storage=config.shared_storage,
                 close_session=session.close,
+                shows_progress=config.progress == "on"
+                or (config.progress == "auto" and _is_terminal(sys.stderr)),
             )
             names = {id_: step.name for id_, step in plan.graph.transforms.items()}
             job.start()
@@ -73,6 +76,10 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             session.close()
             raise
         return SparkPipelineResult(job, names)
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and not stream.closed and stream.isatty()
 
 
 class SparkPipelineResult(PipelineResult):  # type: ignore[misc]

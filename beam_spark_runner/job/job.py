@@ -1,17 +1,20 @@
 """One run of one pipeline: its thread, its state, its end."""
 
+import contextlib
 import logging
 import shutil
+import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.plan.model import Plan
-from beam_spark_runner.spark.batch import Setting, Tally, run_plan
+from beam_spark_runner.spark import progress
+from beam_spark_runner.spark.batch import Setting, Tally, run_plan, segment_title
 from beam_spark_runner.spark.materialise import CheckpointOnExecutors, FilesInSharedStorage
 from beam_spark_runner.spark.programs import Limits
 from beam_spark_runner.spark.rows import MAX_VALUE_BYTES
@@ -43,6 +46,7 @@ class Job:
         partitions: int | None,
         shared_storage: str | None,
         close_session: Callable[[], None],
+        shows_progress: bool = False,
     ) -> None:
         self.job_id = job_id
         self.tally = Tally()
@@ -51,8 +55,13 @@ class Job:
         self._partitions = partitions
         self._shared_storage = shared_storage
         self._close_session = close_session
+        self._shows_progress = shows_progress
+        self._progress: progress.ProgressLine | None = None
         self._state: str = PipelineState.STARTING
         self._error: BaseException | None = None
+        self._positions = {
+            segment_title(plan, segment): index for index, segment in enumerate(plan.segments, 1)
+        }
         self._cancelled = threading.Event()
         self._ended = threading.Event()
         # Not a daemon: a program that ends without waiting still gets its output.
@@ -90,6 +99,7 @@ class Job:
         state = PipelineState.FAILED
         folder: Path | None = None
         try:
+            self._progress = self._progress_line()
             folder = self._make_folder()
             run_plan(self._plan, self._setting(folder), self.tally)
             state = PipelineState.DONE
@@ -99,6 +109,8 @@ class Job:
             else:
                 self._error = error
         finally:
+            if self._progress is not None:
+                self._progress.close()
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
             try:
@@ -107,6 +119,25 @@ class Job:
                 _LOGGER.exception("the Spark session did not close")
             self._state = state
             self._ended.set()
+
+    def _progress_line(self) -> progress.ProgressLine | None:
+        if not self._shows_progress:
+            return None
+        session = self._session
+        seen_by: progress.Watch | None = None
+        with contextlib.suppress(Exception):  # then only what this process knows is shown
+            seen_by = progress.watch(session.spark, self.job_id, is_connect=session.is_connect)
+        line = progress.ProgressLine(seen_by, len(self._plan.segments), sys.stderr)
+        line.start()
+        return line
+
+    @contextlib.contextmanager
+    def _job_scope(self, title: str) -> Iterator[None]:
+        """Tag and name the Spark jobs started inside."""
+        if self._progress is not None and title in self._positions:
+            self._progress.enter(self._positions[title])
+        with self._session.job_scope(self.job_id, title):
+            yield
 
     def _make_folder(self) -> Path | None:
         """A folder that driver and workers share, if there is one."""
@@ -135,7 +166,7 @@ class Job:
             if by_files
             else CheckpointOnExecutors(),
             folder=None if folder is None else str(folder),
-            job_scope=lambda title: session.job_scope(self.job_id, title),
+            job_scope=self._job_scope,
             check_cancelled=self._check_cancelled,
         )
 

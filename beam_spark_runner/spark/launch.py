@@ -52,6 +52,8 @@ def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -
     }
     python = given.get("spark.pyspark.python", sys.executable)
     environment = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", python)}
+    if is_local and environment["PYSPARK_PYTHON"] == sys.executable:  # it has what we have
+        settings.setdefault("spark.python.daemon.module", "beam_spark_runner.spark.daemon")
     if is_local and "SPARK_LOCAL_IP" not in os.environ:
         # The only way to keep Spark's UI off the network.
         environment["SPARK_LOCAL_IP"] = _LOOPBACK
