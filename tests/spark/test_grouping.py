@@ -1,0 +1,355 @@
+"""GroupByKey and what is built on it."""
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.transforms import combiners
+from apache_beam.transforms.window import (
+    FixedWindows,
+    GlobalWindow,
+    GlobalWindows,
+    SlidingWindows,
+    TimestampCombiner,
+    TimestampedValue,
+)
+from apache_beam.utils.timestamp import Timestamp
+
+from tests.spark.harvest import harvest
+
+pytestmark = pytest.mark.spark
+
+
+def listed(group: tuple[Any, Iterable[Any]]) -> tuple[Any, list[Any]]:
+    return group[0], sorted(group[1])
+
+
+def test_group_by_key(spark_session: Any) -> None:
+    pairs = [(n % 97, n) for n in range(5000)]
+    random.Random(1).shuffle(pairs)
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        grouped = p | beam.Create(pairs) | beam.GroupByKey()
+        again = (
+            grouped
+            | beam.Map(lambda group: (group[0] % 2, sum(group[1])))
+            | "again" >> beam.GroupByKey()
+        )
+        return {
+            "grouped": grouped | beam.Map(listed),
+            "again": again | "list again" >> beam.Map(listed),
+            "none": p
+            | "none" >> beam.Create([]).with_output_types(tuple[int, int])
+            | "group none" >> beam.GroupByKey(),
+            # Values that are streams again, keys that are structures.
+            "nested": grouped
+            | "nest" >> beam.Map(lambda group: ((group[0] % 2, None), group[1]))
+            | "group nested" >> beam.GroupByKey()
+            | "sum nested" >> beam.Map(lambda group: (group[0], sum(map(sum, group[1])))),
+        }
+
+    found = harvest(spark_session, build)
+    assert found["grouped"] == [(k, list(range(k, 5000, 97))) for k in range(97)]
+    sums = [sum(range(k, 5000, 97)) for k in range(97)]
+    assert found["again"] == [(0, sorted(sums[::2])), (1, sorted(sums[1::2]))]
+    assert found["none"] == []
+    assert found["nested"] == [((0, None), sum(sums[::2])), ((1, None), sum(sums[1::2]))]
+    assert len(found.partitions("grouped")) > 1
+    ((_, timestamp, window, pane, _), *_) = found.kept["grouped"]
+    assert (timestamp, window) == (GlobalWindow().max_timestamp(), GlobalWindow())
+    assert (pane.is_first, pane.is_last, pane.timing) == (True, True, 1)
+
+
+@pytest.mark.parametrize(
+    ("combiner", "at"),
+    [
+        (None, lambda start, times: start + 9.999999),
+        (TimestampCombiner.OUTPUT_AT_EOW, lambda start, times: start + 9.999999),
+        (TimestampCombiner.OUTPUT_AT_EARLIEST, lambda start, times: min(times)),
+        (TimestampCombiner.OUTPUT_AT_LATEST, lambda start, times: max(times)),
+    ],
+    ids=["default", "end of window", "earliest", "latest"],
+)
+def test_windows_and_timestamps(spark_session: Any, combiner: Any, at: Any) -> None:
+    """Elements -30.. 69, one a second, before the epoch too; two keys."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        timed = (
+            p | beam.Create(range(-30, 70)) | beam.Map(lambda n: TimestampedValue((n % 2, n), n))
+        )
+        fixed = timed | "fixed" >> beam.WindowInto(FixedWindows(10), timestamp_combiner=combiner)
+        sliding = timed | "sliding" >> beam.WindowInto(
+            SlidingWindows(10, 5), timestamp_combiner=combiner
+        )
+        everything = timed | "all" >> beam.WindowInto(GlobalWindows(), timestamp_combiner=combiner)
+        return {
+            "fixed": fixed | "group fixed" >> beam.GroupByKey() | "1" >> beam.Map(listed),
+            "sliding": sliding | "group sliding" >> beam.GroupByKey() | "2" >> beam.Map(listed),
+            "global": everything | "group all" >> beam.GroupByKey() | "3" >> beam.Map(listed),
+            "sums": fixed | "sum" >> beam.CombinePerKey(sum),
+            "sliding sums": sliding | "sum sliding" >> beam.CombinePerKey(sum),
+        }
+
+    found = harvest(spark_session, build)
+
+    def windows(step: int) -> list[tuple[tuple[int, list[int]], float]]:
+        expected = []
+        for start in range(-40, 70, step):
+            for key in (0, 1):
+                times = [n for n in range(start, start + 10) if -30 <= n < 70 and n % 2 == key]
+                if times:
+                    expected.append(((key, times), pytest.approx(at(start, times), abs=1e-5)))
+        return sorted(expected, key=lambda each: each[0])
+
+    assert found.timed("fixed") == windows(10)
+    assert found.timed("sliding") == windows(5)
+    assert {each.window.start.micros for each in found.kept["fixed"]} == {
+        start * 1_000_000 for start in range(-30, 70, 10)
+    }
+    for label, step in (("sums", 10), ("sliding sums", 5)):
+        assert sorted(value for value, _ in found.timed(label)) == sorted(
+            (key, sum(times)) for (key, times), _ in windows(step)
+        )
+    if combiner in (TimestampCombiner.OUTPUT_AT_EARLIEST, TimestampCombiner.OUTPUT_AT_LATEST):
+        whole = [(k, [n for n in range(-30, 70) if n % 2 == k]) for k in (0, 1)]
+        assert found.timed("global") == [((k, times), at(0, times)) for k, times in whole]
+
+
+def test_many_tiny_windows(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        timed = (
+            p
+            | beam.Create(range(20_000))
+            | beam.Map(lambda n: TimestampedValue(("only", n), Timestamp(micros=n * 1000)))
+            | beam.WindowInto(FixedWindows(0.002))
+        )
+        return {"groups": timed | beam.GroupByKey() | beam.Map(listed)}
+
+    found = harvest(spark_session, build)
+    assert found["groups"] == [("only", [n, n + 1]) for n in range(0, 20_000, 2)]
+    assert len(found.partitions("groups")) > 1
+
+
+class Mean(beam.CombineFn):  # type: ignore[misc]
+    """With accumulators unlike its inputs and outputs."""
+
+    def create_accumulator(self) -> tuple[int, int]:
+        return 0, 0
+
+    def add_input(self, accumulator: tuple[int, int], element: int) -> tuple[int, int]:
+        return accumulator[0] + element, accumulator[1] + 1
+
+    def merge_accumulators(self, accumulators: Iterable[tuple[int, int]]) -> tuple[int, int]:
+        sums, counts = zip(*accumulators, strict=True)
+        return sum(sums), sum(counts)
+
+    def extract_output(self, accumulator: tuple[int, int]) -> float:
+        return accumulator[0] / accumulator[1] if accumulator[1] else -1.0
+
+
+def test_combine(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        numbers = p | "numbers" >> beam.Create(range(1000))
+        nothing = p | "nothing" >> beam.Create([]).with_output_types(int)
+        pairs = numbers | beam.Map(lambda n: (n % 3, n))
+        impulse = p | beam.Impulse()
+        return {
+            "sums": pairs | beam.CombinePerKey(sum),
+            "means": pairs | "mean" >> beam.CombinePerKey(Mean()),
+            "hot": pairs | "hot" >> beam.CombinePerKey(Mean()).with_hot_key_fanout(4),
+            "hot by key": pairs
+            | "hot 2" >> beam.CombinePerKey(sum).with_hot_key_fanout(lambda key: key * 3),
+            "values": pairs | beam.GroupByKey() | beam.CombineValues(Mean()),
+            "extra": pairs | "extra" >> beam.CombinePerKey(Plus(), 5),
+            "global": numbers | beam.CombineGlobally(Mean()),
+            "fanout": numbers | "fanout" >> beam.CombineGlobally(Mean()).with_fanout(4),
+            "empty": nothing | "empty" >> beam.CombineGlobally(Mean()),
+            "empty, no default": nothing
+            | "no default" >> beam.CombineGlobally(Mean()).without_defaults(),
+            "empty per key": nothing
+            | "to pairs" >> beam.Map(lambda n: (n, n))
+            | "empty per key" >> beam.CombinePerKey(sum),
+            "singleton": impulse
+            | "read view" >> beam.Map(
+                lambda _, mean, default: (mean, default),
+                numbers | "view" >> beam.CombineGlobally(Mean()).as_singleton_view(),
+                nothing | "view 2" >> beam.CombineGlobally(Mean()).as_singleton_view(),
+            ),
+        }
+
+    found = harvest(spark_session, build)
+    sums = [(k, sum(range(k, 1000, 3))) for k in range(3)]
+    means = [(k, total / len(range(k, 1000, 3))) for k, total in sums]
+    assert found["sums"] == found["hot by key"] == sums
+    assert found["means"] == found["hot"] == found["values"] == means
+    assert found["extra"] == [(k, total + 5) for k, total in sums]
+    assert found["global"] == found["fanout"] == [499.5]
+    assert found["empty"] == [-1.0]
+    assert found["empty, no default"] == found["empty per key"] == []
+    assert found["singleton"] == [(499.5, -1.0)]
+
+
+class Plus(beam.CombineFn):  # type: ignore[misc]
+    """Gets an argument with each call."""
+
+    def create_accumulator(self, more: int) -> int:
+        return 0
+
+    def add_input(self, accumulator: int, element: int, more: int) -> int:
+        return accumulator + element
+
+    def merge_accumulators(self, accumulators: Iterable[int], more: int) -> int:
+        return sum(accumulators)
+
+    def extract_output(self, accumulator: int, more: int) -> int:
+        return accumulator + more
+
+
+def test_joins_and_statistics(spark_session: Any) -> None:
+    words = "the quick brown fox jumps over the lazy dog the end".split()
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        left = p | "left" >> beam.Create([("a", 1), ("a", 2), ("b", 3)])
+        right = p | "right" >> beam.Create([("a", "x"), ("c", "y")])
+        numbers = p | "numbers" >> beam.Create(list(range(100)) * 2)
+        text = p | "words" >> beam.Create(words)
+        return {
+            "joined": {"l": left, "r": right}
+            | beam.CoGroupByKey()
+            | beam.MapTuple(lambda key, sides: (key, sorted(sides["l"]), sorted(sides["r"]))),
+            "joined tuple": (left, right)
+            | "join tuple" >> beam.CoGroupByKey()
+            | "tuple" >> beam.MapTuple(
+                lambda key, sides: (key, sorted(sides[0]), sorted(sides[1]))
+            ),
+            "distinct": numbers | beam.Distinct(),
+            "top": numbers | combiners.Top.Of(3) | "sorted" >> beam.Map(sorted),
+            "largest": text
+            | "by length" >> beam.Map(lambda word: (len(word), word))
+            | combiners.Top.LargestPerKey(1),
+            "sample": numbers | combiners.Sample.FixedSizeGlobally(7) | beam.Map(len),
+            "count": numbers | "count" >> combiners.Count.Globally(),
+            "per element": text | combiners.Count.PerElement(),
+            "list": numbers | combiners.ToList() | "sort list" >> beam.Map(sorted),
+            "dict": left | beam.Values() | beam.WithKeys(str) | combiners.ToDict(),
+            "set": text | combiners.ToSet() | "size of set" >> beam.Map(len),
+            "mean": numbers | "mean" >> combiners.Mean.Globally(),
+            "latest": left | combiners.Latest.PerKey() | beam.Keys(),
+            "regex": text | beam.Regex.matches("(o|q).*"),
+            "batches": numbers | beam.BatchElements(min_batch_size=5) | "sum" >> beam.Map(sum),
+        }
+
+    found = harvest(spark_session, build)
+    joined = [("a", [1, 2], ["x"]), ("b", [3], []), ("c", [], ["y"])]
+    assert found["joined"] == found["joined tuple"] == joined
+    assert found["distinct"] == list(range(100))
+    assert found["top"] == [[98, 99, 99]]
+    assert found["largest"] == [(3, ["the"]), (4, ["over"]), (5, ["quick"])]
+    assert found["sample"] == [7]
+    assert found["count"] == [200]
+    assert found["per element"] == sorted((word, words.count(word)) for word in set(words))
+    assert found["list"] == [sorted(list(range(100)) * 2)]
+    assert found["dict"] == [{"1": 1, "2": 2, "3": 3}]
+    assert found["set"] == [len(set(words))]
+    assert found["mean"] == [49.5]
+    assert found["latest"] == ["a", "b"]
+    assert found["regex"] == ["over", "quick"]
+    assert sum(found["batches"]) == 9900
+
+
+def test_rows_with_a_schema(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        rows = p | beam.Create(
+            [("veg", "kale", 1.5, 2), ("veg", "leek", 2.0, 1), ("fruit", "pear", 0.5, 6)]
+        ) | beam.Select(
+            kind=lambda x: str(x[0]),
+            name=lambda x: str(x[1]),
+            price=lambda x: float(x[2]),
+            count=lambda x: int(x[3]),
+        )
+        return {
+            "sums": rows
+            | beam.GroupBy("kind")
+            .aggregate_field("count", sum, "total")
+            .aggregate_field(lambda row: row.price * row.count, max, "dearest")
+            | beam.Map(lambda row: (row.kind, row.total, row.dearest)),
+            "plain": rows
+            | "group" >> beam.GroupBy("kind")
+            | "names" >> beam.MapTuple(lambda key, group: (key, sorted(row.name for row in group))),
+            "spread": rows
+            | "pick" >> beam.Select("name", "count")
+            | beam.Reshuffle()
+            | "show" >> beam.Map(lambda row: (row.name, row.count)),
+            "made": p
+            | "made" >> beam.Create([1, 2])
+            | beam.Map(lambda n: beam.Row(n=n, text=str(n)))
+            | "spread made" >> beam.Reshuffle()
+            | "show made" >> beam.Map(lambda row: (row.n, row.text)),
+        }
+
+    found = harvest(spark_session, build)
+    assert found["sums"] == [("fruit", 6, 3.0), ("veg", 3, 3.0)]
+    assert found["plain"] == [("fruit", ["pear"]), ("veg", ["kale", "leek"])]
+    assert found["spread"] == [("kale", 2), ("leek", 1), ("pear", 6)]
+    assert found["made"] == [(1, "1"), (2, "2")]
+
+
+class Careless(beam.DoFn):  # type: ignore[misc]
+    """Treats large groups as a DoFn may: it iterates some of them in parts, twice, or later."""
+
+    def start_bundle(self) -> None:
+        self._kept: list[tuple[str, Iterable[bytes]]] = []
+
+    def process(self, group: tuple[str, Iterable[bytes]]) -> Any:
+        key, values = group
+        match key:
+            case "in part":
+                yield key, len(next(iter(values)))
+            case "twice":
+                yield key, sum(map(len, values)) - sum(map(len, values))
+            case "at once":
+                pairs = zip(values, values, strict=True)
+                yield key, sum(one == other for one, other in pairs)
+            case "kept":
+                self._kept.append((key, values))
+            case "whole":
+                yield key, sum(map(len, values))
+
+    def finish_bundle(self) -> Any:
+        for key, values in self._kept:
+            yield GlobalWindows.windowed_value((key, sum(map(len, values))))
+
+
+def test_groups_larger_than_memory_should_be(spark_session: Any) -> None:
+    size, count = 10_000, 5_000
+    keys = ["in part", "twice", "at once", "kept", "whole", "never"]
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        groups = (
+            p
+            | beam.Create([(key, part) for key in keys for part in range(10)])
+            | beam.FlatMap(lambda each: ((each[0], bytes(size)) for _ in range(count // 10)))
+            | beam.GroupByKey()
+        )
+        return {
+            "read": groups | beam.ParDo(Careless()),
+            # What leaves the stage as it is.
+            "sent on": groups
+            | beam.Filter(lambda group: group[0] == "never")
+            | beam.Reshuffle()
+            | beam.MapTuple(lambda key, values: (key, sum(map(len, values)))),
+        }
+
+    found = harvest(spark_session, build)
+    assert found["read"] == sorted(
+        [
+            ("in part", size),
+            ("twice", 0),
+            ("at once", count),
+            ("kept", size * count),
+            ("whole", size * count),
+        ]
+    )
+    assert found["sent on"] == [("never", size * count)]
