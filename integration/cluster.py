@@ -72,7 +72,11 @@ class Cluster:
 
 @contextlib.contextmanager
 def start_cluster(
-    *, workers: int = 2, slots: int = 3, python: str = sys.executable, spark_home: Path | None = None
+    *,
+    workers: int = 2,
+    slots: int = 3,
+    python: str = sys.executable,
+    spark_home: Path | None = None,
 ) -> Iterator[Cluster]:
     """Start a master and workers; stop them, and all that they started, at the end.
 

@@ -16,6 +16,7 @@ from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.spark import progress
 from beam_spark_runner.spark.batch import Setting, Tally, run_plan, segment_title
 from beam_spark_runner.spark.materialise import CheckpointOnExecutors, FilesInSharedStorage
+from beam_spark_runner.spark.preflight import check_executors
 from beam_spark_runner.spark.programs import Limits
 from beam_spark_runner.spark.rows import MAX_VALUE_BYTES
 from beam_spark_runner.spark.session import SessionHandle
@@ -100,6 +101,9 @@ class Job:
         folder: Path | None = None
         try:
             self._progress = self._progress_line()
+            with self._session.job_scope(self.job_id, "do executors have what they need?"):
+                check_executors(self._session, self._shared_storage)
+            self._check_cancelled()
             folder = self._make_folder()
             run_plan(self._plan, self._setting(folder), self.tally)
             state = PipelineState.DONE
@@ -107,6 +111,7 @@ class Job:
             if self._cancelled.is_set():
                 state = PipelineState.CANCELLED
             else:
+                _LOGGER.debug("the pipeline failed", exc_info=error)
                 self._error = error
         finally:
             if self._progress is not None:

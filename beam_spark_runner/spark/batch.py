@@ -2,21 +2,27 @@
 
 import contextlib
 import logging
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from beam_spark_runner._generated import reports_pb2
-from beam_spark_runner.core.errors import BundleFailedError, FnApiProtocolError, SparkJobError
+from beam_spark_runner.core.errors import (
+    BundleFailedError,
+    FnApiProtocolError,
+    RunnerError,
+    SparkJobError,
+)
 from beam_spark_runner.core.ids import DestinationId, SegmentId
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.portable.monitoring import merge
+from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import Accepted, Failed, Failure, Rejected, Report, judge
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.exchange import exchange
+from beam_spark_runner.spark.failures import machines_were_lost, reason_of
 from beam_spark_runner.spark.materialise import Materialiser
 from beam_spark_runner.spark.program import SideInputRows
 from beam_spark_runner.spark.programs import Limits, ProgramBuilder
@@ -24,7 +30,6 @@ from beam_spark_runner.spark.side_inputs import gather
 from beam_spark_runner.spark.task import level_function
 
 _LOGGER = logging.getLogger(__name__)
-MAX_RUNS_OF_A_SEGMENT = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +48,18 @@ class Setting:
 
 @dataclass(slots=True)
 class Tally:
-    """Metrics of what was accepted, and of all that was tried (serialised MonitoringInfos)."""
+    """Metrics of what was accepted, and of all that was tried (serialised MonitoringInfos).
 
-    committed: tuple[bytes, ...] = ()
+    Threads: one writes, any may read.
+    """
+
     attempted: tuple[bytes, ...] = ()
+    accepted: dict[SegmentId, tuple[bytes, ...]] = field(default_factory=dict)
+
+    @property
+    def committed(self) -> tuple[bytes, ...]:
+        """A segment counts once, however often it ran."""
+        return merge(info for infos in list(self.accepted.values()) for info in infos)
 
 
 def run_plan(plan: Plan, setting: Setting, tally: Tally) -> None:
@@ -57,9 +70,31 @@ def run_plan(plan: Plan, setting: Setting, tally: Tally) -> None:
         SparkJobError: Spark gave a segment up, or it never ran on one version of its data.
     """
     run = _PlanRun(plan, setting, tally)
-    for segment in plan.segments:
+    by_id = {segment.id: segment for segment in plan.segments}
+    order = segments.SegmentOrder(_reads(plan))
+    action = order.start()
+    while not isinstance(action, segments.Finish):
         setting.check_cancelled()
-        run.run_segment(segment)
+        segment = by_id[action.segment]
+        if isinstance(action, segments.GiveUp):
+            raise SparkJobError(segment_title(plan, segment), action.reason)
+        run.forget(action.forget)
+        action = order.on(run.run_segment(segment))
+
+
+def _reads(plan: Plan) -> Mapping[SegmentId, frozenset[SegmentId]]:
+    """Return the segments whose rows each segment reads, or gathers as side inputs."""
+    return {
+        segment.id: frozenset(
+            [writer for writers in segment.reads.values() for writer in writers]
+            + [
+                other.id
+                for other in plan.segments
+                if not other.writes.keys().isdisjoint(segment.side_inputs)
+            ]
+        )
+        for segment in plan.segments
+    }
 
 
 class _PlanRun:
@@ -69,39 +104,94 @@ class _PlanRun:
         self._tally = tally
         self._builder = ProgramBuilder(plan, setting.job_id, setting.limits)
         self._frames: dict[SegmentId, DataFrame] = {}
+        self._attempts: dict[SegmentId, frozenset[int]] = {}  # that made the frame's rows
         self._gathered: dict[DestinationId, SideInputRows] = {}
+        self._runs = 0
 
-    def run_segment(self, segment: Segment) -> None:
-        """Run one segment until its tasks agree on the data they saw."""
+    def forget(self, stale: Iterable[SegmentId]) -> None:
+        """Drop what segments have made, and the counts of making it."""
+        for segment in self._plan.segments:
+            if segment.id in stale:
+                self._frames.pop(segment.id, None)
+                self._attempts.pop(segment.id, None)
+                self._tally.accepted.pop(segment.id, None)
+                for dest in segment.writes:
+                    self._gathered.pop(dest, None)
+
+    def run_segment(self, segment: Segment) -> segments.Event:
+        """Run one segment once."""
         source = self._source(segment)
         if source is None:
-            return  # nothing flows: it reads only what is empty for certain
-        self._gather_side_inputs(segment)
-        title = f"{segment_title(self._plan, segment)}"
-        reason = ""
-        for _ in range(MAX_RUNS_OF_A_SEGMENT):
-            self._setting.check_cancelled()
-            with self._setting.job_scope(title), _spark_failures(title):
+            return segments.Ran(
+                segment.id
+            )  # nothing flows: it reads only what is empty for certain
+        title = segment_title(self._plan, segment)
+        self._runs += 1
+        try:
+            self._gather_side_inputs(segment)
+            with self._setting.job_scope(title):
                 frame, partitions = self._frame(segment, source)
                 if segment.writes:
-                    frame = self._setting.materialiser.materialise(frame, f"segment-{segment.id}")
+                    name = f"segment-{segment.id}-run-{self._runs}"
+                    frame = self._setting.materialiser.materialise(frame, name)
                 reports = _collect_reports(frame)
-            infos = [info for report in reports for info in report.monitoring_infos]
-            self._tally.attempted = merge([*self._tally.attempted, *infos])
-            match judge(reports, partitions):
-                case Accepted():
-                    self._tally.committed = merge([*self._tally.committed, *infos])
-                    if segment.writes:
-                        self._frames[segment.id] = frame
-                    return
-                case Failed(failure):
-                    raise _error_of(failure)
-                case Rejected(why):
-                    reason = why
-                    _LOGGER.warning("%s runs again: %s", title, why)
-        raise SparkJobError(
-            title, f"its tasks never agreed in {MAX_RUNS_OF_A_SEGMENT} runs: {reason}"
-        )
+        except RunnerError:
+            raise
+        except Exception as error:
+            self._setting.check_cancelled()
+            if not machines_were_lost(error):
+                raise SparkJobError(title, reason_of(error)) from error
+            return self._after_crash(segment, title, reason_of(error))
+        infos = [info for report in reports for info in report.monitoring_infos]
+        self._tally.attempted = merge([*self._tally.attempted, *infos])
+        match judge(reports, partitions):
+            case Accepted():
+                self._tally.accepted[segment.id] = merge(infos)
+                if segment.writes:
+                    self._frames[segment.id] = frame
+                    self._attempts[segment.id] = _attempts(reports)
+                return segments.Ran(segment.id)
+            case Failed(failure):
+                raise _error_of(failure)
+            case Rejected(why):
+                _LOGGER.warning("%s runs again: %s", title, why)
+                return segments.Rejected(segment.id, why)
+
+    def _after_crash(self, segment: Segment, title: str, reason: str) -> segments.Event:
+        """Find out whether rows that the segment reads are gone; it may be it alone that failed."""
+        needed = [
+            writer
+            for dest, writers in segment.reads.items()
+            for writer in writers
+            if writer in self._frames
+        ] + [
+            writer.id
+            for writer in self._plan.segments
+            if writer.id in self._frames
+            and any(
+                dest in writer.writes and dest not in self._gathered for dest in segment.side_inputs
+            )
+        ]
+        lost = frozenset(writer for writer in set(needed) if not self._is_whole(writer))
+        if lost:
+            _LOGGER.warning(
+                "%s: rows of %d earlier Spark job(s) went with an executor, and are made again: %s",
+                *(title, len(lost), reason),
+            )
+            return segments.Lost(segment.id, lost, reason)
+        _LOGGER.warning("%s runs again: %s", title, reason)
+        return segments.Crashed(segment.id, reason)
+
+    def _is_whole(self, writer: SegmentId) -> bool:
+        """Whether all materialised rows can still be read: their reports lie among them."""
+        try:
+            with self._setting.job_scope(f"is what segment {writer} wrote still there?"):
+                return _attempts(_collect_reports(self._frames[writer])) == self._attempts[writer]
+        except Exception as error:
+            self._setting.check_cancelled()
+            if not machines_were_lost(error):
+                raise SparkJobError(f"segment {writer}", reason_of(error)) from error
+            return False
 
     def _source(self, segment: Segment) -> DataFrame | None:
         frames: list[DataFrame] = []
@@ -180,6 +270,10 @@ def _collect_reports(frame: DataFrame) -> list[Report]:
     return [_report_of(reports_pb2.TaskReport.FromString(bytes(row[0]))) for row in found]
 
 
+def _attempts(reports: Iterable[Report]) -> frozenset[int]:
+    return frozenset(report.attempt for report in reports)
+
+
 def _report_of(proto: reports_pb2.TaskReport) -> Report:
     failure = None
     if proto.HasField("failure"):
@@ -205,35 +299,3 @@ def _error_of(failure: Failure) -> Exception:
     if failure.kind == FnApiProtocolError.__name__:
         return FnApiProtocolError(failure.cause)
     return BundleFailedError(failure.step, failure.cause, failure.traceback_text)
-
-
-@contextlib.contextmanager
-def _spark_failures(title: str) -> Iterator[None]:
-    """Say what Spark's exception means, in one line, with the steps that ran."""
-    try:
-        yield
-    except Exception as error:
-        raise SparkJobError(title, _reason(str(error))) from error
-
-
-def _reason(text: str) -> str:
-    for pattern, reason in _KNOWN_REASONS:
-        if re.search(pattern, text):
-            return f"{reason} ({_first_line(text)})"
-    return _first_line(text)
-
-
-def _first_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0] if lines else "no reason given"
-
-
-_KNOWN_REASONS = (
-    (r"No space left on device", "a disk is full: Spark's local directory, or the temp folder"),
-    (
-        r"Python worker exited unexpectedly",
-        "user code, or a library it calls, ended the Python worker (os._exit, a crash, "
-        "or the system's out-of-memory killer)",
-    ),
-    (r"OutOfMemoryError", "the JVM ran out of memory"),
-)

@@ -1,0 +1,200 @@
+"""Before anything runs on executors: do they have what the driver has, and see what it writes?"""
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import re
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import beam_spark_runner
+from beam_spark_runner.core.errors import ExecutorMismatchError, OptionsError
+from beam_spark_runner.spark.session import SessionHandle
+
+_INSTALL = (
+    "Install the same versions where the executors' Python is, or point "
+    "--spark_conf=spark.pyspark.python=… (PYSPARK_PYTHON for spark-submit) to a Python that has "
+    "them: README, 'On a cluster'."
+)
+_SCHEMA = "host string, python string, version string, beam string, runner string, problem string"
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What one executor has. Versions are empty where the package is missing."""
+
+    host: str
+    python: str  # the interpreter's path
+    version: str  # of Python, minor
+    beam: str
+    runner: str
+    problem: str  # with the file it should have read; empty if none
+
+
+def check_executors(session: SessionHandle, shared_storage: str | None) -> None:
+    """Run one small task per slot, once for each application and storage.
+
+    Args:
+        session: nothing is done where tasks run beside the driver.
+        shared_storage: a folder that executors must see, if one was named.
+
+    Raises:
+        ExecutorMismatchError: with every difference, and what to do.
+        OptionsError: executors do not see the shared storage.
+    """
+    if session.is_local:
+        return
+    key = (_application(session), shared_storage)
+    with _lock:
+        if key in _checked:
+            return
+        found = _ask(session, shared_storage)
+        _check_versions(found)
+        for one in found:
+            if one.problem:
+                raise OptionsError(
+                    "temp_location",
+                    f"{shared_storage} is not storage that all executors share with this "
+                    f"machine: on {one.host} a file that was just written here could not be "
+                    f"read ({one.problem}). Name storage that is mounted at one path "
+                    "everywhere, or leave the option out",
+                )
+        _checked.add(key)
+
+
+_checked: set[tuple[str, str | None]] = set()
+_lock = threading.Lock()
+
+
+def _application(session: SessionHandle) -> str:
+    if not session.is_connect:
+        return str(session.spark.sparkContext.applicationId)
+    with contextlib.suppress(Exception):
+        return str(session.spark.conf.get("spark.app.id"))
+    return str(session.spark.session_id)
+
+
+def _ask(session: SessionHandle, shared_storage: str | None) -> Sequence[Installed]:
+    slots = session.slots()
+    with _probe_file(shared_storage) as path:
+        try:
+            # A range of as many rows as slots puts one row into each task, and tasks of an
+            # idle application go to all its executors.
+            frame = session.spark.range(0, slots, 1, slots).mapInArrow(_probe(path), _SCHEMA)
+            return sorted({Installed(*row) for row in frame.collect()}, key=lambda one: one.host)
+        except Exception as error:
+            problem = _what_spark_says(str(error))
+            if problem is None:
+                raise
+            raise ExecutorMismatchError(problem, _INSTALL) from error
+
+
+@contextlib.contextmanager
+def _probe_file(folder: str | None) -> Iterator[str | None]:
+    if folder is None or "://" in folder:
+        yield None
+        return
+    path = Path(folder) / f"beam-probe-{uuid.uuid4().hex}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"probe")
+    try:
+        yield os.path.abspath(path)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _probe(path: str | None) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that looks around on an executor.
+
+    Our package may be missing there. A function that was made by another one
+    travels by value, and all that it uses it imports itself.
+    """
+
+    def look_around(batches: Any) -> Any:
+        import importlib.metadata
+        import platform
+        import sys
+
+        import pyarrow
+
+        for _ in batches:
+            pass
+        try:
+            beam = importlib.metadata.version("apache-beam")
+        except importlib.metadata.PackageNotFoundError:
+            beam = ""
+        try:
+            import beam_spark_runner
+
+            runner = beam_spark_runner.__version__
+        except ImportError:
+            runner = ""
+        problem = ""
+        if path is not None:
+            try:
+                with open(path, "rb") as file:
+                    problem = "" if file.read() == b"probe" else "it has another content"
+            except OSError as error:
+                problem = f"{type(error).__name__}: {error.strerror}"
+        row = {
+            "host": platform.node(),
+            "python": sys.executable,
+            "version": "{}.{}".format(*sys.version_info[:2]),
+            "beam": beam,
+            "runner": runner,
+            "problem": problem,
+        }
+        yield pyarrow.RecordBatch.from_pylist([row])
+
+    return look_around
+
+
+def _check_versions(found: Sequence[Installed]) -> None:
+    here = Installed(
+        platform.node(),
+        sys.executable,
+        "{}.{}".format(*sys.version_info[:2]),
+        importlib.metadata.version("apache-beam"),
+        beam_spark_runner.__version__,
+        "",
+    )
+    lines: dict[str, None] = {}
+    for one in found:
+        differences = [
+            f"{name} {theirs or 'is missing'}, here {ours}"
+            for name, theirs, ours in (
+                ("Python", one.version, here.version),
+                ("apache-beam", one.beam, here.beam),
+                ("beam-spark-runner", one.runner, here.runner),
+            )
+            if theirs != ours
+        ]
+        if differences:
+            lines[f"  {one.host} ({one.python}): {'; '.join(differences)}"] = None
+    if lines:
+        raise ExecutorMismatchError(
+            "executors do not have what this program runs with:\n" + "\n".join(lines), _INSTALL
+        )
+
+
+def _what_spark_says(text: str) -> str | None:
+    """Return the problem where Spark's own worker already found it, and so never ran ours."""
+    if "PYTHON_VERSION_MISMATCH" in text or "different version" in text:
+        here = "{}.{}".format(*sys.version_info[:2])
+        return f"executors run another Python than this program ({here})."
+    missing = re.search(r"No module named '(\w+)", text)
+    if missing:
+        return f"the executors' Python has no {missing[1]}."
+    if "PyArrow" in text:
+        return "the executors' Python has no pyarrow."
+    if "Cannot run program" in text:
+        return f"executors cannot start Python: {text[text.index('Cannot run program') :][:200]}"
+    return None

@@ -1,0 +1,175 @@
+"""Pipelines whose results tell whether rows of two runs of a random stage were ever mixed.
+
+They check themselves, so that nothing but Spark carries their results. A module
+of its own: executors import it by this name.
+"""
+
+import os
+import random
+import signal
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.metrics import Metrics
+from apache_beam.testing.util import assert_that, equal_to
+
+
+class Counted(beam.DoFn):  # type: ignore[misc]
+    """Passes elements on and counts them."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._counter = Metrics.counter("integration", name)
+
+    def process(self, element: Any) -> Iterator[Any]:
+        self._counter.inc()
+        yield element
+
+
+class RandomKey(beam.DoFn):  # type: ignore[misc]
+    """Another key in each run."""
+
+    def __init__(self, keys: int) -> None:
+        super().__init__()
+        self._keys = keys
+
+    def process(self, element: Any) -> Iterator[tuple[int, Any]]:
+        yield random.randrange(self._keys), element
+
+
+class KillsItsExecutor(beam.DoFn):  # type: ignore[misc]
+    """``kill -9`` of the executor that works on the n-th element here, once per marker file."""
+
+    def __init__(self, marker: str | None, nth: int) -> None:
+        super().__init__()
+        self._marker = marker
+        self._nth = nth
+        self._seen = 0
+
+    def process(self, element: Any) -> Iterator[Any]:
+        self._seen += 1
+        if self._marker is not None and self._seen == self._nth and _claim(self._marker):
+            os.kill(_executor_of_this_worker(), signal.SIGKILL)
+        yield element
+
+
+class FailsFirst(beam.DoFn):  # type: ignore[misc]
+    """Raises until as many markers as attempts exist."""
+
+    def __init__(self, folder: str, times: int) -> None:
+        super().__init__()
+        self._folder = folder
+        self._times = times
+
+    def process(self, element: int) -> Iterator[int]:
+        if element == 77 and len(os.listdir(self._folder)) < self._times:
+            (Path(self._folder) / uuid.uuid4().hex).touch()
+            raise ValueError(f"no good: {element}")
+        yield element
+
+
+def _claim(marker: str) -> bool:
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _executor_of_this_worker() -> int:
+    pid = os.getpid()
+    while pid > 1:
+        if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return pid
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    raise RuntimeError("this is no executor's Python worker")
+
+
+def two_readers(p: beam.Pipeline, count: int, *, in_two_segments: bool) -> None:
+    """Random numbers, read by two steps that must see the same ones."""
+    numbers = (
+        p
+        | beam.Create(range(count))
+        | beam.Reshuffle()
+        | "Draw" >> beam.Map(lambda index: (index, random.random()))
+        | "Drawn" >> beam.ParDo(Counted("drawn"))
+    )
+    if in_two_segments:
+        total = numbers | "Values" >> beam.Values() | "Sum" >> beam.CombineGlobally(sum)
+        late = numbers | "Wait" >> beam.Map(lambda pair, _: pair, beam.pvalue.AsSingleton(total))
+    else:
+        late = numbers | "Shuffle" >> beam.Reshuffle()
+    pairs = {"early": numbers, "late": late} | beam.CoGroupByKey()
+    odd = pairs | beam.Filter(
+        lambda pair: len(pair[1]["early"]) != 1 or pair[1]["early"] != pair[1]["late"]
+    )
+    assert_that(odd, equal_to([]), label="the same numbers")
+    _check_all(pairs | "Indexes" >> beam.Keys(), count)
+
+
+def random_keys(
+    p: beam.Pipeline, count: int, *, markers: Iterable[str | None], nth: int, late_reader: bool
+) -> None:
+    """Three levels that hash each element somewhere else in each run; none may get lost.
+
+    Args:
+        p: to build into.
+        count: of elements.
+        markers: one for each level; where it is a path, an executor dies there.
+        nth: element of a task at which it dies.
+        late_reader: read the elements again in a later segment.
+    """
+    here = p | beam.Create(range(count)) | beam.Reshuffle()
+    for level, marker in enumerate(markers):
+        here = (
+            here
+            | f"Key{level}" >> beam.ParDo(RandomKey(40))
+            | f"Group{level}" >> beam.GroupByKey()
+            | f"Ungroup{level}" >> beam.FlatMap(lambda pair: pair[1])
+            | f"Kill{level}" >> beam.ParDo(KillsItsExecutor(marker, nth))
+            | f"Count{level}" >> beam.ParDo(Counted(f"level {level}"))
+        )
+    if late_reader:
+        size = here | "Size" >> beam.combiners.Count.Globally()
+        here = (
+            here
+            | "Late" >> beam.Map(lambda element, _: element, beam.pvalue.AsSingleton(size))
+            | "CountLate" >> beam.ParDo(Counted("late"))
+        )
+    _check_all(here, count)
+
+
+def _check_all(indexes: beam.PCollection, count: int) -> None:
+    """Every index once: the sums of these differ otherwise, whatever was lost or doubled."""
+    facts = indexes | "Add" >> beam.CombineGlobally(_AddUp())
+    expected = (count, sum(range(count)), sum(index**3 for index in range(count)))
+    assert_that(facts, equal_to([expected]), label="all of them")
+
+
+class _AddUp(beam.CombineFn):  # type: ignore[misc]
+    """Count, sum and sum of cubes."""
+
+    def create_accumulator(self) -> tuple[int, int, int]:
+        return 0, 0, 0
+
+    def add_input(self, sums: tuple[int, int, int], index: int) -> tuple[int, int, int]:
+        return sums[0] + 1, sums[1] + index, sums[2] + index**3
+
+    def merge_accumulators(self, parts: Iterable[tuple[int, int, int]]) -> tuple[int, int, int]:
+        first, second, third = zip(*parts, strict=True)
+        return sum(first), sum(second), sum(third)
+
+    def extract_output(self, sums: tuple[int, int, int]) -> tuple[int, int, int]:
+        return sums
+
+
+def counters(result: Any, *, committed: bool = True) -> dict[str, int]:
+    """Return the values of the counters of ``Counted``."""
+    return {
+        found.key.metric.name: found.committed if committed else found.attempted
+        for found in result.metrics().query()["counters"]
+        if found.key.metric.namespace == "integration"
+    }

@@ -1,0 +1,129 @@
+"""On a standalone cluster: what one machine never shows, and what a lost executor costs."""
+
+import logging
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineState
+
+from beam_spark_runner.core.errors import BundleFailedError
+from beam_spark_runner.runner import SparkPortableRunner
+from integration.cluster import Cluster
+from integration.pipelines import Counted, FailsFirst, counters, random_keys, two_readers
+
+pytestmark = pytest.mark.cluster
+RUNS = 20
+CHECKSUMS = (
+    "spark.sql.shuffle.orderIndependentChecksum.enabled",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
+)
+
+
+def run(session: Any, build: Any, *arguments: str) -> Any:
+    pipeline = beam.Pipeline(
+        runner=SparkPortableRunner(session), options=PipelineOptions(list(arguments))
+    )
+    build(pipeline)
+    result = pipeline.run()
+    assert result.wait_until_finish(300_000) == PipelineState.DONE
+    return result
+
+
+@pytest.mark.parametrize("in_two_segments", [False, True], ids=["one segment", "two segments"])
+def test_two_readers_of_random_numbers_see_the_same(
+    cluster_session: Any, in_two_segments: bool
+) -> None:
+    for _ in range(RUNS):
+        result = run(
+            cluster_session, lambda p: two_readers(p, 600, in_two_segments=in_two_segments)
+        )
+        assert counters(result) == {"drawn": 600}
+
+
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("storage", ["executors", "shared storage"])
+@pytest.mark.parametrize("checksums", ["on", "off"])
+def test_killed_executors_cost_no_element(
+    cluster: Cluster,
+    cluster_session: Any,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    checksums: str,
+    storage: str,
+) -> None:
+    """In every level in turn from inside, and at random moments from outside."""
+    caplog.set_level(logging.WARNING)
+    arguments = [f"--temp_location={tmp_path}"] if storage == "shared storage" else []
+    if checksums == "off":
+        arguments += [f"--spark_conf={key}=false" for key in CHECKSUMS]
+    chance = random.Random(7)
+    killed = 0
+    for number in range(RUNS):
+        markers: list[str | None] = [None, None, None]
+        timer = None
+        if number % 4 < 3:
+            markers[number % 4] = str(tmp_path / f"killed-{number}")
+        else:
+            timer = threading.Timer(chance.uniform(0.2, 4), cluster.kill_executor, [number])
+            timer.start()
+        nth = chance.randrange(1, 60)
+        late = bool(number & 1)
+        result = run(
+            cluster_session,
+            lambda p, m=markers, n=nth, late=late: random_keys(
+                p, 1200, markers=m, nth=n, late_reader=late
+            ),
+            *arguments,
+        )
+        if timer is not None:
+            timer.join()
+        levels = {f"level {level}": 1200 for level in range(3)}
+        assert counters(result) == ({**levels, "late": 1200} if late else levels)
+        killed += sum(marker is not None and Path(marker).exists() for marker in markers)
+    again = [text for text in caplog.messages if "again" in text]
+    print(f"{checksums}, {storage}: {killed} died inside, segments run again: {len(again)}")
+    for text in again:
+        print("   ", text.replace("\n", " ")[-200:])
+    assert killed >= RUNS // 2
+    if checksums == "off":
+        assert any("other attempts" in text for text in again)
+
+
+def test_a_transient_error_is_survived(cluster_session: Any, tmp_path: Path) -> None:
+    result = run(
+        cluster_session,
+        lambda p: (
+            p
+            | beam.Create(range(200))
+            | beam.ParDo(FailsFirst(str(tmp_path), times=1))
+            | beam.ParDo(Counted("seen"))
+        ),
+    )
+    assert counters(result) == {"seen": 200}
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_permanent_error_names_the_step(cluster_session: Any, tmp_path: Path) -> None:
+    pipeline = beam.Pipeline(runner=SparkPortableRunner(cluster_session))
+    _ = (
+        pipeline
+        | beam.Create(range(200))
+        | beam.Reshuffle()
+        | beam.ParDo(Counted("before"))
+        | "Group" >> beam.GroupBy(lambda index: index)
+        | beam.Keys()
+        | "Break" >> beam.ParDo(FailsFirst(str(tmp_path), times=99))
+        | beam.ParDo(Counted("after"))
+    )
+    result = pipeline.run()
+    with pytest.raises(BundleFailedError, match="no good: 77") as caught:
+        result.wait_until_finish()
+    assert caught.value.step == "Break"
+    assert "FailsFirst" in caught.value.traceback_text or "process" in caught.value.traceback_text
+    assert len(list(tmp_path.iterdir())) == 4  # Spark's own attempts, and no segment's
+    assert counters(result, committed=False)["before"] == 200
