@@ -33,7 +33,11 @@ if "BEAM_SPARK_35_PYTHON" in os.environ:
 )
 def test_large_values_need_little_memory(case: str, results: set[str], python: str) -> None:
     program = subprocess.Popen(
-        [python, str(PROGRAM), case], stdout=subprocess.PIPE, text=True, cwd=PROGRAM.parents[2]
+        [python, str(PROGRAM), case],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,  # where workers print
+        text=True,
+        cwd=PROGRAM.parents[2],
     )
     peak_mb, ended = [0], threading.Event()
     watcher = threading.Thread(target=_watch_workers, args=(program.pid, peak_mb, ended))
