@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from integration.cluster import Cluster, start_cluster
+from tests.conftest import connect_server  # noqa: F401  (a fixture)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,6 +7,7 @@ of its own: executors import it by this name.
 import os
 import random
 import signal
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -69,6 +70,23 @@ class FailsFirst(beam.DoFn):  # type: ignore[misc]
             (Path(self._folder) / uuid.uuid4().hex).touch()
             raise ValueError(f"no good: {element}")
         yield element
+
+
+class Ticks(beam.DoFn):  # type: ignore[misc]
+    """Takes its time, and leaves a trace of every element in a file of its task."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self._folder = folder
+        self._path = ""
+
+    def setup(self) -> None:
+        self._path = f"{self._folder}/{uuid.uuid4().hex}"
+
+    def process(self, element: Any) -> None:
+        with open(self._path, "a") as file:
+            file.write(".")
+        time.sleep(0.1)
 
 
 def _claim(marker: str) -> bool:

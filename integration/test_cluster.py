@@ -114,11 +114,11 @@ def test_a_permanent_error_names_the_step(cluster_session: Any, tmp_path: Path) 
         pipeline
         | beam.Create(range(200))
         | beam.Reshuffle()
-        | beam.ParDo(Counted("before"))
+        | "Before" >> beam.ParDo(Counted("before"))
         | "Group" >> beam.GroupBy(lambda index: index)
         | beam.Keys()
         | "Break" >> beam.ParDo(FailsFirst(str(tmp_path), times=99))
-        | beam.ParDo(Counted("after"))
+        | "After" >> beam.ParDo(Counted("after"))
     )
     result = pipeline.run()
     with pytest.raises(BundleFailedError, match="no good: 77") as caught:

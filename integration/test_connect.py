@@ -1,0 +1,137 @@
+"""Spark Connect: no ``sparkContext`` in the driver, nor a JVM of its own."""
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineState
+from apache_beam.testing.util import assert_that, equal_to
+
+from beam_spark_runner.core.errors import BundleFailedError
+from beam_spark_runner.runner import SparkPortableRunner
+from integration.pipelines import Counted, Ticks, counters, random_keys, two_readers
+
+pytestmark = pytest.mark.connect
+
+
+def build(pipeline: beam.Pipeline) -> None:
+    words = pipeline | beam.Create(["a b", "b c", "c b"]) | beam.FlatMap(str.split)
+    total = words | beam.combiners.Count.Globally()
+    counts = (
+        words
+        | beam.ParDo(Counted("words"))
+        | beam.combiners.Count.PerElement()
+        | "Share"
+        >> beam.MapTuple(
+            lambda word, count, total: (word, count, total), beam.pvalue.AsSingleton(total)
+        )
+    )
+    assert_that(counts, equal_to([("a", 1, 6), ("b", 3, 6), ("c", 2, 6)]))
+
+
+def run(session: Any, *arguments: str) -> Any:
+    pipeline = beam.Pipeline(
+        runner=SparkPortableRunner(session), options=PipelineOptions(list(arguments))
+    )
+    build(pipeline)
+    result = pipeline.run()
+    assert result.wait_until_finish(300_000) == PipelineState.DONE
+    assert counters(result) == {"words": 6}
+    return result
+
+
+@pytest.fixture
+def remote_session(connect_server: str) -> Any:
+    from pyspark.sql.connect.session import SparkSession
+
+    session = SparkSession.builder.remote(connect_server).create()
+    yield session
+    session.stop()
+
+
+def test_a_given_session_is_left_as_found(remote_session: Any) -> None:
+    keys = ("spark.sql.adaptive.enabled", "spark.sql.shuffle.partitions")
+    remote_session.conf.set(keys[1], "7")
+    before = [remote_session.conf.get(key) for key in keys]
+    run(remote_session)
+    assert [remote_session.conf.get(key) for key in keys] == before
+    assert remote_session.range(3).count() == 3
+
+
+def test_the_active_session_is_found(remote_session: Any) -> None:
+    assert remote_session is not None
+    run(None)
+    assert remote_session.range(3).count() == 3
+
+
+def test_an_address_among_the_options(connect_server: str) -> None:
+    run(None, f"--spark_master_url={connect_server}")
+
+
+def test_an_address_in_the_environment(
+    connect_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", connect_server)
+    run(None)
+
+
+def test_random_stages_and_segments(remote_session: Any) -> None:
+    for two_segments in (False, True):
+        pipeline = beam.Pipeline(runner=SparkPortableRunner(remote_session))
+        two_readers(pipeline, 300, in_two_segments=two_segments)
+        assert pipeline.run().wait_until_finish() == PipelineState.DONE
+    pipeline = beam.Pipeline(runner=SparkPortableRunner(remote_session))
+    random_keys(pipeline, 300, markers=[None] * 3, nth=0, late_reader=True)
+    result = pipeline.run()
+    result.wait_until_finish()
+    assert counters(result)["late"] == 300
+
+
+def test_files_in_shared_storage(remote_session: Any, tmp_path: Path) -> None:
+    run(remote_session, f"--temp_location={tmp_path}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_user_errors_keep_their_text(remote_session: Any) -> None:
+    def divide(number: int) -> float:
+        return 1 / number
+
+    pipeline = beam.Pipeline(runner=SparkPortableRunner(remote_session))
+    _ = pipeline | beam.Create([1, 0]) | "Divide" >> beam.Map(divide)
+    with pytest.raises(BundleFailedError, match="ZeroDivisionError") as caught:
+        pipeline.run().wait_until_finish()
+    assert caught.value.step == "Divide"
+    assert "in divide" in caught.value.traceback_text
+
+
+def test_a_large_side_input(remote_session: Any) -> None:
+    """More than fits a closure, and no shared storage."""
+    pipeline = beam.Pipeline(runner=SparkPortableRunner(remote_session))
+    large = pipeline | beam.Create(range(300)) | beam.Map(lambda index: (index, b"x" * 10_000))
+    sizes = (
+        pipeline
+        | "Keys" >> beam.Create([7, 8])
+        | "Size" >> beam.Map(lambda key, found: len(found[key]), beam.pvalue.AsDict(large))
+    )
+    assert_that(sizes, equal_to([10_000, 10_000]))
+    assert pipeline.run().wait_until_finish() == PipelineState.DONE
+
+
+def test_cancel_ends_the_tasks(remote_session: Any, tmp_path: Path) -> None:
+    pipeline = beam.Pipeline(runner=SparkPortableRunner(remote_session))
+    _ = pipeline | beam.Create(range(10_000)) | beam.ParDo(Ticks(str(tmp_path)))
+    result = pipeline.run()
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    result.cancel()
+    assert result.state == PipelineState.CANCELLED
+    time.sleep(3)
+    ticks = [path.stat().st_size for path in tmp_path.iterdir()]
+    time.sleep(2)
+    assert [path.stat().st_size for path in tmp_path.iterdir()] == ticks
+    assert not [one for one in threading.enumerate() if one.name.startswith("beam-job")]
