@@ -85,9 +85,14 @@ def test_storage_that_executors_do_not_share(
 def test_asked_once_per_application(
     cluster_session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    asked: list[Any] = []
     ask = preflight._ask
-    monkeypatch.setattr(preflight, "_ask", lambda *args: asked.append(args) or ask(*args))
+
+    def note(*arguments: Any) -> Any:
+        asked.append(arguments)
+        return ask(*arguments)
+
+    monkeypatch.setattr(preflight, "_ask", note)
     for _ in range(2):
         run(cluster_session)
         run(cluster_session, f"--temp_location={tmp_path}")

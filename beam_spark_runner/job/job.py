@@ -92,9 +92,13 @@ class Job:
         if self._ended.is_set():
             return
         self._cancelled.set()
-        while not self._ended.wait(0.5):
-            # A Spark job that was submitted just after the last call must go, too.
-            self._session.cancel(self.job_id)
+        while True:
+            # The job's thread may be closing the session.
+            with contextlib.suppress(Exception):
+                self._session.cancel(self.job_id)
+            # A Spark job that was submitted just after that must go, too.
+            if self._ended.wait(0.5):
+                return
 
     def _run(self) -> None:
         state = PipelineState.FAILED
@@ -151,7 +155,9 @@ class Job:
             Path(storage).mkdir(parents=True, exist_ok=True)
             return Path(tempfile.mkdtemp(prefix=f"beam-{self.job_id}-", dir=storage))
         if self._session.is_local:
-            return Path(tempfile.mkdtemp(prefix=f"beam-{self.job_id}-"))
+            return Path(
+                tempfile.mkdtemp(prefix=f"beam-{self.job_id}-", dir=self._session.local_folder())
+            )
         return None
 
     def _setting(self, folder: Path | None) -> Setting:
@@ -171,6 +177,7 @@ class Job:
             if by_files
             else CheckpointOnExecutors(),
             folder=None if folder is None else str(folder),
+            share=session.share,
             job_scope=self._job_scope,
             check_cancelled=self._check_cancelled,
         )

@@ -4,6 +4,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -16,13 +17,13 @@ from beam_spark_runner.core.errors import (
     SparkJobError,
 )
 from beam_spark_runner.core.ids import DestinationId, SegmentId
-from beam_spark_runner.plan.model import Plan, Segment
+from beam_spark_runner.plan.model import Level, Plan, Segment
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import Accepted, Failed, Failure, Rejected, Report, judge
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.exchange import exchange
-from beam_spark_runner.spark.failures import machines_were_lost, reason_of
+from beam_spark_runner.spark.failures import machines_were_lost, reason_of, stages_behind
 from beam_spark_runner.spark.materialise import Materialiser
 from beam_spark_runner.spark.program import SideInputRows
 from beam_spark_runner.spark.programs import Limits, ProgramBuilder
@@ -42,6 +43,7 @@ class Setting:
     limits: Limits
     materialiser: Materialiser
     folder: str | None  # that driver and workers share
+    share: Callable[[str, bytes], tuple[Any, str | None]]  # see ``SessionHandle.share``
     job_scope: Callable[[str], contextlib.AbstractContextManager[None]]  # names Spark jobs
     check_cancelled: Callable[[], None]  # raises if the job is to end
 
@@ -140,7 +142,7 @@ class _PlanRun:
         except Exception as error:
             self._setting.check_cancelled()
             if not machines_were_lost(error):
-                raise SparkJobError(title, reason_of(error)) from error
+                raise SparkJobError(self._blamed(segment, error), reason_of(error)) from error
             return self._after_crash(segment, title, reason_of(error))
         infos = [info for report in reports for info in report.monitoring_infos]
         self._tally.attempted = merge([*self._tally.attempted, *infos])
@@ -156,6 +158,14 @@ class _PlanRun:
             case Rejected(why):
                 _LOGGER.warning("%s runs again: %s", title, why)
                 return segments.Rejected(segment.id, why)
+
+    def _blamed(self, segment: Segment, error: Exception) -> str:
+        """Name the steps that shared the Spark stage, or those of the segment."""
+        behind = stages_behind(self._setting.spark, self._setting.job_id, error)
+        if behind is None or behind >= len(segment.levels):
+            return segment_title(self._plan, segment)
+        level = segment.levels[len(segment.levels) - 1 - behind]
+        return _title(self._plan, [level])
 
     def _after_crash(self, segment: Segment, title: str, reason: str) -> segments.Event:
         """Find out whether rows that the segment reads are gone; it may be it alone that failed."""
@@ -242,13 +252,17 @@ class _PlanRun:
             edge = self._builder.edges[dest]
             with self._setting.job_scope(f"side input of {edge.name}"):
                 self._gathered[dest] = gather(
-                    frame, edge, self._setting.job_id, self._setting.folder
+                    frame, edge, self._setting.job_id, self._setting.folder, self._setting.share
                 )
 
 
 def segment_title(plan: Plan, segment: Segment) -> str:
     """Name a segment by the steps it runs, for Spark's UI and for messages."""
-    names = [plan.stages[stage].name for level in segment.levels for stage in level.stages]
+    return _title(plan, segment.levels)
+
+
+def _title(plan: Plan, levels: Sequence[Level]) -> str:
+    names = [plan.stages[stage].name for level in levels for stage in level.stages]
     text = " → ".join(names)
     return text if len(text) <= 200 else text[:199] + "…"
 

@@ -1,6 +1,8 @@
 """What an exception of Spark's means: whether to run a segment again, and what to tell people."""
 
+import contextlib
 import re
+from typing import Any
 
 _FINAL = (
     (r"No space left on device", "a disk is full: Spark's local directory, or the temp folder"),
@@ -11,6 +13,11 @@ _FINAL = (
     ),
     (r"OutOfMemoryError", "the JVM ran out of memory"),
     (r"SparkContext (was|has been) shut ?down|stopped SparkContext", "Spark was stopped"),
+)
+_WORKER_EXIT = "Python worker exited unexpectedly"
+_CRASH = re.compile(  # of the thread that crashed: Python's frames, the innermost first
+    r"^.*Fatal Python error: .*\n(?:(?!\s+at |Thread 0x|Extension modules|Caused by).*\n)*",
+    re.MULTILINE,
 )
 _MACHINES_WERE_LOST = re.compile(
     r"Checkpoint block \S+ not found|CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
@@ -37,14 +44,49 @@ def machines_were_lost(error: BaseException) -> bool:
 def reason_of(error: BaseException) -> str:
     """Return one line for people: what Spark says, behind what it means where that is known."""
     text = str(error)
+    crash = _CRASH.search(text)
+    if crash is not None:
+        return f"the Python worker crashed: {crash[0][crash[0].index('Fatal') :].rstrip()}"
     for pattern, reason in _FINAL:
         if re.search(pattern, text):
-            return f"{reason} ({_line(text)})"
+            line = _line(text)
+            return reason if line.startswith(_WORKER_EXIT) else f"{reason} ({line})"
     return _line(text) or type(error).__name__
 
 
+def stages_behind(spark: Any, tag: str, error: BaseException) -> int | None:
+    """Return how many Spark stages of its job come after the one that failed.
+
+    Spark numbers the stages of a job in the order in which they depend on each
+    other. None: it cannot be told, as on Spark Connect.
+    """
+    found = re.search(r"[Tt]ask \S+ in stage (\d+)\.", str(error))
+    if found is None:
+        return None
+    with contextlib.suppress(Exception):
+        tracker = spark.sparkContext._jsc.sc().statusTracker()
+        for job in tracker.getJobIdsForTag(tag):
+            stages = sorted(tracker.getJobInfo(job).get().stageIds())
+            if int(found[1]) in stages:
+                return len(stages) - 1 - stages.index(int(found[1]))
+    return None
+
+
 def _line(text: str) -> str:
+    """Return the line that says what went wrong first."""
+    _, is_traceback, traceback = text.rpartition("Traceback (most recent call last):\n")
+    if is_traceback:  # its last line; indented are the frames before, and the JVM's behind it
+        raised = re.search(r"^[\w.]+(: .*)?$", traceback, re.MULTILINE)
+        if raised is not None:
+            return raised[0]
+    lost_task = re.search(r"most recent failure: Lost task .*?\): (.+)", text)
+    if lost_task is not None:
+        return _without_class(lost_task[1])
     lines = [line.strip(" :\t") for line in text.splitlines() if line.strip()]
     # A Py4J error's first line only says that a call failed; the Java exception follows it.
     java = [line for line in lines if line.startswith(("java.", "org.apache."))]
-    return (java or lines or [""])[0]
+    return _without_class((java or lines or [""])[0])
+
+
+def _without_class(line: str) -> str:
+    return re.sub(r"^(?:[a-z]\w*\.)+\w+: ", "", line)

@@ -1,8 +1,10 @@
 """Gathered side inputs on the worker: loaded once, looked up by window and key."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
+from pyspark import SparkFiles
 
 from beam_spark_runner.spark.program import SideInputRows
 from beam_spark_runner.spark.writers import join_key
@@ -13,8 +15,7 @@ class GatheredRows:
 
     def __init__(self, source: SideInputRows) -> None:
         self._values: dict[bytes, list[bytes]] = {}
-        raw = pa.memory_map(source.path) if source.path is not None else source.inline
-        with pa.ipc.open_stream(raw) as reader:
+        with pa.ipc.open_stream(_stream(source)) as reader:
             for batch in reader:
                 keys = batch.column(0).to_numpy(zero_copy_only=False).tolist()
                 values = batch.column(1).to_numpy(zero_copy_only=False).tolist()
@@ -24,6 +25,14 @@ class GatheredRows:
     def values(self, window: bytes, key: bytes | None) -> Sequence[bytes]:
         """See ``SideInputLookup.values``."""
         return self._values.get(join_key(key or b"", window), ())
+
+
+def _stream(source: SideInputRows) -> Any:
+    if source.path is not None:
+        return pa.memory_map(source.path)
+    if source.artifact is not None:
+        return pa.memory_map(SparkFiles.get(source.artifact))
+    return source.inline if source.broadcast is None else source.broadcast.value
 
 
 _loaded: dict[str, GatheredRows] = {}

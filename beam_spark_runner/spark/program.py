@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.graph.model import TimestampCombiner
@@ -36,11 +37,15 @@ class SideInputRows:
 
     ``id`` is unique among all side inputs of all jobs: workers cache by it.
     ``inline``: an Arrow IPC stream of (key, value). ``path``: a file of the same.
+    ``broadcast``: the same, by Spark's broadcast variable. ``artifact``: a file of the
+    same, by its name among those that Spark Connect handed to the executors.
     """
 
     id: str
     inline: bytes | None = None
     path: str | None = None
+    broadcast: Any = None
+    artifact: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -57,6 +58,7 @@ class SessionHandle:
         self.owned = owner is not None
         self._owner = owner
         self._changed = changed  # what to put back, where no session of its own could be had
+        self._broadcasts: list[Any] = []
         self._is_closed = False
 
     @property
@@ -71,6 +73,16 @@ class SessionHandle:
         if in_one_jvm:  # there Spark ignores spark.task.maxFailures
             return int(in_one_jvm[1] or 1)
         return int(_get(self.spark, "spark.task.maxFailures") or 4)
+
+    def local_folder(self) -> str | None:
+        """Return a folder that Spark deletes when it stops, even if this process is killed.
+
+        None: there is none, or tasks run on other machines.
+        """
+        if not self.is_local:
+            return None
+        folder: str | None = getattr(self.spark.sparkContext, "_temp_dir", None)
+        return folder
 
     def slots(self) -> int:
         """Return how many tasks run at a time: the cores of the executors that are up now.
@@ -112,6 +124,25 @@ class SessionHandle:
                 context.removeJobTag(tag)
                 context.setJobDescription(before)
 
+    def share(self, name: str, data: bytes) -> tuple[Any, str | None]:
+        """Give ``data`` to all executors until ``close``.
+
+        Returns:
+            A broadcast variable, or None and, on Spark Connect, the name by which
+            ``SparkFiles`` knows it.
+        """
+        if not self.is_connect:
+            broadcast = self.spark.sparkContext.broadcast(data)
+            self._broadcasts.append(broadcast)
+            return broadcast, None
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, name)
+            with open(path, "wb") as file:
+                file.write(data)
+            # It belongs to this session, and goes with it.
+            self.spark.addArtifacts(path, file=True)
+        return None, name
+
     def cancel(self, tag: str) -> None:
         """Stop the jobs that run under ``tag`` now. A job that starts later is not affected.
 
@@ -128,6 +159,9 @@ class SessionHandle:
         if self._is_closed:
             return
         self._is_closed = True
+        for broadcast in self._broadcasts:
+            with contextlib.suppress(Exception):  # the user may have stopped Spark
+                broadcast.destroy()
         if self._owner is not None:
             self._owner.release()
         elif self._changed:
@@ -353,6 +387,8 @@ def _session_settings(version: tuple[int, int]) -> dict[str, str]:
     else:
         # No limit by size exists, and a value may be 1 MB: a batch must not kill its worker.
         settings["spark.sql.execution.arrow.maxRecordsPerBatch"] = "1000"
+    # A worker that crashes says where in Python it was.
+    settings["spark.sql.execution.pyspark.udf.faulthandler.enabled"] = "true"
     # Spark's own defence against stages that do not repeat themselves: it then runs their
     # readers again as a whole (4.1+; on by default from 4.2).
     settings["spark.sql.shuffle.orderIndependentChecksum.enabled"] = "true"
