@@ -1,8 +1,12 @@
 """``SparkPortableRunner``: what ``--runner=SparkPortableRunner`` makes."""
 
+import contextlib
 import logging
+import signal
 import sys
+import threading
 import uuid
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
 from apache_beam.metrics.metric import MetricResults
@@ -78,6 +82,24 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         return SparkPipelineResult(job, names)
 
 
+@contextlib.contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """Let SIGTERM end the program in an orderly way: its default action runs no Python at all."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)  # as a shell reports a signal
+
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def _is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and not stream.closed and stream.isatty()
 
@@ -103,18 +125,22 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
     def wait_until_finish(self, duration: int | None = None) -> str:
         """Wait for the end, or for ``duration`` milliseconds.
 
-        Ctrl-C cancels the pipeline and its Spark jobs.
+        Ctrl-C cancels the pipeline and its Spark jobs, and so does SIGTERM where
+        the program has no handler of its own for it.
 
         Raises:
             RunnerError: the pipeline failed, and why.
         """
-        try:
-            ended = self._job.wait(None if duration is None else duration / 1000)
-        except KeyboardInterrupt:
-            self._job.cancel()
-            raise
+        with _sigterm_raises():
+            try:
+                ended = self._job.wait(None if duration is None else duration / 1000)
+            except (KeyboardInterrupt, SystemExit):
+                self._job.cancel()
+                raise
         if ended and self._job.error is not None:
-            raise self._job.error
+            # Without the frames of the job's thread and Spark's stack traces: for whoever
+            # needs those, they are in the debug log, and in ``__context__``.
+            raise self._job.error.with_traceback(None) from None
         return self.state
 
     def cancel(self) -> str:

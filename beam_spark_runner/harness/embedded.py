@@ -14,6 +14,7 @@ import re
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
 from typing import Any, NoReturn
 
 from apache_beam.coders import WindowedValueCoder, coder_impl
@@ -28,6 +29,7 @@ from beam_spark_runner.portable.descriptor import SINK_URN, SOURCE_URN, StageDes
 
 _LOGGER = logging.getLogger(__name__)
 _STEP_IN_MESSAGE = re.compile(r"\[while running '(.*?)'\]", re.DOTALL)
+_MACHINERY = re.compile(r"(^|/)apache_beam/(runners/|transforms/core\.py)|/beam_spark_runner/")
 
 
 class _SinkOperation(bundle_processor.RunnerIOOperation):  # type: ignore[misc]
@@ -132,6 +134,8 @@ class EmbeddedStage:
         self._description = description
         self._state = _StateHandler()
         self._stopping: threading.Thread | None = None
+        # It logs what user code raises, once per step and task; the runner reports it once.
+        logging.getLogger(common.__name__).setLevel(logging.CRITICAL)
         with _failures_of(name):
             self._processor = bundle_processor.BundleProcessor(
                 frozenset(), description.descriptor(), self._state, data_channel_factory=None
@@ -267,10 +271,33 @@ def failure_of(error: BaseException, stage_name: str) -> BundleFailedError:
     """
     if isinstance(error, BundleFailedError):
         return error
-    text = "".join(traceback.format_exception(error))
+    steps = _STEP_IN_MESSAGE.findall(str(error)) or _steps_being_created(error)
+    if getattr(error, "_tagged_with_step", False) and error.__context__ is not None:
+        error = error.__context__  # Beam raises a copy, whose message has the step in it
+    text = "".join(traceback.format_exception(type(error), error, _users_frames(error)))
     message = f"{type(error).__name__}: {error}"
-    steps = _STEP_IN_MESSAGE.findall(str(error))
-    return BundleFailedError(steps[0] if steps else stage_name, message, text)
+    failure = BundleFailedError(steps[0] if steps else stage_name, message, text)
+    # Beam shall not add the steps through which it passes on its way to us.
+    failure._tagged_with_step = True  # type: ignore[attr-defined]
+    return failure
+
+
+def _steps_being_created(error: BaseException) -> list[str]:
+    """Find the step whose DoFn did not unpickle in the frames of Beam's factory, innermost first."""
+    creates = bundle_processor.BeamTransformFactory.create_operation.__code__
+    return [
+        frame.f_locals["transform_proto"].unique_name
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+        if frame.f_code is creates and "transform_proto" in frame.f_locals
+    ][::-1]
+
+
+def _users_frames(error: BaseException) -> TracebackType | None:
+    """Return the traceback without the frames of Beam's and ours that led to user code."""
+    frames = error.__traceback__
+    while frames is not None and _MACHINERY.search(frames.tb_frame.f_code.co_filename):
+        frames = frames.tb_next
+    return frames or error.__traceback__
 
 
 _stages: dict[tuple[str, int], EmbeddedStage] = {}

@@ -1,0 +1,92 @@
+"""The one line that people read, out of the pages that Spark says."""
+
+import pytest
+
+from beam_spark_runner.spark.failures import machines_were_lost, reason_of
+
+JOB = (
+    "An error occurred while calling o144.collectToPython.\n"
+    ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 2.0 "
+    "failed 1 times, most recent failure: Lost task 0.0 in stage 2.0 (TID 3) (localhost executor "
+    "driver): {}\n"
+    "\tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:1136)\n"
+    "\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
+    "Caused by: java.io.EOFException\n\t... 24 more\n\nDriver stacktrace:\n"
+    "\tat org.apache.spark.scheduler.DAGScheduler.abort(DAGScheduler.scala:4568)\n"
+    "\tat scala.Option.getOrElse(Option.scala:201)\n"
+)
+PYTHON = """org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/spark/python/lib/pyspark.zip/pyspark/worker.py", line 1247, in main
+    func, profiler, deserializer, serializer = read_udfs(pickleSer, infile, eval_type)
+                                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+ModuleNotFoundError: No module named 'pyarrow'
+"""
+CHAINED = """
+  An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "a.py", line 1, in one
+    raise KeyError("a")
+KeyError: 'a'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "a.py", line 2, in two
+    raise OSError("the second")
+OSError: the second
+"""
+CRASH = """Python worker exited unexpectedly (crashed): Fatal Python error: Segmentation fault
+
+Current thread 0x00007f21e77fe6c0 (most recent call first):
+  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at
+  File "segv.py", line 8 in <lambda>
+
+Thread 0x00007f21f8e2d740 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 324 in wait
+
+Extension modules: numpy._core._multiarray_umath, pyarrow.lib (total: 2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        pytest.param(PYTHON, "ModuleNotFoundError: No module named 'pyarrow'", id="traceback"),
+        pytest.param(
+            JOB.format(PYTHON), "ModuleNotFoundError: No module named 'pyarrow'", id="in a task"
+        ),
+        pytest.param(JOB.format(CHAINED), "OSError: the second", id="chained"),
+        pytest.param(CHAINED, "OSError: the second", id="of a Connect server"),
+        pytest.param(
+            JOB.format("java.io.IOException: No space left on device"),
+            "a disk is full: Spark's local directory, or the temp folder (No space left on device)",
+            id="disk",
+        ),
+        pytest.param(
+            JOB.format(
+                "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"
+            ),
+            "user code, or a library it calls, ended the Python worker (os._exit, a crash, "
+            "or the system's out-of-memory killer)",
+            id="exit",
+        ),
+        pytest.param(
+            JOB.format(CRASH),
+            "the Python worker crashed: Fatal Python error: Segmentation fault\n\n"
+            "Current thread 0x00007f21e77fe6c0 (most recent call first):\n"
+            '  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at\n'
+            '  File "segv.py", line 8 in <lambda>',
+            id="crash",
+        ),
+        pytest.param(
+            "An error occurred while calling o1.x.\n: java.lang.IllegalStateException: words\n",
+            "words",
+            id="py4j",
+        ),
+        pytest.param("[CODE] words of Spark's own\nmore", "[CODE] words of Spark's own", id="own"),
+        pytest.param("", "ValueError", id="no words"),
+    ],
+)
+def test_reason(text: str, reason: str) -> None:
+    assert reason_of(ValueError(text)) == reason
+    assert not machines_were_lost(ValueError(text))
