@@ -5,13 +5,15 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 PYTEST = $(BIN)/python -m pytest
+VENV_35 = .venv35
+READY_35 = $(VENV_35)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test lint format unit spark-tests install-tests integration conformance bench clean
+.PHONY: help wordcount test lint format unit spark-tests install-tests integration integration-3.5 conformance bench clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner/import_hook.py
 	$(PYTHON) -m venv $(VENV)
@@ -43,8 +45,18 @@ spark-tests: $(READY) ## Tests on a local Spark
 install-tests: $(READY) ## Tests of a plain and an editable install
 	$(PYTEST) tests/install
 
-integration: $(READY) ## Clusters, Spark Connect, killed executors
+integration: $(READY) integration-3.5 ## Clusters, Spark Connect, killed executors, Spark 3.5
 	$(PYTEST) integration
+
+$(READY_35): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner/import_hook.py
+	$(PYTHON) -m venv $(VENV_35)
+	$(VENV_35)/bin/python -m pip install --quiet --upgrade pip
+	$(VENV_35)/bin/python -m pip install --quiet --editable '.[test]' \
+		'pyspark[connect]==3.5.*' 'apache-beam==2.76.*'
+	touch $@
+
+integration-3.5: $(READY_35) ## The oldest Spark and Beam that are supported
+	$(VENV_35)/bin/python -m pytest integration/test_spark_3_5.py
 
 conformance: $(READY) ## Beam's own suites for runners
 	$(PYTEST) integration/validates_runner
@@ -53,5 +65,5 @@ bench: $(READY) ## Benchmarks
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove the virtual environment and whatever tools left
-	rm -rf $(VENV) build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV_35) build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

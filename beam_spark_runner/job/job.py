@@ -11,7 +11,7 @@ from pathlib import Path
 
 from apache_beam.runners.runner import PipelineState
 
-from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.spark import progress
 from beam_spark_runner.spark.batch import Setting, Tally, run_plan, segment_title
@@ -164,6 +164,12 @@ class Job:
         session = self._session
         spark_3 = session.version < (4, 0)
         by_files = folder is not None and not session.is_local
+        if spark_3 and session.is_connect and not by_files:
+            raise OptionsError(
+                "temp_location",
+                f"Spark {'.'.join(map(str, session.version))} cannot keep rows on executors for "
+                "Spark Connect clients; name storage that this machine and all executors share",
+            )
         return Setting(
             spark=session.spark,
             job_id=self.job_id,

@@ -1,0 +1,116 @@
+"""Spark 3.5 and the older Beam, in a virtual environment of their own: ``make integration``."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import apache_beam as beam
+import pyspark
+import pytest
+from apache_beam.runners.runner import PipelineState
+from apache_beam.testing.util import assert_that, equal_to
+
+from beam_spark_runner.core.errors import BundleFailedError, OptionsError
+from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.job.job import Job
+from beam_spark_runner.runner import SparkPortableRunner
+from beam_spark_runner.spark.launch import start_classic, version_of
+from integration.cluster import start_cluster
+from integration.pipelines import Counted, counters, random_keys, two_readers
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(
+        version_of(pyspark.__version__) >= (4, 0), reason="runs in the environment with Spark 3.5"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def local_session() -> Iterator[Any]:
+    session = start_classic("local[2]", "local", {"spark.ui.enabled": "false"})
+    yield session
+    session.stop()
+
+
+def finished(pipeline: beam.Pipeline) -> Any:
+    result = pipeline.run()
+    assert result.wait_until_finish(300_000) == PipelineState.DONE
+    return result
+
+
+def test_words_with_a_side_input(local_session: Any) -> None:
+    pipeline = beam.Pipeline(runner=SparkPortableRunner(local_session))
+    words = pipeline | beam.Create(["a b", "b c", "c b"]) | beam.FlatMap(str.split)
+    total = words | beam.combiners.Count.Globally()
+    shares = (
+        words
+        | beam.ParDo(Counted("words"))
+        | beam.combiners.Count.PerElement()
+        | beam.MapTuple(lambda word, n, total: (word, n, total), beam.pvalue.AsSingleton(total))
+    )
+    assert_that(shares, equal_to([("a", 1, 6), ("b", 3, 6), ("c", 2, 6)]))
+    assert counters(finished(pipeline)) == {"words": 6}
+
+
+def test_large_elements(local_session: Any) -> None:
+    pipeline = beam.Pipeline(runner=SparkPortableRunner(local_session))
+    sizes = (
+        pipeline
+        | beam.Create(range(300))
+        | beam.Map(lambda index: (index % 3, b"x" * 1_000_000))
+        | beam.GroupByKey()
+        | beam.MapTuple(lambda key, values: (key, sum(map(len, values))))
+    )
+    assert_that(sizes, equal_to([(key, 100_000_000) for key in range(3)]))
+    finished(pipeline)
+
+
+@pytest.mark.parametrize("in_two_segments", [False, True])
+def test_two_readers(local_session: Any, in_two_segments: bool) -> None:
+    pipeline = beam.Pipeline(runner=SparkPortableRunner(local_session))
+    two_readers(pipeline, 300, in_two_segments=in_two_segments)
+    assert counters(finished(pipeline)) == {"drawn": 300}
+
+
+def test_user_errors(local_session: Any) -> None:
+    pipeline = beam.Pipeline(runner=SparkPortableRunner(local_session))
+    _ = pipeline | beam.Create([0]) | "Divide" >> beam.Map(lambda number: 1 / number)
+    with pytest.raises(BundleFailedError, match="ZeroDivisionError") as caught:
+        finished(pipeline)
+    assert caught.value.step == "Divide"
+
+
+def test_killed_executors_on_a_cluster(local_session: Any, tmp_path: Path) -> None:
+    local_session.stop()  # a process has one classic Spark
+    with start_cluster() as cluster, pytest.MonkeyPatch.context() as patch:
+        for name, value in cluster.environment.items():
+            patch.setenv(name, value)
+        session = start_classic(cluster.master_url, "cluster", cluster.conf)
+        try:
+            for level in range(3):
+                markers: list[str | None] = [None, None, None]
+                markers[level] = str(tmp_path / f"{level}")
+                pipeline = beam.Pipeline(runner=SparkPortableRunner(session))
+                random_keys(pipeline, 600, markers=markers, nth=20, late_reader=True)
+                assert counters(finished(pipeline))["late"] == 600
+        finally:
+            session.stop()
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_connect_needs_shared_storage() -> None:
+    session: Any = SimpleNamespace(
+        spark=None, is_connect=True, is_local=False, version=(3, 5), max_task_attempts=4
+    )
+    job = Job(
+        "job",
+        compile_pipeline(beam.Pipeline().to_runner_api()),
+        session,
+        partitions=1,
+        shared_storage=None,
+        close_session=lambda: None,
+    )
+    with pytest.raises(OptionsError, match="--temp_location: Spark 3.5 cannot keep rows"):
+        job._setting(None)
