@@ -112,5 +112,5 @@ def test_connect_needs_shared_storage() -> None:
         shared_storage=None,
         close_session=lambda: None,
     )
-    with pytest.raises(OptionsError, match="--temp_location: Spark 3.5 cannot keep rows"):
+    with pytest.raises(OptionsError, match=r"--temp_location: Spark 3\.5 cannot keep rows"):
         job._setting(None)
