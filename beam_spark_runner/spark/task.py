@@ -37,9 +37,13 @@ _END = object()
 class _AbandonedError(Exception):
     """Spark does not want the rest of the output: the task was cancelled."""
 
+    _tagged_with_step = True  # Beam passes it on as it is, from within user code, too
+
 
 class _PoisonedError(Exception):
     """A task of the level before failed for good: its rows are incomplete."""
+
+    _tagged_with_step = True
 
 
 def level_function(
@@ -157,7 +161,7 @@ class LevelTask:
                 opened.reader.read(cursor)
             except (_AbandonedError, _PoisonedError):
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # user code may call sys.exit
                 raise embedded.failure_of(error, opened.program.name) from error
         infos: list[bytes] = []
         for program in self._program.stages:
@@ -264,7 +268,7 @@ class _OpenStage:
                 writer.flush()
         except (_AbandonedError, RunnerError):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise embedded.failure_of(error, self.program.name) from error
         if isinstance(self.reader, GroupReader):
             self.reader.close()

@@ -1,0 +1,298 @@
+"""What a user is told when a pipeline fails, and what is not run any more."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.coders import Coder
+from apache_beam.metrics import Metrics
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing.util import assert_that, equal_to
+
+from beam_spark_runner import SparkPortableRunner
+from beam_spark_runner.core.errors import BundleFailedError, FnApiProtocolError
+from beam_spark_runner.job import job
+from tests.spark.harvest import counter_of, run
+
+pytestmark = pytest.mark.spark
+
+
+def raise_for_the_user() -> None:
+    raise LookupError("the user's own words")
+
+
+class Fails(beam.DoFn):  # type: ignore[misc]
+    def __init__(self, method: str) -> None:
+        self._method = method
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._method == "unpickle" and partition_or_none() is not None:
+            raise_for_the_user()
+
+    def _fail_in(self, method: str) -> None:
+        if self._method == method:
+            raise_for_the_user()
+
+    def setup(self) -> None:
+        self._fail_in("setup")
+
+    def start_bundle(self) -> None:
+        self._fail_in("start_bundle")
+
+    def process(self, element: Any, side: Any = ()) -> Iterator[Any]:
+        Metrics.counter("tests", "processed").inc()
+        self._fail_in("process")
+        yield element
+        self._fail_in("process, behind a yield")
+
+    def finish_bundle(self) -> None:
+        self._fail_in("finish_bundle")
+
+
+def partition_or_none() -> int | None:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return None if context is None else int(context.partitionId())
+
+
+METHODS = ["unpickle", "setup", "start_bundle", "process", "process, behind a yield"]
+
+
+@pytest.mark.parametrize("method", [*METHODS, "finish_bundle"])
+def test_the_step_and_the_users_traceback(spark_session: Any, method: str) -> None:
+    def build(p: beam.Pipeline) -> None:
+        p | beam.Create([1]) | "before" >> beam.Map(str) | "Outer's" >> Inner(method)
+
+    with pytest.raises(BundleFailedError) as caught:
+        run(spark_session, build)
+    check_that_it_helps(caught.value, "Outer's/inner")
+
+
+class Inner(beam.PTransform):  # type: ignore[misc]
+    def __init__(self, method: str) -> None:
+        super().__init__()
+        self._method = method
+
+    def expand(self, values: Any) -> Any:
+        return values | "inner" >> beam.ParDo(Fails(self._method)) | "after" >> beam.Map(str)
+
+
+@pytest.mark.parametrize("method", [*METHODS, "finish_bundle"])
+def test_a_step_in_a_stage_that_another_one_feeds(spark_session: Any, method: str) -> None:
+    """The reader of a side input is a stage of its own in the same task."""
+
+    def build(p: beam.Pipeline) -> None:
+        side = p | "side" >> beam.Create([1])
+        main = p | beam.Create([1]) | "feeding" >> beam.Map(str)
+        main | "inner" >> beam.ParDo(Fails(method), beam.pvalue.AsList(side))
+
+    with pytest.raises(BundleFailedError) as caught:
+        run(spark_session, build)
+    check_that_it_helps(caught.value, "inner")
+
+
+def check_that_it_helps(error: BundleFailedError, step: str) -> None:
+    assert error.step == step
+    assert error.cause.startswith("LookupError: the user's own words")
+    assert "in raise_for_the_user" in error.traceback_text
+    assert str(error).startswith(f"{step}: LookupError: the user's own words")
+
+
+def test_assert_that_can_fail(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> None:
+        assert_that(p | beam.Create([1, 2]), equal_to([1, 3]), label="wrong")
+
+    with pytest.raises(BundleFailedError, match="BeamAssertException") as caught:
+        run(spark_session, build)
+    assert caught.value.step == "wrong/Match"
+    run(spark_session, lambda p: assert_that(p | beam.Create([1, 2]), equal_to([2, 1])))
+
+
+class Fragile(Coder):  # type: ignore[misc]
+    def encode(self, value: Any) -> bytes:
+        if value == 13:
+            raise_for_the_user()
+        return bytes([value])
+
+    def decode(self, encoded: bytes) -> int:
+        return encoded[0] if encoded[0] != 14 else raise_for_the_user() or 0
+
+    def is_deterministic(self) -> bool:
+        return True
+
+
+class Number(int):
+    """A type with a coder of its own."""
+
+
+beam.coders.registry.register_coder(Number, Fragile)
+
+
+@pytest.mark.parametrize(
+    ("number", "behind", "step"),
+    [
+        (13, beam.Reshuffle(), "make"),
+        (13, beam.GroupByKey(), "make"),
+        (14, beam.Reshuffle(), "use"),
+        (14, beam.GroupByKey(), "use"),
+    ],
+    ids=["encode", "encode key", "decode", "decode key"],
+)
+def test_an_element_that_its_coder_refuses(
+    spark_session: Any, number: int, behind: Any, step: str
+) -> None:
+    kind: Any = Number if isinstance(behind, beam.Reshuffle) else tuple[Number, Number]
+
+    def build(p: beam.Pipeline) -> None:
+        numbers = p | beam.Create([1, number]) | "spread" >> beam.Reshuffle()
+        (
+            numbers
+            | "make" >> beam.Map(lambda n: n if kind is Number else (n, n)).with_output_types(kind)
+            | "behind" >> behind
+            | "use" >> beam.Map(str)
+        )
+
+    with pytest.raises(BundleFailedError, match="the user's own words") as caught:
+        run(spark_session, build)
+    assert caught.value.step == step
+
+
+class Opaque:
+    def __reduce__(self) -> Any:
+        raise TypeError("this has no bytes")
+
+
+def test_an_element_that_does_not_pickle(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> None:
+        p | beam.Create([1]) | "make" >> beam.Map(lambda _: Opaque()) | beam.Reshuffle()
+
+    with pytest.raises(BundleFailedError, match="this has no bytes") as caught:
+        run(spark_session, build)
+    assert caught.value.step == "make"
+
+
+@pytest.mark.parametrize("behind", ["Reshuffle", "GroupByKey", "side input"])
+def test_an_element_over_the_limit(
+    spark_session: Any, monkeypatch: pytest.MonkeyPatch, behind: str
+) -> None:
+    monkeypatch.setattr(job, "MAX_VALUE_BYTES", 5_000_000)
+
+    def build(size: int, p: beam.Pipeline) -> None:
+        made = p | beam.Create([1, 2]) | "make" >> beam.Map(lambda n: (n, bytes(size)))
+        match behind:
+            case "Reshuffle":
+                made | beam.Reshuffle() | beam.Map(check)
+            case "GroupByKey":
+                made | beam.GroupByKey() | beam.MapTuple(lambda k, vs: [check((k, v)) for v in vs])
+            case _:
+                p | beam.Impulse() | beam.Map(
+                    lambda _, side: [check(each) for each in side], beam.pvalue.AsList(made)
+                )
+
+    def check(pair: tuple[int, bytes]) -> None:
+        assert len(pair[1]) == 4_900_000
+        Metrics.counter("tests", "checked").inc()
+
+    assert counter_of(run(spark_session, lambda p: build(4_900_000, p)), "checked") == 2
+    with pytest.raises(BundleFailedError, match=r"60000\d\d bytes is over the limit") as caught:
+        run(spark_session, lambda p: build(6_000_000, p))
+    assert caught.value.step == "make"
+
+
+def test_an_exit_of_the_worker(spark_session: Any) -> None:
+    import os
+
+    def build(p: beam.Pipeline) -> None:
+        p | beam.Create([1]) | "leave" >> beam.Map(lambda _: os._exit(3))
+
+    with pytest.raises(RuntimeError, match=r"leave.*ended the Python worker"):
+        run(spark_session, build)
+
+
+class Leaves(beam.DoFn):  # type: ignore[misc]
+    def __init__(self, folder: str, name: str) -> None:
+        self._file = Path(folder, name)
+
+    def process(self, element: Any) -> Iterator[Any]:
+        self._file.touch()
+        yield element
+
+
+@pytest.mark.parametrize("how", ["group", "side input"])
+def test_nothing_runs_on_what_a_failed_task_left(
+    spark_session: Any, tmp_path: Path, how: str
+) -> None:
+    """One of two tasks fails; the other's metrics count, and groups are not run in part."""
+
+    def fail_for_one(n: int) -> tuple[int, int]:
+        Metrics.counter("tests", "tried").inc()
+        if n == 500:
+            raise_for_the_user()
+        Metrics.counter("tests", "passed").inc()
+        return n % 10, n
+
+    def build(p: beam.Pipeline) -> Any:
+        pairs = (
+            p
+            | beam.Create(range(1000))
+            | beam.ParDo(Leaves(str(tmp_path), "ran"))
+            | "fail" >> beam.Map(fail_for_one)
+        )
+        if how == "group":
+            groups = pairs | beam.GroupByKey() | "one" >> beam.ParDo(
+                Leaves(str(tmp_path), "one further")
+            )
+            return groups | beam.Map(len) | beam.Distinct() | "2" >> beam.ParDo(
+                Leaves(str(tmp_path), "two further")
+            )
+        leaves = beam.ParDo(Leaves(str(tmp_path), "one further"))
+        return p | beam.Impulse() | beam.FlatMap(
+            lambda _, x: x, beam.pvalue.AsIter(pairs)
+        ) | "leave" >> leaves
+
+    pipeline = beam.Pipeline(
+        runner=SparkPortableRunner(spark=spark_session), options=PipelineOptions([])
+    )
+    build(pipeline)
+    result = pipeline.run()
+    with pytest.raises(BundleFailedError) as caught:
+        result.wait_until_finish()
+    assert caught.value.step == "fail"
+    assert result.state == "FAILED"
+    assert [file.name for file in tmp_path.iterdir()] == ["ran"]
+    counters = result.metrics().query()["counters"]
+    (tried,) = (each for each in counters if each.key.metric.name == "tried")
+    assert tried.key.step == "fail"
+    assert tried.attempted >= 500
+    assert tried.committed is None or tried.committed == 0
+
+
+class Offsets(beam.transforms.core.RestrictionProvider):  # type: ignore[misc]
+    def initial_restriction(self, element: Any) -> Any:
+        return beam.io.restriction_trackers.OffsetRange(0, 10)
+
+    def create_tracker(self, restriction: Any) -> Any:
+        return beam.io.restriction_trackers.OffsetRestrictionTracker(restriction)
+
+    def restriction_size(self, element: Any, restriction: Any) -> float:
+        return float(restriction.size())
+
+
+class Defers(beam.DoFn):  # type: ignore[misc]
+    """A splittable DoFn that wants to go on later."""
+
+    def process(self, element: Any, tracker: Any = beam.DoFn.RestrictionParam(Offsets())) -> Any:  # noqa: B008
+        yield tracker.try_claim(0)
+        tracker.defer_remainder()
+
+
+def test_a_splittable_dofn_that_defers(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> None:
+        p | beam.Create([1]) | "poll" >> beam.ParDo(Defers())
+
+    with pytest.raises(FnApiProtocolError, match=r"^poll/Process: self-checkpoint"):
+        run(spark_session, build)
