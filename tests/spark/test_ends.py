@@ -1,0 +1,148 @@
+"""How a pipeline ends that does not end by itself, and what is known of it meanwhile."""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.metrics import Metrics
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineState
+
+from beam_spark_runner import SparkPortableRunner
+from beam_spark_runner.spark import progress
+
+pytestmark = pytest.mark.spark
+
+
+class Beats(beam.DoFn):  # type: ignore[misc]
+    """Writes to a file for as long as it lives."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = str(file)
+
+    def process(self, element: Any) -> Iterator[Any]:
+        for _ in itertools.count():
+            with open(self._file, "ab") as file:
+                file.write(b".")
+            time.sleep(0.02)
+            yield from ()
+
+
+def until(condition: Callable[[], Any], limit_s: float = 120.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.05)
+
+
+def pipeline_on(spark: Any, *flags: str) -> beam.Pipeline:
+    return beam.Pipeline(runner=SparkPortableRunner(spark=spark), options=PipelineOptions(flags))
+
+
+@pytest.fixture
+def endless(spark_session: Any, tmp_path: Path) -> Iterator[Any]:
+    """The result of a pipeline that never ends, once its DoFn runs."""
+    beats = tmp_path / "beats"
+    pipeline = pipeline_on(spark_session)
+    numbers = pipeline | beam.Create([1, 2]) | beam.Reshuffle()
+    # The side input makes a segment of its own: what it counted is known while the other runs.
+    counted = numbers | "count" >> beam.Map(count)
+    _ = numbers | beam.Map(lambda n, _: n, beam.pvalue.AsList(counted)) | beam.ParDo(Beats(beats))
+    result = pipeline.run()
+    until(beats.exists)
+    result.beats = beats
+    yield result
+    result.cancel()
+
+
+def count(number: int) -> int:
+    Metrics.counter("tests", "counted").inc()
+    return number
+
+
+def test_cancel(endless: Any, spark_session: Any) -> None:
+    assert endless.state == PipelineState.RUNNING
+    assert endless.wait_until_finish(duration=50) == PipelineState.RUNNING
+    (counter,) = endless.metrics().query()["counters"]
+    assert counter.committed == 2
+    assert endless.cancel() == PipelineState.CANCELLED
+    assert spark_session.sparkContext.statusTracker().getActiveJobsIds() == []
+    size = endless.beats.stat().st_size
+    # Spark kills the worker of a cancelled task, but not at once.
+    for _ in range(100):
+        threading.Event().wait(0.3)
+        before, size = size, endless.beats.stat().st_size
+        if size == before:
+            break
+    assert size == before
+    assert endless.cancel() == PipelineState.CANCELLED
+    assert endless.wait_until_finish() == PipelineState.CANCELLED
+    (counter,) = endless.metrics().query()["counters"]
+    assert counter.committed == 2
+
+
+def test_progress_of_a_classic_session(endless: Any, spark_session: Any) -> None:
+    seen_by = progress.watch(spark_session, endless.job_id, is_connect=False)
+    assert seen_by is not None
+    counts = seen_by.look()
+    assert counts is not None
+    assert (counts.stages_done, counts.stages) == (1, 2)
+    assert counts.tasks_done >= 1
+    assert counts.tasks > counts.tasks_done
+    assert counts.exchanged is not None
+    assert counts.exchanged >= 2
+    endless.cancel()
+    assert seen_by.look() is None
+
+
+def test_after_the_end(spark_session: Any, tmp_path: Path) -> None:
+    pipeline = pipeline_on(spark_session)
+    _ = pipeline | beam.Create([1]) | beam.Map(lambda _: (tmp_path / "ran").touch())
+    result = pipeline.run()
+    assert result.wait_until_finish() == PipelineState.DONE
+    assert result.wait_until_finish(duration=1) == PipelineState.DONE
+    assert result.cancel() == PipelineState.DONE
+    assert (tmp_path / "ran").exists()
+
+
+def test_a_failure_is_told_to_everyone_who_waits(spark_session: Any) -> None:
+    def fail(_: Any) -> None:
+        raise ValueError("the user's own words")
+
+    pipeline = pipeline_on(spark_session)
+    _ = pipeline | beam.Create([1]) | "fail" >> beam.Map(fail)
+    result = pipeline.run()
+    for _ in range(2):
+        with pytest.raises(
+            RuntimeError, match=r"^fail: ValueError: the user's own words"
+        ) as caught:
+            result.wait_until_finish()
+        assert caught.value.__cause__ is None
+        assert caught.value.__suppress_context__
+    assert result.state == PipelineState.FAILED
+    assert result.cancel() == PipelineState.FAILED
+    with pytest.raises(RuntimeError, match="own words"):
+        result.wait_until_finish(duration=1)
+
+
+def test_the_step_that_ended_its_worker_is_named_without_the_others(spark_session: Any) -> None:
+    import ctypes
+
+    def crash(_: Any) -> None:
+        ctypes.string_at(0)
+
+    pipeline = pipeline_on(spark_session)
+    before = pipeline | beam.Create([1]) | "innocent" >> beam.Map(str) | beam.Reshuffle()
+    _ = before | "crash" >> beam.Map(crash)
+    with pytest.raises(RuntimeError, match="crash: the Python worker crashed") as caught:
+        pipeline.run().wait_until_finish()
+    text = str(caught.value)
+    assert "Segmentation fault" in text
+    assert "in crash" in text
+    assert "innocent" not in text
+    assert "\tat " not in text
