@@ -1,0 +1,64 @@
+"""``spark-submit`` of Beam's own word count, as it lies in the wheel."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import apache_beam.examples.wordcount
+import pyspark
+import pytest
+
+from integration.cluster import PACKAGE_ROOT, Cluster
+
+pytestmark = pytest.mark.cluster
+_TEXT = "to be or not to be\nthat is the question\n" * 100
+
+
+def submit(master: str, tmp_path: Path, *, conf: dict[str, str], env: dict[str, str]) -> None:
+    (tmp_path / "in.txt").write_text(_TEXT)
+    home = Path(pyspark.__file__).parent
+    confs = [f"--conf={key}={value}" for key, value in conf.items()]
+    done = subprocess.run(
+        [
+            *(str(home / "bin" / "spark-submit"), "--master", master, *confs),
+            apache_beam.examples.wordcount.__file__,
+            *("--runner=SparkPortableRunner", f"--input={tmp_path}/in.txt"),
+            f"--output={tmp_path}/out",
+        ],
+        env={
+            **os.environ,
+            "PYSPARK_PYTHON": sys.executable,
+            # As installed: the name of the runner is known to programs that never import us.
+            "PYTHONPATH": f"{PACKAGE_ROOT}{os.pathsep}{tmp_path}",
+            **env,
+        },
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    counts: Counter[str] = Counter()
+    for path in tmp_path.glob("out-*"):
+        for line in path.read_text().splitlines():
+            word, _, count = line.partition(": ")
+            counts[word] += int(count)
+    assert counts == Counter(_TEXT.split())
+
+
+@pytest.fixture
+def registered(tmp_path: Path) -> None:
+    """What an install leaves in site-packages, for a checkout that is only on the path."""
+    (tmp_path / "sitecustomize.py").write_text("import beam_spark_runner\n")
+
+
+@pytest.mark.usefixtures("registered")
+def test_local(tmp_path: Path) -> None:
+    submit("local[2]", tmp_path, conf={"spark.ui.enabled": "false"}, env={})
+
+
+@pytest.mark.usefixtures("registered")
+def test_standalone(cluster: Cluster, tmp_path: Path) -> None:
+    submit(cluster.master_url, tmp_path, conf=cluster.conf, env=cluster.environment)
