@@ -27,6 +27,7 @@ from beam_spark_runner.core.errors import SparkSetupError
 _DEFAULT_PORTS = {"sc": 15002, "spark": 7077}
 _CONNECT_TIMEOUT_S = 10.0
 _LOOPBACK = "127.0.0.1"
+_MAX_SOCKET_FOLDER = 60  # a socket's path has at most 103 bytes on every system
 _LATER_C2 = (
     "-XX:Tier4InvocationThreshold=25000",
     "-XX:Tier4MinInvocationThreshold=3000",
@@ -143,6 +144,10 @@ def _settings(*, is_local: bool, has_fresh_jvm: bool, given: Mapping[str, str]) 
         # Over TCP each Spark stage waits 40 ms for a delayed ACK (Spark 4.1+; ignored before).
         "spark.python.unix.domain.socket.enabled": "true",
     }
+    if not is_local or len(tempfile.gettempdir()) > _MAX_SOCKET_FOLDER:
+        # By default they lie in Java's temp folder, which YARN makes longer than a path
+        # of a socket may be.
+        settings["spark.python.unix.domain.socket.dir"] = "/tmp"
     if is_local:
         # No port on the network; and no warning about this machine's own host name.
         settings["spark.driver.host"] = _LOOPBACK

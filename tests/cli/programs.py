@@ -1,0 +1,114 @@
+"""Whole programs, run as a user runs them: what they print, how they exit, what they leave."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+_PRELUDE = """
+import os, sys, time
+import apache_beam as beam
+import beam_spark_runner
+OPTIONS = ["--runner=SparkPortableRunner", *sys.argv[1:]]
+"""
+_MARK = "PROGRAM_UNDER_TEST"
+
+
+class Ended(NamedTuple):
+    """How a program ended."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+
+class Program:
+    """One run of a program in a process, with a temp folder, and a mark on all its processes."""
+
+    def __init__(self, folder: Path, script: str, *flags: str, **environment: str) -> None:
+        self.temp = folder / "tmp"
+        self.temp.mkdir()
+        self._mark = uuid.uuid4().hex
+        file = folder / "program.py"
+        file.write_text(_PRELUDE + textwrap.dedent(script))
+        variables = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(self.temp)}
+        self._began = time.monotonic()
+        self._process = subprocess.Popen(
+            [sys.executable, str(file), *flags],
+            cwd=folder,
+            env={**variables, _MARK: self._mark, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal, as a terminal or a scheduler does: to the program only."""
+        self._began = time.monotonic()
+        self._process.send_signal(number)
+
+    def wait_for(self, file: Path) -> None:
+        """Wait until the program has made a file."""
+        self._until(lambda: file.exists() or self._process.poll() is not None, 240)
+        if not file.exists():
+            raise AssertionError(self._process.communicate()[1])
+
+    def end(self, limit_s: float = 240) -> Ended:
+        """Wait for its end, then for its processes' and its files'.
+
+        Returns:
+            How it ended; its seconds count from the last signal, or the start.
+        """
+        try:
+            out, err = self._process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise
+        seconds = time.monotonic() - self._began
+        self._until(lambda: not self._processes(), 20)
+        assert self._processes() == []
+        assert [path.name for path in self.temp.iterdir()] == []
+        return Ended(self._process.returncode, out, err, seconds)
+
+    def _processes(self) -> list[str]:
+        """Return the command lines of all processes that have the mark, or their parent had it."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if f"{_MARK}={self._mark}".encode() in (process / "environ").read_bytes():
+                    found.append((process / "cmdline").read_text().replace("\0", " "))
+            except OSError:  # it has ended, or is another user's
+                continue
+        return found
+
+    @staticmethod
+    def _until(condition: Callable[[], bool], limit_s: float) -> None:
+        deadline = time.monotonic() + limit_s
+        while not condition() and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+
+def run(folder: Path, script: str, *flags: str, **environment: str) -> Ended:
+    """Run a program to its end."""
+    return Program(folder, script, *flags, **environment).end()
+
+
+def told(err: str) -> list[str]:
+    """Return what a program printed, without what Beam and the JVM print for anybody."""
+    others = ("apitools not found", "Using incubator modules")
+    return [line for line in err.splitlines() if not any(other in line for other in others)]
+
+
+def told_at_the_end(err: str) -> str:
+    """Return the message of the exception that ended the program, behind its type."""
+    lines = told(err)
+    last = max(index for index, line in enumerate(lines) if line.startswith("beam_spark_runner."))
+    return "\n".join(lines[last:]).partition(": ")[2]

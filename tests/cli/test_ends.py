@@ -1,0 +1,74 @@
+"""A program whose pipeline is ended from outside, or that does not wait for it."""
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.programs import Program, run, told
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+LOCAL = "--spark_master_url=local[2]"
+ENDLESS = """
+    def beat(x):
+        open("beats", "a").close()
+        time.sleep(3600)
+
+    with beam.Pipeline(argv=OPTIONS) as p:
+        p | beam.Create([1]) | beam.Map(beat)
+    """
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize(
+    ("number", "code", "last"),
+    [
+        pytest.param(signal.SIGINT, -signal.SIGINT, "KeyboardInterrupt", id="Ctrl-C"),
+        pytest.param(signal.SIGTERM, 128 + signal.SIGTERM, None, id="SIGTERM"),
+        pytest.param(signal.SIGKILL, -signal.SIGKILL, None, id="kill -9"),
+    ],
+)
+def test_a_signal_leaves_nothing_behind(
+    tmp_path: Path, number: signal.Signals, code: int, last: str | None
+) -> None:
+    program = Program(tmp_path, ENDLESS, LOCAL)
+    program.wait_for(tmp_path / "beats")
+    program.send(number)
+    ended = program.end(60)
+    assert ended.code == code
+    assert ended.seconds < 30
+    lines = told(ended.err)
+    assert (lines[-1:] or [None])[0] == last
+    assert not re.search(r"py4j|\.java|\.scala|Exception", ended.err)
+
+
+def test_a_program_that_does_not_wait_completes_its_pipeline(tmp_path: Path) -> None:
+    script = """
+        p = beam.Pipeline(argv=OPTIONS)
+        p | beam.Create(range(10)) | beam.Reshuffle() | beam.Map(str) | beam.io.WriteToText(
+            "out", num_shards=1
+        )
+        p.run()
+        """
+    ended = run(tmp_path, script, LOCAL)
+    assert (ended.code, ended.out, told(ended.err)) == (0, "", [])
+    (file,) = tmp_path.glob("out*")
+    assert sorted(map(int, file.read_text().split())) == list(range(10))
+
+
+def test_a_word_count_prints_what_it_prints_and_no_more(tmp_path: Path) -> None:
+    (tmp_path / "words").write_text("a b a\nb a\n")
+    script = """
+        with beam.Pipeline(argv=OPTIONS) as p:
+            p | beam.io.ReadFromText("words") | beam.FlatMap(str.split) | beam.combiners.Count.PerElement(
+            ) | beam.MapTuple(lambda word, n: f"{word} {n}") | beam.io.WriteToText("out")
+        print("done")
+        """  # noqa: E501
+    ended = run(tmp_path, script)
+    assert (ended.code, ended.out, told(ended.err)) == (0, "done\n", [])
+    assert sorted(line for f in tmp_path.glob("out*") for line in f.read_text().splitlines()) == [
+        "a 3",
+        "b 2",
+    ]
