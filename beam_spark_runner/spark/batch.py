@@ -230,10 +230,7 @@ class _PlanRun:
             if level.has_exchange:
                 frame = exchange(frame, partitions, self._builder.readers(segment, index))
                 counts[index] = partitions
-            is_last = index + 1 == len(segment.levels)
-            program = self._builder.level(
-                segment, index, 0 if is_last else partitions, self._gathered
-            )
+            program = self._builder.level(segment, index, partitions, self._gathered)
             frame = frame.mapInArrow(level_function(program), rows.SPARK_SCHEMA)
         return frame, counts
 

@@ -63,12 +63,17 @@ class StageProgram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelProgram:
-    """All that a task of one level does. ``next_partitions`` is 0 in a segment's last level."""
+    """All that a task of one level does.
+
+    ``partitions`` is that of every exchange, in later segments too;
+    ``has_next`` is False in a segment's last level.
+    """
 
     job_id: str
     title: str
     level: int
-    next_partitions: int
+    partitions: int
+    has_next: bool
     stages: tuple[StageProgram, ...]
     max_attempts: int  # of a task, as Spark counts them
     row_limit_bytes: int  # longer values travel in pieces

@@ -62,7 +62,7 @@ class ProgramBuilder:
         self,
         segment: Segment,
         index: int,
-        next_partitions: int,
+        partitions: int,
         side_inputs: Mapping[DestinationId, SideInputRows],
     ) -> LevelProgram:
         """Return the program of one level.
@@ -70,7 +70,7 @@ class ProgramBuilder:
         Args:
             segment: of the plan.
             index: of the level within the segment.
-            next_partitions: of the exchange behind it; 0 if there is none.
+            partitions: of every exchange.
             side_inputs: where the rows are that earlier segments gathered.
         """
         here = frozenset(segment.levels[index].stages)
@@ -81,7 +81,8 @@ class ProgramBuilder:
             job_id=self._job_id,
             title=" | ".join(program.name for program in programs),
             level=index,
-            next_partitions=next_partitions,
+            partitions=partitions,
+            has_next=index + 1 < len(segment.levels),
             stages=programs,
             max_attempts=self._limits.max_attempts,
             row_limit_bytes=self._limits.row_limit_bytes,

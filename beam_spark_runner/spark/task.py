@@ -66,6 +66,7 @@ class LevelTask:
         self._queue: queue.Queue[Any] = queue.Queue(_QUEUE_BATCHES)
         self._abandoned = threading.Event()
         self._attempt = random.SystemRandom().getrandbits(63)
+        self._partition = 0
         self._consumed: list[int] = []
         self._open: dict[StageId, _OpenStage] = {}
         self._by_dest = {stage.input.dest: stage for stage in program.stages}
@@ -74,7 +75,7 @@ class LevelTask:
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Process the partition. Reads ``batches`` to the end whatever happens."""
         context = TaskContext.get()
-        partition = context.partitionId() if context else 0
+        self._partition = partition = context.partitionId() if context else 0
         attempt_number = context.attemptNumber() if context else 0
         is_last_attempt = attempt_number + 1 >= self._program.max_attempts
         thread = threading.Thread(
@@ -174,7 +175,7 @@ class LevelTask:
     def _opened(self, stage: StageId) -> "_OpenStage":
         if stage not in self._open:
             self._open[stage] = _OpenStage(
-                self._program, self._by_stage[stage], self._emit, self._opened
+                self._program, self._by_stage[stage], self._emit, self._opened, self._partition
             )
         return self._open[stage]
 
@@ -196,16 +197,16 @@ class LevelTask:
                 self._emit(batch.filter(pa.array(is_report)))
 
     def _emit_marks(self, *, failed: bool) -> None:
-        partitions = self._program.next_partitions
-        if not partitions:
+        if not self._program.has_next:
             return
+        partitions = self._program.partitions
         mark = reports_pb2.AttemptMark(attempt=self._attempt, failed=failed)
         targets = routing.routes_to_partitions(routing.CONTROL_CODE, partitions)
         values = [mark.SerializeToString()] * partitions
         self._emit(rows.batch_of(rows.CONTROL, np.array(targets, np.int64), None, None, values))
 
     def _emit_report(self, report: reports_pb2.TaskReport) -> None:
-        partitions = max(self._program.next_partitions, 1)
+        partitions = self._program.partitions
         targets = routing.routes_to_partitions(routing.REPORT_CODE, partitions)
         route = np.array([targets[report.partition % partitions]], np.int64)
         self._emit(rows.batch_of(rows.REPORT, route, None, None, [report.SerializeToString()]))
@@ -226,6 +227,7 @@ class _OpenStage:
         program: StageProgram,
         emit: Callable[[pa.RecordBatch], None],
         opened: "Callable[[StageId], _OpenStage]",
+        partition: int,
     ) -> None:
         self.program = program
         harness = embedded.stage_for(level.job_id, program.stage, program.name, program.description)
@@ -240,7 +242,8 @@ class _OpenStage:
                     emit,
                     level.row_limit_bytes,
                     level.max_element_bytes,
-                    max(level.next_partitions, 1),
+                    level.partitions,
+                    partition,
                 )
                 self._writers.append(writer)
                 targets.append(writer.accept)

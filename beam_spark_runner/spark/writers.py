@@ -5,7 +5,6 @@ that it does as little as it can; columns are built for thousands at a time.
 """
 
 import heapq
-import random
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -229,6 +228,7 @@ class ElementWriter(Writer):
         limit: int,
         max_bytes: int,
         partitions: int,
+        first: int,
     ) -> None:
         super().__init__(edge, emit, limit, max_bytes)
         self._encode_bare = coder.wrapped_value_coder.get_impl().encode
@@ -237,7 +237,7 @@ class ElementWriter(Writer):
         self._windowed_values: list[bytes] = []
         self._targets = np.array(routing.routes_to_partitions(edge.code, partitions), np.int64)
         # Tasks start at different partitions, else few elements would all land on the first.
-        self._next = random.randrange(partitions)
+        self._next = first % partitions
 
     def accept(self, windowed_value: WindowedValue) -> None:
         try:
@@ -280,8 +280,9 @@ class SizedWriter(ElementWriter):
         limit: int,
         max_bytes: int,
         partitions: int,
+        first: int,
     ) -> None:
-        super().__init__(edge, coder, emit, limit, max_bytes, partitions)
+        super().__init__(edge, coder, emit, limit, max_bytes, partitions, first)
         self._loads = [
             (0.0, (place + self._next) % partitions, place) for place in range(partitions)
         ]
@@ -364,6 +365,7 @@ def writer_for(
     row_limit_bytes: int,
     max_element_bytes: int,
     partitions: int,
+    first: int,
 ) -> Writer:
     """Choose the writer for an edge.
 
@@ -374,6 +376,7 @@ def writer_for(
         row_limit_bytes: longer values are cut.
         max_element_bytes: longer elements are refused.
         partitions: of the next exchange; at least 1.
+        first: where to begin if rows are spread; the number of this task.
     """
     match edge.delivery:
         case Delivery.GROUP_BY_KEY:
@@ -384,4 +387,4 @@ def writer_for(
             kind: type[ElementWriter] = SizedWriter
         case Delivery.REDISTRIBUTE | Delivery.POINTWISE:
             kind = ElementWriter
-    return kind(edge, coder, emit, row_limit_bytes, max_element_bytes, partitions)
+    return kind(edge, coder, emit, row_limit_bytes, max_element_bytes, partitions, first)

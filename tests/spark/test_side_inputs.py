@@ -207,11 +207,15 @@ def test_what_waits_for_a_side_input_stays_spread(spark_session: Any) -> None:
         total = main | beam.CombineGlobally(sum).as_singleton_view()
         rows = main | beam.Map(lambda n, m: (n, m), total)
         kept = main | "kept" >> beam.Reshuffle() | "use" >> beam.Map(lambda n, m: n + m, total)
-        return {"rows": rows, "shuffled": rows | beam.Reshuffle(), "kept": kept}
+        last = main | "last" >> beam.Reshuffle() | "len" >> beam.Map(
+            lambda n, listed: n + len(listed), AsList(main)
+        )
+        return {"rows": rows, "shuffled": rows | beam.Reshuffle(), "kept": kept, "last": last}
 
     found = harvest(spark_session, build)
     assert found["kept"] == [n + 499_500 for n in range(1000)]
-    for label in ("rows", "shuffled", "kept"):
+    assert found["last"] == [n + 1000 for n in range(1000)]
+    for label in found.kept:
         assert len(found.partitions(label)) > 1, label
 
 
