@@ -15,10 +15,8 @@ _FINAL = (
     (r"SparkContext (was|has been) shut ?down|stopped SparkContext", "Spark was stopped"),
 )
 _WORKER_EXIT = "Python worker exited unexpectedly"
-_CRASH = re.compile(  # of the thread that crashed: Python's frames, the innermost first
-    r"^.*Fatal Python error: .*\n(?:(?!\s+at |Thread 0x|Extension modules|Caused by).*\n)*",
-    re.MULTILINE,
-)
+_CRASH = re.compile(r"Fatal Python error: .*")
+_CRASHED_THREAD = re.compile(r"^ *Current thread .*\n(?:  File .*(?:\n|\Z))*", re.MULTILINE)
 _MACHINES_WERE_LOST = re.compile(
     r"Checkpoint block \S+ not found|CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
     r"|FetchFailed|failed the maximum allowable number of times"
@@ -46,7 +44,10 @@ def reason_of(error: BaseException) -> str:
     text = str(error)
     crash = _CRASH.search(text)
     if crash is not None:
-        return f"the Python worker crashed: {crash[0][crash[0].index('Fatal') :].rstrip()}"
+        frames = _CRASHED_THREAD.search(text, crash.end())
+        return "the Python worker crashed: " + "\n".join(
+            [crash[0], *([frames[0].rstrip()] if frames else [])]
+        )
     for pattern, reason in _FINAL:
         if re.search(pattern, text):
             line = _line(text)

@@ -1,6 +1,7 @@
 """How a pipeline ends that does not end by itself, and what is known of it meanwhile."""
 
 import itertools
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -143,6 +144,6 @@ def test_the_step_that_ended_its_worker_is_named_without_the_others(spark_sessio
         pipeline.run().wait_until_finish()
     text = str(caught.value)
     assert "Segmentation fault" in text
-    assert "in crash" in text
+    assert re.search(r"test_ends.py\", line \d+ in crash$", text, re.MULTILINE)
     assert "innocent" not in text
     assert "\tat " not in text

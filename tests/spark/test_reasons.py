@@ -37,11 +37,14 @@ OSError: the second
 """
 CRASH = """Python worker exited unexpectedly (crashed): Fatal Python error: Segmentation fault
 
+Thread 0x00007f21f8e2d740 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 324 in wait
+
 Current thread 0x00007f21e77fe6c0 (most recent call first):
   File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at
   File "segv.py", line 8 in <lambda>
 
-Thread 0x00007f21f8e2d740 (most recent call first):
+Thread 0x00007f21f8e2d741 (most recent call first):
   File "/usr/lib/python3.11/threading.py", line 324 in wait
 
 Extension modules: numpy._core._multiarray_umath, pyarrow.lib (total: 2)
@@ -72,7 +75,7 @@ Extension modules: numpy._core._multiarray_umath, pyarrow.lib (total: 2)
         ),
         pytest.param(
             JOB.format(CRASH),
-            "the Python worker crashed: Fatal Python error: Segmentation fault\n\n"
+            "the Python worker crashed: Fatal Python error: Segmentation fault\n"
             "Current thread 0x00007f21e77fe6c0 (most recent call first):\n"
             '  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at\n'
             '  File "segv.py", line 8 in <lambda>',
