@@ -283,7 +283,7 @@ def failure_of(error: BaseException, stage_name: str) -> BundleFailedError:
 
 
 def _steps_being_created(error: BaseException) -> list[str]:
-    """Find the step whose DoFn did not unpickle in the frames of Beam's factory, innermost first."""
+    """Find the step whose DoFn did not unpickle, in the frames of Beam's factory."""
     creates = bundle_processor.BeamTransformFactory.create_operation.__code__
     return [
         frame.f_locals["transform_proto"].unique_name

@@ -258,12 +258,14 @@ class GroupReader:
         self._push_streamed(first, values_of_first(group), group.orders[0])
         for key, (order, log) in others.items():
             self._push_streamed(key, iter(log), order)
+            log.close()
 
     def _push_streamed(self, key: bytes | None, source: Iterator[bytes], order: int) -> None:
         values = StreamedValues(source, self._decode_value)
+        ours = sys.getrefcount(values)
         self._push_group(key, values, order)
-        # Two references are ours. Any more: a DoFn kept the iterable for later in the bundle.
-        is_kept = sys.getrefcount(values) > 2
+        # Any more references: a DoFn kept the iterable for later in the bundle.
+        is_kept = sys.getrefcount(values) > ours
         values.drain(keep=is_kept)
         if is_kept:
             self._kept.append(values)

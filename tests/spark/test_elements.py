@@ -10,6 +10,7 @@ import pytest
 from apache_beam.transforms.window import FixedWindows, GlobalWindow, TimestampedValue
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
+
 from tests.spark.harvest import harvest
 
 pytestmark = pytest.mark.spark
@@ -105,8 +106,10 @@ class Lived(beam.DoFn):  # type: ignore[misc]
 
 def test_life_of_a_dofn(spark_session: Any, tmp_path: Path) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
-        sums = p | beam.Create(range(1000)) | beam.ParDo(Lived(str(tmp_path))).with_outputs(
-            "late", main="sums"
+        sums = (
+            p
+            | beam.Create(range(1000))
+            | beam.ParDo(Lived(str(tmp_path))).with_outputs("late", main="sums")
         )
         # Behind an exchange, and as a side input: what finish_bundle emits goes all ways.
         total = sums.sums | beam.CombineGlobally(sum)
@@ -198,13 +201,13 @@ def test_types_of_all_kinds(spark_session: Any) -> None:
             | "untyped" >> beam.Map(lambda x: (repr(x), x))
             | "group untyped" >> beam.GroupByKey()
             | "show" >> beam.MapTuple(lambda key, values: (key, repr(list(values)))),
-            "typed": typed | "group typed" >> beam.GroupByKey() | "list" >> beam.MapTuple(
-                lambda key, values: (key, list(values))
-            ),
+            "typed": typed
+            | "group typed" >> beam.GroupByKey()
+            | "list" >> beam.MapTuple(lambda key, values: (key, list(values))),
         }
 
     found = harvest(spark_session, build)
-    things = [None, "", b"", 0, -(2**62), 2**100, 1.5, True, nested, [], ()]
+    things: list[Any] = [None, "", b"", 0, -(2**62), 2**100, 1.5, True, nested, [], ()]
     assert found["things"] == sorted(map(repr, things))
     assert found["keyed"] == [("''", ["2"]), ("None", ["1", "None"]), ("b''", ["3"])]
     assert found["untyped"] == sorted((repr(x), repr([x])) for x in things)

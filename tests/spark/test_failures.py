@@ -119,7 +119,9 @@ class Fragile(Coder):  # type: ignore[misc]
         return bytes([value])
 
     def decode(self, encoded: bytes) -> int:
-        return encoded[0] if encoded[0] != 14 else raise_for_the_user() or 0
+        if encoded[0] == 14:
+            raise_for_the_user()
+        return encoded[0]
 
     def is_deterministic(self) -> bool:
         return True
@@ -189,13 +191,18 @@ def test_an_element_over_the_limit(
             case "GroupByKey":
                 made | beam.GroupByKey() | beam.MapTuple(lambda k, vs: [check((k, v)) for v in vs])
             case _:
-                p | beam.Impulse() | beam.Map(
-                    lambda _, side: [check(each) for each in side], beam.pvalue.AsList(made)
+                (
+                    p
+                    | beam.Impulse()
+                    | beam.Map(
+                        lambda _, side: [check(each) for each in side], beam.pvalue.AsList(made)
+                    )
                 )
 
-    def check(pair: tuple[int, bytes]) -> None:
-        assert len(pair[1]) == 4_900_000
+    def check(pair: tuple[int, bytes]) -> bool:
         Metrics.counter("tests", "checked").inc()
+        assert len(pair[1]) == 4_900_000
+        return True
 
     assert counter_of(run(spark_session, lambda p: build(4_900_000, p)), "checked") == 2
     with pytest.raises(BundleFailedError, match=r"60000\d\d bytes is over the limit") as caught:
@@ -243,16 +250,24 @@ def test_nothing_runs_on_what_a_failed_task_left(
             | "fail" >> beam.Map(fail_for_one)
         )
         if how == "group":
-            groups = pairs | beam.GroupByKey() | "one" >> beam.ParDo(
-                Leaves(str(tmp_path), "one further")
+            groups = (
+                pairs
+                | beam.GroupByKey()
+                | "one" >> beam.ParDo(Leaves(str(tmp_path), "one further"))
             )
-            return groups | beam.Map(len) | beam.Distinct() | "2" >> beam.ParDo(
-                Leaves(str(tmp_path), "two further")
+            return (
+                groups
+                | beam.Map(len)
+                | beam.Distinct()
+                | "2" >> beam.ParDo(Leaves(str(tmp_path), "two further"))
             )
         leaves = beam.ParDo(Leaves(str(tmp_path), "one further"))
-        return p | beam.Impulse() | beam.FlatMap(
-            lambda _, x: x, beam.pvalue.AsIter(pairs)
-        ) | "leave" >> leaves
+        return (
+            p
+            | beam.Impulse()
+            | beam.FlatMap(lambda _, x: x, beam.pvalue.AsIter(pairs))
+            | "leave" >> leaves
+        )
 
     pipeline = beam.Pipeline(
         runner=SparkPortableRunner(spark=spark_session), options=PipelineOptions([])

@@ -94,8 +94,8 @@ def test_windows_and_timestamps(spark_session: Any, combiner: Any, at: Any) -> N
 
     found = harvest(spark_session, build)
 
-    def windows(step: int) -> list[tuple[tuple[int, list[int]], float]]:
-        expected = []
+    def windows(step: int) -> list[tuple[tuple[int, list[int]], Any]]:
+        expected: list[tuple[tuple[int, list[int]], Any]] = []
         for start in range(-40, 70, step):
             for key in (0, 1):
                 times = [n for n in range(start, start + 10) if -30 <= n < 70 and n % 2 == key]
@@ -172,7 +172,8 @@ def test_combine(spark_session: Any) -> None:
             | "to pairs" >> beam.Map(lambda n: (n, n))
             | "empty per key" >> beam.CombinePerKey(sum),
             "singleton": impulse
-            | "read view" >> beam.Map(
+            | "read view"
+            >> beam.Map(
                 lambda _, mean, default: (mean, default),
                 numbers | "view" >> beam.CombineGlobally(Mean()).as_singleton_view(),
                 nothing | "view 2" >> beam.CombineGlobally(Mean()).as_singleton_view(),
@@ -208,7 +209,7 @@ class Plus(beam.CombineFn):  # type: ignore[misc]
 
 
 def test_joins_and_statistics(spark_session: Any) -> None:
-    words = "the quick brown fox jumps over the lazy dog the end".split()
+    words = ["the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "the", "end"]
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
         left = p | "left" >> beam.Create([("a", 1), ("a", 2), ("b", 3)])
@@ -221,9 +222,8 @@ def test_joins_and_statistics(spark_session: Any) -> None:
             | beam.MapTuple(lambda key, sides: (key, sorted(sides["l"]), sorted(sides["r"]))),
             "joined tuple": (left, right)
             | "join tuple" >> beam.CoGroupByKey()
-            | "tuple" >> beam.MapTuple(
-                lambda key, sides: (key, sorted(sides[0]), sorted(sides[1]))
-            ),
+            | "tuple"
+            >> beam.MapTuple(lambda key, sides: (key, sorted(sides[0]), sorted(sides[1]))),
             "distinct": numbers | beam.Distinct(),
             "top": numbers | combiners.Top.Of(3) | "sorted" >> beam.Map(sorted),
             "largest": text
@@ -261,13 +261,17 @@ def test_joins_and_statistics(spark_session: Any) -> None:
 
 def test_rows_with_a_schema(spark_session: Any) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
-        rows = p | beam.Create(
-            [("veg", "kale", 1.5, 2), ("veg", "leek", 2.0, 1), ("fruit", "pear", 0.5, 6)]
-        ) | beam.Select(
-            kind=lambda x: str(x[0]),
-            name=lambda x: str(x[1]),
-            price=lambda x: float(x[2]),
-            count=lambda x: int(x[3]),
+        rows = (
+            p
+            | beam.Create(
+                [("veg", "kale", 1.5, 2), ("veg", "leek", 2.0, 1), ("fruit", "pear", 0.5, 6)]
+            )
+            | beam.Select(
+                kind=lambda x: str(x[0]),
+                name=lambda x: str(x[1]),
+                price=lambda x: float(x[2]),
+                count=lambda x: int(x[3]),
+            )
         )
         return {
             "sums": rows

@@ -30,7 +30,7 @@ def test_views(spark_session: Any) -> None:
                     x,
                     single["x"],
                     sorted(several),
-                    sorted(listed) + [len(listed)],
+                    [*sorted(listed), len(listed)],
                     table.get(x, "missing"),
                     sorted(many[x]),
                 ),
@@ -41,7 +41,8 @@ def test_views(spark_session: Any) -> None:
                 many=AsMultiMap(pairs),
             ),
             "empty": main
-            | "empty" >> beam.Map(
+            | "empty"
+            >> beam.Map(
                 lambda x, single, several, listed, table, many: (
                     single,
                     list(several),
@@ -58,7 +59,8 @@ def test_views(spark_session: Any) -> None:
             # Two steps read one view; one collection is read in two ways; args are mixed.
             "again": main
             | "first" >> beam.Map(lambda x, n, table: (x, table.get(x), n), 7, AsDict(unique))
-            | "second" >> beam.Map(
+            | "second"
+            >> beam.Map(
                 lambda each, table, plain: (*each, table.get(each[0]), len(plain)),
                 AsDict(unique),
                 plain=AsList(unique),
@@ -72,18 +74,19 @@ def test_views(spark_session: Any) -> None:
             "itself": numbers
             | "itself" >> beam.Map(lambda x, all_of: (x, max(all_of)), AsList(numbers)),
             "grouped": main
-            | "read groups" >> beam.Map(
+            | "read groups"
+            >> beam.Map(
                 lambda x, groups: (x, sorted((k, sorted(vs)) for k, vs in groups)),
                 AsIter(pairs | beam.GroupByKey()),
             ),
             "grouped dict": main
-            | "read dict" >> beam.Map(
+            | "read dict"
+            >> beam.Map(
                 lambda x, groups: (x, sorted(groups.get(x, ()))),
                 AsDict(pairs | "again" >> beam.GroupByKey()),
             ),
-            "impulse": main | "impulse" >> beam.Map(
-                lambda x, b: (x, b), AsSingleton(p | beam.Impulse())
-            ),
+            "impulse": main
+            | "impulse" >> beam.Map(lambda x, b: (x, b), AsSingleton(p | beam.Impulse())),
         }
 
     found = harvest(spark_session, build)
@@ -124,7 +127,8 @@ def test_views_by_window(spark_session: Any) -> None:
             "same": main | beam.Map(lambda n, side: (n, sorted(side)), AsIter(tens)),
             "wider": main | "wider" >> beam.Map(lambda n, side: (n, len(side)), AsList(twenties)),
             "sliding": slid
-            | "sliding" >> beam.Map(
+            | "sliding"
+            >> beam.Map(
                 lambda n, side, window=beam.DoFn.WindowParam: (
                     n,
                     int(window.start.micros // 1_000_000),
@@ -133,7 +137,8 @@ def test_views_by_window(spark_session: Any) -> None:
                 AsIter(tens),
             ),
             "keyed": main
-            | "keyed" >> beam.Map(
+            | "keyed"
+            >> beam.Map(
                 lambda n, many, total, mean: (n, sorted(many[n % 2]), total[n % 2], mean),
                 AsMultiMap(keyed),
                 AsDict(sums),
@@ -207,8 +212,10 @@ def test_what_waits_for_a_side_input_stays_spread(spark_session: Any) -> None:
         total = main | beam.CombineGlobally(sum).as_singleton_view()
         rows = main | beam.Map(lambda n, m: (n, m), total)
         kept = main | "kept" >> beam.Reshuffle() | "use" >> beam.Map(lambda n, m: n + m, total)
-        last = main | "last" >> beam.Reshuffle() | "len" >> beam.Map(
-            lambda n, listed: n + len(listed), AsList(main)
+        last = (
+            main
+            | "last" >> beam.Reshuffle()
+            | "len" >> beam.Map(lambda n, listed: n + len(listed), AsList(main))
         )
         return {"rows": rows, "shuffled": rows | beam.Reshuffle(), "kept": kept, "last": last}
 
@@ -220,21 +227,22 @@ def test_what_waits_for_a_side_input_stays_spread(spark_session: Any) -> None:
 
 
 def test_a_million_entries(spark_session: Any) -> None:
-    count = 1_000_000
+    count, share = 1_000_000, 10_000
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
         entries = (
             p
             | beam.Create(range(100))
             | beam.FlatMap(
-                lambda part: ((n, -n) for n in range(part * count // 100, (part + 1) * count // 100))
+                lambda part: ((n, -n) for n in range(part * share, (part + 1) * share))
             ).with_output_types(tuple[int, int])
         )
         main = p | "main" >> beam.Create([0, 1, 123_456, count - 1, count])
         return {
-            "dict": main | beam.Map(lambda n, table: (n, table.get(n), len(table)), AsDict(entries)),
+            "dict": main | beam.Map(lambda n, it: (n, it.get(n), len(it)), AsDict(entries)),
             "list": main
-            | "list" >> beam.Map(
+            | "list"
+            >> beam.Map(
                 lambda n, listed: (n, len(listed), sum(listed)), AsList(entries | beam.Keys())
             ),
         }

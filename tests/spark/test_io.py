@@ -1,0 +1,178 @@
+"""Beam's own sources and sinks."""
+
+import gzip
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import pytest
+from apache_beam.io import avroio, fileio, iobase, parquetio, tfrecordio
+from apache_beam.io.range_trackers import OffsetRangeTracker
+
+from beam_spark_runner.core.errors import BundleFailedError
+from tests.spark.harvest import harvest, partition_of_task, run
+
+pytestmark = pytest.mark.spark
+
+LINES = [f"line {n}" for n in range(3000)]
+
+
+def test_text(spark_session: Any, tmp_path: Path) -> None:
+    for part in range(3):
+        lines = LINES[part * 1000 : (part + 1) * 1000]
+        (tmp_path / f"in-{part}.txt").write_text("\n".join(lines) + "\n")
+    with gzip.open(tmp_path / "packed.gz", "wt") as packed:
+        packed.write("\n".join(LINES))
+    (tmp_path / "empty.txt").touch()
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        pattern = str(tmp_path / "in-*.txt")
+        read = p | "read" >> beam.io.ReadFromText(pattern)
+        read | "sharded" >> beam.io.WriteToText(str(tmp_path / "sharded"), num_shards=3)
+        read | "free" >> beam.io.WriteToText(str(tmp_path / "free"), ".out")
+        read | "single" >> beam.io.WriteToText(str(tmp_path / "single"), shard_name_template="")
+        read | "zipped" >> beam.io.WriteToText(str(tmp_path / "zipped"), ".gz", num_shards=2)
+        nothing = read | beam.Filter(lambda _: False)
+        nothing | "nothing" >> beam.io.WriteToText(str(tmp_path / "nothing"), header="head")
+        return {
+            "read": read,
+            "gz": p | "gz" >> beam.io.ReadFromText(str(tmp_path / "packed.gz")),
+            "empty": p | "empty" >> beam.io.ReadFromText(str(tmp_path / "empty.txt")),
+            "all": p | beam.Create([pattern] * 2) | beam.io.ReadAllFromText(),
+            "matched": p
+            | fileio.MatchFiles(pattern)
+            | fileio.ReadMatches()
+            | beam.Map(lambda file: (file.metadata.path[-8:], len(file.read_utf8().splitlines()))),
+        }
+
+    found = harvest(spark_session, build)
+    assert found["read"] == found["gz"] == sorted(LINES)
+    assert found["all"] == sorted(LINES * 2)
+    assert found["empty"] == []
+    assert found["matched"] == [(f"in-{part}.txt", 1000) for part in range(3)]
+    assert len(found.partitions("read")) > 1
+    for name, shards in (("sharded", {3}), ("free", set(range(2, 50))), ("single", {1})):
+        files = list(tmp_path.glob(f"{name}*"))
+        assert len(files) in shards, name
+        written = [line for file in files for line in file.read_text().splitlines()]
+        assert sorted(written) == sorted(LINES), name
+    zipped = list(tmp_path.glob("zipped*.gz"))
+    assert len(zipped) == 2
+    unzipped = [
+        line for file in zipped for line in gzip.decompress(file.read_bytes()).decode().splitlines()
+    ]
+    assert sorted(unzipped) == sorted(LINES)
+    assert [file.read_text() for file in tmp_path.glob("nothing*")] == ["head\n"]
+    assert not list(tmp_path.glob("beam-temp*"))
+
+
+def test_binary_formats(spark_session: Any, tmp_path: Path) -> None:
+    records = [{"name": f"n{n}", "age": n} for n in range(2000)]
+    avro_schema = {
+        "type": "record",
+        "name": "Person",
+        "fields": [{"name": "name", "type": "string"}, {"name": "age", "type": "int"}],
+    }
+    arrow_schema = pa.schema([("name", pa.string()), ("age", pa.int64())])
+
+    def write(p: beam.Pipeline) -> None:
+        made = p | beam.Create(records)
+        made | "avro" >> avroio.WriteToAvro(str(tmp_path / "a"), avro_schema, use_fastavro=True)
+        made | "parquet" >> parquetio.WriteToParquet(str(tmp_path / "p"), arrow_schema)
+        names = made | beam.Map(lambda record: record["name"].encode())
+        names | "tfrecord" >> tfrecordio.WriteToTFRecord(str(tmp_path / "t"))
+        made | "dynamic" >> fileio.WriteToFiles(
+            str(tmp_path / "w"),
+            destination=lambda record: "old" if record["age"] > 999 else "young",
+            sink=lambda dest: Lines(),
+            file_naming=fileio.destination_prefix_naming(),
+        )
+
+    def read(p: beam.Pipeline) -> dict[str, Any]:
+        return {
+            "avro": p | avroio.ReadFromAvro(str(tmp_path / "a*")) | "1" >> beam.Map(as_pair),
+            "parquet": p
+            | parquetio.ReadFromParquet(str(tmp_path / "p*"))
+            | "2" >> beam.Map(as_pair),
+            "tfrecord": p | tfrecordio.ReadFromTFRecord(str(tmp_path / "t*")),
+        }
+
+    run(spark_session, write)
+    for prefix in "apt":
+        assert len(list(tmp_path.glob(f"{prefix}*"))) > 1, prefix
+    found = harvest(spark_session, read)
+    pairs = sorted((record["name"], record["age"]) for record in records)
+    assert found["avro"] == found["parquet"] == pairs
+    assert found["tfrecord"] == sorted(str(record["name"]).encode() for record in records)
+    for name, ages in (("young", range(1000)), ("old", range(1000, 2000))):
+        files = (tmp_path / "w").glob(f"{name}*")
+        written = [int(line) for file in files for line in file.read_text().split()]
+        assert sorted(written) == list(ages)
+
+
+def as_pair(record: dict[str, Any]) -> tuple[str, int]:
+    return record["name"], record["age"]
+
+
+class Lines(fileio.FileSink):  # type: ignore[misc]
+    def open(self, handle: Any) -> None:
+        self._handle = handle
+
+    def write(self, record: dict[str, Any]) -> None:
+        self._handle.write(f"{record['age']}\n".encode())
+
+    def flush(self) -> None:
+        pass
+
+
+class Numbers(iobase.BoundedSource):  # type: ignore[misc]
+    """Reads the numbers of a range; says from which bundle each came."""
+
+    def __init__(self, count: int, splits: int) -> None:
+        self._count, self._splits = count, splits
+
+    def estimate_size(self) -> int:
+        return self._count * 1_000_000
+
+    def get_range_tracker(self, start: int | None, stop: int | None) -> Any:
+        return OffsetRangeTracker(start or 0, self._count if stop is None else stop)
+
+    def split(self, desired: int, start: int | None = None, stop: int | None = None) -> Any:
+        size = self._count // self._splits
+        for begin in range(0, self._count, size):
+            yield iobase.SourceBundle(size * 1_000_000, self, begin, begin + size)
+
+    def read(self, tracker: Any) -> Iterator[tuple[int, int]]:
+        position = tracker.start_position()
+        while tracker.try_claim(position):
+            yield position, partition_of_task()
+            position += 1
+
+
+def test_a_custom_source_is_split_and_spread(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        return {
+            "many": p | "many" >> beam.io.Read(Numbers(1000, 20)),
+            "one": p | "one" >> beam.io.Read(Numbers(10, 1)),
+        }
+
+    found = harvest(spark_session, build)
+    assert [n for n, _ in found["many"]] == list(range(1000))
+    by_task = Counter(task for _, task in found["many"]).values()
+    assert len(by_task) > 1
+    # Equal splits are shared out equally.
+    assert max(by_task) - min(by_task) <= 50
+    assert [n for n, _ in found["one"]] == list(range(10))
+
+
+def test_a_file_that_is_not_there(spark_session: Any, tmp_path: Path) -> None:
+    def build(p: beam.Pipeline) -> None:
+        strict = fileio.MatchAll(fileio.EmptyMatchTreatment.DISALLOW)
+        p | beam.Create([str(tmp_path / "none")]) | "match" >> strict
+
+    with pytest.raises(BundleFailedError, match=r"Empty match for pattern .*none") as caught:
+        run(spark_session, build)
+    assert caught.value.step.startswith("match/")

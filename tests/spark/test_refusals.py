@@ -1,0 +1,186 @@
+"""What is refused before anything runs, with the step that asks for it."""
+
+import re
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.coders import VarIntCoder
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing import test_stream
+from apache_beam.transforms import trigger, userstate, window
+from apache_beam.transforms.window import TimestampedValue
+
+from beam_spark_runner import SparkPortableRunner
+from beam_spark_runner.core.errors import (
+    InvalidPipelineError,
+    OptionsError,
+    PipelineError,
+    PipelineRefusedError,
+)
+
+pytestmark = pytest.mark.spark
+
+
+class Counts(beam.DoFn):  # type: ignore[misc]
+    STATE = userstate.CombiningValueStateSpec("seen", VarIntCoder(), sum)
+    TIMER = userstate.TimerSpec("wake", userstate.TimeDomain.WATERMARK)
+
+    def process(
+        self,
+        element: Any,
+        seen: Any = beam.DoFn.StateParam(STATE),  # noqa: B008
+        wake: Any = beam.DoFn.TimerParam(TIMER),  # noqa: B008
+    ) -> None:
+        seen.add(1)
+
+    @userstate.on_timer(TIMER)  # type: ignore[untyped-decorator]
+    def on_wake(self) -> None:
+        pass
+
+
+class Finalizes(beam.DoFn):  # type: ignore[misc]
+    def process(self, element: Any, done: Any = beam.DoFn.BundleFinalizerParam) -> None:
+        done.register(print)
+
+
+def refusal(spark: Any, build: Any, *flags: str) -> str:
+    pipeline = beam.Pipeline(
+        runner=SparkPortableRunner(spark=spark), options=PipelineOptions(list(flags))
+    )
+    build(pipeline)
+    with pytest.raises(PipelineError) as caught:
+        pipeline.run()
+    return str(caught.value)
+
+
+def test_all_at_once(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> None:
+        pairs = p | beam.Create([("a", 1)]) | beam.Map(lambda x: TimestampedValue(x, 1))
+        pairs | "stateful" >> beam.ParDo(Counts())
+        pairs | "final" >> beam.ParDo(Finalizes())
+        sessions = pairs | "sessions" >> beam.WindowInto(window.Sessions(10))
+        sessions | "by session" >> beam.GroupByKey()
+        sessions | "sum by session" >> beam.CombinePerKey(sum)
+        early = pairs | "early" >> beam.WindowInto(
+            window.FixedWindows(10),
+            trigger=trigger.AfterWatermark(early=trigger.AfterCount(1)),
+            accumulation_mode=trigger.AccumulationMode.DISCARDING,
+        )
+        early | "by pane" >> beam.GroupByKey()
+
+    text = refusal(spark_session, build)
+    for pattern in (
+        r"stateful: user state \(seen\)",
+        r"stateful: timers \(.*wake.*\)",
+        r"final: bundle finalization",
+        r"by session: grouping in merging windows \(beam:window_fn:session_windows:v1\)",
+        r"sum by session: grouping in merging windows",
+        r"by pane: grouping with the trigger after_end_of_window\(element_count\(1\)\)",
+    ):
+        assert re.search(rf"^  - {pattern}", text, re.MULTILINE), text
+    assert text.startswith("the pipeline cannot run (6 problem(s))"), text
+
+
+def test_streams(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> None:
+        stream = (
+            p
+            | "stream" >> test_stream.TestStream().add_elements([1]).advance_watermark_to_infinity()
+        )
+        stream | beam.Map(print)
+
+    assert "stream: TestStream is not supported" in refusal(spark_session, build)
+
+
+def test_the_option_for_streams(spark_session: Any) -> None:
+    pipeline = beam.Pipeline(
+        runner=SparkPortableRunner(spark=spark_session), options=PipelineOptions(["--streaming"])
+    )
+    pipeline | beam.Create([1])
+    with pytest.raises(OptionsError, match="--streaming"):
+        pipeline.run()
+
+
+def test_unbounded_input(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> None:
+        ticks = p | "ticks" >> beam.transforms.periodicsequence.PeriodicImpulse(fire_interval=1)
+        ticks |= beam.WindowInto(window.FixedWindows(5))
+        ticks | "pair" >> beam.Map(lambda x: (x, x)) | "endless" >> beam.GroupByKey()
+
+    assert "endless: grouping of unbounded input" in refusal(spark_session, build)
+
+
+def test_flatten_of_unlike_windows(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> None:
+        numbers = p | beam.Create([1])
+        fixed = numbers | beam.WindowInto(window.FixedWindows(5))
+        (numbers, fixed) | "mix" >> beam.Flatten()
+
+    assert "mix: its inputs have different window fns" in refusal(spark_session, build)
+
+
+def test_a_transform_that_nobody_knows(spark_session: Any) -> None:
+    pipeline = beam.Pipeline(runner=SparkPortableRunner(spark=spark_session))
+    pipeline | beam.Create([1], reshuffle=False) | "odd" >> beam.Map(print)
+    proto = pipeline.to_runner_api()
+    (odd,) = (
+        each
+        for each in proto.components.transforms.values()
+        if each.unique_name == "odd" and each.spec.urn == "beam:transform:pardo:v1"
+    )
+    odd.spec.urn = "beam:transform:unheard_of:v1"
+    with pytest.raises(PipelineRefusedError, match="odd: the transform beam:transform:unheard_of"):
+        SparkPortableRunner(spark=spark_session).run_portable_pipeline(proto, PipelineOptions([]))
+
+
+@pytest.mark.parametrize("requirement", ["stable_input", "time_sorted_input"])
+def test_requirements_of_a_step(spark_session: Any, requirement: str) -> None:
+    """The Python SDK has no annotation for either: set in the proto, as Java does."""
+    from apache_beam.portability.api import beam_runner_api_pb2
+
+    pipeline = beam.Pipeline(runner=SparkPortableRunner(spark=spark_session))
+    pipeline | beam.Create([1], reshuffle=False) | "asks" >> beam.Map(print)
+    proto = pipeline.to_runner_api()
+    for each in proto.components.transforms.values():
+        if each.unique_name == "asks" and each.spec.urn == "beam:transform:pardo:v1":
+            par_do = beam_runner_api_pb2.ParDoPayload.FromString(each.spec.payload)
+            setattr(par_do, f"requires_{requirement}", True)
+            each.spec.payload = par_do.SerializeToString()
+    proto.requirements.append(f"beam:requirement:pardo:{requirement}:v1")
+    with pytest.raises(PipelineRefusedError, match=r"asks: @Requires\w+Input is not") as caught:
+        SparkPortableRunner(spark=spark_session).run_portable_pipeline(proto, PipelineOptions([]))
+    assert len(caught.value.problems) == 1
+
+
+class Unordered(beam.coders.Coder):  # type: ignore[misc]
+    def encode(self, value: Any) -> bytes:
+        return repr(value).encode()
+
+    def decode(self, encoded: bytes) -> Any:
+        return eval(encoded)
+
+    def is_deterministic(self) -> bool:
+        return False
+
+
+class Name(str):
+    """A type whose coder is not deterministic."""
+
+
+beam.coders.registry.register_coder(Name, Unordered)
+
+
+def test_keys_without_deterministic_bytes(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> None:
+        (
+            p
+            | beam.Create(["a"])
+            | beam.Map(lambda x: (Name(x), 1)).with_output_types(tuple[Name, int])
+            | "sum" >> beam.CombinePerKey(sum)
+        )
+
+    pipeline = beam.Pipeline(runner=SparkPortableRunner(spark=spark_session))
+    build(pipeline)
+    with pytest.raises((InvalidPipelineError, ValueError), match=r"determin.*sum|sum.*determin"):
+        pipeline.run()

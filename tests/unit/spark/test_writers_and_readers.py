@@ -1,0 +1,540 @@
+"""What writers write, readers read, however Spark cuts and orders the rows between them."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.coders import (
+    BytesCoder,
+    FastPrimitivesCoder,
+    FloatCoder,
+    IterableCoder,
+    StrUtf8Coder,
+    TupleCoder,
+    VarIntCoder,
+    WindowedValueCoder,
+)
+from apache_beam.coders.coders import GlobalWindowCoder, IntervalWindowCoder
+from apache_beam.transforms.window import GlobalWindow, IntervalWindow
+from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
+from apache_beam.utils.windowed_value import (
+    PANE_INFO_UNKNOWN,
+    PaneInfo,
+    PaneInfoTiming,
+    WindowedValue,
+)
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from beam_spark_runner.core import routing, urns
+from beam_spark_runner.core.ids import DestinationId
+from beam_spark_runner.graph.model import TimestampCombiner
+from beam_spark_runner.harness.spill import StreamedValues, ValueLog
+from beam_spark_runner.plan.model import Delivery
+from beam_spark_runner.spark import readers, rows
+from beam_spark_runner.spark.program import Edge
+from beam_spark_runner.spark.readers import ElementReader, GroupReader, RowCursor
+from beam_spark_runner.spark.writers import (
+    LONG_KEY_BYTES,
+    EncodingError,
+    join_key,
+    split_key,
+    writer_for,
+)
+
+DEST = DestinationId(7)
+LIMIT = 100
+GLOBAL = GlobalWindow()
+PAIRS = TupleCoder([BytesCoder(), BytesCoder()])
+
+
+def edge_of(
+    delivery: Delivery,
+    *,
+    is_global: bool = True,
+    combiner: TimestampCombiner = TimestampCombiner.END_OF_WINDOW,
+    access_pattern: str = "",
+) -> Edge:
+    return Edge(
+        dest=DEST,
+        code=routing.FIRST_CODE,
+        delivery=delivery,
+        name="Outer/step",
+        is_global=is_global,
+        timestamp_combiner=combiner,
+        access_pattern=access_pattern,
+    )
+
+
+def written(
+    edge: Edge,
+    coder: Any,
+    elements: Iterable[WindowedValue],
+    *,
+    limit: int = LIMIT,
+    largest: int = 1 << 30,
+    partitions: int = 4,
+    first: int = 0,
+) -> list[pa.RecordBatch]:
+    batches: list[pa.RecordBatch] = []
+    writer = writer_for(edge, coder, batches.append, limit, largest, partitions, first)
+    for element in elements:
+        writer.accept(element)
+    writer.flush()
+    return batches
+
+
+def as_spark_would(
+    edge: Edge, batches: Sequence[pa.RecordBatch], chance: random.Random, size: int = 3
+) -> Iterator[pa.RecordBatch]:
+    """Shuffle all rows, sort them as ``exchange`` has it, and cut them into small batches."""
+    if not batches:
+        return
+    table = pa.Table.from_batches(batches)
+    order = list(range(len(table)))
+    chance.shuffle(order)
+    routes, orders = table["route"].to_pylist(), table["order"].to_pylist()
+    if edge.is_ordered:
+        order.sort(key=lambda row: (routes[row], orders[row]))
+    elif edge.delivery is Delivery.GROUP_BY_KEY:
+        order.sort(key=lambda row: routes[row])
+    table = table.take(pa.array(order, pa.int64())).combine_chunks()
+    start = 0
+    while start < len(table):
+        count = chance.randint(1, size)
+        yield from table.slice(start, count).to_batches()
+        start += count
+
+
+def read(
+    reader_of: Callable[[Edge, Any, Any], Any],
+    edge: Edge,
+    coder: Any,
+    batches: Iterator[pa.RecordBatch],
+    push: Callable[[WindowedValue], Any],
+) -> None:
+    strangers: list[pa.RecordBatch] = []
+    cursor = RowCursor(batches, {int(edge.dest)}, strangers.append)
+    reader = reader_of(edge, coder, push)
+    while cursor.load():
+        reader.read(cursor)
+    assert not strangers
+
+
+def groups_of(
+    edge: Edge,
+    coder: Any,
+    batches: Iterator[pa.RecordBatch],
+    take: Callable[[Any], Any] = list,
+) -> list[tuple[Any, Any, WindowedValue]]:
+    """Read all groups: (key, values as ``take`` sees them, the windowed value)."""
+    found: list[tuple[Any, Any, WindowedValue]] = []
+
+    def push(group: WindowedValue) -> None:
+        key, values = group.value
+        found.append((key, take(values), group.with_value(None)))
+
+    read(GroupReader, edge, coder, batches, push)
+    return found
+
+
+def pair_coders(window_coder: Any, pairs: Any = PAIRS) -> tuple[Any, Any]:
+    """Coder of the pairs that are written, and of the groups that are read."""
+    key, value = pairs.coders()
+    return (
+        WindowedValueCoder(pairs, window_coder),
+        WindowedValueCoder(TupleCoder([key, IterableCoder(value)]), window_coder),
+    )
+
+
+def sorted_groups(pairs: Iterable[tuple[Any, bytes]]) -> list[tuple[Any, list[bytes]]]:
+    groups: dict[Any, list[bytes]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return sorted((key, sorted(values)) for key, values in groups.items())
+
+
+KEYS = st.sampled_from([b"", b"a", b"b", b"\x00", b"aa", b"k" * 300])
+PAIR_LISTS = st.lists(st.tuples(KEYS, st.binary(max_size=LIMIT * 3)), max_size=40)
+
+
+@pytest.fixture(params=["hashes differ", "all hashes are equal"])
+def hashes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "all hashes are equal":
+        collide(monkeypatch)
+
+
+def collide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xxhash.xxh64_intdigest", lambda key, seed: 5)
+
+
+@pytest.fixture(params=[1, 600, 16 << 20], ids=["every group large", "some", "none"])
+def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    allow_memory(monkeypatch, request.param)
+
+
+def allow_memory(monkeypatch: pytest.MonkeyPatch, limit_bytes: int) -> None:
+    monkeypatch.setattr(readers, "MEMORY_LIMIT_BYTES", limit_bytes)
+    monkeypatch.setattr(ValueLog.__init__, "__defaults__", (limit_bytes,))
+
+
+@pytest.mark.usefixtures("hashes", "memory")
+class TestGroups:
+    """Each claim with and without colliding hashes, in little and in much memory."""
+
+    @given(PAIR_LISTS, st.randoms(use_true_random=False))
+    @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def test_global(self, pairs: list[tuple[bytes, bytes]], chance: random.Random) -> None:
+        edge = edge_of(Delivery.GROUP_BY_KEY)
+        coder, group_coder = pair_coders(GlobalWindowCoder())
+        batches = written(edge, coder, [WindowedValue(p, Timestamp(5), (GLOBAL,)) for p in pairs])
+        found = groups_of(edge, group_coder, as_spark_would(edge, batches, chance))
+        assert sorted((key, sorted(values)) for key, values, _ in found) == sorted_groups(pairs)
+        for _, _, group in found:
+            assert group.timestamp == GLOBAL.max_timestamp()
+            assert group.windows == (GLOBAL,)
+            assert group.pane_info == PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0)
+
+    @pytest.mark.parametrize("combiner", list(TimestampCombiner))
+    @pytest.mark.parametrize("is_global", [True, False], ids=["global", "windows"])
+    @given(
+        pairs=st.lists(st.tuples(KEYS, st.integers(-30, 30)), max_size=40),
+        chance=st.randoms(use_true_random=False),
+    )
+    @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def test_timestamps(
+        self,
+        combiner: TimestampCombiner,
+        is_global: bool,
+        pairs: list[tuple[bytes, int]],
+        chance: random.Random,
+    ) -> None:
+        """Values are as long as their time; sliding windows of 20 s, every 10 s."""
+        edge = edge_of(Delivery.GROUP_BY_KEY, is_global=is_global, combiner=combiner)
+        window_coder = GlobalWindowCoder() if is_global else IntervalWindowCoder()
+        coder, group_coder = pair_coders(window_coder)
+
+        def windows(time: int) -> tuple[Any, ...]:
+            start = time // 10 * 10
+            both = (IntervalWindow(start, start + 20), IntervalWindow(start - 10, start + 10))
+            return (GLOBAL,) if is_global else both
+
+        elements = [
+            WindowedValue((key, bytes(200 + time)), Timestamp(time), windows(time))
+            for key, time in pairs
+        ]
+        found = groups_of(
+            edge, group_coder, as_spark_would(edge, written(edge, coder, elements), chance)
+        )
+        expected: dict[tuple[bytes, Any], list[int]] = {}
+        for key, time in pairs:
+            for window in windows(time):
+                expected.setdefault((key, window), []).append(time)
+        seen = {}
+        for key, values, group in found:
+            (window,) = group.windows
+            assert (key, window) not in seen
+            seen[key, window] = sorted(len(value) - 200 for value in values)
+            at = {
+                TimestampCombiner.END_OF_WINDOW: window.max_timestamp(),
+                TimestampCombiner.EARLIEST: Timestamp(min(seen[key, window])),
+                TimestampCombiner.LATEST: Timestamp(max(seen[key, window])),
+            }[combiner]
+            assert group.timestamp == at
+        assert seen == {where: sorted(times) for where, times in expected.items()}
+
+    def test_dofns_take_what_they_like(self) -> None:
+        """Groups that are read in part, twice, at once or never do not disturb the next ones."""
+        edge = edge_of(Delivery.GROUP_BY_KEY)
+        coder, group_coder = pair_coders(GlobalWindowCoder())
+        pairs = [(bytes([65 + n % 5]), str(n).encode() * 30) for n in range(200)]
+        batches = written(edge, coder, [WindowedValue(p, Timestamp(5), (GLOBAL,)) for p in pairs])
+        ways: list[Callable[[Any], Any]] = [
+            lambda values: None,
+            lambda values: next(iter(values)),
+            lambda values: (sorted(values), sorted(values)),
+            lambda values: sum(one == other for one, other in zip(values, values, strict=True)),
+            list,
+        ]
+        expected = dict(sorted_groups(pairs))
+        for turn in range(len(ways)):
+            left = iter(ways[turn:] + ways[:turn])
+            results: list[tuple[bytes, Any, Any]] = []
+
+            def take(values: Any, left: Any = left) -> Any:
+                way = next(left)
+                return way, way(values)
+
+            for seed in range(3):
+                left = iter(ways[turn:] + ways[:turn])
+                take.__defaults__ = (left,)
+                chance = random.Random(seed)
+                results = [
+                    (key, *taken)
+                    for key, taken, _ in groups_of(
+                        edge, group_coder, as_spark_would(edge, batches, chance), take
+                    )
+                ]
+                assert sorted(key for key, _, _ in results) == sorted(expected)
+                for key, way, result in results:
+                    values = expected[key]
+                    match ways.index(way):
+                        case 1:
+                            assert result in values
+                        case 2:
+                            assert result == (values, values)
+                        case 3:
+                            assert result == len(values)
+                        case 4:
+                            assert sorted(result) == values
+
+    def test_kept_until_the_bundle_ends(self) -> None:
+        edge = edge_of(Delivery.GROUP_BY_KEY)
+        coder, group_coder = pair_coders(GlobalWindowCoder())
+        pairs = [(bytes([65 + n % 5]), str(n).encode() * 30) for n in range(200)]
+        batches = written(edge, coder, [WindowedValue(p, Timestamp(5), (GLOBAL,)) for p in pairs])
+        kept: list[tuple[bytes, Any]] = []
+        iterators: list[tuple[bytes, bytes, Iterator[bytes]]] = []
+
+        def push(group: WindowedValue) -> None:
+            key, values = group.value
+            if key < b"C":
+                kept.append((key, values))
+            elif key < b"E":
+                iterator = iter(values)
+                iterators.append((key, next(iterator), iterator))
+
+        cursor = RowCursor(as_spark_would(edge, batches, random.Random(3)), {7}, pytest.fail)
+        reader = GroupReader(edge, group_coder, push)
+        while cursor.load():
+            reader.read(cursor)
+        found = [(key, sorted(values)) for key, values in kept]
+        found += [(key, sorted([first, *rest])) for key, first, rest in iterators]
+        assert sorted(found) == sorted_groups(pair for pair in pairs if pair[0] < b"E")
+        reader.close()
+        if any(isinstance(values, StreamedValues) for _, values in kept):
+            assert [list(values) for _, values in kept if isinstance(values, StreamedValues)]
+
+
+@pytest.mark.parametrize("window", [GLOBAL, IntervalWindow(0, 10)], ids=["global", "window"])
+def test_keys_of_all_lengths(window: Any) -> None:
+    keys = [bytes(length) for length in (0, 1, LONG_KEY_BYTES, LONG_KEY_BYTES + 1, 300_000)]
+    keys += [b"x" * (LONG_KEY_BYTES + 1)]
+    pairs = [(key, str(n).encode() * n) for key in keys for n in range(3)]
+    is_global = window is GLOBAL
+    edge = edge_of(Delivery.GROUP_BY_KEY, is_global=is_global)
+    coder, group_coder = pair_coders(GlobalWindowCoder() if is_global else IntervalWindowCoder())
+    elements = [WindowedValue(pair, Timestamp(1), (window,)) for pair in pairs]
+    batches = written(edge, coder, elements, limit=50_000)
+    # What is sorted by, and repeated in each row, stays short.
+    assert max(len(key) for batch in batches for key in batch["key"].to_pylist()) <= (
+        LONG_KEY_BYTES + 100
+    )
+    for seed in range(5):
+        chance = random.Random(seed)
+        found = groups_of(edge, group_coder, as_spark_would(edge, batches, chance))
+        assert sorted((key, sorted(values)) for key, values, _ in found) == sorted_groups(pairs)
+
+
+def test_a_key_of_50_mb() -> None:
+    key = bytes(50 << 20)
+    edge = edge_of(Delivery.GROUP_BY_KEY)
+    coder, group_coder = pair_coders(GlobalWindowCoder())
+    elements = [WindowedValue((key, value), Timestamp(1), (GLOBAL,)) for value in (b"1", b"2")]
+    batches = written(edge, coder, elements, limit=1 << 20)
+    assert max(batch.nbytes for batch in batches) < 6 << 20
+    ((found, values, _),) = groups_of(
+        edge, group_coder, as_spark_would(edge, batches, random.Random(1))
+    )
+    assert found == key
+    assert sorted(values) == [b"1", b"2"]
+
+
+def test_keys_that_are_none() -> None:
+    pairs = TupleCoder([FastPrimitivesCoder(), FastPrimitivesCoder()])
+    edge = edge_of(Delivery.GROUP_BY_KEY)
+    coder, group_coder = pair_coders(GlobalWindowCoder(), pairs)
+    elements = [(None, None), (None, 1), ("", None), (0, 2)]
+    batches = written(edge, coder, [WindowedValue(e, Timestamp(1), (GLOBAL,)) for e in elements])
+    found = groups_of(edge, group_coder, as_spark_would(edge, batches, random.Random(1)))
+    by_key = {repr(key): sorted(map(repr, values)) for key, values, _ in found}
+    assert by_key == {"None": ["1", "None"], "''": ["None"], "0": ["2"]}
+
+
+def element_strategy() -> st.SearchStrategy[WindowedValue]:
+    fixed = st.integers(-5, 5).map(lambda n: IntervalWindow(n, n + 1))
+    panes = st.sampled_from([PANE_INFO_UNKNOWN, PaneInfo(True, False, PaneInfoTiming.EARLY, 0, -1)])
+    return st.builds(
+        WindowedValue,
+        st.binary(max_size=LIMIT * 3),
+        # Beam's coder of windowed values knows milliseconds.
+        st.sampled_from([MIN_TIMESTAMP, Timestamp(-3), Timestamp(0), Timestamp(12.345)]),
+        st.lists(fixed, min_size=1, max_size=3, unique=True).map(tuple),
+        panes,
+    )
+
+
+@pytest.mark.parametrize("delivery", [Delivery.REDISTRIBUTE, Delivery.POINTWISE])
+@pytest.mark.parametrize("is_global", [True, False], ids=["global", "windows"])
+@given(elements=st.lists(element_strategy(), max_size=30), chance=st.randoms(use_true_random=False))
+def test_elements_keep_all_they_have(
+    delivery: Delivery, is_global: bool, elements: list[WindowedValue], chance: random.Random
+) -> None:
+    if is_global:
+        elements = [
+            WindowedValue(each.value, each.timestamp, (GLOBAL,), each.pane_info)
+            for each in elements
+        ]
+    edge = edge_of(delivery, is_global=is_global)
+    coder = WindowedValueCoder(
+        BytesCoder(), GlobalWindowCoder() if is_global else IntervalWindowCoder()
+    )
+    found: list[WindowedValue] = []
+    batches = as_spark_would(edge, written(edge, coder, elements), chance)
+    read(ElementReader, edge, coder, batches, found.append)
+
+    def shown(values: list[WindowedValue]) -> Counter[Any]:
+        return Counter(
+            (each.value, each.timestamp, frozenset(each.windows), each.pane_info) for each in values
+        )
+
+    assert shown(found) == shown(elements)
+
+
+@pytest.mark.parametrize("first", range(4))
+@pytest.mark.parametrize(("count", "loads"), [(1, [0, 0, 0, 1]), (6, [1, 1, 2, 2]), (8, [2] * 4)])
+def test_elements_are_spread_evenly(first: int, count: int, loads: list[int]) -> None:
+    edge = edge_of(Delivery.REDISTRIBUTE)
+    coder = WindowedValueCoder(VarIntCoder(), GlobalWindowCoder())
+    elements = [WindowedValue(n, MIN_TIMESTAMP, (GLOBAL,)) for n in range(count)]
+    places = partitions_of(written(edge, coder, elements, first=first), 4)
+    assert sorted(np.bincount(places, minlength=4)) == loads
+    assert places[0] == first
+
+
+def partitions_of(batches: list[pa.RecordBatch], partitions: int) -> list[int]:
+    routes = pa.Table.from_batches(batches)["route"].to_numpy()
+    return [int(place) for place in routing.partitions_of_routes(routes, partitions)]
+
+
+def test_restrictions_are_spread_by_size() -> None:
+    edge = edge_of(Delivery.REDISTRIBUTE_BY_SIZE)
+    coder = WindowedValueCoder(TupleCoder([StrUtf8Coder(), FloatCoder()]), GlobalWindowCoder())
+    sizes = [90.0, 10.0, 20.0, 30.0, 0.0, 30.0, 50.0, 40.0, 90.0]
+    elements = [
+        WindowedValue((str(n), size), MIN_TIMESTAMP, (GLOBAL,)) for n, size in enumerate(sizes)
+    ]
+    batches = written(edge, coder, elements)
+    places = partitions_of(batches, 4)
+    loads = np.bincount(places, weights=sizes, minlength=4)
+    assert sum(loads) == sum(sizes)
+    assert max(loads) <= min(loads) + max(sizes)
+    assert len(set(places[:4])) == 4
+    found: list[WindowedValue] = []
+    read(ElementReader, edge, coder, iter(batches), found.append)
+    assert [each.value for each in found] == [each.value for each in elements]
+
+
+@pytest.mark.parametrize("is_multimap", [True, False], ids=["multimap", "iterable"])
+def test_side_inputs_are_found_by_window_and_key(is_multimap: bool) -> None:
+    from beam_spark_runner.spark.lookup import GatheredRows
+    from beam_spark_runner.spark.program import SideInputRows
+    from beam_spark_runner.spark.side_inputs import _pack
+
+    pattern = urns.SIDE_INPUT_MULTIMAP if is_multimap else urns.SIDE_INPUT_ITERABLE
+    edge = edge_of(Delivery.SIDE_INPUT, is_global=False, access_pattern=pattern)
+    coder = WindowedValueCoder(PAIRS, IntervalWindowCoder())
+    early, late = IntervalWindow(0, 10), IntervalWindow(5, 15)
+    elements = [
+        WindowedValue((b"k", b"1"), Timestamp(1), (early,)),
+        WindowedValue((b"k", b"2" * LIMIT * 3), Timestamp(6), (early, late)),
+        WindowedValue((b"", b""), Timestamp(6), (late,)),
+    ]
+    batches = list(as_spark_would(edge, written(edge, coder, elements), random.Random(2)))
+    (blobs,) = pa.Table.from_batches(list(_pack(iter(batches)))).to_pydict().values()
+    packed = [batch for blob in blobs for batch in pa.ipc.open_stream(blob)]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, packed[0].schema) as stream:
+        for batch in packed:
+            stream.write_batch(batch)
+    lookup = GatheredRows(SideInputRows(id="job/7", inline=sink.getvalue().to_pybytes()))
+
+    nested = BytesCoder().get_impl().encode_nested
+    pairs = PAIRS.get_impl().encode_nested
+
+    def values(window: Any, key: bytes) -> list[bytes]:
+        coded = IntervalWindowCoder().encode(window)
+        return sorted(lookup.values(coded, nested(key) if is_multimap else None))
+
+    def coded(*elements: WindowedValue) -> list[bytes]:
+        if is_multimap:
+            return sorted(nested(each.value[1]) for each in elements)
+        return sorted(pairs(each.value) for each in elements)
+
+    first, second, third = elements
+    assert values(early, b"k") == coded(first, second)
+    assert values(late, b"k") == (coded(second) if is_multimap else coded(second, third))
+    assert values(late, b"") == (coded(third) if is_multimap else coded(second, third))
+    assert values(IntervalWindow(20, 30), b"k") == []
+    assert values(early, b"z") == ([] if is_multimap else coded(first, second))
+
+
+@pytest.mark.parametrize(
+    ("delivery", "coder", "element", "words"),
+    [
+        (Delivery.GROUP_BY_KEY, PAIRS, ("text", b""), "key or value"),
+        (Delivery.GROUP_BY_KEY, PAIRS, (b"", 5), "key or value"),
+        (Delivery.REDISTRIBUTE, BytesCoder(), "text", "value"),
+        (Delivery.SIDE_INPUT, BytesCoder(), "text", "value"),
+        (Delivery.REDISTRIBUTE_BY_SIZE, PAIRS, (b"", 5.0), "restriction"),
+    ],
+)
+def test_an_element_that_does_not_encode(
+    delivery: Delivery, coder: Any, element: Any, words: str
+) -> None:
+    edge = edge_of(delivery, access_pattern=urns.SIDE_INPUT_ITERABLE)
+    windowed = WindowedValueCoder(coder, GlobalWindowCoder())
+    with pytest.raises(EncodingError) as caught:
+        written(edge, windowed, [WindowedValue(element, MIN_TIMESTAMP, (GLOBAL,))])
+    assert f"the {words} of an element on its way to Outer/step cannot be encoded" in str(
+        caught.value
+    )
+    assert repr(element) in str(caught.value)
+
+
+@pytest.mark.parametrize("delivery", [Delivery.GROUP_BY_KEY, Delivery.REDISTRIBUTE])
+def test_an_element_over_the_limit(delivery: Delivery) -> None:
+    coder = WindowedValueCoder(PAIRS, GlobalWindowCoder())
+    element = WindowedValue((b"k", bytes(1000)), MIN_TIMESTAMP, (GLOBAL,))
+    written(edge_of(delivery), coder, [element], largest=1010)
+    with pytest.raises(EncodingError, match=r"over the limit of 990 bytes .* cross to Outer/step"):
+        written(edge_of(delivery), coder, [element], largest=990)
+
+
+@given(st.binary(), st.binary(), st.binary(), st.binary())
+def test_joined_keys(key: bytes, window: bytes, other_key: bytes, other_window: bytes) -> None:
+    assert split_key(join_key(key, window)) == (key, window)
+    are_equal = join_key(key, window) == join_key(other_key, other_window)
+    assert are_equal == ((key, window) == (other_key, other_window))
+
+
+def test_rows_of_others_are_passed_on() -> None:
+    edge = edge_of(Delivery.REDISTRIBUTE)
+    routes = np.zeros(2, np.int64)
+    mine = rows.batch_of(int(DEST), routes, None, None, [b"a", b"b"])
+    others = rows.batch_of(9 | rows.WINDOWED, routes, None, None, [b"c", b"d"])
+    mixed = pa.Table.from_batches([mine, others, mine]).combine_chunks().to_batches()
+    passed: list[pa.RecordBatch] = []
+    cursor = RowCursor(iter(mixed), {int(DEST)}, passed.append)
+    found: list[Any] = []
+    reader = ElementReader(
+        edge, WindowedValueCoder(BytesCoder(), GlobalWindowCoder()), found.append
+    )
+    while cursor.load():
+        reader.read(cursor)
+    assert [each.value for each in found] == [b"a", b"b"] * 2
+    assert [value for batch in passed for value in batch["value"].to_pylist()] == [b"c", b"d"]
