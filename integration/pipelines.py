@@ -129,7 +129,13 @@ def two_readers(p: beam.Pipeline, count: int, *, in_two_segments: bool) -> None:
 
 
 def random_keys(
-    p: beam.Pipeline, count: int, *, markers: Iterable[str | None], nth: int, late_reader: bool
+    p: beam.Pipeline,
+    count: int,
+    *,
+    markers: Iterable[str | None],
+    nth: int,
+    late_reader: bool,
+    late_marker: str | None = None,
 ) -> None:
     """Three levels that hash each element somewhere else in each run; none may get lost.
 
@@ -139,6 +145,7 @@ def random_keys(
         markers: one for each level; where it is a path, an executor dies there.
         nth: element of a task at which it dies.
         late_reader: read the elements again in a later segment.
+        late_marker: where it is a path, an executor dies in that segment.
     """
     here = p | beam.Create(range(count)) | beam.Reshuffle()
     for level, marker in enumerate(markers):
@@ -155,6 +162,7 @@ def random_keys(
         here = (
             here
             | "Late" >> beam.Map(lambda element, _: element, beam.pvalue.AsSingleton(size))
+            | "KillLate" >> beam.ParDo(KillsItsExecutor(late_marker, nth))
             | "CountLate" >> beam.ParDo(Counted("late"))
         )
     _check_all(here, count)

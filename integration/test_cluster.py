@@ -94,6 +94,30 @@ def test_killed_executors_cost_no_element(
         assert any("other attempts" in text for text in again)
 
 
+@pytest.mark.parametrize("storage", ["executors", "shared storage"])
+def test_rows_that_went_with_an_executor(
+    cluster_session: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, storage: str
+) -> None:
+    """It dies while the second Spark job reads what the first one materialised."""
+    caplog.set_level(logging.WARNING)
+    arguments = [f"--temp_location={tmp_path}"] if storage == "shared storage" else []
+    for number in range(3):
+        marker = tmp_path / f"killed-{number}"
+        result = run(
+            cluster_session,
+            lambda p, marker=str(marker): random_keys(
+                p, 1200, markers=[None] * 3, nth=5, late_reader=True, late_marker=marker
+            ),
+            *arguments,
+        )
+        levels = {f"level {level}": 1200 for level in range(3)}
+        assert counters(result) == {**levels, "late": 1200}
+        assert marker.exists()
+    made_again = [text for text in caplog.messages if "are made again" in text]
+    print(storage, made_again)
+    assert bool(made_again) == (storage == "executors")
+
+
 def test_a_transient_error_is_survived(cluster_session: Any, tmp_path: Path) -> None:
     result = run(
         cluster_session,

@@ -25,10 +25,7 @@ def build(pipeline: beam.Pipeline) -> None:
         words
         | beam.ParDo(Counted("words"))
         | beam.combiners.Count.PerElement()
-        | "Share"
-        >> beam.MapTuple(
-            lambda word, count, total: (word, count, total), beam.pvalue.AsSingleton(total)
-        )
+        | "Share" >> beam.Map(lambda pair, total: (*pair, total), beam.pvalue.AsSingleton(total))
     )
     assert_that(counts, equal_to([("a", 1, 6), ("b", 3, 6), ("c", 2, 6)]))
 

@@ -48,7 +48,7 @@ def test_words_with_a_side_input(local_session: Any) -> None:
         words
         | beam.ParDo(Counted("words"))
         | beam.combiners.Count.PerElement()
-        | beam.MapTuple(lambda word, n, total: (word, n, total), beam.pvalue.AsSingleton(total))
+        | beam.Map(lambda pair, total: (*pair, total), beam.pvalue.AsSingleton(total))
     )
     assert_that(shares, equal_to([("a", 1, 6), ("b", 3, 6), ("c", 2, 6)]))
     assert counters(finished(pipeline)) == {"words": 6}

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import (
@@ -213,8 +212,10 @@ class _PlanRun:
                 by_writer.setdefault(writer, []).append(int(dest))
         for writer, dests in sorted(by_writer.items()):
             if writer in self._frames:
-                id_ = F.col("dest").bitwiseAND(rows.DEST_MASK)
-                frames.append(self._frames[writer].filter(id_.isin(dests)))
+                wanted = ", ".join(map(str, dests))
+                frames.append(
+                    self._frames[writer].filter(f"(dest & {rows.DEST_MASK}) in ({wanted})")
+                )
         if not frames:
             return None
         source = frames[0]
@@ -266,18 +267,20 @@ def _title(plan: Plan, levels: Sequence[Level]) -> str:
 
 def _impulses(spark: SparkSession, dests: Sequence[DestinationId]) -> DataFrame:
     count = len(dests)
-    ids = F.array(*[F.lit(int(dest)) for dest in dests])
-    return spark.range(0, count, 1, 1).select(
-        F.element_at(ids, (F.col("id") + 1).cast("int")).alias("dest"),
-        F.lit(0).cast("long").alias("route"),
-        F.lit(0).cast("long").alias("order"),
-        F.lit(None).cast("binary").alias("key"),
-        F.lit(bytearray(b"")).alias("value"),
+    # SQL, not ``functions``: those work by a global switch on classic Spark or on Connect, and a
+    # process may have sessions of both.
+    ids = ", ".join(str(int(dest)) for dest in dests)
+    return spark.range(0, count, 1, 1).selectExpr(
+        f"element_at(array({ids}), cast(id + 1 as int)) as dest",
+        "cast(0 as bigint) as route",
+        "cast(0 as bigint) as `order`",
+        "cast(null as binary) as key",
+        "cast('' as binary) as value",
     )
 
 
 def _collect_reports(frame: DataFrame) -> list[Report]:
-    found = frame.filter(F.col("dest") == rows.REPORT).select("value").collect()
+    found = frame.filter(f"dest = {rows.REPORT}").select("value").collect()
     return [_report_of(reports_pb2.TaskReport.FromString(bytes(row[0]))) for row in found]
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.spark import rows
@@ -41,7 +40,7 @@ def gather(
     """
     packed: list[pa.RecordBatch] = []
     if frame is not None:
-        mine = frame.filter(F.col("dest").bitwiseAND(rows.DEST_MASK) == int(edge.dest))
+        mine = frame.filter(f"(dest & {rows.DEST_MASK}) = {int(edge.dest)}")
         for (blob,) in mine.mapInArrow(_pack, "blob binary").toLocalIterator():
             packed.extend(pa.ipc.open_stream(bytes(blob)))
     size = sum(batch.nbytes for batch in packed)
