@@ -11,6 +11,11 @@ _FINAL = (
         "user code, or a library it calls, ended the Python worker (os._exit, a crash, "
         "or the system's out-of-memory killer)",
     ),
+    (
+        r"No module named '(pyarrow|numpy|xxhash|apache_beam|beam_spark_runner)'",
+        "the Python of Spark's workers is not the one that has Beam and this runner; "
+        "PYSPARK_PYTHON says which they take",
+    ),
     (r"OutOfMemoryError", "the JVM ran out of memory"),
     (r"SparkContext (was|has been) shut ?down|stopped SparkContext", "Spark was stopped"),
 )

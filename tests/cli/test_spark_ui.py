@@ -1,0 +1,60 @@
+"""What Spark's own web pages say about a pipeline: the user's step names."""
+
+import json
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.programs import run, told
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+SCRIPT = """
+    import json, urllib.request
+    from pyspark.sql import SparkSession
+
+    port = sys.argv[2]
+    spark = (
+        SparkSession.builder.master("local[2]").config("spark.ui.port", port)
+        .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
+        .getOrCreate()
+    )
+    with beam.Pipeline(argv=OPTIONS[:1]) as p:
+        p | beam.Create([1]) | "my first" >> beam.Map(str) | beam.Reshuffle() | (
+            "my second" >> beam.Map(str)
+        )
+
+    def get(path):
+        return json.load(urllib.request.urlopen(
+            f"{spark.sparkContext.uiWebUrl}/api/v1/applications/{path}"
+        ))
+
+    (application,) = get("")
+    jobs = get(f"{application['id']}/jobs")
+    queries = get(f"{application['id']}/sql?details=true&planDescription=true")
+    print(json.dumps({
+        "url": spark.sparkContext.uiWebUrl,
+        "jobs": [job.get("description") for job in jobs],
+        "queries": [query["description"] for query in queries],
+        "plans": [query["planDescription"] for query in queries],
+    }))
+    spark.stop()
+    """
+
+
+def test_jobs_and_plans_carry_the_steps(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    ended = run(tmp_path, SCRIPT, "--port", str(port), **environment)
+    assert ended.code == 0, told(ended.err)
+    shown = json.loads(ended.out)
+    assert shown["url"] == f"http://127.0.0.1:{port}"
+    for told_of in (shown["jobs"], shown["queries"]):
+        assert [text for text in told_of if "my first" in text and "my second" in text]
+    (plan,) = [plan for plan in shown["plans"] if "my second" in plan]
+    assert "my first" in plan
