@@ -26,7 +26,13 @@ class CheckpointOnExecutors:
 
     def materialise(self, frame: DataFrame, name: str) -> DataFrame:
         """See ``Materialiser``."""
-        return frame.localCheckpoint(eager=True)
+        kept = frame.localCheckpoint(eager=True)
+        reference = getattr(kept, "_plan", None)
+        if reference is not None:
+            # Spark Connect's client ties the result to the process's active session, which is
+            # the user's; the rows belong to ours, and are let go there.
+            kept._session = reference._spark_session = frame.sparkSession
+        return kept
 
 
 class FilesInSharedStorage:
