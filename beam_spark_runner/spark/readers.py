@@ -66,7 +66,7 @@ class RowCursor:
         ids = batch.column(0).to_numpy() & rows.DEST_MASK
         mine = np.isin(ids, self._hosted)
         if not mine.all():
-            self._forward(batch.filter(pa.array(~mine)))
+            self._forward(rows.conformed(batch.filter(pa.array(~mine))))
             batch = batch.filter(pa.array(mine))
         block = self._joiner.join_block(rows.block_of(batch))
         self._restore_long_keys(block)

@@ -85,6 +85,15 @@ def batch_of(
     )
 
 
+def conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch of the input as one of the output.
+
+    Spark declares columns of the input as never null where a filter before it says so,
+    and all batches of a task's output must have one schema.
+    """
+    return pa.RecordBatch.from_arrays(batch.columns, schema=ARROW_SCHEMA)
+
+
 def block_of(batch: pa.RecordBatch) -> Block:
     """Turn a batch into lists. For a moment there are two copies of its bytes."""
     dests, routes, orders, keys, values = batch.columns

@@ -194,7 +194,7 @@ class LevelTask:
         for batch in batches:
             is_report = (batch.column(0).to_numpy() & rows.DEST_MASK) == rows.REPORT
             if is_report.any():
-                self._emit(batch.filter(pa.array(is_report)))
+                self._emit(rows.conformed(batch.filter(pa.array(is_report))))
 
     def _emit_marks(self, *, failed: bool) -> None:
         if not self._program.has_next:
