@@ -52,11 +52,11 @@ def test_missing_packages_are_named(cluster: Cluster, bare_python: str) -> None:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(cluster.master_url)
-    conf = {**cluster.conf, "spark.executorEnv.PYTHONPATH": "", "spark.pyspark.python": bare_python}
+    conf = {**cluster.conf, "spark.executorEnv.PYTHONPATH": ""}
     for key, value in conf.items():
         builder = builder.config(key, value)
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("PYSPARK_PYTHON", raising=False)
+        patch.setenv("PYSPARK_PYTHON", bare_python)
         session = builder.getOrCreate()
         try:
             with pytest.raises(ExecutorMismatchError) as caught:
