@@ -143,6 +143,8 @@ def _settings(*, is_local: bool, has_fresh_jvm: bool, given: Mapping[str, str]) 
         "spark.ui.showConsoleProgress": "false",
         # Over TCP each Spark stage waits 40 ms for a delayed ACK (Spark 4.1+; ignored before).
         "spark.python.unix.domain.socket.enabled": "true",
+        # Spark 3.5 has no setting of the session for it.
+        "spark.python.worker.faulthandler.enabled": "true",
     }
     if not is_local or len(tempfile.gettempdir()) > _MAX_SOCKET_FOLDER:
         # By default they lie in Java's temp folder, which YARN makes longer than a path

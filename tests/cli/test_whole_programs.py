@@ -40,7 +40,7 @@ def test_a_signal_leaves_nothing_behind(
     assert ended.code == code
     assert ended.seconds < 30
     lines = told(ended.err)
-    assert (lines[-1:] or [None])[0] == last
+    assert (lines[-1] if lines else None) == last
     assert not re.search(r"py4j|\.java|\.scala|Exception", ended.err)
 
 
