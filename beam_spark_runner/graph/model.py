@@ -47,6 +47,15 @@ class Windowing:
     trigger: str = "default"  # its name, for messages
     timestamp_combiner: TimestampCombiner = TimestampCombiner.END_OF_WINDOW
 
+    @property
+    def groups_by_window(self) -> bool:
+        """Whether each key and window is a group of its own, and gives one pane.
+
+        Else all values of a key have to be seen together, to merge their
+        windows or to fire their triggers.
+        """
+        return not self.merges and self.trigger_is_default
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PCollection:

@@ -23,7 +23,7 @@ from beam_spark_runner.graph.model import (
     Transform,
 )
 from beam_spark_runner.portable.payloads import COMBINE_URNS, PAR_DO_URNS, read_payload
-from beam_spark_runner.portable.windowing import windowing_from_proto
+from beam_spark_runner.portable.windowing import trigger_is_default, windowing_from_proto
 
 _RUNNER_EXECUTED = frozenset(
     {urns.IMPULSE, urns.FLATTEN, urns.GROUP_BY_KEY, urns.RESHUFFLE, urns.TEST_STREAM}
@@ -113,7 +113,7 @@ def _leaves(pipeline: beam_runner_api_pb2.Pipeline) -> list[TransformId]:
             if entered[id_]:
                 raise InvalidPipelineError("this composite contains itself", name)
             continue
-        if not proto.subtransforms or _is_kept_whole(proto):
+        if not proto.subtransforms or _is_kept_whole(proto, pipeline.components):
             entered[id_] = False
             leaves.append(TransformId(id_))
             continue
@@ -123,11 +123,22 @@ def _leaves(pipeline: beam_runner_api_pb2.Pipeline) -> list[TransformId]:
     return leaves
 
 
-def _is_kept_whole(proto: beam_runner_api_pb2.PTransform) -> bool:
+def _is_kept_whole(
+    proto: beam_runner_api_pb2.PTransform, components: beam_runner_api_pb2.Components
+) -> bool:
     if len(proto.inputs) != 1 or len(proto.outputs) != 1:
         return False  # side inputs: its parts know how to read them
     if proto.spec.urn == urns.COMBINE_PER_KEY:
-        return bool(proto.spec.payload)
+        # A trigger that counts elements must not count accumulators.
+        return bool(proto.spec.payload) and all(
+            trigger_is_default(components.windowing_strategies[strategy].trigger)
+            for strategy in (
+                components.pcollections[collection].windowing_strategy_id
+                for collection in proto.inputs.values()
+                if collection in components.pcollections
+            )
+            if strategy in components.windowing_strategies
+        )
     return bool(proto.spec.urn == urns.RESHUFFLE)
 
 

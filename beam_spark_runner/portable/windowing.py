@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 
 from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.runners.pipeline_context import PipelineContext
+from apache_beam.transforms import core
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import CoderId
@@ -38,6 +40,16 @@ def windowing_from_proto(proto: beam_runner_api_pb2.WindowingStrategy) -> Window
         timestamp_combiner=_TIMESTAMP_COMBINERS.get(
             proto.output_time, TimestampCombiner.END_OF_WINDOW
         ),
+    )
+
+
+def decode_windowing(coded: bytes) -> core.Windowing:
+    """Build Beam's own object for a strategy, as ``graph.model.Windowing.coded`` holds it.
+
+    Only for window fns that this Python can load.
+    """
+    return core.Windowing.from_runner_api(
+        beam_runner_api_pb2.WindowingStrategy.FromString(coded), PipelineContext()
     )
 
 

@@ -21,12 +21,14 @@ class Edge:
     is_global: bool  # its windowing is the global window
     timestamp_combiner: TimestampCombiner = TimestampCombiner.END_OF_WINDOW
     access_pattern: str = ""
+    coded_windowing: bytes = b""  # set: values of a key are grouped by ``semantics.grouping``
 
     @property
     def is_ordered(self) -> bool:
         """Whether the first row of a group must be the one that decides its timestamp."""
         return (
             self.delivery is Delivery.GROUP_BY_KEY
+            and not self.coded_windowing
             and self.timestamp_combiner is not TimestampCombiner.END_OF_WINDOW
         )
 

@@ -52,6 +52,9 @@ class ProgramBuilder:
             is_global=windowing.window_fn_urn == urns.WINDOW_FN_GLOBAL,
             timestamp_combiner=destination.timestamp_combiner,
             access_pattern=destination.access_pattern,
+            coded_windowing=windowing.coded
+            if destination.delivery is Delivery.GROUP_BY_KEY and not windowing.groups_by_window
+            else b"",
         )
 
     def readers(self, segment: Segment, level: int) -> tuple[Edge, ...]:

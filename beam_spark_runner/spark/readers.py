@@ -20,6 +20,9 @@ from beam_spark_runner.harness.spill import (
     StreamedValues,
     ValueLog,
 )
+from beam_spark_runner.plan.model import Delivery
+from beam_spark_runner.portable.windowing import decode_windowing
+from beam_spark_runner.semantics.grouping import PaneGrouping
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.writers import KEY_LENGTH, split_key
@@ -149,7 +152,9 @@ class GroupReader:
         self._decode_window = coder.window_coder.get_impl().decode
         self._edge = edge
         self._is_plain = (
-            edge.is_global and edge.timestamp_combiner is TimestampCombiner.END_OF_WINDOW
+            edge.is_global
+            and edge.timestamp_combiner is TimestampCombiner.END_OF_WINDOW
+            and not edge.coded_windowing
         )
         self._push = push
         self._kept: list[StreamedValues] = []
@@ -273,6 +278,7 @@ class GroupReader:
             values.close()
 
     def _push_group(self, key: bytes | None, values: Any, order: int) -> None:
+        """Push one group; what arrives is decoded, but for the key."""
         assert key is not None
         if self._edge.is_global:
             coded_key, windows, end_us = key, _GLOBAL, _GLOBAL_END_US
@@ -302,6 +308,34 @@ class GroupReader:
         for values in self._kept:
             values.close()
         self._kept = []
+
+
+class PaneReader(GroupReader):
+    """Pushes the panes of each key, where windows merge or triggers fire.
+
+    All values of a key are in memory at once, as Beam's trigger driver wants them.
+    """
+
+    def __init__(self, edge: Edge, coder: WindowedValueCoder, push: Receiver) -> None:
+        super().__init__(edge, coder, push)
+        value_coder = coder.wrapped_value_coder.value_coder().value_coder()
+        windowed = WindowedValueCoder(value_coder, coder.window_coder)
+        self._decode_value = windowed.get_impl().decode
+        self._grouping = PaneGrouping(decode_windowing(edge.coded_windowing))
+
+    def _push_group(self, key: bytes | None, values: Any, order: int) -> None:
+        assert key is not None
+        for pane in self._grouping.panes(self._decode_key(key), values):
+            self._push(pane)
+
+
+def reader_for(
+    edge: Edge, coder: WindowedValueCoder, push: Receiver
+) -> ElementReader | GroupReader:
+    """Choose the reader for an edge; ``coder`` is that of the elements which ``push`` takes."""
+    if edge.delivery is not Delivery.GROUP_BY_KEY:
+        return ElementReader(edge, coder, push)
+    return (PaneReader if edge.coded_windowing else GroupReader)(edge, coder, push)
 
 
 _GLOBAL_END_US = GlobalWindow().max_timestamp().micros

@@ -22,11 +22,10 @@ from beam_spark_runner.core.errors import BundleFailedError, RunnerError
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.harness import embedded
 from beam_spark_runner.harness.bundle import Bundle, Receiver
-from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.lookup import lookup_for
 from beam_spark_runner.spark.program import LevelProgram, StageProgram
-from beam_spark_runner.spark.readers import ElementReader, GroupReader, RowCursor
+from beam_spark_runner.spark.readers import GroupReader, RowCursor, reader_for
 from beam_spark_runner.spark.writers import Writer, writer_for
 
 _LOGGER = logging.getLogger(__name__)
@@ -258,10 +257,7 @@ class _OpenStage:
         except BundleFailedError:
             embedded.discard(level.job_id, program.stage)
             raise
-        reader_kind = (
-            GroupReader if program.input.delivery is Delivery.GROUP_BY_KEY else ElementReader
-        )
-        self.reader = reader_kind(program.input, harness.input_coder, self.bundle.push)
+        self.reader = reader_for(program.input, harness.input_coder, self.bundle.push)
 
     def finish(self) -> tuple[bytes, ...]:
         """Finish the bundle and emit its last rows."""

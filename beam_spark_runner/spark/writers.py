@@ -148,7 +148,11 @@ class GroupWriter(Writer):
         self._sign = {TimestampCombiner.EARLIEST: 1, TimestampCombiner.LATEST: -1}.get(
             edge.timestamp_combiner, 0
         )
-        if edge.is_global and not self._sign:
+        if edge.coded_windowing:
+            windowed = WindowedValueCoder(element_coder.value_coder(), coder.window_coder)
+            self._encode_value = windowed.get_impl().encode
+            self.accept = self._accept_windowed  # type: ignore[method-assign]
+        elif edge.is_global and not self._sign:
             self.accept = self._accept_global  # type: ignore[method-assign]
 
     def _accept_global(self, windowed_value: WindowedValue) -> None:
@@ -163,6 +167,14 @@ class GroupWriter(Writer):
         self._size += len(coded_key) + len(coded_value) + ROW_BYTES
         if self._size > FLUSH_BYTES:
             self.flush()
+
+    def _accept_windowed(self, windowed_value: WindowedValue) -> None:
+        """One row per element, with its windows: the reader groups them."""
+        self._accept_global(
+            windowed_value.with_value(
+                (windowed_value.value[0], windowed_value.with_value(windowed_value.value[1]))
+            )
+        )
 
     def accept(self, windowed_value: WindowedValue) -> None:
         key, value = windowed_value.value

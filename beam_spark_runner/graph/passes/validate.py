@@ -15,7 +15,6 @@ from beam_spark_runner.graph.model import Graph, Transform
 
 WHOLE_PIPELINE = "the pipeline"
 
-_WINDOW_FNS = frozenset({urns.WINDOW_FN_GLOBAL, urns.WINDOW_FN_FIXED, urns.WINDOW_FN_SLIDING})
 _ACCESS_PATTERNS = frozenset({urns.SIDE_INPUT_ITERABLE, urns.SIDE_INPUT_MULTIMAP})
 _GROUPING_URNS = frozenset({urns.GROUP_BY_KEY, urns.COMBINE_PER_KEY})
 
@@ -111,16 +110,11 @@ def _unsupported_features(transform: Transform) -> Iterator[PipelineError]:
 
 
 def _problems_of_side_inputs(graph: Graph, transform: Transform) -> Iterator[PipelineError]:
-    for local_name, collection, access_pattern in facts.side_inputs(transform):
+    for local_name, _, access_pattern in facts.side_inputs(transform):
         side_input = f"side input {local_name}"
-        windowing = facts.windowing(graph, collection)
         if access_pattern not in _ACCESS_PATTERNS:
             yield UnsupportedFeatureError(
                 f"{side_input} with the access pattern {access_pattern}", transform.name
-            )
-        if windowing.merges or windowing.window_fn_urn not in _WINDOW_FNS:
-            yield UnsupportedFeatureError(
-                f"{side_input} with the window fn {windowing.window_fn_urn}", transform.name
             )
 
 
@@ -132,19 +126,6 @@ def _problems_of_grouping(graph: Graph, transform: Transform) -> Iterator[Pipeli
             yield InvalidPipelineError(
                 f"its input must have a KV coder, but has {coder.urn}", where
             )
-        windowing = facts.windowing(graph, collection)
-        if windowing.merges:
-            yield UnsupportedFeatureError(
-                f"grouping in merging windows ({windowing.window_fn_urn})", where
-            )
-        elif windowing.window_fn_urn not in _WINDOW_FNS:
-            yield UnsupportedFeatureError(
-                f"grouping in windows of {windowing.window_fn_urn}", where
-            )
-        if not windowing.trigger_is_default:
-            yield UnsupportedFeatureError(f"grouping with the trigger {windowing.trigger}", where)
-        if not graph.pcollections[collection].is_bounded:
-            yield UnsupportedFeatureError("grouping of unbounded input", where)
     if transform.urn == urns.COMBINE_PER_KEY and transform.accumulator_coder is None:
         yield InvalidPipelineError("it has no accumulator coder", where)
 

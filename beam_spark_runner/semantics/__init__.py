@@ -1,0 +1,1 @@
+"""What windows and triggers mean. Beam decides; here its classes are asked."""
