@@ -58,8 +58,7 @@ def partition_of_task() -> int:
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    assert context is not None
-    return int(context.partitionId())
+    return -1 if context is None else int(context.partitionId())  # another runner's have none
 
 
 class Harvest:
@@ -101,10 +100,13 @@ def harvest(
     spark: "SparkSession", build: Callable[[beam.Pipeline], Collections], *flags: str
 ) -> Harvest:
     """Run what ``build`` builds, and give back the elements of the collections it returns."""
+    return harvest_on(SparkPortableRunner(spark=spark), build, *flags)
+
+
+def harvest_on(runner: Any, build: Callable[[beam.Pipeline], Collections], *flags: str) -> Harvest:
+    """The same on any runner."""
     with tempfile.TemporaryDirectory() as folder:
-        pipeline = beam.Pipeline(
-            runner=SparkPortableRunner(spark=spark), options=PipelineOptions(list(flags))
-        )
+        pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(list(flags)))
         collections = build(pipeline)
         for label, collection in collections.items():
             Path(folder, label).mkdir()

@@ -126,6 +126,8 @@ def _problems_of_grouping(graph: Graph, transform: Transform) -> Iterator[Pipeli
             yield InvalidPipelineError(
                 f"its input must have a KV coder, but has {coder.urn}", where
             )
+        if not graph.pcollections[collection].is_bounded:
+            yield UnsupportedFeatureError("grouping of unbounded input", where)
     if transform.urn == urns.COMBINE_PER_KEY and transform.accumulator_coder is None:
         yield InvalidPipelineError("it has no accumulator coder", where)
 

@@ -1,0 +1,219 @@
+"""Windows that merge, windows of the user's own, triggers: the panes are those of Beam's runner."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.coders.coders import IntervalWindowCoder
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.transforms.trigger import (
+    AccumulationMode,
+    AfterAll,
+    AfterAny,
+    AfterCount,
+    AfterEach,
+    AfterProcessingTime,
+    AfterWatermark,
+    Always,
+    OrFinally,
+    Repeatedly,
+)
+from apache_beam.transforms.window import (
+    FixedWindows,
+    GlobalWindows,
+    IntervalWindow,
+    NonMergingWindowFn,
+    Sessions,
+    SlidingWindows,
+    TimestampCombiner,
+    TimestampedValue,
+    WindowFn,
+)
+
+from tests.spark.harvest import Harvest, harvest, harvest_on
+
+pytestmark = pytest.mark.spark
+
+DISCARDING, ACCUMULATING = AccumulationMode.DISCARDING, AccumulationMode.ACCUMULATING
+
+
+class Decades(NonMergingWindowFn):  # type: ignore[misc]
+    """A user's window fn: ten seconds, begun at the last multiple of ten plus three."""
+
+    def assign(self, context: WindowFn.AssignContext) -> Iterable[IntervalWindow]:
+        start = (context.timestamp.micros // 1_000_000 - 3) // 10 * 10 + 3
+        return [IntervalWindow(start, start + 10)]
+
+    def get_window_coder(self) -> IntervalWindowCoder:
+        return IntervalWindowCoder()
+
+
+class Neighbours(WindowFn):  # type: ignore[misc]
+    """A user's merging window fn: windows that touch become one."""
+
+    def assign(self, context: WindowFn.AssignContext) -> Iterable[IntervalWindow]:
+        start = context.timestamp.micros // 1_000_000
+        return [IntervalWindow(start, start + 2)]
+
+    def get_window_coder(self) -> IntervalWindowCoder:
+        return IntervalWindowCoder()
+
+    def merge(self, merge_context: WindowFn.MergeContext) -> None:
+        chain: list[IntervalWindow] = []
+        for window in sorted(merge_context.windows, key=lambda each: each.start):
+            if chain and window.start > max(each.end for each in chain):
+                if len(chain) > 1:
+                    merge_context.merge(chain, _span(chain))
+                chain = []
+            chain.append(window)
+        if len(chain) > 1:
+            merge_context.merge(chain, _span(chain))
+
+
+def _span(windows: list[IntervalWindow]) -> IntervalWindow:
+    return IntervalWindow(
+        min(window.start for window in windows), max(window.end for window in windows)
+    )
+
+
+def _timed(pipeline: beam.Pipeline) -> beam.PCollection:
+    """Two keys; for each a run of seconds, a gap, a run, and one lonely second."""
+    times = [*range(0, 8), *range(30, 34), 90]
+    return (
+        pipeline
+        | beam.Create([(key, time) for key in ("a", "b") for time in times])
+        | beam.Map(lambda pair: TimestampedValue(pair, pair[1]))
+    )
+
+
+def _listed(key: str, values: Iterable[int]) -> tuple[str, list[int]]:
+    return key, sorted(values)
+
+
+def _panes(found: Harvest, label: str) -> list[tuple[Any, ...]]:
+    return sorted(
+        (
+            each.value,
+            each.timestamp.micros // 1000,  # an exchange keeps milliseconds
+            str(each.window),
+            (each.pane.is_first, each.pane.is_last, each.pane.timing, each.pane.index),
+        )
+        for each in found.kept[label]
+    )
+
+
+WINDOWINGS: dict[str, Callable[[], beam.WindowInto]] = {
+    "sessions": lambda: beam.WindowInto(Sessions(5)),
+    "sessions, earliest": lambda: beam.WindowInto(
+        Sessions(5), timestamp_combiner=TimestampCombiner.OUTPUT_AT_EARLIEST
+    ),
+    "sessions, latest": lambda: beam.WindowInto(
+        Sessions(5), timestamp_combiner=TimestampCombiner.OUTPUT_AT_LATEST
+    ),
+    "own": lambda: beam.WindowInto(Decades()),
+    "fixed, late": lambda: beam.WindowInto(
+        FixedWindows(10),
+        trigger=AfterWatermark(late=AfterCount(1)),
+        accumulation_mode=ACCUMULATING,
+        allowed_lateness=20,
+    ),
+    "fixed, early, discarding": lambda: beam.WindowInto(
+        FixedWindows(10), trigger=AfterWatermark(early=AfterCount(3)), accumulation_mode=DISCARDING
+    ),
+    "fixed, early, accumulating": lambda: beam.WindowInto(
+        FixedWindows(10),
+        trigger=AfterWatermark(early=AfterCount(3)),
+        accumulation_mode=ACCUMULATING,
+    ),
+    "global, always": lambda: beam.WindowInto(
+        GlobalWindows(), trigger=Always(), accumulation_mode=DISCARDING
+    ),
+    "global, count": lambda: beam.WindowInto(
+        GlobalWindows(), trigger=Repeatedly(AfterCount(4)), accumulation_mode=DISCARDING
+    ),
+    "sliding, any": lambda: beam.WindowInto(
+        SlidingWindows(10, 5),
+        trigger=Repeatedly(AfterAny(AfterCount(2), AfterCount(3))),
+        accumulation_mode=ACCUMULATING,
+    ),
+    "sessions, count": lambda: beam.WindowInto(
+        Sessions(5), trigger=Repeatedly(AfterCount(2)), accumulation_mode=DISCARDING
+    ),
+    "fixed, each": lambda: beam.WindowInto(
+        FixedWindows(50),
+        trigger=AfterEach(AfterCount(2), Repeatedly(AfterCount(3))),
+        accumulation_mode=DISCARDING,
+    ),
+    "fixed, or finally": lambda: beam.WindowInto(
+        FixedWindows(50),
+        trigger=OrFinally(Repeatedly(AfterCount(2)), AfterAll(AfterCount(5))),
+        accumulation_mode=DISCARDING,
+    ),
+}
+
+
+def test_panes_are_those_of_beams_own_runner(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        timed = _timed(p)
+        made = {}
+        for name, windowing in WINDOWINGS.items():
+            windowed = timed | f"into {name}" >> windowing()
+            grouped = windowed | f"group {name}" >> beam.GroupByKey()
+            made[f"{name}: groups"] = grouped | f"list {name}" >> beam.MapTuple(_listed)
+            made[f"{name}: sums"] = windowed | f"sum {name}" >> beam.CombinePerKey(sum)
+        return made
+
+    ours = harvest(spark_session, build, "--allow_unsafe_triggers")
+    beams = harvest_on(FnApiRunner(), build, "--allow_unsafe_triggers")
+    for label in beams.kept:
+        assert _panes(ours, label) == _panes(beams, label), label
+        assert beams.kept[label], label
+
+
+def test_merging_windows_of_the_users_own(spark_session: Any) -> None:
+    """Beam's runner hands such a window fn's payload to the wrong unpickler."""
+    found = harvest(
+        spark_session,
+        lambda p: {"sums": _timed(p) | beam.WindowInto(Neighbours()) | beam.CombinePerKey(sum)},
+    )
+    assert sorted((value, str(each)) for value, _, each, *_ in found.kept["sums"]) == sorted(
+        ((key, total), window)
+        for key in "ab"
+        for total, window in ((28, "[0.0, 9.0)"), (126, "[30.0, 35.0)"), (90, "[90.0, 92.0)"))
+    )
+
+
+def test_processing_time_stands_still(spark_session: Any) -> None:
+    """Beam's runner has no clock for it in batch; all elements are there before it moves."""
+    found = harvest(
+        spark_session,
+        lambda p: {
+            "sums": _timed(p)
+            | beam.WindowInto(
+                GlobalWindows(),
+                trigger=Repeatedly(AfterProcessingTime(1)),
+                accumulation_mode=DISCARDING,
+            )
+            | beam.CombinePerKey(sum),
+        },
+    )
+    assert found["sums"] == [(key, 28 + 126 + 90) for key in "ab"]
+
+
+def test_sessions(spark_session: Any) -> None:
+    """The same in numbers, not only by comparison."""
+    found = harvest(
+        spark_session,
+        lambda p: {
+            "sums": _timed(p) | beam.WindowInto(Sessions(5)) | beam.CombinePerKey(sum),
+        },
+    )
+    assert found["sums"] == sorted(
+        (key, sum(times)) for key in "ab" for times in (range(8), range(30, 34), [90])
+    )
+    assert {str(each.window) for each in found.kept["sums"]} == {
+        "[0.0, 12.0)",
+        "[30.0, 38.0)",
+        "[90.0, 95.0)",
+    }
