@@ -97,7 +97,8 @@ def _panes(found: Harvest, label: str) -> list[tuple[Any, ...]]:
             each.value,
             each.timestamp.micros // 1000,  # an exchange keeps milliseconds
             str(each.window),
-            (each.pane.is_first, each.pane.is_last, each.pane.timing, each.pane.index),
+            # Not is_last: Beam's runner does not know that a batch's only pane is the last.
+            (each.pane.is_first, each.pane.timing, each.pane.index),
         )
         for each in found.kept[label]
     )
