@@ -7,12 +7,11 @@ program that names the runner import it, and only the driver needs the rest.
 from typing import TYPE_CHECKING
 
 from beam_spark_runner import import_hook
+from beam_spark_runner.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from beam_spark_runner.options import SparkPortableRunnerOptions
     from beam_spark_runner.runner import SparkPortableRunner
-
-__version__ = "0.1.0"
 
 __all__ = ["SparkPortableRunner", "SparkPortableRunnerOptions", "__version__"]
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-import beam_spark_runner
 from beam_spark_runner.core.errors import ExecutorMismatchError, OptionsError
+from beam_spark_runner.core.version import VERSION
 from beam_spark_runner.spark.session import SessionHandle
 
 _INSTALL = (
@@ -132,9 +132,9 @@ def _probe(path: str | None) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
         except importlib.metadata.PackageNotFoundError:
             beam = ""
         try:
-            import beam_spark_runner
+            from beam_spark_runner.core.version import VERSION
 
-            runner = beam_spark_runner.__version__
+            runner = VERSION
         except ImportError:
             runner = ""
         problem = ""
@@ -163,7 +163,7 @@ def _check_versions(found: Sequence[Installed]) -> None:
         sys.executable,
         "{}.{}".format(*sys.version_info[:2]),
         importlib.metadata.version("apache-beam"),
-        beam_spark_runner.__version__,
+        VERSION,
         "",
     )
     lines: dict[str, None] = {}
