@@ -9,7 +9,7 @@ VENV_35 = .venv35
 READY_35 = $(VENV_35)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test lint format unit spark-tests install-tests integration integration-3.5 conformance bench clean
+.PHONY: help wordcount test lint format unit spark-tests install-tests integration integration-3.5 bench clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -46,7 +46,7 @@ install-tests: $(READY) ## Tests of a plain and an editable install
 	$(PYTEST) tests/install
 
 integration: $(READY) integration-3.5 ## Clusters, Spark Connect, killed executors, Spark 3.5
-	$(PYTEST) integration
+	BEAM_SPARK_35_PYTHON=$(abspath $(VENV_35))/bin/python $(PYTEST) integration
 
 $(READY_35): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner/import_hook.py
 	$(PYTHON) -m venv $(VENV_35)
@@ -57,9 +57,6 @@ $(READY_35): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner
 
 integration-3.5: $(READY_35) ## The oldest Spark and Beam that are supported
 	$(VENV_35)/bin/python -m pytest integration/test_spark_3_5.py
-
-conformance: $(READY) ## Beam's own suites for runners
-	$(PYTEST) integration/validates_runner
 
 bench: $(READY) ## Benchmarks
 	$(BIN)/python -m benchmarks
