@@ -78,9 +78,9 @@ def three_elements(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
     (
         pipeline
         | beam.Create([1, 2, 3])
-        | beam.Map(lambda number: number + 1)
-        | beam.combiners.Count.Globally()
-        | "Check" >> beam.Map(_check, 3)
+        | beam.Map(lambda number: (None, number))
+        | beam.GroupByKey()
+        | "Check" >> beam.MapTuple(lambda _, numbers: _check(sum(numbers), 6))
     )
 
 

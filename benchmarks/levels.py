@@ -1,0 +1,111 @@
+"""Where the CPU time of an element goes in a worker: ``python -m benchmarks.levels``.
+
+Runs the tasks of a GroupByKey's two levels, and of ten fused Maps, in this
+process, with no Spark: what Spark adds is the difference to ``make bench``.
+CPU time of the process, so that other work on the machine disturbs it little.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_spark_runner import SparkPortableRunner
+from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.plan.model import Plan
+from beam_spark_runner.spark import rows, task
+from beam_spark_runner.spark.programs import Limits, ProgramBuilder
+
+COUNT = 300_000
+ARROW_ROWS = 10_000  # of a batch, as Spark cuts them
+LIMITS = Limits(max_attempts=1, row_limit_bytes=1 << 20, max_element_bytes=1 << 30)
+
+
+class _Pairs(beam.DoFn):  # type: ignore[misc]
+    """100 bytes each; four values to a key."""
+
+    def process(self, element: Any) -> Iterator[tuple[bytes, bytes]]:
+        padding = b"x" * 88
+        for number in range(COUNT):
+            key = (number * 2654435761 % (1 << 32)) % (COUNT // 4)
+            yield key.to_bytes(4, "big"), number.to_bytes(8, "big") + padding
+
+
+class _Numbers(beam.DoFn):  # type: ignore[misc]
+    def process(self, element: Any) -> Iterator[int]:
+        return iter(range(COUNT))
+
+
+class _Drop(beam.DoFn):  # type: ignore[misc]
+    """Ends a pipeline: what it gets goes nowhere."""
+
+    def process(self, element: Any) -> None:
+        return
+
+
+def _plan(build: Callable[[beam.Pipeline], Any]) -> Plan:
+    pipeline = beam.Pipeline()
+    build(pipeline)
+    environment = SparkPortableRunner().default_environment(PipelineOptions())
+    return compile_pipeline(pipeline.to_runner_api(default_environment=environment))
+
+
+def _grouping(pipeline: beam.Pipeline) -> Any:
+    pairs = pipeline | beam.Impulse() | beam.ParDo(_Pairs()).with_output_types(tuple[bytes, bytes])
+    return pairs | beam.GroupByKey() | beam.ParDo(_Drop())
+
+
+def _generating(pipeline: beam.Pipeline) -> Any:
+    return pipeline | beam.Impulse() | beam.ParDo(_Pairs()) | beam.ParDo(_Drop())
+
+
+def _ten_maps(pipeline: beam.Pipeline) -> Any:
+    numbers = pipeline | beam.Impulse() | beam.ParDo(_Numbers())
+    for position in range(10):
+        numbers |= f"Map{position}" >> beam.Map(lambda number: number + 1)
+    return numbers | beam.ParDo(_Drop())
+
+
+def _run(plan: Plan, level: int, batches: list[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], int]:
+    """Run one task of a level three times; its output, and the least ns of CPU per element."""
+    best = 1 << 62
+    output: list[pa.RecordBatch] = []
+    for _ in range(3):
+        builder = ProgramBuilder(plan, f"level-{level}-{id(plan)}", LIMITS)
+        segment = plan.segments[0]
+        program = builder.level(segment, level, 2, {})
+        began = time.process_time_ns()
+        output = list(task.LevelTask(program).run(iter(batches)))
+        best = min(best, time.process_time_ns() - began)
+    return output, best // COUNT
+
+
+def main() -> None:
+    """Print nanoseconds of CPU per element."""
+    start = np.zeros(1, np.int64)
+
+    def impulse(plan: Plan) -> list[pa.RecordBatch]:
+        return [rows.batch_of(int(plan.segments[0].impulses[0]), start, None, None, [b""])]
+
+    plan = _plan(_generating)
+    _, generating = _run(plan, 0, impulse(plan))
+    plan = _plan(_grouping)
+    written, writing = _run(plan, 0, impulse(plan))
+    table = pa.Table.from_batches(written)
+    order = np.argsort(table.column("route").to_numpy(), kind="stable")
+    sorted_rows = table.take(pa.array(order)).to_batches(max_chunksize=ARROW_ROWS)
+    _, reading = _run(plan, 1, sorted_rows)
+    plan = _plan(_ten_maps)
+    _, maps = _run(plan, 0, impulse(plan))
+    print(f"GroupByKey, making an element (SDK and user code): {generating:6,d} ns")
+    print(f"GroupByKey, from element to row (ours and Arrow):   {writing - generating:6,d} ns")
+    print(f"GroupByKey, from row to group and DoFn:             {reading:6,d} ns")
+    print(f"ten fused Maps (SDK and user code):                 {maps:6,d} ns")
+
+
+if __name__ == "__main__":
+    main()
