@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark import SparkFiles
 
+from beam_spark_runner.spark.keys import join_key
 from beam_spark_runner.spark.program import SideInputRows
-from beam_spark_runner.spark.writers import join_key
 
 
 class GatheredRows:

@@ -24,8 +24,8 @@ from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.portable.windowing import decode_windowing
 from beam_spark_runner.semantics.grouping import PaneGrouping
 from beam_spark_runner.spark import rows
+from beam_spark_runner.spark.keys import key_before, key_end, split_key
 from beam_spark_runner.spark.program import Edge
-from beam_spark_runner.spark.writers import KEY_LENGTH, split_key
 
 _GLOBAL = (GlobalWindow(),)
 _MIN_US = MIN_TIMESTAMP.micros
@@ -82,14 +82,12 @@ class RowCursor:
         for row in np.flatnonzero(block.dests & rows.LONG_KEY).tolist():
             digest, value = block.keys[row], block.values[row]
             assert digest is not None
-            (length,) = KEY_LENGTH.unpack_from(value)
-            start = KEY_LENGTH.size + length
             key = self._long_keys.get(digest)
             if key is None:
                 # One object for all rows of the group, and of one group at a time.
                 self._long_keys.clear()
-                key = self._long_keys[digest] = value[KEY_LENGTH.size : start]
-            block.keys[row], block.values[row] = key, value[start:]
+                key = self._long_keys[digest] = key_before(value)
+            block.keys[row], block.values[row] = key, value[key_end(value) :]
 
     @property
     def dest(self) -> int:

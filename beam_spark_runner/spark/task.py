@@ -26,7 +26,7 @@ from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.lookup import lookup_for
 from beam_spark_runner.spark.program import LevelProgram, StageProgram
 from beam_spark_runner.spark.readers import GroupReader, RowCursor, reader_for
-from beam_spark_runner.spark.writers import Writer, writer_for
+from beam_spark_runner.spark.writers import Outlet, Writer, writer_for
 
 _LOGGER = logging.getLogger(__name__)
 _QUEUE_BATCHES = 4
@@ -231,19 +231,18 @@ class _OpenStage:
         self.program = program
         harness = embedded.stage_for(level.job_id, program.stage, program.name, program.description)
         self._writers: list[Writer] = []
+        outlet = Outlet(
+            emit=emit,
+            row_limit_bytes=level.row_limit_bytes,
+            max_element_bytes=level.max_element_bytes,
+            partitions=level.partitions,
+            first=partition,
+        )
         receivers: dict[PCollectionId, Receiver] = {}
         for collection, coder in harness.output_coders.items():
             targets: list[Receiver] = []
             for edge in program.outputs.get(collection, ()):
-                writer = writer_for(
-                    edge,
-                    coder,
-                    emit,
-                    level.row_limit_bytes,
-                    level.max_element_bytes,
-                    level.partitions,
-                    partition,
-                )
+                writer = writer_for(edge, coder, outlet)
                 self._writers.append(writer)
                 targets.append(writer.accept)
             for stage in program.local.get(collection, ()):

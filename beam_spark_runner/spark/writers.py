@@ -4,10 +4,11 @@
 that it does as little as it can; columns are built for thousands at a time.
 """
 
+import abc
 import heapq
-import struct
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,14 +20,12 @@ from beam_spark_runner.core import routing, urns
 from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.spark import rows
+from beam_spark_runner.spark.keys import join_key, put_before
 from beam_spark_runner.spark.program import Edge
-
-Emit: TypeAlias = Callable[[pa.RecordBatch], None]
 
 FLUSH_BYTES = 4 << 20
 ROW_BYTES = 40  # what a row costs beside its value, as far as flushing goes
 LONG_KEY_BYTES = 1 << 16
-KEY_LENGTH = struct.Struct("<I")
 
 _MIN_US = MIN_TIMESTAMP.micros
 
@@ -35,31 +34,41 @@ class EncodingError(Exception):
     """An element does not go through its coder, or is too long."""
 
 
-class Writer:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlet:
+    """Where a task's rows go, and what they have to keep to."""
+
+    emit: Callable[[pa.RecordBatch], None]  # takes finished batches; may block
+    row_limit_bytes: int  # longer values are cut
+    max_element_bytes: int  # longer elements are refused
+    partitions: int  # of the next exchange; at least 1
+    first: int  # where to begin if rows are spread: the number of this task
+
+
+class Writer(abc.ABC):
     """Buffers rows of one destination. Threads: the bundle's.
 
     Raises (from ``accept``):
         EncodingError: the element cannot be encoded or is too long.
     """
 
-    def __init__(
-        self, edge: Edge, emit: Emit, row_limit_bytes: int, max_element_bytes: int
-    ) -> None:
+    def __init__(self, edge: Edge, outlet: Outlet) -> None:
         self.edge = edge
-        self._emit = emit
-        self._row_limit_bytes = row_limit_bytes
-        self._max_element_bytes = max_element_bytes
+        self._emit = outlet.emit
+        self._row_limit_bytes = outlet.row_limit_bytes
+        self._max_element_bytes = outlet.max_element_bytes
         self._keys: list[bytes] = []
         self._values: list[bytes] = []
         self._orders: list[int] = []
         self._size = 0
 
+    @abc.abstractmethod
     def accept(self, windowed_value: WindowedValue) -> None:
-        raise NotImplementedError
+        """Take one element."""
 
+    @abc.abstractmethod
     def flush(self) -> None:
         """Emit what is buffered."""
-        raise NotImplementedError
 
     def _emit_rows(
         self,
@@ -136,10 +145,8 @@ class Writer:
 class GroupWriter(Writer):
     """Rows of key and value, exploded per window, for a destination that groups."""
 
-    def __init__(
-        self, edge: Edge, coder: WindowedValueCoder, emit: Emit, limit: int, max_bytes: int
-    ) -> None:
-        super().__init__(edge, emit, limit, max_bytes)
+    def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:
+        super().__init__(edge, outlet)
         element_coder = coder.wrapped_value_coder
         self._encode_key = element_coder.key_coder().get_impl().encode
         self._encode_value = element_coder.value_coder().get_impl().encode
@@ -221,7 +228,7 @@ class GroupWriter(Writer):
             some_values = [values[row] for row in picked]
             if long:
                 some_values = [
-                    KEY_LENGTH.pack(len(key)) + key + value
+                    put_before(key, value)
                     for key, value in zip(some_keys, some_values, strict=True)
                 ]
                 some_keys = [routing.digest_of(key) for key in some_keys]
@@ -233,24 +240,17 @@ class GroupWriter(Writer):
 class ElementWriter(Writer):
     """Whole elements, for a destination that does not group; spread evenly over partitions."""
 
-    def __init__(
-        self,
-        edge: Edge,
-        coder: WindowedValueCoder,
-        emit: Emit,
-        limit: int,
-        max_bytes: int,
-        partitions: int,
-        first: int,
-    ) -> None:
-        super().__init__(edge, emit, limit, max_bytes)
+    def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:
+        super().__init__(edge, outlet)
         self._encode_bare = coder.wrapped_value_coder.get_impl().encode
         self._encode_windowed = coder.get_impl().encode
         self._is_global = edge.is_global
         self._windowed_values: list[bytes] = []
-        self._targets = np.array(routing.routes_to_partitions(edge.code, partitions), np.int64)
+        self._targets = np.array(
+            routing.routes_to_partitions(edge.code, outlet.partitions), np.int64
+        )
         # Tasks start at different partitions, else few elements would all land on the first.
-        self._next = first % partitions
+        self._next = outlet.first % outlet.partitions
 
     def accept(self, windowed_value: WindowedValue) -> None:
         try:
@@ -285,20 +285,10 @@ class ElementWriter(Writer):
 class SizedWriter(ElementWriter):
     """Sized restrictions: each goes where this task has sent the least work so far."""
 
-    def __init__(
-        self,
-        edge: Edge,
-        coder: WindowedValueCoder,
-        emit: Emit,
-        limit: int,
-        max_bytes: int,
-        partitions: int,
-        first: int,
-    ) -> None:
-        super().__init__(edge, coder, emit, limit, max_bytes, partitions, first)
-        self._loads = [
-            (0.0, (place + self._next) % partitions, place) for place in range(partitions)
-        ]
+    def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:
+        super().__init__(edge, coder, outlet)
+        count = outlet.partitions
+        self._loads = [(0.0, (place + self._next) % count, place) for place in range(count)]
         heapq.heapify(self._loads)
         self._sized_routes: list[int] = []
 
@@ -324,10 +314,8 @@ class SizedWriter(ElementWriter):
 class SideInputWriter(Writer):
     """Rows that readers look up: by window, and by key where the view is a map."""
 
-    def __init__(
-        self, edge: Edge, coder: WindowedValueCoder, emit: Emit, limit: int, max_bytes: int
-    ) -> None:
-        super().__init__(edge, emit, limit, max_bytes)
+    def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:
+        super().__init__(edge, outlet)
         element_coder = coder.wrapped_value_coder
         self._encode_window = coder.window_coder.get_impl().encode
         self._is_multimap = edge.access_pattern == urns.SIDE_INPUT_MULTIMAP
@@ -360,44 +348,14 @@ class SideInputWriter(Writer):
         self._emit_rows(0, routes, None, keys, values)
 
 
-def join_key(coded_key: bytes, coded_window: bytes) -> bytes:
-    """One byte string that is equal for equal pairs only."""
-    return coded_key + coded_window + KEY_LENGTH.pack(len(coded_key))
-
-
-def split_key(joined: bytes) -> tuple[bytes, bytes]:
-    """Undo ``join_key``: (key, window)."""
-    (length,) = KEY_LENGTH.unpack_from(joined, len(joined) - KEY_LENGTH.size)
-    return joined[:length], joined[length : -KEY_LENGTH.size]
-
-
-def writer_for(
-    edge: Edge,
-    coder: WindowedValueCoder,
-    emit: Emit,
-    row_limit_bytes: int,
-    max_element_bytes: int,
-    partitions: int,
-    first: int,
-) -> Writer:
-    """Choose the writer for an edge.
-
-    Args:
-        edge: where the rows go.
-        coder: of the windowed elements that arrive there.
-        emit: takes finished batches; may block.
-        row_limit_bytes: longer values are cut.
-        max_element_bytes: longer elements are refused.
-        partitions: of the next exchange; at least 1.
-        first: where to begin if rows are spread; the number of this task.
-    """
+def writer_for(edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> Writer:
+    """Choose the writer for an edge; ``coder`` is that of the windowed elements that arrive."""
     match edge.delivery:
         case Delivery.GROUP_BY_KEY:
-            return GroupWriter(edge, coder, emit, row_limit_bytes, max_element_bytes)
+            return GroupWriter(edge, coder, outlet)
         case Delivery.SIDE_INPUT:
-            return SideInputWriter(edge, coder, emit, row_limit_bytes, max_element_bytes)
+            return SideInputWriter(edge, coder, outlet)
         case Delivery.REDISTRIBUTE_BY_SIZE:
-            kind: type[ElementWriter] = SizedWriter
+            return SizedWriter(edge, coder, outlet)
         case Delivery.REDISTRIBUTE | Delivery.POINTWISE:
-            kind = ElementWriter
-    return kind(edge, coder, emit, row_limit_bytes, max_element_bytes, partitions, first)
+            return ElementWriter(edge, coder, outlet)

@@ -36,13 +36,13 @@ from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.harness.spill import StreamedValues, ValueLog
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.spark import readers, rows
+from beam_spark_runner.spark.keys import join_key, split_key
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.readers import ElementReader, GroupReader, RowCursor
 from beam_spark_runner.spark.writers import (
     LONG_KEY_BYTES,
     EncodingError,
-    join_key,
-    split_key,
+    Outlet,
     writer_for,
 )
 
@@ -81,7 +81,14 @@ def written(
     first: int = 0,
 ) -> list[pa.RecordBatch]:
     batches: list[pa.RecordBatch] = []
-    writer = writer_for(edge, coder, batches.append, limit, largest, partitions, first)
+    outlet = Outlet(
+        emit=batches.append,
+        row_limit_bytes=limit,
+        max_element_bytes=largest,
+        partitions=partitions,
+        first=first,
+    )
+    writer = writer_for(edge, coder, outlet)
     for element in elements:
         writer.accept(element)
     writer.flush()
