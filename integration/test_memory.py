@@ -60,7 +60,8 @@ def _watch_workers(pid: int, peak_mb: list[int], ended: threading.Event) -> None
             return
         for process in family:
             try:
-                if "pyspark" in " ".join(process.cmdline()):
+                # The JVM's class path names pyspark, too; its heap has a bound of its own.
+                if process.name() != "java" and "pyspark" in " ".join(process.cmdline()):
                     peak_mb[0] = max(peak_mb[0], process.memory_info().rss >> 20)
             except (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
                 continue
