@@ -18,7 +18,7 @@ _TIMESTAMP_COMBINERS = {
 
 
 def windowing_from_proto(proto: beam_runner_api_pb2.WindowingStrategy) -> Windowing:
-    """Read the facts; lateness and accumulation are not among them, since batch knows neither.
+    """Read the facts. What only triggers look at (accumulation, lateness) stays in ``coded``.
 
     A strategy whose windows are merged already (the output of a GroupByKey, in Java)
     does not merge: its windows are grouped as they are.

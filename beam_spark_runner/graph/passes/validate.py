@@ -35,7 +35,7 @@ def validate(graph: Graph) -> Graph:
     """Collect every reason why ``graph`` cannot run, and raise them together.
 
     Example:
-        impulse -> count(state), table (sessions) -> GroupByKey   ==>   two problems
+        impulse -> count(state), ticks (unbounded) -> GroupByKey   ==>   two problems
 
     Returns:
         ``graph`` itself.
