@@ -157,6 +157,8 @@ def _collection(graph: Graph, collection: PCollection) -> str:
 
 def _windowing(windowing: Windowing) -> str:
     words = [WINDOW_FNS.get(windowing.window_fn_urn, _quoted(windowing.window_fn_urn))]
+    if windowing.window_fn_parameters:
+        words.append(f"by={_quoted(windowing.window_fn_parameters)}")
     if windowing.merges:
         words.append("merging")
     if not windowing.trigger_is_default:

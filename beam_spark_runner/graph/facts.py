@@ -79,6 +79,19 @@ def windowing(graph: Graph, collection: PCollectionId) -> Windowing:
     return graph.windowings[graph.pcollections[collection].windowing]
 
 
+def window_fn_text(windowing: Windowing) -> str:
+    """Name a window fn; equal for those whose windows one collection may hold.
+
+    Example:
+        fixed_windows (size 5s)
+
+    Source: Java ``WindowFn.isCompatible``.
+    """
+    kind = windowing.window_fn_urn.removeprefix("beam:window_fn:").removesuffix(":v1")
+    parameters = windowing.window_fn_parameters
+    return f"{kind} ({parameters})" if parameters else kind
+
+
 def coder(graph: Graph, collection: PCollectionId) -> Coder:
     """Give the coder of a collection's bare elements."""
     return graph.coders[graph.pcollections[collection].coder]

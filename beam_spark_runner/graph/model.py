@@ -42,6 +42,7 @@ class Windowing:
     coded: bytes  # the serialised WindowingStrategy
     window_fn_urn: str
     window_coder: CoderId
+    window_fn_parameters: str = ""  # in words; where they differ, windows may not be mixed
     merges: bool = False
     trigger_is_default: bool = True  # one on-time pane per window is all that a batch run can see
     trigger: str = "default"  # its name, for messages

@@ -1,8 +1,11 @@
 """A proto WindowingStrategy as the facts that decide how it is grouped."""
 
+import hashlib
 from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
 
-from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.portability.api import beam_runner_api_pb2, standard_window_fns_pb2
 from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.transforms import core
 
@@ -34,12 +37,40 @@ def windowing_from_proto(proto: beam_runner_api_pb2.WindowingStrategy) -> Window
         coded=proto.SerializeToString(deterministic=True),
         window_fn_urn=proto.window_fn.urn,
         window_coder=CoderId(proto.window_coder_id),
+        window_fn_parameters=_window_fn_parameters(proto.window_fn),
         merges=merges,
         trigger_is_default=trigger_is_default(proto.trigger),
         trigger=trigger_text(proto.trigger),
         timestamp_combiner=_TIMESTAMP_COMBINERS.get(
             proto.output_time, TimestampCombiner.END_OF_WINDOW
         ),
+    )
+
+
+def _window_fn_parameters(spec: beam_runner_api_pb2.FunctionSpec) -> str:
+    """What must be equal for windows to be mixed; sessions of any gap may be.
+
+    Source: Java ``FixedWindows.isCompatible``, ``Sessions.isCompatible`` and so on.
+    """
+    match spec.urn:
+        case urns.WINDOW_FN_GLOBAL | urns.WINDOW_FN_SESSION:
+            return ""
+        case urns.WINDOW_FN_FIXED:
+            fixed = standard_window_fns_pb2.FixedWindowsPayload.FromString(spec.payload)
+            return _durations(size=fixed.size, offset=fixed.offset)
+        case urns.WINDOW_FN_SLIDING:
+            sliding = standard_window_fns_pb2.SlidingWindowsPayload.FromString(spec.payload)
+            return _durations(size=sliding.size, period=sliding.period, offset=sliding.offset)
+    return hashlib.blake2b(spec.payload, digest_size=4).hexdigest()
+
+
+def _durations(**fields: Any) -> str:
+    """Such as "size 5 s, period 1.5 s"; what is zero is left out."""
+    nanos = {name: field.ToNanoseconds() for name, field in fields.items()}
+    return ", ".join(
+        f"{name} {Decimal(value).scaleb(-9).normalize():f} s"
+        for name, value in nanos.items()
+        if value
     )
 
 

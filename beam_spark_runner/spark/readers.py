@@ -1,6 +1,8 @@
 """From rows to elements: the cursor over a task's input, and a reader for each way of delivery."""
 
+import abc
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +15,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, PaneInfo, PaneInfoTiming, create
 
 from beam_spark_runner.graph.model import TimestampCombiner
+from beam_spark_runner.harness import embedded
 from beam_spark_runner.harness.bundle import Receiver
 from beam_spark_runner.harness.spill import (
     MEMORY_LIMIT_BYTES,
@@ -29,6 +32,7 @@ from beam_spark_runner.spark.program import Edge
 
 _GLOBAL = (GlobalWindow(),)
 _MIN_US = MIN_TIMESTAMP.micros
+_CODERS = "apache_beam/coders/"
 _ONLY_PANE = PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0)
 
 
@@ -102,16 +106,60 @@ class RowCursor:
         return self._ends[self._run]
 
 
-class ElementReader:
-    """Pushes each row as one element."""
+class DecodingError(Exception):
+    """The coder does not take the bytes that it gave."""
+
+
+class Reader(abc.ABC):
+    """Turns rows of one edge into elements, and pushes them."""
 
     def __init__(self, edge: Edge, coder: WindowedValueCoder, push: Receiver) -> None:
-        self._decode_bare = coder.wrapped_value_coder.get_impl().decode
-        self._decode_windowed = coder.get_impl().decode
+        self._edge = edge
+        self._coder = coder
         self._push = push
 
     def read(self, cursor: RowCursor) -> None:
-        """Take the run of rows at the cursor."""
+        """Take the run of rows at the cursor; a reader of groups goes on to the last one's end.
+
+        Raises:
+            BundleFailedError: a row cannot be decoded. What ``push`` raises passes.
+        """
+        try:
+            self._read(cursor)
+        except Exception as error:
+            if not _comes_from_a_coder(error):
+                raise
+            # Beam's words.
+            told = DecodingError(
+                f"Error decoding input stream with coder {self._coder} in step "
+                f"{self._edge.name}: {type(error).__name__}: {error}"
+            )
+            told.__cause__ = error
+            raise embedded.failure_of(told, self._edge.name) from error
+
+    @abc.abstractmethod
+    def _read(self, cursor: RowCursor) -> None: ...
+
+
+def _comes_from_a_coder(error: Exception) -> bool:
+    """Whether a reader called a coder that raised; else it is what ``push`` runs."""
+    called = (
+        frame.f_code.co_filename
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_filename != __file__
+    )
+    return _CODERS in next(called, "")
+
+
+class ElementReader(Reader):
+    """Pushes each row as one element."""
+
+    def __init__(self, edge: Edge, coder: WindowedValueCoder, push: Receiver) -> None:
+        super().__init__(edge, coder, push)
+        self._decode_bare = coder.wrapped_value_coder.get_impl().decode
+        self._decode_windowed = coder.get_impl().decode
+
+    def _read(self, cursor: RowCursor) -> None:
         block, start, end = cursor.block, cursor.position, cursor.run_end()
         assert block is not None
         cursor.position = end
@@ -135,7 +183,7 @@ class ElementReader:
                 push(create(decode(value), _MIN_US, _GLOBAL, PANE_INFO_UNKNOWN))
 
 
-class GroupReader:
+class GroupReader(Reader):
     """Pushes each key and window with its values, from rows sorted by route.
 
     Rows of one route may hold several keys (a collision of hashes), in any
@@ -144,22 +192,20 @@ class GroupReader:
     """
 
     def __init__(self, edge: Edge, coder: WindowedValueCoder, push: Receiver) -> None:
+        super().__init__(edge, coder, push)
         element_coder = coder.wrapped_value_coder  # KV<K, Iterable<V>>
         self._decode_key = element_coder.key_coder().get_impl().decode
         self._decode_value = element_coder.value_coder().value_coder().get_impl().decode
         self._decode_window = coder.window_coder.get_impl().decode
-        self._edge = edge
         self._is_plain = (
             edge.is_global
             and edge.timestamp_combiner is TimestampCombiner.END_OF_WINDOW
             and not edge.coded_windowing
         )
-        self._push = push
         self._kept: list[StreamedValues] = []
         self._windows: dict[bytes, Any] = {}
 
-    def read(self, cursor: RowCursor) -> None:
-        """Take the run of rows at the cursor, and on until its last group is complete."""
+    def _read(self, cursor: RowCursor) -> None:
         block, start, end = cursor.block, cursor.position, cursor.run_end()
         assert block is not None
         routes = block.routes[start:end]
@@ -327,9 +373,7 @@ class PaneReader(GroupReader):
             self._push(pane)
 
 
-def reader_for(
-    edge: Edge, coder: WindowedValueCoder, push: Receiver
-) -> ElementReader | GroupReader:
+def reader_for(edge: Edge, coder: WindowedValueCoder, push: Receiver) -> Reader:
     """Choose the reader for an edge; ``coder`` is that of the elements which ``push`` takes."""
     if edge.delivery is not Delivery.GROUP_BY_KEY:
         return ElementReader(edge, coder, push)

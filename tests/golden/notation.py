@@ -144,6 +144,7 @@ class _Reader:
             coded=text.encode(),
             window_fn_urn=_WINDOW_FNS.get(kind, _bare(kind)),
             window_coder=self.coders.add(Coder(urn="beam:coder:window:v1")),
+            window_fn_parameters=_bare(facts.get("by", "")),
             merges="merging" in words,
             trigger_is_default="trigger" not in facts,
             trigger=facts.get("trigger", "default"),

@@ -139,8 +139,8 @@ beam.coders.registry.register_coder(Number, Fragile)
     [
         (13, beam.Reshuffle(), "make"),
         (13, beam.GroupByKey(), "make"),
-        (14, beam.Reshuffle(), "use"),
-        (14, beam.GroupByKey(), "use"),
+        (14, beam.Reshuffle(), "behind"),
+        (14, beam.GroupByKey(), "behind"),
     ],
     ids=["encode", "encode key", "decode", "decode key"],
 )
@@ -161,6 +161,9 @@ def test_an_element_that_its_coder_refuses(
     with pytest.raises(BundleFailedError, match="the user's own words") as caught:
         run(spark_session, build)
     assert caught.value.step == step
+    assert "in raise_for_the_user" in caught.value.traceback_text
+    is_decoded = "Error decoding input stream with coder WindowedValueCoder" in str(caught.value)
+    assert is_decoded == (step == "behind")
 
 
 class Opaque:

@@ -18,6 +18,7 @@ from beam_spark_runner.core.errors import (
     PipelineError,
     PipelineRefusedError,
 )
+from tests.spark.harvest import harvest
 
 pytestmark = pytest.mark.spark
 
@@ -90,22 +91,49 @@ def test_the_option_for_streams(spark_session: Any) -> None:
         pipeline.run()
 
 
-def test_unbounded_input(spark_session: Any) -> None:
+@pytest.mark.parametrize(
+    ("one", "other", "told"),
+    [
+        (window.GlobalWindows(), window.FixedWindows(5), "fixed_windows (size 5 s) of other"),
+        (window.FixedWindows(5), window.FixedWindows(7), "fixed_windows (size 7 s) of other"),
+        (
+            window.SlidingWindows(10, 5),
+            window.SlidingWindows(10, 2.5, 1),
+            "sliding_windows (size 10 s, period 2.5 s, offset 1 s) of other",
+        ),
+    ],
+)
+@pytest.mark.parametrize("step", ["Flatten", "CoGroupByKey"])
+def test_unlike_windows_in_one_collection(
+    spark_session: Any, one: Any, other: Any, told: str, step: str
+) -> None:
     def build(p: beam.Pipeline) -> None:
-        ticks = p | "ticks" >> beam.transforms.periodicsequence.PeriodicImpulse(fire_interval=1)
-        ticks |= beam.WindowInto(window.FixedWindows(5))
-        ticks | "pair" >> beam.Map(lambda x: (x, x)) | "endless" >> beam.GroupByKey()
+        pairs = p | beam.Create([("a", 1)])
+        mixed = (
+            pairs | "one" >> beam.WindowInto(one),
+            pairs | "other" >> beam.WindowInto(other),
+        )
+        mixed | "mix" >> getattr(beam, step)()
 
-    assert "endless: grouping of unbounded input" in refusal(spark_session, build)
+    text = refusal(spark_session, build)
+    assert re.search("^  - mix.*: Inputs to Flatten had incompatible window windowFns", text, re.M)
+    # A CoGroupByKey tags its inputs first.
+    assert (told if step == "Flatten" else told.removesuffix(" of other")) in text
 
 
-def test_flatten_of_unlike_windows(spark_session: Any) -> None:
-    def build(p: beam.Pipeline) -> None:
-        numbers = p | beam.Create([1])
-        fixed = numbers | beam.WindowInto(window.FixedWindows(5))
-        (numbers, fixed) | "mix" >> beam.Flatten()
+def test_sessions_of_any_gap_may_be_mixed(spark_session: Any) -> None:
+    """As Beam's Java SDK has it. They merge by the windows that they were given."""
 
-    assert "mix: its inputs have different window fns" in refusal(spark_session, build)
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        pairs = p | beam.Create([("a", 0), ("a", 6)])
+        pairs |= beam.Map(lambda pair: TimestampedValue(pair, pair[1]))
+        mixed = (
+            pairs | "short" >> beam.WindowInto(window.Sessions(2)),
+            pairs | "long" >> beam.WindowInto(window.Sessions(7)),
+        ) | beam.Flatten()
+        return {"sums": mixed | beam.CombinePerKey(beam.combiners.CountCombineFn())}
+
+    assert harvest(spark_session, build)["sums"] == [("a", 4)]
 
 
 def test_a_transform_that_nobody_knows(spark_session: Any) -> None:

@@ -21,6 +21,7 @@ from apache_beam.transforms.trigger import (
 )
 from apache_beam.transforms.window import (
     FixedWindows,
+    GlobalWindow,
     GlobalWindows,
     IntervalWindow,
     NonMergingWindowFn,
@@ -30,8 +31,10 @@ from apache_beam.transforms.window import (
     TimestampedValue,
     WindowFn,
 )
+from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 
-from tests.spark.harvest import Harvest, harvest, harvest_on
+from beam_spark_runner.core.errors import BundleFailedError
+from tests.spark.harvest import Harvest, harvest, harvest_on, run
 
 pytestmark = pytest.mark.spark
 
@@ -47,6 +50,31 @@ class Decades(NonMergingWindowFn):  # type: ignore[misc]
 
     def get_window_coder(self) -> IntervalWindowCoder:
         return IntervalWindowCoder()
+
+
+class Odd(NonMergingWindowFn):  # type: ignore[misc]
+    """A window fn that is legal, but careless."""
+
+    def __init__(self, windows: Callable[[int], Any]) -> None:
+        self._windows = windows
+
+    def assign(self, context: WindowFn.AssignContext) -> Any:
+        return self._windows(context.timestamp.micros // 1_000_000)
+
+    def get_window_coder(self) -> IntervalWindowCoder:
+        return IntervalWindowCoder()
+
+
+ODD: dict[str, Callable[[int], Any]] = {
+    "nothing for odd seconds": lambda time: [] if time % 2 else [IntervalWindow(0, 100)],
+    "late window first": lambda time: [
+        IntervalWindow(time // 10 * 10 + start, time // 10 * 10 + start + 10)
+        for start in (20, 0, 10, -10)
+    ],
+    "twice the same": lambda time: [IntervalWindow(0, 100)] * 2,
+    "ends before it starts": lambda time: [IntervalWindow(10, 5)],
+    "far from the element": lambda time: [IntervalWindow(10_000 - time, 10_001)],
+}
 
 
 class Neighbours(WindowFn):  # type: ignore[misc]
@@ -91,11 +119,16 @@ def _listed(key: str, values: Iterable[int]) -> tuple[str, list[int]]:
     return key, sorted(values)
 
 
+def _millis(timestamp: Timestamp) -> int:
+    """What an exchange keeps: Beam's coder cuts the rest off, also below zero."""
+    return int(abs(timestamp.micros) // 1000 * (1 if timestamp.micros > 0 else -1))
+
+
 def _panes(found: Harvest, label: str) -> list[tuple[Any, ...]]:
     return sorted(
         (
             each.value,
-            each.timestamp.micros // 1000,  # an exchange keeps milliseconds
+            _millis(each.timestamp),
             str(each.window),
             # Not is_last: Beam's runner does not know that a batch's only pane is the last.
             (each.pane.is_first, each.pane.timing, each.pane.index),
@@ -170,6 +203,68 @@ def test_panes_are_those_of_beams_own_runner(spark_session: Any) -> None:
     for label in beams.kept:
         assert _panes(ours, label) == _panes(beams, label), label
         assert beams.kept[label], label
+
+
+@pytest.mark.parametrize("windows", ODD.values(), ids=ODD)
+def test_careless_window_fns_give_what_beams_own_runner_gives(
+    spark_session: Any, windows: Callable[[int], Any]
+) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        windowed = _timed(p) | beam.WindowInto(Odd(windows))
+        return {
+            "as they are": windowed,
+            "spread": windowed | beam.Reshuffle(),
+            "groups": windowed | beam.GroupByKey() | beam.MapTuple(_listed),
+            "sums": windowed | beam.CombinePerKey(sum),
+        }
+
+    ours, beams = harvest(spark_session, build), harvest_on(FnApiRunner(), build)
+    for label in beams.kept:
+        assert _panes(ours, label) == _panes(beams, label), label
+        assert beams.kept[label], label
+
+
+def test_a_window_fn_that_forgets_to_return(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> None:
+        _timed(p) | "into" >> beam.WindowInto(Odd(lambda time: None)) | beam.GroupByKey()
+
+    with pytest.raises(BundleFailedError, match="'NoneType' object is not iterable") as caught:
+        run(spark_session, build)
+    assert caught.value.step == "into"
+
+
+@pytest.mark.parametrize("beyond", [-1, 1])
+def test_a_time_that_beam_does_not_have(spark_session: Any, beyond: int) -> None:
+    end = MAX_TIMESTAMP if beyond > 0 else MIN_TIMESTAMP
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        stamp = beam.Map(lambda x: TimestampedValue(x, end.micros / 1_000_000 + beyond))
+        return {"stamped": p | beam.Create([1]) | "stamp" >> stamp}
+
+    with pytest.raises(BundleFailedError, match="OverflowError") as caught:
+        harvest(spark_session, build)
+    assert caught.value.step == "stamp"
+
+
+def test_the_ends_of_time(spark_session: Any) -> None:
+    ends = [MIN_TIMESTAMP, GlobalWindow().max_timestamp(), MAX_TIMESTAMP]
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        stamped = (
+            p | beam.Create(range(3)) | beam.Map(lambda n: TimestampedValue(("a", n), ends[n]))
+        )
+        return {
+            "as they are": stamped,
+            "groups": stamped
+            | beam.WindowInto(FixedWindows(10))
+            | beam.GroupByKey()
+            | beam.MapTuple(_listed),
+        }
+
+    ours, beams = harvest(spark_session, build), harvest_on(FnApiRunner(), build)
+    for label in beams.kept:
+        assert _panes(ours, label) == _panes(beams, label), label
+        assert len(beams.kept[label]) == 3
 
 
 def test_merging_windows_of_the_users_own(spark_session: Any) -> None:

@@ -35,7 +35,7 @@ def validate(graph: Graph) -> Graph:
     """Collect every reason why ``graph`` cannot run, and raise them together.
 
     Example:
-        impulse -> count(state), ticks (unbounded) -> GroupByKey   ==>   two problems
+        impulse -> count(state) -> send(finalizes)   ==>   two problems
 
     Returns:
         ``graph`` itself.
@@ -126,8 +126,6 @@ def _problems_of_grouping(graph: Graph, transform: Transform) -> Iterator[Pipeli
             yield InvalidPipelineError(
                 f"its input must have a KV coder, but has {coder.urn}", where
             )
-        if not graph.pcollections[collection].is_bounded:
-            yield UnsupportedFeatureError("grouping of unbounded input", where)
     if transform.urn == urns.COMBINE_PER_KEY and transform.accumulator_coder is None:
         yield InvalidPipelineError("it has no accumulator coder", where)
 
@@ -135,12 +133,17 @@ def _problems_of_grouping(graph: Graph, transform: Transform) -> Iterator[Pipeli
 def _problems_of_flatten(graph: Graph, transform: Transform) -> Iterator[PipelineError]:
     window_fns: dict[str, PCollectionId] = {}
     for collection in transform.inputs.values():
-        window_fns.setdefault(facts.windowing(graph, collection).window_fn_urn, collection)
+        text = facts.window_fn_text(facts.windowing(graph, collection))
+        window_fns.setdefault(text, collection)
     if len(window_fns) > 1:
+        maker = facts.producers(graph)
         inputs = ", ".join(
-            f"{graph.pcollections[collection].name} in {urn}"
-            for urn, collection in window_fns.items()
+            f"{text} of {graph.transforms[maker[collection]].name}"
+            for text, collection in window_fns.items()
         )
+        # The words of Beam's Java SDK. The Python SDK only warns.
         yield InvalidPipelineError(
-            f"its inputs have different window fns: {inputs}", transform.name
+            f"Inputs to Flatten had incompatible window windowFns: {inputs}. "
+            "Give all of them the same WindowInto",
+            transform.name,
         )
