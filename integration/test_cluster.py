@@ -9,9 +9,10 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.runner import PipelineState
 
-from beam_spark_runner.core.errors import BundleFailedError
+from beam_spark_runner.core.errors import BundleFailedError, OptionsError
 from beam_spark_runner.runner import SparkPortableRunner
 from integration.cluster import Cluster
 from integration.pipelines import Counted, FailsFirst, counters, random_keys, two_readers
@@ -151,3 +152,27 @@ def test_a_permanent_error_names_the_step(cluster_session: Any, tmp_path: Path) 
     assert "FailsFirst" in caught.value.traceback_text or "process" in caught.value.traceback_text
     assert len(list(tmp_path.iterdir())) == 4  # Spark's own attempts, and no segment's
     assert counters(result, committed=False)["before"] == 200
+
+
+@pytest.mark.parametrize("storage", ["executors", "shared storage"])
+def test_stable_input_must_not_go_with_an_executor(
+    cluster_session: Any, tmp_path: Path, storage: str
+) -> None:
+    runner = SparkPortableRunner(cluster_session)
+    pipeline = beam.Pipeline(runner=runner)
+    drawn = pipeline | beam.Create(range(200)) | beam.Map(lambda n: (n, random.random()))
+    drawn | "send" >> beam.ParDo(Counted("sent"))
+    proto = pipeline.to_runner_api()
+    for each in proto.components.transforms.values():
+        if each.unique_name == "send" and each.spec.urn == "beam:transform:pardo:v1":
+            par_do = beam_runner_api_pb2.ParDoPayload.FromString(each.spec.payload)
+            par_do.requires_stable_input = True
+            each.spec.payload = par_do.SerializeToString()
+    arguments = [f"--temp_location={tmp_path}"] if storage == "shared storage" else []
+    result = runner.run_portable_pipeline(proto, PipelineOptions(arguments))
+    if storage == "executors":
+        with pytest.raises(OptionsError, match="--temp_location: send asks for stable input"):
+            result.wait_until_finish()
+        return
+    assert result.wait_until_finish() == PipelineState.DONE
+    assert counters(result) == {"sent": 200}

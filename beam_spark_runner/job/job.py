@@ -170,6 +170,8 @@ class Job:
                 f"Spark {'.'.join(map(str, session.version))} cannot keep rows on executors for "
                 "Spark Connect clients; name storage that this machine and all executors share",
             )
+        if not (by_files or session.is_local):
+            self._check_that_nobody_wants_stable_input()
         return Setting(
             spark=session.spark,
             job_id=self.job_id,
@@ -187,6 +189,16 @@ class Job:
             job_scope=self._job_scope,
             check_cancelled=self._check_cancelled,
         )
+
+    def _check_that_nobody_wants_stable_input(self) -> None:
+        for step in self._plan.graph.transforms.values():
+            if step.requires_stable_input:
+                raise OptionsError(
+                    "temp_location",
+                    f"{step.name} asks for stable input (@RequiresStableInput), and rows that "
+                    "executors keep may go with them; name storage that this machine and all "
+                    "executors share",
+                )
 
     def _check_cancelled(self) -> None:
         if self._cancelled.is_set():

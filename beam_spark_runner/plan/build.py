@@ -3,11 +3,11 @@
 READ FIRST: ``plan/model.py``.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.core.ids import DestinationId, PCollectionId, SegmentId, StageId
+from beam_spark_runner.core.ids import DestinationId, PCollectionId, SegmentId, StageId, TransformId
 from beam_spark_runner.graph import facts
 from beam_spark_runner.graph.model import FusedStage, Graph, Transform
 from beam_spark_runner.plan.layout import Edges, Place, lay_out
@@ -37,8 +37,8 @@ def build(
     """Lay the stages of a fused graph out over Spark jobs.
 
     Stages join one Spark job as far as possible. A job ends where a side input
-    must be complete before its readers start, and where too many exchanges
-    would pile up in one job.
+    must be complete before its readers start, where a step asks for stable
+    input, and where too many exchanges would pile up in one job.
 
     Args:
         graph: behind ``fuse``.
@@ -94,6 +94,8 @@ class _Wiring:
         makers = self.makers
         edges = Edges(len(self.stages))
         for id_, stage in self.stages.items():
+            if self._is_stable(stage.transforms):
+                edges.is_stable.add(id_)
             destination = self.destinations[self.main[id_]]
             is_impulse = destination.id in self.impulses
             edges.main.append(() if is_impulse else tuple(makers.get(destination.arriving, ())))
@@ -133,7 +135,10 @@ class _Wiring:
         )
 
     def _main_destination(self, id_: StageId, fused: FusedStage) -> DestinationId:
-        maker = self._made_by_runner.get(fused.input)
+        # Stable input is what a carrier has written down: elements, not what may yet be grouped
+        # in another order.
+        is_stable = self._is_stable(fused.transforms)
+        maker = None if is_stable else self._made_by_runner.get(fused.input)
         arriving, delivery = fused.input, Delivery.POINTWISE
         root = self.graph.transforms[fused.transforms[0]] if fused.transforms else None
         step = root or maker
@@ -156,6 +161,9 @@ class _Wiring:
         else:
             self.consumers.setdefault(arriving, []).append(destination)
         return destination
+
+    def _is_stable(self, transforms: Sequence[TransformId]) -> bool:
+        return any(self.graph.transforms[id_].requires_stable_input for id_ in transforms[:1])
 
     def _side_destination(
         self, reader: Transform, collection: PCollectionId, access_pattern: str
@@ -254,6 +262,8 @@ def _why(
     """Say why rows from ``maker`` to ``reader`` are materialised."""
     stage = wiring.stages[reader]
     text = f"read by segment {segment_of[reader]} ({stage.name})"
+    if reader in edges.is_stable:
+        return f"{text}: it asks for stable input"
     if places[maker].segment[0] == places[reader].segment[0]:
         return f"{text}: at most {max_exchanges} exchanges share a Spark job"
     if stage.side_inputs:

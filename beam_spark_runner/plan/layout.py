@@ -21,6 +21,11 @@ class Edges:
     main: list[tuple[StageId, ...]] = field(default_factory=list)  # makers of the main input
     has_exchange: list[bool] = field(default_factory=list)  # in front of the stage
     side: list[tuple[StageId, ...]] = field(default_factory=list)  # makers of the side inputs
+    is_stable: set[StageId] = field(default_factory=set)  # their main input must be complete first
+
+    def lag(self, stage: int) -> int:
+        """How many segments the main input must be ahead."""
+        return int(stage in self.is_stable)
 
 
 def lay_out(edges: Edges, *, max_exchanges: int, max_destinations: int) -> list[Place]:
@@ -39,10 +44,11 @@ def lay_out(edges: Edges, *, max_exchanges: int, max_destinations: int) -> list[
 
 
 def _as_soon_as_possible(edges: Edges) -> list[int]:
-    """Put a stage behind the segments that make its side inputs."""
+    """Put a stage behind the segments that make its side inputs, or a stable main input."""
     segments: list[int] = []
     for stage in range(edges.count):
-        main = max((segments[maker] for maker in edges.main[stage]), default=0)
+        lag = edges.lag(stage)
+        main = max((segments[maker] + lag for maker in edges.main[stage]), default=0)
         side = max((segments[maker] + 1 for maker in edges.side[stage]), default=0)
         segments.append(max(main, side))
     return segments
@@ -59,7 +65,10 @@ def _as_late_as_readers_allow(edges: Edges, soonest: list[int]) -> list[int]:
     for stage in reversed(range(edges.count)):
         bound = latest[stage]
         here = segments[stage] = soonest[stage] if bound is None else bound
-        for makers, limit in ((edges.main[stage], here), (edges.side[stage], here - 1)):
+        for makers, limit in (
+            (edges.main[stage], here - edges.lag(stage)),
+            (edges.side[stage], here - 1),
+        ):
             for maker in makers:
                 before = latest[maker]
                 latest[maker] = limit if before is None else min(before, limit)

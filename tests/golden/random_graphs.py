@@ -52,6 +52,8 @@ def graphs(draw: st.DrawFn, *, max_steps: int = 14, environments: int = 1) -> Gr
             step = f"pardo({inputs}) -> {', '.join(outs)} @e{environment}"
             if kind == "sdf":
                 step += " restriction=range"
+            if draw(st.integers(0, 5)) == 0:
+                step += " stable"
         lines.append(f"S{number}: {step}")
         coders[out] = coder
         if coder == _KV:

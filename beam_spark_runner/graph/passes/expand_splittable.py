@@ -13,7 +13,8 @@ def expand_splittable(graph: Graph) -> Graph:
 
     Between splitting and processing the sized restrictions can be spread over
     the cluster. All three get the payload and the side inputs of the ParDo: its
-    restriction provider may read them too.
+    restriction provider may read them too. Stable input is a matter of the
+    processing only: the others have no effects that a repeat could double.
 
     The collection behind the pairing holds KV<element, R>, the one behind the
     splitting KV<KV<element, R>, double>, where R is what ``restriction_coder``
@@ -57,9 +58,10 @@ def expand_splittable(graph: Graph) -> Graph:
             source, name=f"{read.name}/SplitAndSizeRestriction.out", coder=sized
         )
 
-        pair = replace(read, urn=urns.SDF_PAIR_WITH_RESTRICTION, outputs={"out": paired_id})
+        idempotent = replace(read, requires_stable_input=False)
+        pair = replace(idempotent, urn=urns.SDF_PAIR_WITH_RESTRICTION, outputs={"out": paired_id})
         split = replace(
-            read,
+            idempotent,
             urn=urns.SDF_SPLIT_AND_SIZE_RESTRICTIONS,
             inputs={**read.inputs, local_name: paired_id},
             outputs={"out": split_id},

@@ -32,7 +32,7 @@ def fuse(graph: Graph, *, max_copies: int = MAX_COPIES) -> Graph:
     Groupings and Reshuffles that nobody reads are not run.
 
     What the runner makes and hands on as it is (to a GroupByKey, to a side
-    input) gets a stage without transforms.
+    input, to a reader that asks for stable input) gets a stage without transforms.
 
     Args:
         graph: behind ``insert_fusion_breaks``.
@@ -128,6 +128,9 @@ class _Fuser:
 
     def _stages_for(self, transform: Transform) -> tuple[_Growing, ...]:
         collection = main_input(transform)
+        if transform.requires_stable_input:
+            self._hand_on(collection)
+            return (self._begin(collection),)
         if transform.breaks_fusion:
             self._leave(collection)
             return (self._begin(collection),)

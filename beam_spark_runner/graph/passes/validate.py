@@ -101,8 +101,6 @@ def _unsupported_features(transform: Transform) -> Iterator[PipelineError]:
         yield UnsupportedFeatureError(f"user state ({', '.join(transform.state_ids)})", where)
     if transform.timer_families:
         yield UnsupportedFeatureError(f"timers ({', '.join(transform.timer_families)})", where)
-    if transform.requires_stable_input:
-        yield UnsupportedFeatureError("@RequiresStableInput", where)
     if transform.requires_time_sorted_input:
         yield UnsupportedFeatureError("@RequiresTimeSortedInput", where)
     if transform.finalizes_bundles:

@@ -1,14 +1,16 @@
 """Which segment and level each stage gets, on hand-made edges."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.plan.layout import Edges, lay_out
 
 
-def edges(*stages: tuple[list[int], bool, list[int]]) -> Edges:
+def edges(*stages: tuple[list[int], bool, list[int]], stable: Iterable[int] = ()) -> Edges:
     """Give edges from (makers of the main input, exchange in front?, makers of side inputs)."""
-    result = Edges(len(stages))
+    result = Edges(len(stages), is_stable=set(map(StageId, stable)))
     for main, has_exchange, side in stages:
         result.main.append(tuple(map(StageId, main)))
         result.has_exchange.append(has_exchange)
@@ -61,6 +63,23 @@ POINT, EXCHANGE = False, True
             edges(([], POINT, []), ([], POINT, [0]), ([], POINT, [1]), ([0, 2], EXCHANGE, [])),
             [(0, 0, 0), (1, 0, 0), (2, 0, 0), (2, 0, 1)],
             id="side inputs in a row",
+        ),
+        pytest.param(
+            edges(([], POINT, []), ([0], EXCHANGE, []), ([1], POINT, []), stable=[2]),
+            [(0, 0, 0), (0, 0, 1), (1, 0, 0)],
+            id="stable input is made in an earlier segment",
+        ),
+        pytest.param(
+            edges(
+                ([], POINT, []),
+                ([0], POINT, []),
+                ([1], EXCHANGE, []),
+                ([2, 0], POINT, []),
+                ([3], POINT, [0]),
+                stable=[1, 3],
+            ),
+            [(0, 0, 0), (1, 0, 0), (1, 0, 1), (2, 0, 0), (2, 0, 0)],
+            id="twice; what both read is made for the first",
         ),
     ],
 )

@@ -73,8 +73,27 @@ def check_promises(plan: Plan, max_exchanges: int, max_destinations: int) -> Non
         assert len(exchanges) <= max_exchanges
         assert all(len(level.stages) <= max_destinations for level in exchanges)
         assert all(level.stages for level in segment.levels)
+    check_that_stable_input_is_written_down(plan)
     for stage in plan.stages.values():
         assert (stage.input in stage.outputs) == (not stage.transforms)
-        for id_ in stage.transforms:
+        for number, id_ in enumerate(stage.transforms):
             transform = plan.graph.transforms[id_]
+            assert not (number and transform.requires_stable_input)
             assert transform.environment in (None, stage.environment)
+
+
+def check_that_stable_input_is_written_down(plan: Plan) -> None:
+    main = {destination.stage: destination for destination in plan.destinations.values()}
+    for segment in plan.segments:
+        for id_ in (stage for level in segment.levels for stage in level.stages):
+            stage, destination = plan.stages[id_], main[id_]
+            if not any(plan.graph.transforms[t].requires_stable_input for t in stage.transforms):
+                continue
+            assert destination.delivery in (Delivery.POINTWISE, Delivery.REDISTRIBUTE_BY_SIZE)
+            assert destination.id not in segment.impulses
+            assert destination.id not in segment.writes
+            writers = [other.id for other in plan.segments if destination.id in other.writes]
+            assert all(writer < segment.id for writer in writers)
+            assert set(segment.reads.get(destination.id, ())) == set(writers)
+            makers = [s.id for s in plan.stages.values() if destination.arriving in s.outputs]
+            assert bool(makers) == bool(writers)
