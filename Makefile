@@ -7,13 +7,15 @@ READY = $(VENV)/.ready
 PYTEST = $(BIN)/python -m pytest
 VENV_35 = .venv35
 READY_35 = $(VENV_35)/.ready
+VENV_CONFORMANCE = .venv-conformance
+READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test lint format unit spark-tests install-tests integration integration-3.5 bench clean
+.PHONY: help wordcount test lint format unit spark-tests install-tests integration integration-3.5 conformance conformance-quick bench clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
-	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner/import_hook.py
 	$(PYTHON) -m venv $(VENV)
@@ -24,8 +26,9 @@ $(READY): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner/im
 wordcount: $(READY) ## Run Beam's own word count on Spark, over Beam's own sources (10 MB)
 	$(BIN)/python examples/wordcount.py
 
-test: lint ## Lint, type check and all tests but integration
+test: lint ## Lint, type check, all tests but integration, the quick part of Beam's suites
 	$(PYTEST) tests
+	$(MAKE) conformance-quick
 
 lint: $(READY) ## ruff and mypy --strict
 	$(BIN)/ruff check .
@@ -58,9 +61,21 @@ $(READY_35): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner
 integration-3.5: $(READY_35) ## The oldest Spark and Beam that are supported
 	$(VENV_35)/bin/python -m pytest integration/test_spark_3_5.py
 
+$(READY_CONFORMANCE): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner/import_hook.py
+	$(PYTHON) -m venv $(VENV_CONFORMANCE)
+	$(VENV_CONFORMANCE)/bin/python -m pip install --quiet --upgrade pip
+	$(VENV_CONFORMANCE)/bin/python -m pip install --quiet --editable '.[conformance]'
+	touch $@
+
+conformance: $(READY_CONFORMANCE) ## Beam's suites on this runner and its peers: README's table
+	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --peers
+
+conformance-quick: $(READY) ## The part of Beam's suites that `make test` runs
+	$(BIN)/python -m integration.validates_runner --quick
+
 bench: $(READY) ## Benchmarks
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove the virtual environment and whatever tools left
-	rm -rf $(VENV) $(VENV_35) build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV_35) $(VENV_CONFORMANCE) build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,0 +1,86 @@
+"""Run Beam's suites and hold the results against the ledger.
+
+Exit status 1: something differs from ``expectations.toml``. Logs of finished
+suites are kept in the output folder; without ``--resume`` they are run anew.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import apache_beam
+
+from integration.validates_runner import expected, table
+from integration.validates_runner.ledger import Verdict, judge, surprises
+from integration.validates_runner.run import Result, run_suite
+from integration.validates_runner.runners import DIRECT, FN_API, NOTHING, RUNNERS, SPARK_EMBEDDED
+from integration.validates_runner.suites import ROOT, SUITES
+
+
+def main() -> int:
+    """Parse the command line, run, print, compare."""
+    parser = argparse.ArgumentParser(prog="python -m integration.validates_runner")
+    parser.add_argument("suites", nargs="*", help=f"of {', '.join(SUITES)}; all if none is named")
+    parser.add_argument("--quick", action="store_true", help="the suites that `make test` runs")
+    parser.add_argument("--runner", default=SPARK_EMBEDDED, choices=sorted(RUNNERS))
+    parser.add_argument("--peers", action="store_true", help="FnApiRunner and DirectRunner, too")
+    parser.add_argument("--only", help="pytest's -k; then nothing is compared")
+    parser.add_argument("--resume", action="store_true", help="go on with the logs of the last run")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "conformance")
+    parser.add_argument("--write-lists", action="store_true", help="of tests that do not drive us")
+    arguments = parser.parse_args()
+    unknown = set(arguments.suites) - set(SUITES)
+    if unknown:
+        parser.error(f"no such suite: {', '.join(sorted(unknown))}")
+    names = arguments.suites or [
+        name for name, suite in SUITES.items() if suite.is_quick or not arguments.quick
+    ]
+    runners = [arguments.runner, *([FN_API, DIRECT] if arguments.peers else [])]
+    arguments.out.mkdir(parents=True, exist_ok=True)
+
+    results: dict[str, Result] = {}
+    verdicts: dict[str, Verdict] = {}
+    rows = []
+    for name in names:
+        of_runner = {
+            runner: _run(name, runner, arguments) for runner in dict.fromkeys([NOTHING, *runners])
+        }
+        judged = {runner: judge(of_runner[runner], of_runner[NOTHING]) for runner in runners}
+        rows.append((name, [judged[runner] for runner in runners]))
+        results |= of_runner[arguments.runner]
+        verdicts |= judged[arguments.runner]
+    print("\n" + table.render(runners, rows))
+    if arguments.only:
+        for test, verdict in verdicts.items():
+            print(f"{verdict.value}: {test}: {results[test].message}")
+        return 0
+    if arguments.write_lists:
+        expected.write_lists(verdicts)
+    found = list(
+        surprises(
+            results,
+            verdicts,
+            expected.load(apache_beam.__version__),
+            is_whole=names == list(SUITES),
+        )
+    )
+    for line in found:
+        print(line)
+    print(f"{len(found)} difference(s) from {expected.EXPECTATIONS.name}")
+    return 1 if found else 0
+
+
+def _run(name: str, runner: str, arguments: argparse.Namespace) -> dict[str, Result]:
+    log = arguments.out / f"{name} on {runner}.jsonl".replace("/", ".").replace(" ", "-")
+    if not arguments.resume:
+        log.unlink(missing_ok=True)
+        log.with_suffix(".out").unlink(missing_ok=True)
+    started = time.monotonic()
+    results = run_suite(name, runner, log, only=arguments.only)
+    print(f"{name} on {runner}: {time.monotonic() - started:.0f} s", flush=True)
+    return results
+
+
+if __name__ == "__main__":
+    sys.exit(main())

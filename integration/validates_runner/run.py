@@ -1,0 +1,121 @@
+"""Run one suite on one runner, in processes of its own, until each test has an outcome."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from integration.validates_runner.suites import HERE, ROOT, SUITES, pytest_arguments
+
+_TEST_TIMEOUT_S = 120
+_HANG_TIMEOUT_S = 180
+"""Then the test did not even end when pytest told it to, and its process goes."""
+_ENDED_AS_PYTEST_SHOULD = (0, 1, 2, 5)  # passed, failed, errors in collection, no tests left
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What one test did on one runner."""
+
+    outcome: str  # passed, failed, skipped
+    message: str = ""
+    seconds: float = 0.0
+    drives_runner: bool = False
+    other_runners: tuple[str, ...] = ()
+
+
+def run_suite(name: str, runner: str, log: Path, *, only: str | None = None) -> dict[str, Result]:
+    """Run a suite; what ``log`` already has is not run again.
+
+    Args:
+        name: of ``SUITES``.
+        runner: of ``runners.RUNNERS``.
+        log: lines of JSON, written as tests begin and end.
+        only: pytest's ``-k``.
+
+    Raises:
+        RuntimeError: pytest itself does not work.
+    """
+    spec = importlib.util.find_spec("apache_beam")  # to import it takes two seconds
+    assert spec is not None
+    assert spec.origin is not None
+    beam = Path(spec.origin).parent
+    command = [sys.executable, "-m", "pytest", "-c", str(HERE / "pytest.ini")]
+    command += ["--rootdir", str(beam.parent), "-p", "integration.validates_runner.plugin"]
+    command += [f"--conformance-runner={runner}", f"--conformance-log={log}"]
+    command += [f"--timeout={_TEST_TIMEOUT_S}"]
+    command += pytest_arguments(SUITES[name], beam) + (["-k", only] if only else [])
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+    }
+    while True:
+        before = log.read_text() if log.exists() else ""
+        with log.with_suffix(".out").open("a") as output:
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                cwd=log.parent,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            returncode = _wait(process, log)
+        broken_off = _broken_off(log)
+        if broken_off is None:
+            if returncode not in _ENDED_AS_PYTEST_SHOULD:
+                raise RuntimeError(f"pytest ended with {returncode}; see {log.with_suffix('.out')}")
+            return read(log)
+        if log.read_text() == before:
+            raise RuntimeError(f"pytest does not get on; see {log.with_suffix('.out')}")
+        with log.open("a") as lines:
+            message = f"its process ended with {returncode}"
+            print(
+                json.dumps({"test": broken_off, "outcome": "failed", "message": message}),
+                file=lines,
+            )
+
+
+def _wait(process: "subprocess.Popen[bytes]", log: Path) -> int:
+    """Wait for the end; kill the process and its children once its log stands still too long."""
+    started = time.time()
+    try:
+        while True:
+            try:
+                return process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                written = log.stat().st_mtime if log.exists() else started
+                if time.time() - max(started, written) > _HANG_TIMEOUT_S:
+                    os.killpg(process.pid, signal.SIGKILL)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+
+
+def _lines(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def _broken_off(log: Path) -> str | None:
+    lines = _lines(log)
+    if lines and "started" in lines[-1]:
+        return str(lines[-1]["started"])
+    return None
+
+
+def read(log: Path) -> dict[str, Result]:
+    """Read the results of a log, by test."""
+    results = {}
+    for line in _lines(log):
+        if "test" in line:
+            test = line.pop("test")
+            line["other_runners"] = tuple(line.get("other_runners", ()))
+            results[test] = Result(**line)
+    return results

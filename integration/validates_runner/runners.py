@@ -1,0 +1,110 @@
+"""The runners that suites are run on, by name, each in the place of Beam's default runner."""
+
+import functools
+from collections.abc import Callable, Collection
+from typing import Any
+
+from apache_beam import pipeline as beam_pipeline
+from apache_beam.metrics.metric import MetricResults
+from apache_beam.options.pipeline_options import StandardOptions
+from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
+
+UNDER_TEST = "RunnerUnderTest"
+"""What ``--runner`` and the default are while a suite runs."""
+
+
+class DoNothingRunner(PipelineRunner):  # type: ignore[misc]
+    """Builds the pipeline's proto, as every runner does, and says that it is done."""
+
+    def run_portable_pipeline(self, pipeline: Any, options: Any) -> PipelineResult:
+        return _Nothing(PipelineState.DONE)
+
+
+class _Nothing(PipelineResult):  # type: ignore[misc]
+    def wait_until_finish(self, duration: int | None = None) -> str:
+        return str(self.state)
+
+    def metrics(self) -> MetricResults:
+        return _NoMetrics()
+
+    def cancel(self) -> str:
+        return str(self.state)
+
+
+class _NoMetrics(MetricResults):  # type: ignore[misc]
+    def query(self, filter: Any = None) -> dict[str, list[Any]]:
+        kinds = (
+            self.COUNTERS,
+            self.DISTRIBUTIONS,
+            self.GAUGES,
+            self.STRINGSETS,
+            self.BOUNDED_TRIES,
+            self.HISTOGRAMS,
+        )
+        return {kind: [] for kind in kinds}
+
+
+def _spark_embedded() -> PipelineRunner:
+    from beam_spark_runner import SparkPortableRunner
+
+    return SparkPortableRunner(spark=_session())
+
+
+@functools.cache
+def _session() -> Any:
+    from beam_spark_runner.spark.launch import start_classic
+
+    conf = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    session = start_classic("local[2]", "conformance", conf)
+    session.sparkContext.setLogLevel("OFF")  # tests that fail on purpose fill the log
+    return session
+
+
+def _fn_api() -> PipelineRunner:
+    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+    return FnApiRunner()
+
+
+def _direct() -> PipelineRunner:
+    from apache_beam.runners.direct.direct_runner import DirectRunner
+
+    return DirectRunner()
+
+
+SPARK_EMBEDDED = "spark-embedded"
+NOTHING = "nothing"
+FN_API = "FnApiRunner"
+DIRECT = "DirectRunner"
+RUNNERS: dict[str, Callable[[], PipelineRunner]] = {
+    SPARK_EMBEDDED: _spark_embedded,
+    NOTHING: DoNothingRunner,
+    FN_API: _fn_api,
+    DIRECT: _direct,
+}
+
+
+def install(name: str, *, in_place_of: Collection[str] = ()) -> None:
+    """Make the runner of that name Beam's default one in this process.
+
+    Args:
+        name: of ``RUNNERS``.
+        in_place_of: names of Beam's runners that tests pin, and that mean it, too.
+    """
+    make = RUNNERS[name]
+    create_runner = beam_pipeline.create_runner
+
+    def create(runner_name: str) -> PipelineRunner:
+        if runner_name != UNDER_TEST and runner_name not in in_place_of:
+            return create_runner(runner_name)
+        runner = make()
+        runner.is_under_test = True
+        return runner
+
+    beam_pipeline.create_runner = create
+    StandardOptions.DEFAULT_RUNNER = UNDER_TEST
+
+
+def is_under_test(runner: PipelineRunner) -> bool:
+    """Whether a pipeline got this runner from ``install``."""
+    return getattr(runner, "is_under_test", False)

@@ -1,0 +1,83 @@
+"""The suites: what of Beam's wheel each holds, and how it is run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from integration.validates_runner.runners import FN_API, UNDER_TEST
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """Some of Beam's tests."""
+
+    targets: tuple[str, ...]  # paths below apache_beam/, or a path of this folder
+    left_out: tuple[str, ...] = ()  # paths below apache_beam/ that another suite holds
+    marker: str | None = None
+    sets_options: bool = False  # TestPipeline is told the runner, as Beam's own CI does
+    in_place_of: tuple[str, ...] = ()  # runners that its tests pin, though any would do
+    is_quick: bool = False  # part of ``make test``
+
+
+FN_RUNNER = HERE / "fn_runner_suite.py"
+_WINDOWS = "transforms/window_test.py"
+_SIDE_INPUTS = "transforms/sideinputs_test.py"
+_TRIGGERS = "transforms/trigger_test.py"
+_SLEEPS = "transforms/async_dofn_test.py"  # for ten minutes, and drives no pipeline
+
+SUITES = {
+    "FnApiRunnerTest": Suite(targets=(str(FN_RUNNER),), is_quick=True),
+    "it_validatesrunner": Suite(
+        targets=(
+            "pipeline_test.py",
+            "transforms/combinefn_lifecycle_test.py",
+            "transforms/deduplicate_test.py",
+            "transforms/combiners_test.py",
+            "transforms/dofn_lifecycle_test.py",
+            "transforms/util_test.py",
+            _SIDE_INPUTS,
+            "transforms/ptransform_test.py",
+            "metrics/metric_test.py",
+            "runners/portability/fn_api_runner/translations_test.py",
+            "ml/inference/base_test.py",
+        ),
+        marker="it_validatesrunner",
+        sets_options=True,
+        is_quick=True,
+    ),
+    "windows": Suite(targets=(_WINDOWS,), is_quick=True),
+    "side inputs": Suite(targets=(_SIDE_INPUTS,), is_quick=True),
+    "triggers": Suite(targets=(_TRIGGERS,), in_place_of=(FN_API,), is_quick=True),
+    "transforms": Suite(
+        targets=("transforms",), left_out=(_WINDOWS, _SIDE_INPUTS, _TRIGGERS, _SLEEPS)
+    ),
+    "pipeline and core": Suite(
+        targets=("pipeline_test.py", "pvalue_test.py", "metrics", "typehints", "coders")
+    ),
+    "examples/snippets": Suite(targets=("examples/snippets",)),
+    "io": Suite(targets=("io",)),
+    "dataframe": Suite(targets=("dataframe",)),
+    "yaml": Suite(targets=("yaml",)),
+    "ml": Suite(targets=("ml",)),
+}
+"""In the order of the table."""
+
+
+def pytest_arguments(suite: Suite, beam: Path) -> list[str]:
+    """Return what pytest is told to collect.
+
+    Args:
+        suite: of ``SUITES``.
+        beam: the installed package's folder.
+    """
+    arguments = [str(beam / target) for target in suite.targets]
+    for path in suite.left_out:
+        arguments.append(f"--ignore={beam / path}")
+    if suite.marker:
+        arguments += ["-m", suite.marker]
+    arguments += [f"--conformance-in-place-of={runner}" for runner in suite.in_place_of]
+    if suite.sets_options:
+        arguments.append(f"--conformance-options=--runner={UNDER_TEST}")
+    return arguments

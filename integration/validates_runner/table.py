@@ -1,0 +1,31 @@
+"""The table for README."""
+
+from collections.abc import Mapping, Sequence
+
+from integration.validates_runner.ledger import Verdict, count
+
+_APART = (Verdict.NO_PIPELINE, Verdict.OWN_RUNNER, Verdict.SKIPPED)
+_JUDGED = (Verdict.SOUND, Verdict.VACUOUS, Verdict.FAILING)
+
+
+def render(
+    runners: Sequence[str], rows: Sequence[tuple[str, Sequence[Mapping[str, Verdict]]]]
+) -> str:
+    """Render Markdown.
+
+    Args:
+        runners: the first is the one that is measured, the others are its peers.
+        rows: of each suite its name, and the verdicts of its tests for each runner.
+    """
+    heads = ["suite", "tests", *(verdict.value for verdict in _APART)]
+    for runner in runners:
+        heads.append(f"{runner}: " + " / ".join(verdict.value for verdict in _JUDGED))
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for name, by_runner in rows:
+        ours = count(by_runner[0].values())
+        cells = [name, str(ours.total()), *(str(ours[verdict]) for verdict in _APART)]
+        for verdicts in by_runner:
+            counted = count(verdicts.values())
+            cells.append(" / ".join(str(counted[verdict]) for verdict in _JUDGED))
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)

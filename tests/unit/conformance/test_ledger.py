@@ -1,0 +1,138 @@
+"""How results are judged, and held against what is expected."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from integration.validates_runner.ledger import (
+    Expectations,
+    Verdict,
+    collapse,
+    judge,
+    surprises,
+)
+from integration.validates_runner.run import Result
+
+PASS = Result(outcome="passed", drives_runner=True)
+FAIL = Result(outcome="failed", message="boom", drives_runner=True)
+SKIP = Result(outcome="skipped", message="no cloud")
+APART = Result(outcome="passed")
+OTHER = Result(outcome="passed", other_runners=("FnApiRunner",))
+TEST = "apache_beam/a_test.py::C::test"
+
+
+@pytest.mark.parametrize(
+    ("result", "on_nothing", "verdict"),
+    [
+        pytest.param(PASS, FAIL, Verdict.SOUND, id="it fails when nothing runs"),
+        pytest.param(PASS, PASS, Verdict.VACUOUS, id="it passes when nothing runs"),
+        pytest.param(PASS, None, Verdict.VACUOUS, id="nobody knows"),
+        pytest.param(PASS, SKIP, Verdict.VACUOUS, id="it is skipped when nothing runs"),
+        pytest.param(APART, APART, Verdict.NO_PIPELINE, id="no pipeline"),
+        pytest.param(OTHER, OTHER, Verdict.OWN_RUNNER, id="a runner of its own"),
+        pytest.param(FAIL, FAIL, Verdict.FAILING, id="fails"),
+        pytest.param(SKIP, SKIP, Verdict.SKIPPED, id="skipped"),
+    ],
+)
+def test_verdicts(result: Result, on_nothing: Result | None, verdict: Verdict) -> None:
+    nothing = {} if on_nothing is None else {TEST: on_nothing}
+    assert judge({TEST: result}, nothing) == {TEST: verdict}
+
+
+def expectations(
+    failing: Mapping[str, str] | None = None,
+    vacuous: Mapping[str, str] | None = None,
+    skipped: Mapping[str, str] | None = None,
+    own_runner: frozenset[str] = frozenset(),
+    no_pipeline: frozenset[str] = frozenset(),
+) -> Expectations:
+    return Expectations(
+        failing=failing or {},
+        vacuous=vacuous or {},
+        skipped=skipped or {},
+        own_runner=own_runner,
+        no_pipeline=no_pipeline,
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdict", "expected"),
+    [
+        pytest.param(Verdict.SOUND, expectations(), id="sound"),
+        pytest.param(Verdict.FAILING, expectations({TEST: "why"}), id="failing"),
+        pytest.param(Verdict.VACUOUS, expectations(vacuous={TEST: "why"}), id="vacuous"),
+        pytest.param(
+            Verdict.SKIPPED, expectations(skipped={"apache_beam/a_*": "why"}), id="skipped"
+        ),
+        pytest.param(
+            Verdict.NO_PIPELINE,
+            expectations(no_pipeline=frozenset({"apache_beam/a_test.py"})),
+            id="a file without pipelines",
+        ),
+        pytest.param(
+            Verdict.OWN_RUNNER,
+            expectations(own_runner=frozenset({"apache_beam/a_test.py::C"})),
+            id="a class with its own runner",
+        ),
+        pytest.param(
+            Verdict.FAILING,
+            expectations({TEST: "why"}, no_pipeline=frozenset({"apache_beam/a_test.py"})),
+            id="a failure among tests without pipelines",
+        ),
+    ],
+)
+def test_what_is_expected_is_no_surprise(verdict: Verdict, expected: Expectations) -> None:
+    assert list(surprises({TEST: FAIL}, {TEST: verdict}, expected, is_whole=False)) == []
+
+
+@pytest.mark.parametrize(
+    ("verdict", "expected", "line"),
+    [
+        pytest.param(Verdict.FAILING, expectations(), "failing, not expected: boom", id="it fails"),
+        pytest.param(Verdict.SKIPPED, expectations(), "skipped, not expected: boom", id="skipped"),
+        pytest.param(
+            Verdict.VACUOUS, expectations(), "vacuous, not expected: boom", id="a vacuous pass"
+        ),
+        pytest.param(
+            Verdict.SOUND,
+            expectations({TEST: "why"}),
+            "sound, but listed otherwise",
+            id="it passes though it should fail",
+        ),
+        pytest.param(
+            Verdict.SOUND,
+            expectations(vacuous={TEST: "why"}),
+            "sound, but listed otherwise",
+            id="it is no longer vacuous",
+        ),
+        pytest.param(
+            Verdict.SOUND,
+            expectations(no_pipeline=frozenset({"apache_beam/a_test.py"})),
+            "sound, but listed otherwise",
+            id="it drives a pipeline after all",
+        ),
+    ],
+)
+def test_surprises(verdict: Verdict, expected: Expectations, line: str) -> None:
+    found = list(surprises({TEST: FAIL}, {TEST: verdict}, expected, is_whole=False))
+    assert found == [f"{TEST}: {line}"]
+
+
+def test_an_expectation_of_no_test_is_stale_once_all_suites_ran() -> None:
+    expected = expectations({"apache_beam/gone_test.py::test": "why"})
+    verdicts = {TEST: Verdict.SOUND}
+    assert list(surprises({TEST: PASS}, verdicts, expected, is_whole=False)) == []
+    (line,) = surprises({TEST: PASS}, verdicts, expected, is_whole=True)
+    assert line == "apache_beam/gone_test.py::test: expected, but there is no such test"
+
+
+def test_lists_name_whole_files_and_classes_where_all_passes_agree() -> None:
+    verdicts = {
+        "a.py::A::one": Verdict.NO_PIPELINE,
+        "a.py::A::two": Verdict.NO_PIPELINE,
+        "a.py::B::one": Verdict.NO_PIPELINE,
+        "a.py::B::two": Verdict.SOUND,
+        "b.py::A::one": Verdict.NO_PIPELINE,
+        "b.py::A::two": Verdict.FAILING,
+    }
+    assert collapse(Verdict.NO_PIPELINE, verdicts) == ["a.py::A", "a.py::B::one", "b.py"]
