@@ -15,6 +15,7 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_spark_runner import SparkPortableRunner
+from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.spark import rows, task
@@ -80,8 +81,19 @@ def _run(plan: Plan, level: int, batches: list[pa.RecordBatch]) -> tuple[list[pa
         program = builder.level(segment, level, 2, {})
         began = time.process_time_ns()
         output = list(task.LevelTask(program).run(iter(batches)))
+        _check(output)
         best = min(best, time.process_time_ns() - began)
     return output, best // COUNT
+
+
+def _check(output: list[pa.RecordBatch]) -> None:
+    for batch in output:
+        block = rows.block_of(batch)
+        if block.dests[0] & rows.DEST_MASK == rows.REPORT:
+            for value in block.values:
+                report = reports_pb2.TaskReport.FromString(value)
+                if report.HasField("failure"):
+                    raise RuntimeError(report.failure.traceback)
 
 
 def main() -> None:

@@ -4,17 +4,26 @@ The embedded harness runs the Python SDK in this process, the remote one talks
 to an SDK worker over gRPC. ``spark.task`` knows only these protocols.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.ids import PCollectionId
 
-Receiver: TypeAlias = Callable[[WindowedValue], Any]
-"""Takes one windowed element; called from the thread that pushes the bundle's input."""
+
+class Receiver(Protocol):
+    """Takes the elements of an output; called from the thread that pushes the bundle's input."""
+
+    def accept(self, windowed_value: WindowedValue) -> Any:
+        """Take one element."""
+        ...
+
+    def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> Any:
+        """Take some values; each has the timestamp, windows and pane of its origin."""
+        ...
 
 
 class SideInputLookup(Protocol):
@@ -35,23 +44,30 @@ class BundleResult:
     monitoring_infos: tuple[bytes, ...]  # serialised MonitoringInfo protos
 
 
-class Bundle(Protocol):
+class BundleInput(Protocol):
+    """Takes the elements of the main input; outputs go to the receivers meanwhile."""
+
+    def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """Process some values; each has the timestamp, windows and pane of its origin."""
+        ...
+
+    def flush(self) -> None:
+        """Process what was pushed so far: some of it may wait inside for more of its kind."""
+        ...
+
+
+class Bundle(BundleInput, Protocol):
     """One run of a stage over some elements. One thread at a time.
 
     Either ``finish`` or ``abort`` is called once, and nothing after it.
     """
 
-    @property
-    def push(self) -> Receiver:
-        """Process one element of the main input; outputs go to the receivers meanwhile."""
-        ...
-
     def enter(self) -> None:
         """Charge what this thread counts from now on to this bundle; before a run of pushes."""
         ...
 
-    def push_from_within(self, windowed_value: WindowedValue) -> None:
-        """Like ``push``, for an element that another bundle hands over while it runs itself."""
+    def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """Like ``push``, for what another bundle hands over while it runs itself."""
         ...
 
     def finish(self) -> BundleResult:

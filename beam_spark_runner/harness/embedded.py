@@ -5,73 +5,30 @@ stage's edges hand objects out. The processor is kept between tasks, so that
 ``setup`` runs once per worker; another job's arrival tears it down. (A Python
 worker leaves by ``os._exit``: nothing can be left to atexit.)
 
-This is the one file that touches ``apache_beam.runners.worker``.
+This package is the one place that touches ``apache_beam.runners.worker``.
 """
 
 import contextlib
 import logging
-import re
 import threading
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import TracebackType
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from apache_beam.coders import WindowedValueCoder, coder_impl
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners import common
 from apache_beam.runners.worker import bundle_processor, sdk_worker, statesampler
+from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.core.errors import BundleFailedError, FnApiProtocolError
+from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.core.ids import PCollectionId, TransformId
 from beam_spark_runner.harness.bundle import BundleResult, Receiver, SideInputLookup
-from beam_spark_runner.portable.descriptor import SINK_URN, SOURCE_URN, StageDescription
+from beam_spark_runner.harness.chunks import ChunkedParDo, use_chunks
+from beam_spark_runner.harness.edges import SinkOperation, SourceOperation
+from beam_spark_runner.harness.failures import failures_of
+from beam_spark_runner.portable.descriptor import StageDescription
 
 _LOGGER = logging.getLogger(__name__)
-_STEP_IN_MESSAGE = re.compile(r"\[while running '(.*?)'\]", re.DOTALL)
-_MACHINERY = re.compile(r"(^|/)apache_beam/(runners/|transforms/core\.py)|/beam_spark_runner/")
-
-
-class _SinkOperation(bundle_processor.RunnerIOOperation):  # type: ignore[misc]
-    """Leaf of a stage. ``start_bundle`` puts the receiver in the place of ``process``.
-
-    Beam's compiled code looks ``process`` up on the instance, so that the
-    receiver is called straight from it.
-    """
-
-
-def _create_edge(
-    operation: Callable[..., Any],
-    factory: Any,
-    transform_id: str,
-    transform: Any,
-    port: beam_fn_api_pb2.RemoteGrpcPort,
-    consumers: dict[str, list[Any]],
-) -> Any:
-    return operation(
-        common.NameContext(transform.unique_name, transform_id),
-        transform.unique_name,
-        consumers,
-        factory.counter_factory,
-        factory.state_sampler,
-        factory.get_coder(port.coder_id),
-        transform_id,
-        None,  # the data channel, by position: Beam 2.77 renamed it
-    )
-
-
-@bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]
-    SOURCE_URN, beam_fn_api_pb2.RemoteGrpcPort
-)
-def _create_source(*args: Any) -> Any:
-    return _create_edge(bundle_processor.DataInputOperation, *args)
-
-
-@bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]
-    SINK_URN, beam_fn_api_pb2.RemoteGrpcPort
-)
-def _create_sink(*args: Any) -> Any:
-    return _create_edge(_SinkOperation, *args)
 
 
 class _StateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc]
@@ -136,14 +93,17 @@ class EmbeddedStage:
         self._stopping: threading.Thread | None = None
         # It logs what user code raises, once per step and task; the runner reports it once.
         logging.getLogger(common.__name__).setLevel(logging.CRITICAL)
-        with _failures_of(name):
+        descriptor = description.descriptor()
+        use_chunks(descriptor)
+        with failures_of(name):
             self._processor = bundle_processor.BundleProcessor(
-                frozenset(), description.descriptor(), self._state, data_channel_factory=None
+                frozenset(), descriptor, self._state, data_channel_factory=None
             )
-        self._source = self._processor.ops[description.source]
-        self._sinks: dict[PCollectionId, _SinkOperation] = {
+        self._source: SourceOperation = self._processor.ops[description.source]
+        self._sinks: dict[PCollectionId, SinkOperation] = {
             collection: self._processor.ops[sink] for sink, collection in description.sinks.items()
         }
+        self._chunked = [op for op in self._processor.ops.values() if isinstance(op, ChunkedParDo)]
         self._is_fresh = True
 
     @property
@@ -167,9 +127,14 @@ class EmbeddedStage:
         self._is_fresh = False
         self._state.side_inputs = side_inputs
         for collection, sink in self._sinks.items():
-            sink.process = receivers[collection]
+            sink.deliver_to(receivers[collection])
         return EmbeddedBundle(
-            self, self._name, self._description.step_names, self._processor, self._source
+            self,
+            self._name,
+            self._description.step_names,
+            self._processor,
+            self._source,
+            self._chunked,
         )
 
     def stop_sampling(self, sampler: statesampler.StateSampler) -> None:
@@ -194,17 +159,19 @@ class EmbeddedBundle:
         name: str,
         step_names: Mapping[TransformId, str],
         processor: Any,
-        source: Any,
+        source: SourceOperation,
+        chunked: Sequence[ChunkedParDo],
     ) -> None:
         self._stage = stage
         self._step_names = step_names
         self._processor = processor
+        self._chunked = chunked
         self._sampler = processor.state_sampler
         self._execution = bundle_processor.ExecutionContext(instruction_id="embedded")
-        self._receive: Receiver = source.receivers[0].receive
+        self._source = source
         before = statesampler.get_current_tracker()
         try:
-            with _failures_of(name):
+            with failures_of(name):
                 self._sampler.start()
                 for operation in reversed(processor.ops.values()):
                     operation.execution_context = self._execution
@@ -215,22 +182,27 @@ class EmbeddedBundle:
         finally:
             statesampler.set_current_tracker(before)
 
-    @property
-    def push(self) -> Receiver:
-        return self._receive
+    def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """See ``BundleInput.push``."""
+        self._source.push(values, origins)
 
     def enter(self) -> None:
         """Make user metrics of this thread count for this bundle, until another one enters."""
         statesampler.set_current_tracker(self._sampler)
 
-    def push_from_within(self, windowed_value: Any) -> None:
-        """Like ``push``, for an element that another bundle hands over while it runs itself."""
+    def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """See ``Bundle.push_from_within``."""
         before = statesampler.get_current_tracker()
         statesampler.set_current_tracker(self._sampler)
         try:
-            self._receive(windowed_value)
+            self._source.push(values, origins)
         finally:
             statesampler.set_current_tracker(before)
+
+    def flush(self) -> None:
+        """See ``BundleInput.flush``."""
+        for operation in self._chunked:  # producers stand before consumers
+            operation.flush()
 
     def finish(self) -> BundleResult:
         self.enter()
@@ -253,51 +225,6 @@ class EmbeddedBundle:
     def abort(self) -> None:
         statesampler.set_current_tracker(None)
         self._stage.stop_sampling(self._sampler)
-
-
-@contextlib.contextmanager
-def _failures_of(stage_name: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        raise failure_of(error, stage_name) from error
-
-
-def failure_of(error: BaseException, stage_name: str) -> BundleFailedError:
-    """Name the step that raised.
-
-    Beam puts the step into the message of what user code raises; what is
-    raised elsewhere (a coder, ``setup``) is charged to the stage.
-    """
-    if isinstance(error, BundleFailedError):
-        return error
-    steps = _STEP_IN_MESSAGE.findall(str(error)) or _steps_being_created(error)
-    if getattr(error, "_tagged_with_step", False) and error.__context__ is not None:
-        error = error.__context__  # Beam raises a copy, whose message has the step in it
-    text = "".join(traceback.format_exception(type(error), error, _users_frames(error)))
-    message = f"{type(error).__name__}: {error}"
-    failure = BundleFailedError(steps[0] if steps else stage_name, message, text)
-    # Beam shall not add the steps through which it passes on its way to us.
-    failure._tagged_with_step = True  # type: ignore[attr-defined]
-    return failure
-
-
-def _steps_being_created(error: BaseException) -> list[str]:
-    """Find the step whose DoFn did not unpickle, in the frames of Beam's factory."""
-    creates = bundle_processor.BeamTransformFactory.create_operation.__code__
-    return [
-        frame.f_locals["transform_proto"].unique_name
-        for frame, _ in traceback.walk_tb(error.__traceback__)
-        if frame.f_code is creates and "transform_proto" in frame.f_locals
-    ][::-1]
-
-
-def _users_frames(error: BaseException) -> TracebackType | None:
-    """Return the traceback without the frames of Beam's and ours that led to user code."""
-    frames = error.__traceback__
-    while frames is not None and _MACHINERY.search(frames.tb_frame.f_code.co_filename):
-        frames = frames.tb_next
-    return frames or error.__traceback__
 
 
 _stages: dict[tuple[str, int], EmbeddedStage] = {}

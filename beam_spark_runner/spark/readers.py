@@ -1,6 +1,7 @@
 """From rows to elements: the cursor over a task's input, and a reader for each way of delivery."""
 
 import abc
+import itertools
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -12,11 +13,17 @@ import pyarrow as pa
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
-from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, PaneInfo, PaneInfoTiming, create
+from apache_beam.utils.windowed_value import (
+    PANE_INFO_UNKNOWN,
+    PaneInfo,
+    PaneInfoTiming,
+    WindowedValue,
+    create,
+)
 
 from beam_spark_runner.graph.model import TimestampCombiner
-from beam_spark_runner.harness import embedded
-from beam_spark_runner.harness.bundle import Receiver
+from beam_spark_runner.harness.bundle import BundleInput
+from beam_spark_runner.harness.failures import failure_of
 from beam_spark_runner.harness.spill import (
     MEMORY_LIMIT_BYTES,
     ROW_OVERHEAD_BYTES,
@@ -34,6 +41,12 @@ _GLOBAL = (GlobalWindow(),)
 _MIN_US = MIN_TIMESTAMP.micros
 _CODERS = "apache_beam/coders/"
 _ONLY_PANE = PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0)
+_GLOBAL_END_US = GlobalWindow().max_timestamp().micros
+_BARE = create(None, _MIN_US, _GLOBAL, PANE_INFO_UNKNOWN)
+_ONLY_GROUP = create(None, _GLOBAL_END_US, _GLOBAL, _ONLY_PANE)
+
+_CHUNK_VALUES = 128
+_CHUNK_BYTES = 1 << 20
 
 
 class RowCursor:
@@ -106,17 +119,42 @@ class RowCursor:
         return self._ends[self._run]
 
 
+class _Chunks:
+    """Elements on their way to the bundle, some at a time; no more than a megabyte of rows."""
+
+    def __init__(self, bundle: BundleInput) -> None:
+        self._bundle = bundle
+        self._values: list[Any] = []
+        self._origins: list[WindowedValue] = []
+        self._room = _CHUNK_BYTES
+
+    def add(self, value: Any, origin: WindowedValue, size: int) -> None:
+        """Take one element that was made of ``size`` bytes."""
+        self._values.append(value)
+        self._origins.append(origin)
+        self._room -= size
+        if self._room < 0 or len(self._values) >= _CHUNK_VALUES:
+            self.push()
+
+    def push(self) -> None:
+        """Push what was taken."""
+        if self._values:
+            values, origins = self._values, self._origins
+            self._values, self._origins, self._room = [], [], _CHUNK_BYTES
+            self._bundle.push(values, origins)
+
+
 class DecodingError(Exception):
     """The coder does not take the bytes that it gave."""
 
 
 class Reader(abc.ABC):
-    """Turns rows of one edge into elements, and pushes them."""
+    """Turns rows of one edge into elements, and pushes them into the bundle."""
 
-    def __init__(self, edge: Edge, coder: WindowedValueCoder, push: Receiver) -> None:
+    def __init__(self, edge: Edge, coder: WindowedValueCoder, bundle: BundleInput) -> None:
         self._edge = edge
         self._coder = coder
-        self._push = push
+        self._bundle = bundle
 
     def read(self, cursor: RowCursor) -> None:
         """Take the run of rows at the cursor; a reader of groups goes on to the last one's end.
@@ -135,7 +173,7 @@ class Reader(abc.ABC):
                 f"{self._edge.name}: {type(error).__name__}: {error}"
             )
             told.__cause__ = error
-            raise embedded.failure_of(told, self._edge.name) from error
+            raise failure_of(told, self._edge.name) from error
 
     @abc.abstractmethod
     def _read(self, cursor: RowCursor) -> None: ...
@@ -154,33 +192,31 @@ def _comes_from_a_coder(error: Exception) -> bool:
 class ElementReader(Reader):
     """Pushes each row as one element."""
 
-    def __init__(self, edge: Edge, coder: WindowedValueCoder, push: Receiver) -> None:
-        super().__init__(edge, coder, push)
+    def __init__(self, edge: Edge, coder: WindowedValueCoder, bundle: BundleInput) -> None:
+        super().__init__(edge, coder, bundle)
         self._decode_bare = coder.wrapped_value_coder.get_impl().decode
         self._decode_windowed = coder.get_impl().decode
+        self._push = bundle.push
 
     def _read(self, cursor: RowCursor) -> None:
         block, start, end = cursor.block, cursor.position, cursor.run_end()
         assert block is not None
         cursor.position = end
         flags = (block.dests[start:end] & rows.WINDOWED) != 0
-        push = self._push
-        values = block.values[start:end]
-        if flags.all():
-            decode_windowed = self._decode_windowed
-            for value in values:
-                push(decode_windowed(value))
-            return
-        decode = self._decode_bare
-        if not flags.any():
-            for value in values:
-                push(create(decode(value), _MIN_US, _GLOBAL, PANE_INFO_UNKNOWN))
-            return
-        for is_windowed, value in zip(flags.tolist(), values, strict=True):
-            if is_windowed:
-                push(self._decode_windowed(value))
-            else:
-                push(create(decode(value), _MIN_US, _GLOBAL, PANE_INFO_UNKNOWN))
+        cuts = (np.flatnonzero(flags[1:] != flags[:-1]) + 1).tolist()
+        for first, last in itertools.pairwise([0, *cuts, end - start]):
+            push = self._push_windowed if flags[first] else self._push_bare
+            coded = block.values[start + first : start + last]
+            step = _per_chunk(coded)
+            for position in range(0, len(coded), step):
+                push(coded[position : position + step])
+
+    def _push_bare(self, coded: list[bytes]) -> None:
+        self._push(list(map(self._decode_bare, coded)), [_BARE] * len(coded))
+
+    def _push_windowed(self, coded: list[bytes]) -> None:
+        elements = list(map(self._decode_windowed, coded))
+        self._push([element.value for element in elements], elements)
 
 
 class GroupReader(Reader):
@@ -191,8 +227,8 @@ class GroupReader(Reader):
     outgrows memory is pushed while its rows still arrive.
     """
 
-    def __init__(self, edge: Edge, coder: WindowedValueCoder, push: Receiver) -> None:
-        super().__init__(edge, coder, push)
+    def __init__(self, edge: Edge, coder: WindowedValueCoder, bundle: BundleInput) -> None:
+        super().__init__(edge, coder, bundle)
         element_coder = coder.wrapped_value_coder  # KV<K, Iterable<V>>
         self._decode_key = element_coder.key_coder().get_impl().decode
         self._decode_value = element_coder.value_coder().value_coder().get_impl().decode
@@ -202,10 +238,15 @@ class GroupReader(Reader):
             and edge.timestamp_combiner is TimestampCombiner.END_OF_WINDOW
             and not edge.coded_windowing
         )
+        self._chunks = _Chunks(bundle)
         self._kept: list[StreamedValues] = []
         self._windows: dict[bytes, Any] = {}
 
     def _read(self, cursor: RowCursor) -> None:
+        self._read_groups(cursor)
+        self._chunks.push()
+
+    def _read_groups(self, cursor: RowCursor) -> None:
         block, start, end = cursor.block, cursor.position, cursor.run_end()
         assert block is not None
         routes = block.routes[start:end]
@@ -229,7 +270,14 @@ class GroupReader(Reader):
             return first
         # The same for the common case, with nothing in it that is not needed: small
         # groups are many, and a call of a method costs as much as decoding a key.
-        push, decode_key, decode = self._push, self._decode_key, self._decode_value
+        decode_key, decode, push = (
+            self._decode_key,
+            self._decode_value,
+            self._bundle.push,
+        )
+        elements: list[Any] = []
+        rows_per_chunk = _per_chunk(values[first : cuts[-1]]) if cuts else 0
+        room = rows_per_chunk
         for last in cuts:
             key = keys[first]
             if last - first == 1:
@@ -240,8 +288,14 @@ class GroupReader(Reader):
                 self._emit(keys[first:last], values[first:last], orders[first:last])
                 first = last
                 continue
-            push(create((decode_key(key), group), _GLOBAL_END_US, _GLOBAL, _ONLY_PANE))
+            elements.append((decode_key(key), group))
+            room -= last - first
+            if room <= 0:
+                push(elements, [_ONLY_GROUP] * len(elements))
+                elements, room = [], rows_per_chunk
             first = last
+        if elements:
+            push(elements, [_ONLY_GROUP] * len(elements))
         return first
 
     def _finish_group(self, cursor: RowCursor, route: int, group: "_Rows") -> None:
@@ -277,13 +331,15 @@ class GroupReader(Reader):
         key = keys[0]
         decode = self._decode_value
         if len(keys) == 1 or keys.count(key) == len(keys):
-            self._push_group(key, [decode(value) for value in values], orders[0])
+            self._push_group(
+                key, [decode(value) for value in values], orders[0], sum(map(len, values))
+            )
             return
         groups: dict[bytes | None, tuple[int, list[bytes]]] = {}
         for key, value, order in zip(keys, values, orders.tolist(), strict=True):
             groups.setdefault(key, (order, []))[1].append(value)
         for key, (order, some) in groups.items():
-            self._push_group(key, [decode(value) for value in some], order)
+            self._push_group(key, [decode(value) for value in some], order, sum(map(len, some)))
 
     def _stream(self, cursor: RowCursor, route: int, group: "_Rows") -> None:
         """Push the first key's values while they are read, and set other keys' aside."""
@@ -312,7 +368,9 @@ class GroupReader(Reader):
     def _push_streamed(self, key: bytes | None, source: Iterator[bytes], order: int) -> None:
         values = StreamedValues(source, self._decode_value)
         ours = sys.getrefcount(values)
-        self._push_group(key, values, order)
+        self._push_group(key, values, order, 0)
+        self._chunks.push()
+        self._bundle.flush()
         # Any more references: a DoFn kept the iterable for later in the bundle.
         is_kept = sys.getrefcount(values) > ours
         values.drain(keep=is_kept)
@@ -321,8 +379,8 @@ class GroupReader(Reader):
         else:
             values.close()
 
-    def _push_group(self, key: bytes | None, values: Any, order: int) -> None:
-        """Push one group; what arrives is decoded, but for the key."""
+    def _push_group(self, key: bytes | None, values: Any, order: int, size: int) -> None:
+        """Push one group; what arrives is decoded, but for the key. ``size`` is of the rows."""
         assert key is not None
         if self._edge.is_global:
             coded_key, windows, end_us = key, _GLOBAL, _GLOBAL_END_US
@@ -336,7 +394,8 @@ class GroupReader(Reader):
                 timestamp_us = int(order)
             case TimestampCombiner.LATEST:
                 timestamp_us = -int(order)
-        self._push(create((self._decode_key(coded_key), values), timestamp_us, windows, _ONLY_PANE))
+        element = (self._decode_key(coded_key), values)
+        self._chunks.add(element, create(element, timestamp_us, windows, _ONLY_PANE), size)
 
     def _window(self, coded: bytes) -> tuple[tuple[Any, ...], int]:
         found = self._windows.get(coded)
@@ -360,27 +419,30 @@ class PaneReader(GroupReader):
     All values of a key are in memory at once, as Beam's trigger driver wants them.
     """
 
-    def __init__(self, edge: Edge, coder: WindowedValueCoder, push: Receiver) -> None:
-        super().__init__(edge, coder, push)
+    def __init__(self, edge: Edge, coder: WindowedValueCoder, bundle: BundleInput) -> None:
+        super().__init__(edge, coder, bundle)
         value_coder = coder.wrapped_value_coder.value_coder().value_coder()
         windowed = WindowedValueCoder(value_coder, coder.window_coder)
         self._decode_value = windowed.get_impl().decode
         self._grouping = PaneGrouping(decode_windowing(edge.coded_windowing))
 
-    def _push_group(self, key: bytes | None, values: Any, order: int) -> None:
+    def _push_group(self, key: bytes | None, values: Any, order: int, size: int) -> None:
         assert key is not None
         for pane in self._grouping.panes(self._decode_key(key), values):
-            self._push(pane)
+            self._chunks.add(pane.value, pane, size)
+            size = 0
 
 
-def reader_for(edge: Edge, coder: WindowedValueCoder, push: Receiver) -> Reader:
-    """Choose the reader for an edge; ``coder`` is that of the elements which ``push`` takes."""
+def reader_for(edge: Edge, coder: WindowedValueCoder, bundle: BundleInput) -> Reader:
+    """Choose the reader for an edge; ``coder`` is that of the elements which ``bundle`` takes."""
     if edge.delivery is not Delivery.GROUP_BY_KEY:
-        return ElementReader(edge, coder, push)
-    return (PaneReader if edge.coded_windowing else GroupReader)(edge, coder, push)
+        return ElementReader(edge, coder, bundle)
+    return (PaneReader if edge.coded_windowing else GroupReader)(edge, coder, bundle)
 
 
-_GLOBAL_END_US = GlobalWindow().max_timestamp().micros
+def _per_chunk(coded: list[bytes]) -> int:
+    """How many of these values to take at once."""
+    return max(1, min(_CHUNK_VALUES, _CHUNK_BYTES * len(coded) // (1 + sum(map(len, coded)))))
 
 
 @dataclass(slots=True)

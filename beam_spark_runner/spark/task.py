@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from apache_beam.utils.windowed_value import WindowedValue
 from pyspark import TaskContext
 
 from beam_spark_runner._generated import reports_pb2
@@ -22,6 +23,7 @@ from beam_spark_runner.core.errors import BundleFailedError, RunnerError
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.harness import embedded
 from beam_spark_runner.harness.bundle import Bundle, Receiver
+from beam_spark_runner.harness.failures import failure_of
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.lookup import lookup_for
 from beam_spark_runner.spark.program import LevelProgram, StageProgram
@@ -162,7 +164,7 @@ class LevelTask:
             except (_AbandonedError, _PoisonedError):
                 raise
             except (Exception, SystemExit) as error:  # user code may call sys.exit
-                raise embedded.failure_of(error, opened.program.name) from error
+                raise failure_of(error, opened.program.name) from error
         infos: list[bytes] = []
         for program in self._program.stages:
             stage = self._open.get(program.stage)
@@ -244,10 +246,10 @@ class _OpenStage:
             for edge in program.outputs.get(collection, ()):
                 writer = writer_for(edge, coder, outlet)
                 self._writers.append(writer)
-                targets.append(writer.accept)
+                targets.append(writer)
             for stage in program.local.get(collection, ()):
-                targets.append(_lazy(stage, opened))
-            receivers[collection] = targets[0] if len(targets) == 1 else _fan_out(targets)
+                targets.append(_NextStage(stage, opened))
+            receivers[collection] = targets[0] if len(targets) == 1 else _FanOut(targets)
         side_inputs: Mapping[tuple[str, str], Any] = {
             reader: lookup_for(source) for reader, source in program.side_inputs.items()
         }
@@ -256,7 +258,7 @@ class _OpenStage:
         except BundleFailedError:
             embedded.discard(level.job_id, program.stage)
             raise
-        self.reader = reader_for(program.input, harness.input_coder, self.bundle.push)
+        self.reader = reader_for(program.input, harness.input_coder, self.bundle)
 
     def finish(self) -> tuple[bytes, ...]:
         """Finish the bundle and emit its last rows."""
@@ -267,31 +269,40 @@ class _OpenStage:
         except (_AbandonedError, RunnerError):
             raise
         except (Exception, SystemExit) as error:
-            raise embedded.failure_of(error, self.program.name) from error
+            raise failure_of(error, self.program.name) from error
         if isinstance(self.reader, GroupReader):
             self.reader.close()
         return result.monitoring_infos
 
 
-def _lazy(stage: StageId, opened: Callable[[StageId], _OpenStage]) -> Receiver:
-    """Open the stage behind a pointwise edge with its first element."""
-    push: Receiver | None = None
+class _NextStage:
+    """Opens the stage behind a pointwise edge with its first element."""
 
-    def receive(windowed_value: Any) -> None:
-        nonlocal push
-        if push is None:
-            push = opened(stage).bundle.push_from_within
-        push(windowed_value)
+    def __init__(self, stage: StageId, opened: Callable[[StageId], _OpenStage]) -> None:
+        self._stage = stage
+        self._opened = opened
+        self._bundle: Bundle | None = None
 
-    return receive
+    def accept(self, windowed_value: WindowedValue) -> None:
+        self.accept_chunk([windowed_value.value], [windowed_value])
+
+    def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        if self._bundle is None:
+            self._bundle = self._opened(self._stage).bundle
+        self._bundle.push_from_within(values, origins)
 
 
-def _fan_out(targets: list[Receiver]) -> Receiver:
-    def receive(windowed_value: Any) -> None:
-        for target in targets:
-            target(windowed_value)
+class _FanOut:
+    def __init__(self, targets: list[Receiver]) -> None:
+        self._targets = targets
 
-    return receive
+    def accept(self, windowed_value: WindowedValue) -> None:
+        for target in self._targets:
+            target.accept(windowed_value)
+
+    def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        for target in self._targets:
+            target.accept_chunk(values, origins)
 
 
 def _failure_proto(error: RunnerError) -> reports_pb2.Failure:

@@ -66,6 +66,12 @@ class Writer(abc.ABC):
     def accept(self, windowed_value: WindowedValue) -> None:
         """Take one element."""
 
+    def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """Take some values; each has the timestamp, windows and pane of its origin."""
+        accept = self.accept
+        for value, origin in zip(values, origins, strict=True):
+            accept(origin.with_value(value))
+
     @abc.abstractmethod
     def flush(self) -> None:
         """Emit what is buffered."""
@@ -162,6 +168,7 @@ class GroupWriter(Writer):
             self.accept = self._accept_windowed  # type: ignore[method-assign]
         elif edge.is_global and not self._sign:
             self.accept = self._accept_global  # type: ignore[method-assign]
+            self.accept_chunk = self._accept_global_chunk  # type: ignore[method-assign]
 
     def _accept_global(self, windowed_value: WindowedValue) -> None:
         key, value = windowed_value.value
@@ -173,6 +180,26 @@ class GroupWriter(Writer):
         self._keys.append(coded_key)
         self._values.append(coded_value)
         self._size += len(coded_key) + len(coded_value) + ROW_BYTES
+        if self._size > FLUSH_BYTES:
+            self.flush()
+
+    def _accept_global_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """Where neither timestamp nor window is needed: columns at once."""
+        encode_key, encode_value = self._encode_key, self._encode_value
+        element: Any = None
+        try:
+            first = len(self._keys)
+            for element in values:
+                key, value = element
+                self._keys.append(encode_key(key))
+                self._values.append(encode_value(value))
+        except Exception as error:
+            raise self._fail("key or value", element, error) from error
+        self._size += (
+            sum(map(len, self._keys[first:]))
+            + sum(map(len, self._values[first:]))
+            + ROW_BYTES * len(values)
+        )
         if self._size > FLUSH_BYTES:
             self.flush()
 
@@ -254,11 +281,7 @@ class ElementWriter(Writer):
 
     def accept(self, windowed_value: WindowedValue) -> None:
         try:
-            if (
-                self._is_global
-                and windowed_value.timestamp_micros == _MIN_US
-                and windowed_value.pane_info is PANE_INFO_UNKNOWN
-            ):
+            if self._is_global and _is_bare(windowed_value):
                 coded = self._encode_bare(windowed_value.value)
                 self._values.append(coded)
             else:
@@ -267,6 +290,24 @@ class ElementWriter(Writer):
         except Exception as error:
             raise self._fail("value", windowed_value.value, error) from error
         self._size += len(coded) + ROW_BYTES
+        if self._size > FLUSH_BYTES:
+            self.flush()
+
+    def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        if not self._is_global or not all(map(_is_bare, origins)):
+            super().accept_chunk(values, origins)
+            return
+        value: Any = None
+        size = 0
+        try:
+            encode, append = self._encode_bare, self._values.append
+            for value in values:
+                coded = encode(value)
+                size += len(coded)
+                append(coded)
+        except Exception as error:
+            raise self._fail("value", value, error) from error
+        self._size += size + ROW_BYTES * len(values)
         if self._size > FLUSH_BYTES:
             self.flush()
 
@@ -282,6 +323,13 @@ class ElementWriter(Writer):
         return self._targets[places]
 
 
+def _is_bare(windowed_value: WindowedValue) -> bool:
+    """Whether an element in the global window is nothing more than its value."""
+    return (
+        windowed_value.timestamp_micros == _MIN_US and windowed_value.pane_info is PANE_INFO_UNKNOWN
+    )
+
+
 class SizedWriter(ElementWriter):
     """Sized restrictions: each goes where this task has sent the least work so far."""
 
@@ -291,6 +339,8 @@ class SizedWriter(ElementWriter):
         self._loads = [(0.0, (place + self._next) % count, place) for place in range(count)]
         heapq.heapify(self._loads)
         self._sized_routes: list[int] = []
+
+    accept_chunk = Writer.accept_chunk
 
     def accept(self, windowed_value: WindowedValue) -> None:
         _, size = windowed_value.value

@@ -117,6 +117,20 @@ def as_spark_would(
         start += count
 
 
+class Pushing:
+    """A ``BundleInput``."""
+
+    def __init__(self, push: Callable[[WindowedValue], Any]) -> None:
+        self._push = push
+
+    def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        for value, origin in zip(values, origins, strict=True):
+            self._push(origin.with_value(value))
+
+    def flush(self) -> None:
+        """Nothing ever waits."""
+
+
 def read(
     reader_of: Callable[[Edge, Any, Any], Any],
     edge: Edge,
@@ -126,7 +140,7 @@ def read(
 ) -> None:
     strangers: list[pa.RecordBatch] = []
     cursor = RowCursor(batches, {int(edge.dest)}, strangers.append)
-    reader = reader_of(edge, coder, push)
+    reader = reader_of(edge, coder, Pushing(push))
     while cursor.load():
         reader.read(cursor)
     assert not strangers
@@ -316,7 +330,7 @@ class TestGroups:
                 iterators.append((key, next(iterator), iterator))
 
         cursor = RowCursor(as_spark_would(edge, batches, random.Random(3)), {7}, pytest.fail)
-        reader = GroupReader(edge, group_coder, push)
+        reader = GroupReader(edge, group_coder, Pushing(push))
         while cursor.load():
             reader.read(cursor)
         found = [(key, sorted(values)) for key, values in kept]
@@ -538,9 +552,8 @@ def test_rows_of_others_are_passed_on() -> None:
     passed: list[pa.RecordBatch] = []
     cursor = RowCursor(iter(mixed), {int(DEST)}, passed.append)
     found: list[Any] = []
-    reader = ElementReader(
-        edge, WindowedValueCoder(BytesCoder(), GlobalWindowCoder()), found.append
-    )
+    coder = WindowedValueCoder(BytesCoder(), GlobalWindowCoder())
+    reader = ElementReader(edge, coder, Pushing(found.append))
     while cursor.load():
         reader.read(cursor)
     assert [each.value for each in found] == [b"a", b"b"] * 2

@@ -1,0 +1,239 @@
+"""What a ParDo does to a list of values: the loops of ``ChunkedParDo``, without its bookkeeping.
+
+A step takes values with their origins (the windowed values that give each its timestamp,
+windows and pane; parallel lists) and yields pieces of the same shape: results with theirs.
+"""
+
+import copy
+import functools
+import itertools
+import logging
+from collections.abc import Callable, Iterator
+from types import CodeType
+from typing import Any, Protocol, TypeAlias
+
+import apache_beam as beam
+from apache_beam.transforms import core
+from apache_beam.utils.windowed_value import WindowedValue
+
+_LOGGER = logging.getLogger(__name__)
+_TRIALS = 16  # calls and results
+
+Piece: TypeAlias = tuple[list[Any], list[WindowedValue]]
+
+
+class Step(Protocol):
+    """One step over a list of values."""
+
+    limit: int  # results per piece, as far as the step can choose
+
+    def pieces(self, values: list[Any], origins: list[WindowedValue]) -> Iterator[Piece]:
+        """Process all values, at least one. No piece is empty or touched again."""
+        ...
+
+
+class OnTrial:
+    """Each result by itself, before the function is asked for the next: as Beam's harness does.
+
+    Every step begins so. It stays so if the DoFn is seen to change a value after giving it
+    out, which Beam forbids and its harness happens to forgive; else ``then`` goes on.
+    """
+
+    def __init__(self, process: Callable[[Any], Any], then: Step, step_name: str) -> None:
+        self.then = then
+        self._process = process
+        self._step_name = step_name
+        self._given: tuple[Any, Any] | None = None
+        self._changes_results = False
+        self._trials = 0
+
+    @property
+    def limit(self) -> int:
+        """That of the step which goes on."""
+        return self.then.limit
+
+    @limit.setter
+    def limit(self, limit: int) -> None:
+        self.then.limit = limit
+
+    def pieces(self, values: list[Any], origins: list[WindowedValue]) -> Iterator[Piece]:
+        for position, (value, origin) in enumerate(zip(values, origins, strict=True)):
+            if self.is_over():
+                yield from self.then.pieces(values[position:], origins[position:])
+                return
+            results = self._process(value)
+            self._trials += 1
+            results = iter(() if results is None else results)
+            for result in results:
+                self._look_back()
+                self._trials += 1
+                if not self._changes_results:
+                    self._given = result, _snapshot(result)
+                yield [result], [origin]
+                if self.is_over():
+                    break
+            while some := list(itertools.islice(results, self.limit)):
+                yield some, [origin] * len(some)
+
+    def is_over(self) -> bool:
+        """Whether ``then`` may take its place."""
+        return self._trials >= _TRIALS and not self._changes_results
+
+    def _look_back(self) -> None:
+        """See whether the result before is still what it was."""
+        if self._given is None:
+            return
+        now, then = self._given
+        self._given = None
+        if now is then:
+            return
+        try:
+            is_changed = bool(now != then)
+        except Exception:  # a comparison of the user's, or of arrays
+            is_changed = True
+        if is_changed:
+            self._changes_results = True
+            _LOGGER.info(
+                "%s changes values after it has given them out: its elements go one by one",
+                self._step_name,
+            )
+
+
+class Mapping:
+    """``beam.Map`` and ``beam.MapTuple``: one result for each value."""
+
+    def __init__(self, results_of: Callable[[list[Any]], list[Any]]) -> None:
+        self._results_of = results_of
+        self.limit = 1
+
+    def pieces(self, values: list[Any], origins: list[WindowedValue]) -> Iterator[Piece]:
+        limit = self.limit
+        if len(values) <= 2 * limit:
+            yield self._results_of(values), origins
+            return
+        for start in range(0, len(values), limit):
+            end = start + limit
+            yield self._results_of(values[start:end]), origins[start:end]
+
+
+class Filtering:
+    """``beam.Filter``: the values for which the predicate holds."""
+
+    limit = 1  # there is no choice: results are never more than values
+
+    def __init__(self, predicate: Callable[[Any], Any]) -> None:
+        self._predicate = predicate
+
+    def pieces(self, values: list[Any], origins: list[WindowedValue]) -> Iterator[Piece]:
+        holds = list(map(self._predicate, values))
+        results = list(itertools.compress(values, holds))
+        if len(results) == len(values):
+            yield values, origins
+        elif results:
+            yield results, list(itertools.compress(origins, holds))
+
+
+class Calling:
+    """Any ``process``: no result, a list, or an iterable that makes its results as they are read.
+
+    At most ``limit`` results are read ahead from an iterable.
+    """
+
+    def __init__(self, process: Callable[[Any], Any]) -> None:
+        self._process = process
+        self.limit = 1
+
+    def pieces(self, values: list[Any], origins: list[WindowedValue]) -> Iterator[Piece]:
+        process = self._process
+        results: list[Any] = []
+        ends: list[int] = []  # where each input's results end in ``results``
+        first = 0  # the input that ``ends`` begins with
+        for position, value in enumerate(values):
+            some = process(value)
+            if type(some) is list:
+                results += some
+            elif some is not None:
+                more = iter(some)
+                while True:
+                    limit = self.limit
+                    results += itertools.islice(more, limit - len(results))
+                    if len(results) < limit:
+                        break
+                    ends.append(len(results))
+                    yield results, _repeated(origins, first, ends)
+                    results, ends, first = [], [], position
+            ends.append(len(results))
+            if len(results) >= self.limit:
+                yield results, _repeated(origins, first, ends)
+                results, ends, first = [], [], position + 1
+        if results:
+            yield results, _repeated(origins, first, ends)
+
+
+def _repeated(origins: list[WindowedValue], first: int, ends: list[int]) -> list[WindowedValue]:
+    """``origins[first + i]`` for each result before ``ends[i]`` and after ``ends[i - 1]``."""
+    count = len(ends)
+    if ends == _EACH_ONE[:count]:
+        return origins[first : first + count]
+    repeated: list[WindowedValue] = []
+    before = 0
+    for position, end in enumerate(ends, first):
+        if end - before == 1:
+            repeated.append(origins[position])
+        elif end > before:
+            repeated += [origins[position]] * (end - before)
+        before = end
+    return repeated
+
+
+_EACH_ONE = list(range(1, 4096))
+
+
+def _snapshot(value: Any) -> Any:
+    """A copy of what can change, as far as two levels show; the value itself where nothing can."""
+    if isinstance(value, tuple) and any(isinstance(each, _MUTABLE) for each in value):
+        return tuple(map(_snapshot, value))
+    return copy.copy(value) if isinstance(value, _MUTABLE) else value
+
+
+_MUTABLE = (list, dict, set, bytearray)
+
+
+def step_for(fn: beam.DoFn, step_name: str) -> Step:
+    """Choose the loop for a DoFn whose ``process`` takes nothing but the element.
+
+    Beam makes a FlatMap of what ``Map`` is given, whose function returns lists of one. It is
+    known by its code, and the function that it calls is found in its closure.
+    """
+    process = fn.process
+    step: Step = Calling(process)
+    if isinstance(fn, core.CallableWrapperDoFn) and hasattr(process, "__code__"):
+        make = _loops().get(process.__code__)
+        if make is not None:
+            cells = dict(zip(process.__code__.co_freevars, process.__closure__ or (), strict=True))
+            step = make(cells["fn"].cell_contents)
+    return OnTrial(process, step, step_name)
+
+
+@functools.cache
+def _loops() -> dict[CodeType, Callable[[Callable[..., Any]], Step]]:
+    """The functions that Beam makes, by their code."""
+
+    def mapping(function: Callable[..., Any]) -> Step:
+        return Mapping(lambda values: list(map(function, values)))
+
+    def mapping_tuples(function: Callable[..., Any]) -> Step:
+        return Mapping(lambda values: list(itertools.starmap(function, values)))
+
+    def code(transform: beam.ParDo) -> CodeType:
+        made: CodeType = transform.fn.process.__code__
+        return made
+
+    # Beam makes one kind of function of those that could take side inputs, and another.
+    return {
+        code(beam.Map(lambda value: value)): mapping,
+        code(beam.Map(lambda *values: values)): mapping,
+        code(beam.MapTuple(lambda value: value)): mapping_tuples,
+        code(beam.MapTuple(lambda *values: values)): mapping_tuples,
+        code(beam.Filter(lambda value: value)): Filtering,
+    }
