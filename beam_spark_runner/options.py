@@ -28,6 +28,7 @@ from beam_spark_runner.core.errors import OptionsError
 Progress = Literal["auto", "on", "off"]
 PlanFormat = Literal["text"]
 
+DEFAULT_CACHE_MB = 100
 _EMBEDDED = ("EMBEDDED", "EMBEDDED_PYTHON", "BEAM:ENV:EMBEDDED_PYTHON:V1")
 
 _INSTALL_INSTEAD = (
@@ -123,6 +124,7 @@ class RunnerConfig:
     parallelism: int | None = None  # --parallelism: partitions of an exchange. None: ours to choose
     max_parallelism: int | None = None  # --max_parallelism: number of key groups
     shared_storage: str | None = None  # --temp_location: any Beam URL, or a path
+    max_cache_memory_usage_mb: int = DEFAULT_CACHE_MB  # of each worker, for side inputs
     job_name: str | None = None
     show_plan: PlanFormat | None = None
     progress: Progress = "auto"
@@ -152,6 +154,7 @@ class RunnerConfig:
             parallelism=parallelism,
             max_parallelism=max_parallelism,
             shared_storage=cloud.temp_location or None,
+            max_cache_memory_usage_mb=_cache_mb(options),
             job_name=cloud.job_name or None,
             show_plan=_one_of("show_plan", getattr(ours, "show_plan", None), PlanFormat),
             progress=_one_of("progress", getattr(ours, "progress", "auto"), Progress),
@@ -195,6 +198,23 @@ def _given_of_spark(options: PipelineOptions) -> Mapping[str, Any]:
     for name in given:
         given[name] = options._all_options.get(name, given[name])
     return given
+
+
+def _cache_mb(options: PipelineOptions) -> int:
+    """Read ``--max_cache_memory_usage_mb``, whose default in Beam, 0, is not ours."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--max_cache_memory_usage_mb")
+    given: Any = parser.parse_known_args(options._flags)[0].max_cache_memory_usage_mb
+    if given is None:
+        # A view has filled Beam's default in, if nobody has set a value by program.
+        given = options._all_options.get("max_cache_memory_usage_mb") or DEFAULT_CACHE_MB
+    try:
+        megabytes = int(given)
+    except ValueError:
+        megabytes = -1
+    if megabytes < 0:
+        raise OptionsError("max_cache_memory_usage_mb", f"must be a number of MB, not {given!r}")
+    return megabytes
 
 
 def _master(url: str | None) -> str | None:

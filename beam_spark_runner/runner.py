@@ -70,6 +70,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
                 session,
                 partitions=config.parallelism,
                 shared_storage=config.shared_storage,
+                cache_bytes=config.max_cache_memory_usage_mb << 20,
                 close_session=session.close,
                 shows_progress=config.progress == "on"
                 or (config.progress == "auto" and _is_terminal(sys.stderr)),

@@ -73,6 +73,23 @@ def ten_maps(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
     numbers | beam.combiners.Count.Globally() | "Check" >> beam.Map(_check, size)
 
 
+def as_dict(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
+    """Look each of ``size`` elements up in a side input of 100,000 entries."""
+    entries = 100_000
+    table = (
+        pipeline
+        | "Entries" >> beam.Create(range(0, entries, 1000))
+        | "Spread entries" >> beam.Reshuffle()
+        | "Entry" >> beam.FlatMap(lambda start: ((n, n % 7) for n in range(start, start + 1000)))
+    )
+    (
+        _numbers(pipeline, size)
+        | "Look up" >> beam.Map(lambda n, table: table[n % entries], beam.pvalue.AsDict(table))
+        | beam.CombineGlobally(sum)
+        | "Check" >> beam.Map(_check, sum(number % entries % 7 for number in range(size)))
+    )
+
+
 def three_elements(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
     """As small as a pipeline gets: what a run costs in itself."""
     (
@@ -110,5 +127,6 @@ CASES = {
     "word_count": Case(build=word_count, size=200, unit="MB of text", goal=0.9),
     "group_by_key": Case(build=group_by_key, size=5_000_000, unit="x 100 B", goal=0.95),
     "ten_maps": Case(build=ten_maps, size=5_000_000, unit="elements", goal=0.65),
+    "as_dict": Case(build=as_dict, size=5_000_000, unit="elements", goal=0.6),
     "three_elements": Case(build=three_elements, size=3, unit="elements", goal=None),
 }

@@ -23,7 +23,7 @@ from beam_spark_runner.spark.programs import Limits, ProgramBuilder
 
 COUNT = 300_000
 ARROW_ROWS = 10_000  # of a batch, as Spark cuts them
-LIMITS = Limits(max_attempts=1, row_limit_bytes=1 << 20, max_element_bytes=1 << 30)
+LIMITS = Limits(max_attempts=1, row_limit_bytes=1 << 20, max_element_bytes=1 << 30, cache_bytes=0)
 
 
 class _Pairs(beam.DoFn):  # type: ignore[misc]

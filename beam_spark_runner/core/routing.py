@@ -47,6 +47,11 @@ def routes_of_keys(coded_keys: Iterable[bytes], count: int, code: int) -> Int64A
     return cast(Int64Array, bits | np.int64(route_prefix(code)))
 
 
+def route_of_key(coded_key: bytes, code: int) -> int:
+    """Hash one key into a route, as ``routes_of_keys`` does."""
+    return (xxhash.xxh64_intdigest(coded_key, HASH_SEED) & HASH_MASK) | route_prefix(code)
+
+
 def murmur3_of_longs(values: Int64Array, seed: int = 42) -> npt.NDArray[np.int32]:
     """Spark's Murmur3_x86_32 of 8-byte numbers, as ``F.hash`` and ``repartition`` use it.
 

@@ -4,7 +4,7 @@ The embedded harness runs the Python SDK in this process, the remote one talks
 to an SDK worker over gRPC. ``spark.task`` knows only these protocols.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,11 +29,19 @@ class Receiver(Protocol):
 class SideInputLookup(Protocol):
     """The gathered rows of one side input, by window and key.
 
-    Windows and keys are encoded as nested values, as they stand in a StateKey.
+    Windows and keys are encoded as they stand in a StateKey. ``id`` is unique among all
+    side inputs of all jobs, and begins with the job's id and a slash.
     """
 
-    def values(self, window: bytes, key: bytes | None) -> Sequence[bytes]:
-        """Return the nested encodings of the values; of all elements where ``key`` is None."""
+    @property
+    def id(self) -> str: ...
+
+    def values(self, window: bytes, key: bytes | None) -> Iterator[tuple[bytes, int]]:
+        """Find the values of a key; all elements where ``key`` is None.
+
+        Returns:
+            Nested encodings of whole values, one behind the other, and how many they are.
+        """
         ...
 
 

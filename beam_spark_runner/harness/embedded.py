@@ -22,6 +22,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.core.ids import PCollectionId, TransformId
+from beam_spark_runner.harness import decoded
 from beam_spark_runner.harness.bundle import BundleResult, Receiver, SideInputLookup
 from beam_spark_runner.harness.chunks import ChunkedParDo, use_chunks
 from beam_spark_runner.harness.edges import SinkOperation, SourceOperation
@@ -52,7 +53,7 @@ class _StateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc]
         else:
             raise FnApiProtocolError(f"the SDK asked for state of kind {kind}")
         lookup = self.side_inputs[request.transform_id, request.side_input_id]
-        return _DecodedValues(lookup.values(request.window, key), coder)
+        return decoded.cache.values(lookup, request.window, key, coder)
 
     def extend(self, state_key: Any, coder: Any, elements: Any) -> NoReturn:
         raise FnApiProtocolError("the SDK wrote state in a stage that has none")
@@ -62,17 +63,6 @@ class _StateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc]
 
     def done(self) -> None:
         """Nothing to wait for: no request is ever under way."""
-
-
-class _DecodedValues:
-    """Nested encodings, decoded afresh by each iteration."""
-
-    def __init__(self, coded: Iterable[bytes], coder: coder_impl.CoderImpl) -> None:
-        self._coded, self._coder = coded, coder
-
-    def __iter__(self) -> Iterator[Any]:
-        decode, stream = self._coder.decode_from_stream, coder_impl.create_InputStream
-        return (decode(stream(value), True) for value in self._coded)
 
 
 class EmbeddedStage:

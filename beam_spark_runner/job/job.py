@@ -46,6 +46,7 @@ class Job:
         *,
         partitions: int | None,
         shared_storage: str | None,
+        cache_bytes: int,
         close_session: Callable[[], None],
         shows_progress: bool = False,
     ) -> None:
@@ -55,6 +56,7 @@ class Job:
         self._session = session
         self._partitions = partitions
         self._shared_storage = shared_storage
+        self._cache_bytes = cache_bytes
         self._close_session = close_session
         self._shows_progress = shows_progress
         self._progress: progress.ProgressLine | None = None
@@ -180,6 +182,7 @@ class Job:
                 max_attempts=session.max_task_attempts,
                 row_limit_bytes=ROW_LIMIT_BYTES_SPARK_3 if spark_3 else ROW_LIMIT_BYTES,
                 max_element_bytes=MAX_VALUE_BYTES,
+                cache_bytes=self._cache_bytes,
             ),
             materialiser=FilesInSharedStorage(session.spark, str(folder))
             if by_files

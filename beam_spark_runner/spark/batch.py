@@ -4,6 +4,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +27,7 @@ from beam_spark_runner.spark.failures import machines_were_lost, reason_of, stag
 from beam_spark_runner.spark.materialise import Materialiser
 from beam_spark_runner.spark.program import SideInputRows
 from beam_spark_runner.spark.programs import Limits, ProgramBuilder
-from beam_spark_runner.spark.side_inputs import gather
+from beam_spark_runner.spark.side_inputs import Surroundings, gather
 from beam_spark_runner.spark.task import level_function
 
 _LOGGER = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class Setting:
     limits: Limits
     materialiser: Materialiser
     folder: str | None  # that driver and workers share
-    share: Callable[[str, bytes], tuple[Any, str | None]]  # see ``SessionHandle.share``
+    share: Callable[[Path], tuple[Any, str | None]]  # see ``SessionHandle.share``
     job_scope: Callable[[str], contextlib.AbstractContextManager[None]]  # names Spark jobs
     check_cancelled: Callable[[], None]  # raises if the job is to end
 
@@ -236,22 +237,25 @@ class _PlanRun:
         return frame, counts
 
     def _gather_side_inputs(self, segment: Segment) -> None:
-        for dest in segment.side_inputs:
-            if dest in self._gathered:
-                continue
-            frames = [
-                self._frames[writer.id]
-                for writer in self._plan.segments
-                if dest in writer.writes and writer.id in self._frames
-            ]
-            frame: DataFrame | None = None
-            for part in frames:
+        wanted = [dest for dest in segment.side_inputs if dest not in self._gathered]
+        if not wanted:
+            return
+        frame: DataFrame | None = None
+        for writer in self._plan.segments:
+            if writer.id in self._frames and not writer.writes.keys().isdisjoint(wanted):
+                part = self._frames[writer.id]
                 frame = part if frame is None else frame.union(part)
-            edge = self._builder.edges[dest]
-            with self._setting.job_scope(f"side input of {edge.name}"):
-                self._gathered[dest] = gather(
-                    frame, edge, self._setting.job_id, self._setting.folder, self._setting.share
-                )
+        edges = [self._builder.edges[dest] for dest in wanted]
+        names = ", ".join(dict.fromkeys(edge.name for edge in edges))
+        with self._setting.job_scope(f"side input of {names}"):
+            where = Surroundings(
+                job_id=self._setting.job_id,
+                partitions=self._setting.partitions,
+                folder=self._setting.folder,
+                share=self._setting.share,
+                materialiser=self._setting.materialiser,
+            )
+            self._gathered.update(gather(frame, edges, where))
 
 
 def segment_title(plan: Plan, segment: Segment) -> str:

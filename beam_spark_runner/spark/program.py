@@ -35,17 +35,19 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideInputRows:
-    """Where a worker finds the gathered rows of a side input: in the closure, or in a file.
+    """Where a worker finds the gathered rows of a side input: files of ``side_input_files``.
 
     ``id`` is unique among all side inputs of all jobs: workers cache by it.
-    ``inline``: an Arrow IPC stream of (key, value). ``path``: a file of the same.
-    ``broadcast``: the same, by Spark's broadcast variable. ``artifact``: a file of the
-    same, by its name among those that Spark Connect handed to the executors.
+    ``code`` is that of the edge, for routes. ``inline``: the only file's bytes, in the
+    closure. ``paths``: of files that all workers can read, none if there are no rows.
+    ``broadcast``: the only file, see ``spark.broadcast``. ``artifact``: the only file's name
+    among those that Spark Connect handed to the executors.
     """
 
     id: str
+    code: int
     inline: bytes | None = None
-    path: str | None = None
+    paths: tuple[str, ...] = ()
     broadcast: Any = None
     artifact: str | None = None
 
@@ -80,3 +82,4 @@ class LevelProgram:
     max_attempts: int  # of a task, as Spark counts them
     row_limit_bytes: int  # longer values travel in pieces
     max_element_bytes: int
+    cache_bytes: int  # of decoded side inputs that a worker keeps

@@ -12,11 +12,15 @@ from beam_spark_runner.spark.program import Edge, LevelProgram, SideInputRows, S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What tasks keep to. ``row_limit_bytes``: longer values travel in pieces."""
+    """What tasks keep to. ``row_limit_bytes``: longer values travel in pieces.
+
+    ``cache_bytes``: of decoded side inputs that a worker keeps.
+    """
 
     max_attempts: int
     row_limit_bytes: int
     max_element_bytes: int
+    cache_bytes: int
 
 
 class ProgramBuilder:
@@ -90,6 +94,7 @@ class ProgramBuilder:
             max_attempts=self._limits.max_attempts,
             row_limit_bytes=self._limits.row_limit_bytes,
             max_element_bytes=self._limits.max_element_bytes,
+            cache_bytes=self._limits.cache_bytes,
         )
 
     def _stage(

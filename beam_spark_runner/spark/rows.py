@@ -2,9 +2,11 @@
 
 ``dest``   who reads it: a DestinationId, and flags in the bits above it.
 ``route``  partitioning and sort key, see ``core.routing``.
-``order``  event time in us where the destination asks for it, else 0.
+``order``  event time in us where the destination asks for it; of a side input, the
+           number of values in the row; else 0.
 ``key``    encoded key (and window); null where the destination does not group.
-``value``  an encoded element, or encoded windowed value if ``WINDOWED`` is set.
+``value``  an encoded element, or encoded windowed value if ``WINDOWED`` is set; of a
+           side input, nested encodings of many values of one key and window.
 
 A value longer than the row limit travels as several rows, ``PIECE`` set, each
 piece behind a header. Spark does not keep the order of rows with equal routes,

@@ -4,15 +4,16 @@ import contextlib
 import os
 import re
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
 import pyspark
 from pyspark import SparkContext
 
 from beam_spark_runner.core.errors import OptionsError, SparkSetupError
+from beam_spark_runner.spark.broadcast import broadcast_file
 from beam_spark_runner.spark.launch import (
     silence_pandas_opinion,
     start_classic,
@@ -124,24 +125,20 @@ class SessionHandle:
                 context.removeJobTag(tag)
                 context.setJobDescription(before)
 
-    def share(self, name: str, data: bytes) -> tuple[Any, str | None]:
-        """Give ``data`` to all executors until ``close``.
+    def share(self, path: Path) -> tuple[Any, str | None]:
+        """Give a file to all executors until ``close``. It is copied.
 
         Returns:
             A broadcast variable, or None and, on Spark Connect, the name by which
             ``SparkFiles`` knows it.
         """
         if not self.is_connect:
-            broadcast = self.spark.sparkContext.broadcast(data)
+            broadcast = broadcast_file(self.spark.sparkContext, path)
             self._broadcasts.append(broadcast)
             return broadcast, None
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, name)
-            with open(path, "wb") as file:
-                file.write(data)
-            # It belongs to this session, and goes with it.
-            self.spark.addArtifacts(path, file=True)
-        return None, name
+        # It belongs to this session, and goes with it.
+        self.spark.addArtifacts(str(path), file=True)
+        return None, path.name
 
     def cancel(self, tag: str) -> None:
         """Stop the jobs that run under ``tag`` now. A job that starts later is not affected.

@@ -1,98 +1,191 @@
-"""Gathering a side input: from materialised rows to what workers can look up."""
+"""Gathering side inputs: from materialised rows to what workers can look up.
+
+The driver holds small ones only. Of a large one, tasks write files where there
+is a folder that all workers read; else its rows pass through the driver in
+parts, into a file that Spark hands to the executors.
+"""
 
 import os
+import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.spark import rows
+from beam_spark_runner.spark import side_input_files as files
+from beam_spark_runner.spark.materialise import Materialiser
 from beam_spark_runner.spark.program import Edge, SideInputRows
 
 INLINE_BYTES = 1 << 20
 SHARED_BYTES = 1 << 30
-"""Spark cannot broadcast more than 2 GB, and every Python worker holds a copy."""
-_SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+"""What the driver's disk, and the executors', are asked to hold without being told to."""
+SMALL_BYTES = 32 << 20
+"""Of one side input in all tasks together: as much may stand in the driver's memory."""
+MIN_SMALL_BYTES_OF_TASK = 64 << 10
+MAX_FILES = 64
+"""Of one side input: a worker has all of them open."""
+PART_BYTES = 64 << 20
+"""What passes through the driver at a time."""
+_BUCKET_BITS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """Where side inputs are gathered.
+
+    ``folder``: that all workers can read; None: there is none, so that what does not fit
+    the closure is given to ``share``, see ``SessionHandle.share``.
+    """
+
+    job_id: str
+    partitions: int
+    folder: str | None
+    share: Callable[[Path], tuple[Any, str | None]]
+    materialiser: Materialiser
 
 
 def gather(
-    frame: DataFrame | None,
-    edge: Edge,
-    job_id: str,
-    folder: str | None,
-    share: Callable[[str, bytes], tuple[Any, str | None]],
-) -> SideInputRows:
-    """Bring the rows of one side input to where all workers find them.
+    frame: DataFrame | None, edges: Sequence[Edge], where: Surroundings
+) -> Mapping[DestinationId, SideInputRows]:
+    """Bring the rows of side inputs to where all workers find them.
 
     Args:
         frame: materialised rows, other destinations' among them; None: none were written.
-        edge: of the side input.
-        job_id: of this run.
-        folder: that all workers can read; None: there is none, so that what does
-            not fit the closure is given to ``share``.
-        share: see ``SessionHandle.share``.
+        edges: of the side inputs.
+        where: this run's.
 
     Raises:
-        OptionsError: too large for what Spark hands around, and no folder.
+        OptionsError: one is too large for what Spark hands around, and there is no folder.
     """
-    packed: list[pa.RecordBatch] = []
+    packed: dict[int, list[bytes]] = {int(edge.dest): [] for edge in edges}
+    sizes = dict.fromkeys(packed, 0)
+    large: set[int] = set()
     if frame is not None:
-        mine = frame.filter(f"(dest & {rows.DEST_MASK}) = {int(edge.dest)}")
-        for (blob,) in mine.mapInArrow(_pack, "blob binary").toLocalIterator():
-            packed.extend(pa.ipc.open_stream(bytes(blob)))
-    size = sum(batch.nbytes for batch in packed)
-    # Not by the edge alone: if its writers run again, workers must not keep the rows they have.
-    id_ = f"{job_id}/{edge.dest}/{uuid.uuid4().hex[:8]}"
-    if size <= INLINE_BYTES:
-        sink = pa.BufferOutputStream()
-        _write(packed, sink)
-        return SideInputRows(id=id_, inline=sink.getvalue().to_pybytes())
-    if folder is None:
-        if size > SHARED_BYTES:
-            raise OptionsError(
-                "temp_location",
-                f"the side input read by {edge.name} has {size} bytes, more than the "
-                f"{SHARED_BYTES} that are handed to executors over the network; name storage "
-                "that all executors can read",
+        limit = max(SMALL_BYTES // where.partitions, MIN_SMALL_BYTES_OF_TASK)
+        wanted = _rows_of(frame, *packed)
+        for dest, size, blob in wanted.mapInArrow(
+            files.pack_up_to(limit), files.PACKED_SCHEMA
+        ).collect():
+            sizes[dest] += size
+            if blob is None:
+                large.add(dest)
+            else:
+                packed[dest].append(bytes(blob))
+    gathered: dict[DestinationId, SideInputRows] = {}
+    for edge in edges:
+        dest = int(edge.dest)
+        # Not by the edge alone: if its writers run again, workers must not keep the rows they have.
+        id_ = f"{where.job_id}/{dest}/{uuid.uuid4().hex[:8]}"
+        blobs = packed.pop(dest)
+        if frame is not None and dest in large:
+            blobs.clear()
+            mine = _rows_of(frame, dest)
+            gathered[edge.dest] = (
+                _through_driver(mine, edge, id_, sizes[dest], where)
+                if where.folder is None
+                else _by_tasks(mine, edge, id_, where.folder, where.partitions)
             )
-        sink = pa.BufferOutputStream()
-        _write(packed, sink)
-        broadcast, artifact = share(_file_name(id_), sink.getvalue().to_pybytes())
-        return SideInputRows(id=id_, broadcast=broadcast, artifact=artifact)
-    path = os.path.join(folder, _file_name(id_))
-    with pa.OSFile(path, "wb") as file:
-        _write(packed, file)
-    return SideInputRows(id=id_, path=path)
+        else:
+            gathered[edge.dest] = _small(blobs, edge, id_, where)
+    return gathered
 
 
-def _file_name(id_: str) -> str:
-    return f"side-input-{id_.replace('/', '-')}.arrow"
+def _rows_of(frame: DataFrame, *dests: int) -> DataFrame:
+    return frame.filter(f"(dest & {rows.DEST_MASK}) in ({', '.join(map(str, dests))})")
 
 
-def _pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Put whole batches into single values: a row by itself costs the driver 20 us and 500 bytes.
+def _small(blobs: Sequence[bytes], edge: Edge, id_: str, where: Surroundings) -> SideInputRows:
+    """Sort what is in memory."""
+    batches = [batch for blob in blobs for batch in files.batches_of(blob)]
+    sink = pa.BufferOutputStream()
+    writer = files.SortedWriter(sink, is_sorted=True)
+    if batches:
+        writer.add(files.sorted_by_route(pa.concat_batches(batches)))
+    writer.close()
+    data = sink.getvalue()
+    if data.size <= INLINE_BYTES:
+        return SideInputRows(id=id_, code=edge.code, inline=data.to_pybytes())
+    if where.folder is not None:
+        path = os.path.join(where.folder, f"{_name(id_)}.arrow")
+        with open(path, "wb") as file:
+            file.write(data)
+        return SideInputRows(id=id_, code=edge.code, paths=(path,))
+    with tempfile.TemporaryDirectory(prefix="beam-") as folder:
+        path = os.path.join(folder, f"{_name(id_)}.arrow")
+        with open(path, "wb") as file:
+            file.write(data)
+        return _shared(path, edge, id_, where)
 
-    The pieces of a long value were written by one task, so they lie in one partition.
-    """
-    joiner = rows.PieceJoiner()
-    for batch in batches:
-        block = joiner.join_block(rows.block_of(batch))
-        if not len(block):
-            continue
-        whole = pa.record_batch(
-            [pa.array(block.keys, pa.binary()), pa.array(block.values, pa.binary())],
-            schema=_SCHEMA,
+
+def _by_tasks(
+    frame: DataFrame, edge: Edge, id_: str, folder: str, partitions: int
+) -> SideInputRows:
+    """Have tasks write files to shared storage."""
+    is_multimap = edge.access_pattern == urns.SIDE_INPUT_MULTIMAP
+    if is_multimap:
+        frame = _by_ranges(frame, edge, min(partitions, MAX_FILES)).sortWithinPartitions("route")
+    elif edge.is_global:  # one key
+        frame = frame.coalesce(MAX_FILES)
+    else:
+        frame = frame.coalesce(MAX_FILES).sortWithinPartitions("route")
+    task = files.write_files(folder, _name(id_), is_sorted=True)
+    found = frame.mapInArrow(task, "path string").collect()
+    return SideInputRows(id=id_, code=edge.code, paths=tuple(path for (path,) in found))
+
+
+def _by_ranges(frame: DataFrame, edge: Edge, partitions: int) -> DataFrame:
+    """Give each partition a range of the hash, so that a key is in one file only."""
+    targets = ", ".join(f"{place}L" for place in routing.routes_to_partitions(0, partitions))
+    shift = routing.HASH_BITS - _BUCKET_BITS
+    bucket = f"shiftright(route & {routing.HASH_MASK}L, {shift})"
+    place = f"cast(shiftright({bucket} * {partitions}, {_BUCKET_BITS}) as int)"
+    column = f"element_at(array({targets}), {place} + 1)"
+    return (
+        frame.selectExpr("*", f"{column} as place").repartition(partitions, "place").drop("place")
+    )
+
+
+def _through_driver(
+    frame: DataFrame, edge: Edge, id_: str, size: int, where: Surroundings
+) -> SideInputRows:
+    """Write one file from parts that the driver fetches one after another."""
+    if size > SHARED_BYTES:
+        raise OptionsError(
+            "temp_location",
+            f"the side input read by {edge.name} has {size} bytes, more than the "
+            f"{SHARED_BYTES} that are handed to executors over the network; name storage "
+            "that all executors can read",
         )
-        sink = pa.BufferOutputStream()
-        _write([whole], sink)
-        yield pa.record_batch({"blob": pa.array([sink.getvalue().to_pybytes()], pa.binary())})
-    joiner.check_empty()
+    if edge.access_pattern == urns.SIDE_INPUT_MULTIMAP:
+        frame = _by_ranges(frame, edge, where.partitions).sortWithinPartitions("route")
+    elif not edge.is_global:
+        frame = frame.sortWithinPartitions("route")
+    parts = -(-size // PART_BYTES)
+    blobs = frame.mapInArrow(files.blobs_in_parts(parts), "part int, blob binary")
+    kept = where.materialiser.materialise(blobs, _name(id_))
+    with tempfile.TemporaryDirectory(prefix="beam-") as folder:
+        path = os.path.join(folder, f"{_name(id_)}.arrow")
+        writer = files.SortedWriter(path, is_sorted=False)
+        for part in range(parts):
+            for (blob,) in kept.filter(f"part = {part}").select("blob").collect():
+                for batch in files.batches_of(blob):
+                    writer.add(batch)
+        writer.close()
+        return _shared(path, edge, id_, where)
 
 
-def _write(batches: Iterable[pa.RecordBatch], sink: Any) -> None:
-    with pa.ipc.new_stream(sink, _SCHEMA) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
+def _shared(path: str, edge: Edge, id_: str, where: Surroundings) -> SideInputRows:
+    broadcast, artifact = where.share(Path(path))
+    return SideInputRows(id=id_, code=edge.code, broadcast=broadcast, artifact=artifact)
+
+
+def _name(id_: str) -> str:
+    return f"side-input-{id_.replace('/', '-')}"

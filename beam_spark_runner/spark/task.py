@@ -21,7 +21,7 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core import routing
 from beam_spark_runner.core.errors import BundleFailedError, RunnerError
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
-from beam_spark_runner.harness import embedded
+from beam_spark_runner.harness import decoded, embedded
 from beam_spark_runner.harness.bundle import Bundle, Receiver
 from beam_spark_runner.harness.failures import failure_of
 from beam_spark_runner.spark import rows
@@ -118,6 +118,7 @@ class LevelTask:
                 level=self._program.level, partition=partition, attempt=self._attempt
             )
             try:
+                decoded.cache.serve(self._program.job_id, self._program.cache_bytes)
                 report.monitoring_infos.extend(self._process(batches))
             except _PoisonedError:
                 self._abort()

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import apache_beam as beam
 
@@ -87,6 +87,51 @@ def grouped_elements_of_1_mb(pipeline: beam.Pipeline) -> beam.PCollection:
     )
 
 
+def _entries(count: int) -> Iterator[tuple[int, bytes]]:
+    """Kilobytes, the number of each in front."""
+    return ((n, n.to_bytes(8, "big") * 128) for n in range(count))
+
+
+def _table_of_2_gb(pipeline: beam.Pipeline) -> beam.PCollection:
+    """Two million entries of 1 kB: 64 for each of 32,768 keys."""
+    return (
+        pipeline
+        | "Parts" >> beam.Create([32 * 1024] * 64)
+        | "Spread" >> beam.Reshuffle()
+        | "Entries" >> beam.FlatMap(_entries).with_output_types(tuple[int, bytes])
+    )
+
+
+def multimap_of_2_gb(pipeline: beam.Pipeline) -> beam.PCollection:
+    """5,000 keys are looked up in a side input that is larger than a worker may be."""
+
+    def look_up(n: int, table: Mapping[int, Iterable[bytes]]) -> Iterator[tuple[int, bool]]:
+        found = list(table[n])
+        yield len(found), all(value == n.to_bytes(8, "big") * 128 for value in found)
+
+    return (
+        pipeline
+        | "Keys" >> beam.Create(range(0, 40 * 1024, 8))
+        | "Spread keys" >> beam.Reshuffle()
+        | "Look up" >> beam.FlatMap(look_up, beam.pvalue.AsMultiMap(_table_of_2_gb(pipeline)))
+        | beam.combiners.Count.PerElement()
+    )
+
+
+def side_input_of_2_gb_iterated(pipeline: beam.Pipeline) -> beam.PCollection:
+    """All of it passes by, for each of two elements."""
+    return (
+        pipeline
+        | "Once" >> beam.Create([1, 2])
+        | "Spread all" >> beam.Reshuffle()
+        | "Add up"
+        >> beam.Map(
+            lambda _, table: sum(len(value) for _, value in table),
+            beam.pvalue.AsIter(_table_of_2_gb(pipeline)),
+        )
+    )
+
+
 CASES: dict[str, Callable[[beam.Pipeline], beam.PCollection]] = {
     case.__name__: case
     for case in (
@@ -95,6 +140,8 @@ CASES: dict[str, Callable[[beam.Pipeline], beam.PCollection]] = {
         key_of_50_mb,
         elements_of_1_mb,
         grouped_elements_of_1_mb,
+        multimap_of_2_gb,
+        side_input_of_2_gb_iterated,
     )
 }
 

@@ -460,50 +460,6 @@ def test_restrictions_are_spread_by_size() -> None:
     assert [each.value for each in found] == [each.value for each in elements]
 
 
-@pytest.mark.parametrize("is_multimap", [True, False], ids=["multimap", "iterable"])
-def test_side_inputs_are_found_by_window_and_key(is_multimap: bool) -> None:
-    from beam_spark_runner.spark.lookup import GatheredRows
-    from beam_spark_runner.spark.program import SideInputRows
-    from beam_spark_runner.spark.side_inputs import _pack
-
-    pattern = urns.SIDE_INPUT_MULTIMAP if is_multimap else urns.SIDE_INPUT_ITERABLE
-    edge = edge_of(Delivery.SIDE_INPUT, is_global=False, access_pattern=pattern)
-    coder = WindowedValueCoder(PAIRS, IntervalWindowCoder())
-    early, late = IntervalWindow(0, 10), IntervalWindow(5, 15)
-    elements = [
-        WindowedValue((b"k", b"1"), Timestamp(1), (early,)),
-        WindowedValue((b"k", b"2" * LIMIT * 3), Timestamp(6), (early, late)),
-        WindowedValue((b"", b""), Timestamp(6), (late,)),
-    ]
-    batches = list(as_spark_would(edge, written(edge, coder, elements), random.Random(2)))
-    (blobs,) = pa.Table.from_batches(list(_pack(iter(batches)))).to_pydict().values()
-    packed = [batch for blob in blobs for batch in pa.ipc.open_stream(blob)]
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, packed[0].schema) as stream:
-        for batch in packed:
-            stream.write_batch(batch)
-    lookup = GatheredRows(SideInputRows(id="job/7", inline=sink.getvalue().to_pybytes()))
-
-    nested = BytesCoder().get_impl().encode_nested
-    pairs = PAIRS.get_impl().encode_nested
-
-    def values(window: Any, key: bytes) -> list[bytes]:
-        coded = IntervalWindowCoder().encode(window)
-        return sorted(lookup.values(coded, nested(key) if is_multimap else None))
-
-    def coded(*elements: WindowedValue) -> list[bytes]:
-        if is_multimap:
-            return sorted(nested(each.value[1]) for each in elements)
-        return sorted(pairs(each.value) for each in elements)
-
-    first, second, third = elements
-    assert values(early, b"k") == coded(first, second)
-    assert values(late, b"k") == (coded(second) if is_multimap else coded(second, third))
-    assert values(late, b"") == (coded(third) if is_multimap else coded(second, third))
-    assert values(IntervalWindow(20, 30), b"k") == []
-    assert values(early, b"z") == ([] if is_multimap else coded(first, second))
-
-
 @pytest.mark.parametrize(
     ("delivery", "coder", "element", "words"),
     [

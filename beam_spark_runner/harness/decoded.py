@@ -1,0 +1,91 @@
+"""Decoded values of side inputs, kept for later bundles of this worker up to a limit.
+
+The SDK decodes a view again for every bundle, and an iterable view again for
+every element that reads it. What it gets from here it shares with later
+readers: side inputs must not be changed, as Beam demands.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from apache_beam.coders import coder_impl
+from apache_beam.runners.worker.statecache import get_deep_size
+
+from beam_spark_runner.harness.bundle import SideInputLookup
+
+_BLOCK = 256  # values that are decoded ahead of their reader, once it has read as many
+_POINTER_BYTES = 8
+_ENTRY_BYTES = 400  # without its values
+
+
+class _Key(NamedTuple):
+    side_input: str
+    window: bytes
+    key: bytes | None
+
+
+class DecodedCache:
+    """Least recently used values go first.
+
+    Sizes are estimates: one value of each block is measured, with all that it refers to.
+
+    Threads: one at a time.
+    """
+
+    def __init__(self) -> None:
+        self._limit_bytes = 0
+        self._size = 0
+        self._kept: OrderedDict[_Key, tuple[list[Any], int]] = OrderedDict()
+
+    def serve(self, job_id: str, limit_bytes: int) -> None:
+        """Forget what other jobs' side inputs held, and what is over the limit."""
+        self._limit_bytes = limit_bytes
+        for id_ in [id_ for id_ in self._kept if id_.side_input.partition("/")[0] != job_id]:
+            self._size -= self._kept.pop(id_)[1]
+        self._evict()
+
+    def values(
+        self, lookup: SideInputLookup, window: bytes, key: bytes | None, coder: coder_impl.CoderImpl
+    ) -> Iterator[Any]:
+        """Iterate over what a side input has for a window, and for a key where it is a map."""
+        id_ = _Key(lookup.id, window, key)
+        found = self._kept.get(id_)
+        if found is not None:
+            self._kept.move_to_end(id_)
+            return iter(found[0])
+        return self._decoded(id_, lookup, coder)
+
+    def _decoded(
+        self, id_: _Key, lookup: SideInputLookup, coder: coder_impl.CoderImpl
+    ) -> Iterator[Any]:
+        decode = coder.decode_from_stream
+        # None: too much to be kept.
+        seen: list[Any] | None = [] if self._limit_bytes else None
+        size, length = _ENTRY_BYTES, 1
+        for coded, count in lookup.values(id_.window, id_.key):
+            stream = coder_impl.create_InputStream(coded)
+            left = count
+            while left:
+                block = [decode(stream, True) for _ in range(min(left, length))]
+                left -= len(block)
+                length = min(2 * length, _BLOCK)
+                yield from block
+                if seen is not None:
+                    size += (get_deep_size(block[0]) + _POINTER_BYTES) * len(block)
+                    seen.extend(block)
+                    if size > self._limit_bytes:
+                        seen = None
+        if seen is not None and id_ not in self._kept:
+            self._kept[id_] = seen, size
+            self._size += size
+            self._evict()
+
+    def _evict(self) -> None:
+        while self._size > self._limit_bytes:
+            _, (_, size) = self._kept.popitem(last=False)
+            self._size -= size
+
+
+cache = DecodedCache()
+"""This worker's."""
