@@ -50,6 +50,7 @@ def test_large_values_need_little_memory(case: str, results: set[str], python: s
     assert program.returncode == 0
     lines = [line for line in output.splitlines() if line.startswith("RESULT ")]
     assert {line.removeprefix("RESULT ") for line in lines} == results
+    print(f"{case}: {peak_mb[0]} MB")
     assert 0 < peak_mb[0] <= WORKER_LIMIT_MB
 
 

@@ -15,6 +15,7 @@ from apache_beam.runners.worker.statecache import get_deep_size
 from beam_spark_runner.harness.bundle import SideInputLookup
 
 _BLOCK = 256  # values that are decoded ahead of their reader, once it has read as many
+_MEASURE_EVERY_BYTES = 1 << 20  # a measurement takes half a millisecond
 _POINTER_BYTES = 8
 _ENTRY_BYTES = 400  # without its values
 
@@ -25,10 +26,28 @@ class _Key(NamedTuple):
     key: bytes | None
 
 
-class DecodedCache:
-    """Least recently used values go first.
+class _Scale:
+    """How much memory the values of a side input take, by the bytes that they had been.
 
-    Sizes are estimates: one value of each block is measured, with all that it refers to.
+    Some values are measured, with all that they refer to.
+    """
+
+    def __init__(self) -> None:
+        self._measured = self._coded = self._until_next = 0
+
+    def add(self, values: list[Any], coded_bytes: int) -> None:
+        self._until_next -= coded_bytes
+        if self._until_next <= 0:
+            self._until_next = _MEASURE_EVERY_BYTES
+            self._measured += get_deep_size(*values)
+            self._coded += coded_bytes
+
+    def size_of(self, count: int, coded_bytes: int) -> int:
+        return count * _POINTER_BYTES + coded_bytes * self._measured // max(self._coded, 1)
+
+
+class DecodedCache:
+    """Least recently used values go first. Sizes are estimates.
 
     Threads: one at a time.
     """
@@ -37,12 +56,15 @@ class DecodedCache:
         self._limit_bytes = 0
         self._size = 0
         self._kept: OrderedDict[_Key, tuple[list[Any], int]] = OrderedDict()
+        self._scales: dict[str, _Scale] = {}
 
     def serve(self, job_id: str, limit_bytes: int) -> None:
         """Forget what other jobs' side inputs held, and what is over the limit."""
         self._limit_bytes = limit_bytes
-        for id_ in [id_ for id_ in self._kept if id_.side_input.partition("/")[0] != job_id]:
+        for id_ in [id_ for id_ in self._kept if not id_.side_input.startswith(f"{job_id}/")]:
             self._size -= self._kept.pop(id_)[1]
+        for name in [name for name in self._scales if not name.startswith(f"{job_id}/")]:
+            del self._scales[name]
         self._evict()
 
     def values(
@@ -62,20 +84,24 @@ class DecodedCache:
         decode = coder.decode_from_stream
         # None: too much to be kept.
         seen: list[Any] | None = [] if self._limit_bytes else None
-        size, length = _ENTRY_BYTES, 1
+        scale = self._scales.setdefault(id_.side_input, _Scale())
+        size, coded_bytes, length = _ENTRY_BYTES, 0, 1
         for coded, count in lookup.values(id_.window, id_.key):
             stream = coder_impl.create_InputStream(coded)
-            left = count
+            left, unread = count, stream.size()
             while left:
                 block = [decode(stream, True) for _ in range(min(left, length))]
-                left -= len(block)
-                length = min(2 * length, _BLOCK)
                 yield from block
                 if seen is not None:
-                    size += (get_deep_size(block[0]) + _POINTER_BYTES) * len(block)
+                    rest = stream.size()
+                    scale.add(block, unread - rest + len(block))  # some have no bytes
+                    coded_bytes, unread = coded_bytes + unread - rest + len(block), rest
                     seen.extend(block)
+                    size = _ENTRY_BYTES + scale.size_of(len(seen), coded_bytes)
                     if size > self._limit_bytes:
                         seen = None
+                left -= len(block)
+                length = min(2 * length, _BLOCK)
         if seen is not None and id_ not in self._kept:
             self._kept[id_] = seen, size
             self._size += size

@@ -20,8 +20,8 @@ RESIDENT_BYTES = 64 << 20
 They stay in the machine's page cache, which all workers share, but would be
 counted as this process's memory for as long as it lives.
 """
-_LOOKUP_BYTES = 64 << 10
-"""What one search brings in, at a guess: the kernel maps this much around a page."""
+_LOOKUP_BYTES = 1 << 20
+"""What one search brings in, at a guess: the kernel maps more than the pages it is asked for."""
 
 _Int32Array = npt.NDArray[np.int32]
 _Int64Array = npt.NDArray[np.int64]
@@ -74,6 +74,7 @@ class GatheredRows:
         self._firsts = np.array([batch.routes[0] for batch in self._batches], np.int64)
         self._lasts = np.array([batch.routes[-1] for batch in self._batches], np.int64)
         self._resident = 0
+        self._lets_go = sum(map(len, self._maps)) > RESIDENT_BYTES
 
     def _open(self, source: SideInputRows) -> Iterator[pa.Buffer]:
         paths = source.paths
@@ -106,7 +107,7 @@ class GatheredRows:
                     yield values, int(batch.counts[row])
 
     def _touch(self, size: int) -> None:
-        if not self._maps:
+        if not self._lets_go:
             return
         self._resident += size
         if self._resident > RESIDENT_BYTES:
