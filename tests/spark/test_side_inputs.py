@@ -263,3 +263,43 @@ def test_a_singleton_that_is_not_single(spark_session: Any) -> None:
     with pytest.raises(BundleFailedError, match=r"read it: ValueError.*singleton") as caught:
         run(spark_session, build)
     assert caught.value.step == "read it"
+
+
+def test_a_singleton_of_nothing_is_what_beam_makes_of_it(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        nothing = p | "nothing" >> beam.Create([])
+        read = p | beam.Create([0]) | beam.Map(lambda _, s: type(s).__name__, AsSingleton(nothing))
+        return {"read": read}
+
+    assert harvest(spark_session, build)["read"] == ["EmptySideInput"]
+
+
+def test_a_key_that_cannot_be_in_a_dict(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> None:
+        side = p | "side" >> beam.Create([([1], 2)])
+        p | beam.Create([0]) | "read it" >> beam.Map(lambda n, s: len(s), AsDict(side))
+
+    with pytest.raises(BundleFailedError, match="unhashable type: 'list'") as caught:
+        run(spark_session, build)
+    assert caught.value.step == "read it"
+
+
+@pytest.mark.parametrize("cache_mb", [0, 1, 100])
+def test_decoded_values_are_shared_as_far_as_the_cache_goes(
+    spark_session: Any, cache_mb: int
+) -> None:
+    """What two elements see is one object only if it was kept: then it shows what was done to it."""
+
+    def mark(_: int, several: Any) -> int:
+        for each in several:
+            each[1] += 1
+        return sum(each[1] for each in several)
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        side = p | "side" >> beam.Create(range(5)) | beam.Map(lambda _: ["x" * 400_000, 0])
+        main = p | beam.Create([(0, n) for n in range(3)]) | beam.GroupByKey()
+        each = main | beam.FlatMapTuple(lambda _, ns: ns)
+        return {"marks": each | "mark" >> beam.Map(mark, AsIter(side))}
+
+    found = harvest(spark_session, build, f"--max_cache_memory_usage_mb={cache_mb}")
+    assert found["marks"] == ([5, 10, 15] if cache_mb == 100 else [0, 0, 0])
