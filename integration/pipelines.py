@@ -168,6 +168,50 @@ def random_keys(
     _check_all(here, count)
 
 
+def large_side_input(p: beam.Pipeline, megabytes: int) -> None:
+    """Look up in a side input of that size, and read all of it."""
+    parts = p | "Parts" >> beam.Create(range(megabytes)) | "Spread" >> beam.Reshuffle()
+    entries = parts | beam.FlatMap(_megabyte).with_output_types(tuple[int, bytes])
+    _ = (
+        p
+        | "Keys" >> beam.Create(range(200))
+        | "Spread keys" >> beam.Reshuffle()
+        | "Look up" >> beam.FlatMap(_values_of, megabytes, beam.pvalue.AsMultiMap(entries))
+        | "Count looked up" >> beam.ParDo(Counted("looked up"))
+    )
+    _ = (
+        p
+        | "Twice" >> beam.Create([1, 2])
+        | "Spread twice" >> beam.Reshuffle()
+        | "Read through" >> beam.Map(_check_whole, megabytes, beam.pvalue.AsIter(entries))
+        | "Count read through" >> beam.ParDo(Counted("read through"))
+    )
+
+
+def _megabyte(part: int) -> Iterator[tuple[int, bytes]]:
+    """A thousand entries: the keys from 0, with values that say key and part."""
+    return ((key, b"%d of %d;" % (key, part) + b"x" * 1000) for key in range(1000))
+
+
+def _values_of(key: int, parts: int, entries: Any) -> Iterator[int]:
+    found = sorted(value.partition(b";")[0] for value in entries[key])
+    if found != sorted(b"%d of %d" % (key, part) for part in range(parts)):
+        raise ValueError(f"{key}: {found}")
+    if list(entries[key + 1000]):
+        raise ValueError(f"{key + 1000} is no key")
+    yield from found[:2]
+
+
+def _check_whole(element: int, parts: int, entries: Any) -> int:
+    count = size = 0
+    for key, value in entries:
+        count += 1
+        size += key + len(value.partition(b";")[2])
+    if (count, size) != (1000 * parts, parts * (sum(range(1000)) + 1000 * 1000)):
+        raise ValueError(f"{count} entries, {size}")
+    return element
+
+
 def _check_all(indexes: beam.PCollection, count: int) -> None:
     """Every index once: the sums of these differ otherwise, whatever was lost or doubled."""
     facts = indexes | "Add" >> beam.CombineGlobally(_AddUp())

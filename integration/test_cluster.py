@@ -15,7 +15,14 @@ from apache_beam.runners.runner import PipelineState
 from beam_spark_runner.core.errors import BundleFailedError, OptionsError
 from beam_spark_runner.runner import SparkPortableRunner
 from integration.cluster import Cluster
-from integration.pipelines import Counted, FailsFirst, counters, random_keys, two_readers
+from integration.pipelines import (
+    Counted,
+    FailsFirst,
+    counters,
+    large_side_input,
+    random_keys,
+    two_readers,
+)
 
 pytestmark = pytest.mark.cluster
 RUNS = 20
@@ -117,6 +124,13 @@ def test_rows_that_went_with_an_executor(
     made_again = [text for text in caplog.messages if "are made again" in text]
     print(storage, made_again)
     assert bool(made_again) == (storage == "executors")
+
+
+@pytest.mark.parametrize("megabytes", [5, 80], ids=["at once", "in parts"])
+def test_large_side_inputs_without_shared_storage(cluster_session: Any, megabytes: int) -> None:
+    """One file on each executor, by Spark's broadcast."""
+    result = run(cluster_session, lambda p: large_side_input(p, megabytes))
+    assert counters(result) == {"looked up": 400, "read through": 2}
 
 
 def test_a_transient_error_is_survived(cluster_session: Any, tmp_path: Path) -> None:

@@ -13,7 +13,14 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.runner import SparkPortableRunner
-from integration.pipelines import Counted, Ticks, counters, random_keys, two_readers
+from integration.pipelines import (
+    Counted,
+    Ticks,
+    counters,
+    large_side_input,
+    random_keys,
+    two_readers,
+)
 
 pytestmark = pytest.mark.connect
 
@@ -105,17 +112,14 @@ def test_user_errors_keep_their_text(remote_session: Any) -> None:
     assert "in divide" in caught.value.traceback_text
 
 
-def test_a_large_side_input(remote_session: Any) -> None:
-    """More than fits a closure, and no shared storage."""
+@pytest.mark.parametrize("megabytes", [5, 80], ids=["at once", "in parts"])
+def test_a_large_side_input(remote_session: Any, megabytes: int) -> None:
+    """More than fits a closure, and no shared storage: a file of the session."""
     pipeline = beam.Pipeline(runner=SparkPortableRunner(remote_session))
-    large = pipeline | beam.Create(range(300)) | beam.Map(lambda index: (index, b"x" * 10_000))
-    sizes = (
-        pipeline
-        | "Keys" >> beam.Create([7, 8])
-        | "Size" >> beam.Map(lambda key, found: len(found[key]), beam.pvalue.AsDict(large))
-    )
-    assert_that(sizes, equal_to([10_000, 10_000]))
-    assert pipeline.run().wait_until_finish() == PipelineState.DONE
+    large_side_input(pipeline, megabytes)
+    result = pipeline.run()
+    assert result.wait_until_finish() == PipelineState.DONE
+    assert counters(result) == {"looked up": 400, "read through": 2}
 
 
 def test_cancel_ends_the_tasks(remote_session: Any, tmp_path: Path) -> None:

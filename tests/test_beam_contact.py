@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apache_beam.coders import Coder, WindowedValueCoder, coders
+from apache_beam.coders import Coder, WindowedValueCoder, coder_impl, coders
 from apache_beam.metrics import cells, metric, monitoring_infos
 from apache_beam.metrics.execution import MetricKey, MetricResult
 from apache_beam.portability import common_urns
@@ -217,6 +217,9 @@ def test_parameters_are_as_we_pass_them(function: Callable[..., Any], parameters
         (Coder, "_known_urns encode decode get_impl is_deterministic is_kv_coder"),
         (coders.TupleCoder, "key_coder value_coder"),
         (bundle_processor.BundleProcessor, "create_execution_tree monitoring_infos shutdown reset"),
+        (coder_impl.create_OutputStream, "get size"),
+        (coder_impl.create_InputStream, "size"),
+        (coder_impl.CoderImpl, "encode_nested encode_to_stream decode_from_stream"),
         (sdk_worker.CachingStateHandler, "process_instruction_id blocking_get extend clear done"),
         (data_plane, "DataChannelFactory"),
         (metric.MetricResults, "COUNTERS DISTRIBUTIONS GAUGES STRINGSETS BOUNDED_TRIES HISTOGRAMS"),

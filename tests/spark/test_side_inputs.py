@@ -288,7 +288,7 @@ def test_a_key_that_cannot_be_in_a_dict(spark_session: Any) -> None:
 def test_decoded_values_are_shared_as_far_as_the_cache_goes(
     spark_session: Any, cache_mb: int
 ) -> None:
-    """What two elements see is one object only if it was kept: then it shows what was done to it."""
+    """What two elements see is one object only if it was kept; then marks on it add up."""
 
     def mark(_: int, several: Any) -> int:
         for each in several:
