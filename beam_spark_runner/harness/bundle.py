@@ -4,7 +4,7 @@ The embedded harness runs the Python SDK in this process, the remote one talks
 to an SDK worker over gRPC. ``spark.task`` knows only these protocols.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 

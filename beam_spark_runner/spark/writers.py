@@ -396,14 +396,21 @@ class SideInputWriter(Writer):
             self._stream, self._count = create_OutputStream(), 0
             self._global_key = join_key(b"", self._encode_window(GlobalWindow()))
             self.accept = self._accept_global  # type: ignore[method-assign]
+            self.accept_chunk = self._accept_chunk_global  # type: ignore[method-assign]
 
     def _accept_global(self, windowed_value: WindowedValue) -> None:
+        self._accept_chunk_global([windowed_value.value], [windowed_value])
+
+    def _accept_chunk_global(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        encode_to, stream = self._encode_to, self._stream
+        value = None
         try:
-            self._encode_to(windowed_value.value, self._stream, True)
+            for value in values:
+                encode_to(value, stream, True)
         except Exception as error:
-            raise self._fail("value", windowed_value.value, error) from error
-        self._count += 1
-        if self._stream.size() >= self._run_bytes:
+            raise self._fail("value", value, error) from error
+        self._count += len(values)
+        if stream.size() >= self._run_bytes:
             self._end_stream()
 
     def _end_stream(self) -> None:
