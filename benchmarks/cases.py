@@ -6,6 +6,12 @@ from pathlib import Path
 
 import apache_beam as beam
 from apache_beam.examples.wordcount import WordExtractingDoFn
+from apache_beam.transforms.window import (
+    GlobalWindows,
+    Sessions,
+    SlidingWindows,
+    TimestampedValue,
+)
 
 _PADDING = b"x" * 92
 
@@ -90,6 +96,37 @@ def as_dict(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
     )
 
 
+def sliding_sum(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
+    """Sum per key, 10,000 keys; each element in ten sliding windows."""
+    sums = (
+        _numbers(pipeline, size)
+        | beam.Map(lambda number: TimestampedValue((number % 10_000, 1), number // 10_000))
+        | beam.WindowInto(SlidingWindows(size=10, period=1))
+        | beam.CombinePerKey(sum)
+    )
+    _check_sum(sums | beam.Values(), 10 * size)
+
+
+def sessions(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
+    """Group by key and session, a key for ten elements; five elements to a session."""
+    groups = (
+        _numbers(pipeline, size)
+        | beam.Map(lambda number: TimestampedValue((number // 10, number), number % 10 // 5 * 60))
+        | beam.WindowInto(Sessions(30))
+        | beam.GroupByKey()
+    )
+    _check_sum(groups | beam.MapTuple(lambda key, values: len(list(values))), size)
+
+
+def _check_sum(numbers: beam.PCollection, expected: int) -> None:
+    (
+        numbers
+        | "Together" >> beam.WindowInto(GlobalWindows())
+        | beam.CombineGlobally(sum)
+        | "Check" >> beam.Map(_check, expected)
+    )
+
+
 def three_elements(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
     """As small as a pipeline gets: what a run costs in itself."""
     (
@@ -128,5 +165,7 @@ CASES = {
     "group_by_key": Case(build=group_by_key, size=5_000_000, unit="x 100 B", goal=0.95),
     "ten_maps": Case(build=ten_maps, size=5_000_000, unit="elements", goal=0.65),
     "as_dict": Case(build=as_dict, size=5_000_000, unit="elements", goal=0.6),
+    "sliding_sum": Case(build=sliding_sum, size=1_000_000, unit="elements", goal=0.7),
+    "sessions": Case(build=sessions, size=1_000_000, unit="elements", goal=0.7),
     "three_elements": Case(build=three_elements, size=3, unit="elements", goal=None),
 }

@@ -13,9 +13,10 @@ elements of a bundle, of which Beam says nothing.
 
 import functools
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import apache_beam as beam
 from apache_beam import pvalue
 from apache_beam.coders import coder_impl
 from apache_beam.internal import pickler
@@ -24,13 +25,14 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from apache_beam.runners import common
 from apache_beam.runners.worker import bundle_processor, operation_specs, operations
 from apache_beam.transforms import core
-from apache_beam.transforms.window import TimestampedValue
+from apache_beam.transforms.window import TimestampedValue, WindowFn
 from apache_beam.utils.windowed_value import WindowedBatch, WindowedValue
 
 from beam_spark_runner.harness.failures import failure_of
-from beam_spark_runner.harness.steps import OnTrial, Step, step_for
+from beam_spark_runner.harness.steps import AssigningWindows, OnTrial, Step, step_for
 
 CHUNKED_PAR_DO_URN = "beam_spark_runner:chunked_par_do:v1"
+CHUNKED_ASSIGN_WINDOWS_URN = "beam_spark_runner:chunked_assign_windows:v1"
 CHUNKED_PRECOMBINE_URN = "beam_spark_runner:chunked_precombine:v1"
 
 _MOST_VALUES = 128  # beyond, what a chunk costs is a few nanoseconds per value
@@ -41,9 +43,9 @@ _SPECIAL = (WindowedValue, WindowedBatch, TimestampedValue, pvalue.TaggedOutput)
 def use_chunks(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
     """Let the operations of this module run the steps of which the proto allows it."""
     for transform in descriptor.transforms.values():
-        if transform.spec.urn == common_urns.combine_components.COMBINE_PER_KEY_PRECOMBINE.urn:
-            transform.spec.urn = CHUNKED_PRECOMBINE_URN
-        if transform.spec.urn != common_urns.primitives.PAR_DO.urn:
+        urn = transform.spec.urn
+        if urn != common_urns.primitives.PAR_DO.urn:
+            transform.spec.urn = _CHUNKED.get(urn, urn)
             continue
         payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
         if not (
@@ -54,6 +56,12 @@ def use_chunks(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
             or payload.requests_finalization
         ):
             transform.spec.urn = CHUNKED_PAR_DO_URN
+
+
+_CHUNKED = {
+    common_urns.primitives.ASSIGN_WINDOWS.urn: CHUNKED_ASSIGN_WINDOWS_URN,
+    common_urns.combine_components.COMBINE_PER_KEY_PRECOMBINE.urn: CHUNKED_PRECOMBINE_URN,
+}
 
 
 class ChunkEdge:
@@ -126,7 +134,11 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
             self._windowing.windowfn, self._receiver, tagged, None, None, False, False
         )
         self._edge = ChunkEdge.between(self._receiver, self._consumers.get(main, ()))
-        self._step: Step = step_for(self._fn, self.step_name)
+        self._step: Step = (
+            AssigningWindows(self._fn.window_fn)
+            if isinstance(self._fn, _WindowInto)
+            else step_for(self._fn, self.step_name)
+        )
 
     def process(self, element: WindowedValue) -> None:
         self._values.append(element.value)
@@ -190,16 +202,17 @@ class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]
 
     def process_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """See ``ChunkedParDo.process_chunk``."""
-        if not self.is_default_windowing:
-            process = super().process
-            for value, origin in zip(values, origins, strict=True):
-                process(origin.with_value(value))
-            return
         add = self.add_key_value
         with self.scoped_process_state:
             try:
-                for key, value in values:
-                    add(key, value, None)
+                if self.is_default_windowing:
+                    for key, value in values:
+                        add(key, value, None)
+                    return
+                for (key, value), origin in zip(values, origins, strict=True):
+                    timestamp = origin.timestamp if self.timestamp_combiner else None
+                    for window in origin.windows:
+                        add((window, key), value, timestamp)
             except BaseException as error:
                 _charge(error, self.step_name)
                 raise
@@ -263,9 +276,24 @@ def _create_par_do(
         windowing = factory.context.windowing_strategies.get_by_id(
             factory.descriptor.pcollections[collection].windowing_strategy_id
         )
-    key = id(fn)
-    _unpickled[key] = (fn, args, kwargs, side_inputs, windowing)
-    operation = create(pickler.dumps(_Unpickled(key)), payload, operation_cls=ChunkedParDo)
+    data = fn, args, kwargs, side_inputs, windowing
+    return _create_chunked(create, factory, transform, data, payload, consumers)
+
+
+def _create_chunked(
+    create: Callable[..., Any],
+    factory: Any,
+    transform: beam_runner_api_pb2.PTransform,
+    data: tuple[Any, ...],
+    payload: beam_runner_api_pb2.ParDoPayload | None,
+    consumers: dict[str, list[operations.Operation]],
+) -> ChunkedParDo:
+    fn, *_, windowing = data
+    _unpickled[id(fn)] = data
+    operation: ChunkedParDo = create(
+        pickler.dumps(_Unpickled(id(fn))), payload, operation_cls=ChunkedParDo
+    )
+    (collection,) = transform.inputs.values()
     operation.prepare(
         fn,
         windowing,
@@ -274,6 +302,34 @@ def _create_par_do(
         consumers,
     )
     return operation
+
+
+class _WindowInto(beam.DoFn):  # type: ignore[misc]
+    """Stands for the step in Beam's operation; ``AssigningWindows`` does its work."""
+
+    def __init__(self, window_fn: WindowFn) -> None:
+        self.window_fn = window_fn
+
+    def process(self, element: Any) -> Iterator[Any]:
+        yield from ()
+
+
+@bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]
+    CHUNKED_ASSIGN_WINDOWS_URN, beam_runner_api_pb2.WindowingStrategy
+)
+def _create_assign_windows(
+    factory: Any,
+    transform_id: str,
+    transform: beam_runner_api_pb2.PTransform,
+    payload: beam_runner_api_pb2.WindowingStrategy,
+    consumers: dict[str, list[operations.Operation]],
+) -> operations.DoOperation:
+    create = functools.partial(
+        bundle_processor._create_pardo_operation, factory, transform_id, transform, consumers
+    )
+    windowing = core.Windowing.from_runner_api(payload, factory.context)
+    data: tuple[Any, ...] = _WindowInto(windowing.windowfn), (), {}, [], windowing
+    return _create_chunked(create, factory, transform, data, None, consumers)
 
 
 @bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]

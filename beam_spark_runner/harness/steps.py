@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 import apache_beam as beam
 from apache_beam.transforms import core
+from apache_beam.transforms.window import WindowFn
 from apache_beam.utils.windowed_value import WindowedValue
 
 _LOGGER = logging.getLogger(__name__)
@@ -131,6 +132,37 @@ class Filtering:
             yield values, origins
         elif results:
             yield results, list(itertools.compress(origins, holds))
+
+
+class AssigningWindows:
+    """``beam.WindowInto``: the values as they are, in other windows."""
+
+    limit = 1  # there is no choice
+
+    def __init__(self, window_fn: WindowFn) -> None:
+        self._assign = window_fn.assign
+
+    def pieces(self, values: list[Any], origins: list[WindowedValue]) -> Iterator[Piece]:
+        assign, context = self._assign, WindowFn.AssignContext
+        if all(len(origin.windows) == 1 for origin in origins):
+            yield (
+                values,
+                [
+                    WindowedValue(
+                        value,
+                        origin.timestamp,
+                        assign(context(origin.timestamp, value, origin.windows[0])),
+                    )
+                    for value, origin in zip(values, origins, strict=True)
+                ],
+            )
+            return
+        assigned = [
+            WindowedValue(value, origin.timestamp, assign(context(origin.timestamp, value, window)))
+            for value, origin in zip(values, origins, strict=True)
+            for window in origin.windows
+        ]
+        yield [element.value for element in assigned], assigned
 
 
 class Calling:

@@ -32,7 +32,7 @@ from beam_spark_runner.harness.spill import (
 )
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.portable.windowing import decode_windowing
-from beam_spark_runner.semantics.grouping import PaneGrouping
+from beam_spark_runner.semantics.grouping import grouping_for
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.keys import key_before, key_end, split_key
 from beam_spark_runner.spark.program import Edge
@@ -424,7 +424,7 @@ class PaneReader(GroupReader):
         value_coder = coder.wrapped_value_coder.value_coder().value_coder()
         windowed = WindowedValueCoder(value_coder, coder.window_coder)
         self._decode_value = windowed.get_impl().decode
-        self._grouping = PaneGrouping(decode_windowing(edge.coded_windowing))
+        self._grouping = grouping_for(decode_windowing(edge.coded_windowing))
 
     def _push_group(self, key: bytes | None, values: Any, order: int, size: int) -> None:
         assert key is not None
