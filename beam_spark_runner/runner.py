@@ -20,7 +20,7 @@ from beam_spark_runner.job.job import Job
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.explain import explain
 from beam_spark_runner.portable.monitoring import to_metric_results
-from beam_spark_runner.spark.session import open_session
+from beam_spark_runner.spark.opening import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,5 +1,8 @@
 """Spark Connect: no ``sparkContext`` in the driver, nor a JVM of its own."""
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -13,6 +16,7 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.runner import SparkPortableRunner
+from integration.cluster import PACKAGE_ROOT
 from integration.pipelines import (
     Counted,
     Ticks,
@@ -64,6 +68,46 @@ def test_a_given_session_is_left_as_found(remote_session: Any) -> None:
     run(remote_session)
     assert [remote_session.conf.get(key) for key in keys] == before
     assert remote_session.range(3).count() == 3
+
+
+def test_a_session_that_was_never_used_can_be_cloned(
+    connect_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark.sql.connect.session import SparkSession
+
+    clones: list[Any] = []
+    clone_session = SparkSession.cloneSession
+
+    def noted(session: Any) -> Any:
+        clones.append(clone_session(session))
+        return clones[-1]
+
+    monkeypatch.setattr(SparkSession, "cloneSession", noted)
+    session = SparkSession.builder.remote(connect_server).create()
+    try:
+        run(session)
+    finally:
+        session.stop()
+    assert len(clones) == 1
+
+
+def test_a_local_server_of_the_users() -> None:
+    """``remote("local[2]")``: pyspark starts the server in this process, and stops it."""
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).parent / "programs" / "local_remote.py")],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(PACKAGE_ROOT),
+            "PYSPARK_PYTHON": sys.executable,
+        },
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.splitlines()[-2:] == ["pyspark.sql.connect.session", "3 rows"]
+    assert "SESSION_NOT_FOUND" not in done.stderr
 
 
 def test_the_active_session_is_found(remote_session: Any) -> None:

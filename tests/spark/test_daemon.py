@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 def test_workers_have_beam_at_once_and_randomness_of_their_own(tmp_path: Path) -> None:
     script = """
         from beam_spark_runner.options import RunnerConfig
-        from beam_spark_runner.spark.session import open_session
+        from beam_spark_runner.spark.opening import open_session
 
         def probe(batches):
             import os, sys, random, pyarrow, time

@@ -1,0 +1,51 @@
+"""Settings of a SparkSession, classic or Connect: those that are there, and those that we want."""
+
+import contextlib
+from typing import Any
+
+
+def session_settings(version: tuple[int, int]) -> dict[str, str]:
+    """Return what our jobs need, for a version of Spark (major, minor)."""
+    settings = {
+        # With it, empty inputs run no task at all, and long chains take 1.6 times as long.
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    }
+    if version >= (4, 0):
+        settings["spark.sql.execution.arrow.maxBytesPerBatch"] = str(16 << 20)
+    else:
+        # No limit by size exists, and a value may be 1 MB: a batch must not kill its worker.
+        settings["spark.sql.execution.arrow.maxRecordsPerBatch"] = "1000"
+    # A worker that crashes says where in Python it was.
+    settings["spark.sql.execution.pyspark.udf.faulthandler.enabled"] = "true"
+    # Spark's own defence against stages that do not repeat themselves: it then runs their
+    # readers again as a whole (4.1+; on by default from 4.2).
+    settings["spark.sql.shuffle.orderIndependentChecksum.enabled"] = "true"
+    settings["spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch"] = "true"
+    return settings
+
+
+def is_connect(spark: Any) -> bool:
+    """Whether the session is a Spark Connect client."""
+    # By the class, not by pyspark's global switch: a process may have sessions of both kinds.
+    return any("pyspark.sql.connect" in base.__module__ for base in type(spark).__mro__)
+
+
+def get_conf(spark: Any, key: str) -> str | None:
+    """Return a setting, or None."""
+    with contextlib.suppress(Exception):  # unknown to this version, or unset and without default
+        value = spark.conf.get(key)
+        return None if value is None else str(value)
+    return None
+
+
+def knows_conf(spark: Any, key: str) -> bool:
+    """Whether the setting is set, or has a default in this version of Spark."""
+    return get_conf(spark, key) is not None
+
+
+def set_conf(spark: Any, key: str, value: str, changed: dict[str, str | None]) -> None:
+    """Set it, and note in ``changed`` what it was."""
+    before = get_conf(spark, key)
+    spark.conf.set(key, value)
+    changed[key] = before
