@@ -193,7 +193,7 @@ def _megabyte(part: int) -> Iterator[tuple[int, bytes]]:
     return ((key, b"%d of %d;" % (key, part) + b"x" * 1000) for key in range(1000))
 
 
-def _values_of(key: int, parts: int, entries: Any) -> Iterator[int]:
+def _values_of(key: int, parts: int, entries: Any) -> Iterator[bytes]:
     found = sorted(value.partition(b";")[0] for value in entries[key])
     if found != sorted(b"%d of %d" % (key, part) for part in range(parts)):
         raise ValueError(f"{key}: {found}")

@@ -126,7 +126,7 @@ def test_rows_that_went_with_an_executor(
     assert bool(made_again) == (storage == "executors")
 
 
-@pytest.mark.parametrize("megabytes", [5, 80], ids=["at once", "in parts"])
+@pytest.mark.parametrize("megabytes", [5, 40], ids=["at once", "in parts"])
 def test_large_side_inputs_without_shared_storage(cluster_session: Any, megabytes: int) -> None:
     """One file on each executor, by Spark's broadcast."""
     result = run(cluster_session, lambda p: large_side_input(p, megabytes))

@@ -156,7 +156,7 @@ def test_user_errors_keep_their_text(remote_session: Any) -> None:
     assert "in divide" in caught.value.traceback_text
 
 
-@pytest.mark.parametrize("megabytes", [5, 80], ids=["at once", "in parts"])
+@pytest.mark.parametrize("megabytes", [5, 40], ids=["at once", "in parts"])
 def test_a_large_side_input(remote_session: Any, megabytes: int) -> None:
     """More than fits a closure, and no shared storage: a file of the session."""
     pipeline = beam.Pipeline(runner=SparkPortableRunner(remote_session))

@@ -2,9 +2,9 @@
 
 Beam's operations hand each element through all steps before they take the next:
 half a microsecond per step goes into state samplers, counters and windowed values.
-A ParDo that needs nothing but the element's value (most of them: Map, FlatMap,
-Filter, plain DoFns) can run over a list of values instead, and its consumers over
-the list of its results.
+A ParDo that needs nothing but the element's value, and perhaps arguments that are the
+same for all elements (most of them: Map, FlatMap, Filter, plain DoFns), can run over a
+list of values instead, and its consumers over the list of its results.
 
 What stays as it is: the life cycle, user metrics, element counts, sampled sizes, and
 the step's name in errors. What changes is the order in which the steps see the
@@ -14,18 +14,19 @@ elements of a bundle, of which Beam says nothing.
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import apache_beam as beam
 from apache_beam import pvalue
 from apache_beam.coders import coder_impl
 from apache_beam.internal import pickler
+from apache_beam.internal.util import insert_values_in_args
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from apache_beam.runners import common
 from apache_beam.runners.worker import bundle_processor, operation_specs, operations
-from apache_beam.transforms import core
-from apache_beam.transforms.window import TimestampedValue, WindowFn
+from apache_beam.transforms import core, sideinputs
+from apache_beam.transforms.window import GlobalWindow, TimestampedValue, WindowFn
 from apache_beam.utils.windowed_value import WindowedBatch, WindowedValue
 
 from beam_spark_runner.harness.failures import failure_of
@@ -49,8 +50,7 @@ def use_chunks(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
             continue
         payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
         if not (
-            payload.side_inputs
-            or payload.state_specs
+            payload.state_specs
             or payload.timer_family_specs
             or payload.restriction_coder_id
             or payload.requests_finalization
@@ -102,13 +102,18 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
     def prepare(
         self,
         fn: core.DoFn,
+        arguments: Callable[[], tuple[Sequence[Any], Mapping[str, Any]]],
         windowing: core.Windowing,
         input_coder: coder_impl.CoderImpl,
         output_tags: Sequence[str],
         consumers: Mapping[str, Sequence[operations.Operation]],
     ) -> None:
-        """Say what ``DoOperation`` keeps to itself; before ``setup``."""
+        """Say what ``DoOperation`` keeps to itself; before ``setup``.
+
+        ``arguments``: side inputs among them, which can be read once a bundle has begun.
+        """
         self._fn = fn
+        self._arguments = arguments
         self._windowing = windowing
         self._input_coder = input_coder
         self._output_tags = output_tags
@@ -134,11 +139,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
             self._windowing.windowfn, self._receiver, tagged, None, None, False, False
         )
         self._edge = ChunkEdge.between(self._receiver, self._consumers.get(main, ()))
-        self._step: Step = (
-            AssigningWindows(self._fn.window_fn)
-            if isinstance(self._fn, _WindowInto)
-            else step_for(self._fn, self.step_name)
-        )
+        self._step: Step | None = None
 
     def process(self, element: WindowedValue) -> None:
         self._values.append(element.value)
@@ -170,16 +171,27 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
                 return
         with self.scoped_process_state:
             try:
-                for results, their_origins in self._step.pieces(values, origins):
-                    self._pass_on(results, their_origins)
+                step = self._step or self._first_step()
+                for results, their_origins in step.pieces(values, origins):
+                    self._pass_on(step, results, their_origins)
             except BaseException as error:
                 _charge(error, self.step_name)
                 raise
 
-        if isinstance(self._step, OnTrial) and self._step.is_over():
-            self._step = self._step.then
+        if isinstance(step, OnTrial) and step.is_over():
+            self._step = step.then
 
-    def _pass_on(self, results: list[Any], origins: list[WindowedValue]) -> None:
+    def _first_step(self) -> Step:
+        """Choose the loop. As with Beam's harness, later bundles see the same side inputs."""
+        step: Step = (
+            AssigningWindows(self._fn.window_fn)
+            if isinstance(self._fn, _WindowInto)
+            else step_for(self._fn, self.step_name, *self._arguments())
+        )
+        self._step = step
+        return step
+
+    def _pass_on(self, step: Step, results: list[Any], origins: list[WindowedValue]) -> None:
         kinds = set(map(type, results))
         if not kinds <= self._plain_kinds:
             if any(issubclass(kind, _SPECIAL) for kind in kinds):
@@ -194,7 +206,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
             for result, origin in zip(results, origins, strict=True):
                 receive(origin.with_value(result))
         _, total, count, _, _ = self._sizes.value()
-        self._step.limit = _grown(self._step.limit, total / max(count, 1))
+        step.limit = _grown(step.limit, total / max(count, 1))
 
 
 class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]
@@ -263,21 +275,54 @@ def _create_par_do(
     fn, args, kwargs, side_inputs, windowing = pickler.loads(pickled)
     process = common.MethodWrapper(fn, "process")
     if (
-        args
-        or kwargs
-        or side_inputs
+        side_inputs  # from before the Fn API
+        or not all(map(_is_the_same_for_all, payload.side_inputs.values()))
         or process.defaults  # parameters that Beam fills in
         or fn._process_batch_defined
         or getattr(process.method_value, "_beam_yields_batches", False)
     ):
         return create(pickled, payload)
-    (collection,) = transform.inputs.values()
     if windowing is None:
         windowing = factory.context.windowing_strategies.get_by_id(
-            factory.descriptor.pcollections[collection].windowing_strategy_id
+            factory.descriptor.pcollections[_main(transform, payload)].windowing_strategy_id
         )
     data = fn, args, kwargs, side_inputs, windowing
-    return _create_chunked(create, factory, transform, data, payload, consumers)
+    views = _views(factory, transform_id, transform, payload)
+    return _create_chunked(create, factory, transform, data, payload, consumers, views)
+
+
+def _main(
+    transform: beam_runner_api_pb2.PTransform, payload: beam_runner_api_pb2.ParDoPayload | None
+) -> str:
+    sides = () if payload is None else payload.side_inputs
+    (collection,) = (transform.inputs[name] for name in transform.inputs if name not in sides)
+    return str(collection)
+
+
+def _is_the_same_for_all(side_input: beam_runner_api_pb2.SideInput) -> bool:
+    """Whether all elements see one view, whatever their windows: it is in the global window."""
+    mapping = pickler.loads(side_input.window_mapping_fn.payload)
+    return mapping is sideinputs._global_window_mapping_fn
+
+
+def _views(
+    factory: Any,
+    transform_id: str,
+    transform: beam_runner_api_pb2.PTransform,
+    payload: beam_runner_api_pb2.ParDoPayload,
+) -> list[bundle_processor.StateBackedSideInputMap]:
+    """Return what Beam's operation has, and keeps to itself: the side inputs, in order."""
+    coders = factory.get_input_coders(transform)
+    return [
+        bundle_processor.StateBackedSideInputMap(
+            factory.state_handler,
+            transform_id,
+            tag,
+            pvalue.SideInputData.from_runner_api(payload.side_inputs[tag], factory.context),
+            coders[tag],
+        )
+        for tag in sorted(payload.side_inputs, key=sideinputs.get_sideinput_index)
+    ]
 
 
 def _create_chunked(
@@ -287,17 +332,23 @@ def _create_chunked(
     data: tuple[Any, ...],
     payload: beam_runner_api_pb2.ParDoPayload | None,
     consumers: dict[str, list[operations.Operation]],
+    views: Sequence[bundle_processor.StateBackedSideInputMap] = (),
 ) -> ChunkedParDo:
-    fn, *_, windowing = data
+    fn, args, kwargs, _, windowing = data
+
+    def arguments() -> tuple[Sequence[Any], Mapping[str, Any]]:
+        found = insert_values_in_args(args, kwargs, [view[GlobalWindow()] for view in views])
+        return cast("tuple[Sequence[Any], Mapping[str, Any]]", found)
+
     _unpickled[id(fn)] = data
     operation: ChunkedParDo = create(
         pickler.dumps(_Unpickled(id(fn))), payload, operation_cls=ChunkedParDo
     )
-    (collection,) = transform.inputs.values()
     operation.prepare(
         fn,
+        arguments,
         windowing,
-        factory.get_windowed_coder(collection).get_impl(),
+        factory.get_windowed_coder(_main(transform, payload)).get_impl(),
         list(transform.outputs),
         consumers,
     )

@@ -71,12 +71,15 @@ class EmbeddedStage:
     Threads: one bundle at a time, all calls of a bundle from one thread.
     """
 
-    def __init__(self, name: str, description: StageDescription) -> None:
+    def __init__(
+        self, name: str, description: StageDescription, side_inputs: frozenset[str] = frozenset()
+    ) -> None:
         """Build the operations and run ``setup``.
 
         Raises:
             BundleFailedError: a DoFn does not unpickle, or its ``setup`` raised.
         """
+        self.side_inputs = side_inputs  # ids of those that it reads
         self._name = name
         self._description = description
         self._state = _StateHandler()
@@ -221,17 +224,25 @@ _stages: dict[tuple[str, int], EmbeddedStage] = {}
 
 
 def stage_for(
-    job_id: str, stage_id: int, name: str, description: StageDescription
+    job_id: str,
+    stage_id: int,
+    name: str,
+    description: StageDescription,
+    side_inputs: frozenset[str] = frozenset(),
 ) -> EmbeddedStage:
     """Return the stage, kept from an earlier task of this worker where there was one.
 
-    A worker serves one job for as long as it lasts: stages of other jobs are torn down.
+    A worker serves one job for as long as it lasts: stages of other jobs are torn down. So
+    is one that has read other ``side_inputs`` (their ids), since operations keep views: they
+    were made again when machines were lost.
     """
     for key in [key for key in _stages if key[0] != job_id]:
         _stages.pop(key).close()
     key = (job_id, stage_id)
+    if key in _stages and _stages[key].side_inputs != side_inputs:
+        _stages.pop(key).close()
     if key not in _stages:
-        _stages[key] = EmbeddedStage(name, description)
+        _stages[key] = EmbeddedStage(name, description, side_inputs)
     return _stages[key]
 
 

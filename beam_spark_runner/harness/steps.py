@@ -8,7 +8,7 @@ import copy
 import functools
 import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any, Protocol, TypeAlias
 
@@ -100,7 +100,7 @@ class OnTrial:
             )
 
 
-class Mapping:
+class Mapped:
     """``beam.Map`` and ``beam.MapTuple``: one result for each value."""
 
     def __init__(self, results_of: Callable[[list[Any]], list[Any]]) -> None:
@@ -231,31 +231,51 @@ def _snapshot(value: Any) -> Any:
 _MUTABLE = (list, dict, set, bytearray)
 
 
-def step_for(fn: beam.DoFn, step_name: str) -> Step:
-    """Choose the loop for a DoFn whose ``process`` takes nothing but the element.
+def step_for(
+    fn: beam.DoFn, step_name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+) -> Step:
+    """Choose the loop for a DoFn whose ``process`` takes the element and what is always the same.
 
     Beam makes a FlatMap of what ``Map`` is given, whose function returns lists of one. It is
     known by its code, and the function that it calls is found in its closure.
     """
     process = fn.process
-    step: Step = Calling(process)
+    more = kwargs or {}
+    call = process
+    if args or more:
+
+        def call(value: Any) -> Any:
+            return process(value, *args, **more)
+
+    step: Step = Calling(call)
     if isinstance(fn, core.CallableWrapperDoFn) and hasattr(process, "__code__"):
         make = _loops().get(process.__code__)
         if make is not None:
             cells = dict(zip(process.__code__.co_freevars, process.__closure__ or (), strict=True))
-            step = make(cells["fn"].cell_contents)
-    return OnTrial(process, step, step_name)
+            step = make(cells["fn"].cell_contents, args, more)
+    return OnTrial(call, step, step_name)
+
+
+_Loop: TypeAlias = Callable[[Callable[..., Any], Sequence[Any], Mapping[str, Any]], Step]
 
 
 @functools.cache
-def _loops() -> dict[CodeType, Callable[[Callable[..., Any]], Step]]:
+def _loops() -> dict[CodeType, _Loop]:
     """The functions that Beam makes, by their code."""
 
-    def mapping(function: Callable[..., Any]) -> Step:
-        return Mapping(lambda values: list(map(function, values)))
+    def mapping(function: Callable[..., Any], args: Any, kwargs: Any) -> Step:
+        if kwargs:
+            return Mapped(lambda values: [function(value, *args, **kwargs) for value in values])
+        return Mapped(lambda values: list(map(function, values, *map(itertools.repeat, args))))
 
-    def mapping_tuples(function: Callable[..., Any]) -> Step:
-        return Mapping(lambda values: list(itertools.starmap(function, values)))
+    def mapping_tuples(function: Callable[..., Any], *_: Any) -> Step:
+        # With arguments Beam makes a function of another code.
+        return Mapped(lambda values: list(itertools.starmap(function, values)))
+
+    def filtering(function: Callable[..., Any], args: Any, kwargs: Any) -> Step:
+        if args or kwargs:
+            return Filtering(lambda value: function(value, *args, **kwargs))
+        return Filtering(function)
 
     def code(transform: beam.ParDo) -> CodeType:
         made: CodeType = transform.fn.process.__code__
@@ -267,5 +287,6 @@ def _loops() -> dict[CodeType, Callable[[Callable[..., Any]], Step]]:
         code(beam.Map(lambda *values: values)): mapping,
         code(beam.MapTuple(lambda value: value)): mapping_tuples,
         code(beam.MapTuple(lambda *values: values)): mapping_tuples,
-        code(beam.Filter(lambda value: value)): Filtering,
+        code(beam.Filter(lambda value: value)): filtering,
+        code(beam.Filter(lambda *values: values)): filtering,
     }

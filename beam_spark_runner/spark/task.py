@@ -232,7 +232,13 @@ class _OpenStage:
         partition: int,
     ) -> None:
         self.program = program
-        harness = embedded.stage_for(level.job_id, program.stage, program.name, program.description)
+        harness = embedded.stage_for(
+            level.job_id,
+            program.stage,
+            program.name,
+            program.description,
+            frozenset(source.id for source in program.side_inputs.values()),
+        )
         self._writers: list[Writer] = []
         outlet = Outlet(
             emit=emit,

@@ -12,7 +12,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_spark_runner.harness.steps import Calling, Filtering, Mapping, OnTrial, step_for
+from beam_spark_runner.harness.steps import Calling, Filtering, Mapped, OnTrial, step_for
 
 
 def origin(number: int) -> WindowedValue:
@@ -45,10 +45,10 @@ class Never(beam.DoFn):  # type: ignore[misc]
 
 
 SHAPES: list[tuple[Any, type, Callable[[int], list[Any]]]] = [
-    (beam.Map(lambda n: n + 1), Mapping, lambda n: [n + 1]),
-    (beam.Map(lambda n: None), Mapping, lambda n: [None]),
-    (beam.Map(str), Mapping, lambda n: [str(n)]),
-    (beam.Map(lambda n: n).with_output_types(int), Mapping, lambda n: [n]),
+    (beam.Map(lambda n: n + 1), Mapped, lambda n: [n + 1]),
+    (beam.Map(lambda n: None), Mapped, lambda n: [None]),
+    (beam.Map(str), Mapped, lambda n: [str(n)]),
+    (beam.Map(lambda n: n).with_output_types(int), Mapped, lambda n: [n]),
     (beam.Filter(lambda n: n % 2), Filtering, lambda n: [n] if n % 2 else []),
     (beam.Filter(bool), Filtering, lambda n: [n] if n else []),
     (beam.FlatMap(range), Calling, lambda n: list(range(n))),
@@ -77,8 +77,34 @@ def test_tuples_are_spread_over_the_arguments() -> None:
     for transform in (beam.MapTuple(lambda a, b: a + b), beam.MapTuple(max)):
         fn = pickler.loads(pickler.dumps(transform.fn))
         step = step_for(fn, "step").then  # type: ignore[attr-defined]
-        assert isinstance(step, Mapping)
+        assert isinstance(step, Mapped)
         assert [result for result, _ in all_of(step, [(2, 1), (3, 3)])] in ([3, 6], [2, 3])
+
+
+def _add(n: int, *more: int, times: int = 1) -> int:
+    return (n + sum(more)) * times
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"), [((5,), {}), ((5, 6), {}), ((), {"times": 3}), ((5,), {"times": 3})]
+)
+def test_arguments_that_are_the_same_for_all_elements(
+    args: tuple[int, ...], kwargs: dict[str, int]
+) -> None:
+    sums = [_add(n, *args, **kwargs) for n in range(5)]
+    numbers = list(range(5))
+    shapes: list[tuple[Any, type, list[Any], list[int]]] = [
+        (beam.Map(_add), Mapped, numbers, sums),
+        (beam.FlatMap(lambda *n, **by: [_add(*n, **by)]), Calling, numbers, sums),
+        (beam.Filter(lambda *n, **by: _add(*n, **by) > sums[2]), Filtering, numbers, [3, 4]),
+    ]
+    for transform, kind, values, expected in shapes:
+        fn = pickler.loads(pickler.dumps(transform.fn))
+        trial = step_for(fn, "step", args, kwargs)
+        assert isinstance(trial, OnTrial)
+        assert isinstance(trial.then, kind)
+        for step in (trial, trial.then):
+            assert [result for result, _ in all_of(step, values)] == expected
 
 
 def test_no_more_is_read_ahead_than_the_limit() -> None:
