@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 import apache_beam as beam
 from apache_beam.transforms import core
-from apache_beam.transforms.window import WindowFn
+from apache_beam.transforms.window import FixedWindows, SlidingWindows, WindowFn
 from apache_beam.utils.windowed_value import WindowedValue
 
 _LOGGER = logging.getLogger(__name__)
@@ -141,28 +141,40 @@ class AssigningWindows:
 
     def __init__(self, window_fn: WindowFn) -> None:
         self._assign = window_fn.assign
+        self._period = _period_of(window_fn)
+        self._windows: dict[int, Any] = {}  # of a period
 
     def pieces(self, values: list[Any], origins: list[WindowedValue]) -> Iterator[Piece]:
-        assign, context = self._assign, WindowFn.AssignContext
-        if all(len(origin.windows) == 1 for origin in origins):
-            yield (
-                values,
-                [
-                    WindowedValue(
-                        value,
-                        origin.timestamp,
-                        assign(context(origin.timestamp, value, origin.windows[0])),
-                    )
-                    for value, origin in zip(values, origins, strict=True)
-                ],
-            )
-            return
         assigned = [
-            WindowedValue(value, origin.timestamp, assign(context(origin.timestamp, value, window)))
+            WindowedValue(value, origin.timestamp, self._windows_of(value, origin, window))
             for value, origin in zip(values, origins, strict=True)
             for window in origin.windows
         ]
-        yield [element.value for element in assigned], assigned
+        if len(assigned) != len(values):  # as Beam has it: once for each window that it was in
+            values = [element.value for element in assigned]
+        yield values, assigned
+
+    def _windows_of(self, value: Any, origin: WindowedValue, window: Any) -> Any:
+        if self._period is None:
+            return self._assign(WindowFn.AssignContext(origin.timestamp, value, window))
+        length, offset = self._period
+        place = (origin.timestamp_micros - offset) // length
+        windows = self._windows.get(place)
+        if windows is None:
+            if len(self._windows) > 10_000:
+                self._windows.clear()
+            windows = self._assign(WindowFn.AssignContext(origin.timestamp, value, window))
+            self._windows[place] = windows
+        return windows
+
+
+def _period_of(window_fn: WindowFn) -> tuple[int, int] | None:
+    """Length and offset in microseconds of the periods within which the windows are the same."""
+    if type(window_fn) is FixedWindows:
+        return window_fn.size.micros, window_fn.offset.micros
+    if type(window_fn) is SlidingWindows and not window_fn.size.micros % window_fn.period.micros:
+        return window_fn.period.micros, window_fn.offset.micros
+    return None
 
 
 class Calling:

@@ -7,12 +7,28 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.internal import pickler
-from apache_beam.transforms.window import GlobalWindow
+from apache_beam.transforms.window import (
+    FixedWindows,
+    GlobalWindow,
+    GlobalWindows,
+    IntervalWindow,
+    Sessions,
+    SlidingWindows,
+    WindowFn,
+)
+from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_spark_runner.harness.steps import Calling, Filtering, Mapped, OnTrial, step_for
+from beam_spark_runner.harness.steps import (
+    AssigningWindows,
+    Calling,
+    Filtering,
+    Mapped,
+    OnTrial,
+    step_for,
+)
 
 
 def origin(number: int) -> WindowedValue:
@@ -154,3 +170,35 @@ def test_what_is_constant_is_no_change() -> None:
     step = step_for(beam.Map(lambda _: constant).fn, "step")
     all_of(step, list(range(100)))
     assert step.is_over()  # type: ignore[attr-defined]
+
+
+@given(
+    fn=st.one_of(
+        st.builds(FixedWindows, st.integers(1, 7), st.integers(0, 6)),
+        st.builds(SlidingWindows, st.integers(1, 9), st.integers(1, 4), st.integers(0, 3)),
+        st.builds(Sessions, st.integers(1, 5)),
+        st.just(GlobalWindows()),
+    ),
+    times=st.lists(st.integers(-20_000_000, 20_000_000), min_size=1),
+    copies=st.integers(1, 3),
+)
+def test_assigned_windows(fn: Any, times: list[int], copies: int) -> None:
+    windows = tuple(IntervalWindow(n, n + 1) for n in range(copies))
+    origins = [WindowedValue(None, Timestamp(micros=time), windows) for time in times]
+    ((values, assigned),) = AssigningWindows(fn).pieces(list(times), origins)
+    expected = [time for time in times for _ in windows]
+    assert values == expected == [element.value for element in assigned]
+    for time, element in zip(expected, assigned, strict=True):
+        context = WindowFn.AssignContext(Timestamp(micros=time))
+        assert element.timestamp_micros == time
+        assert list(element.windows) == list(fn.assign(context))
+
+
+def test_a_window_fn_that_looks_at_the_element() -> None:
+    class ByLength(FixedWindows):  # type: ignore[misc]
+        def assign(self, context: WindowFn.AssignContext) -> list[IntervalWindow]:
+            return [IntervalWindow(0, len(context.element))]
+
+    step = AssigningWindows(ByLength(10))
+    ((_, assigned),) = step.pieces(["a", "abc"], [origin(1), origin(1)])
+    assert [int(element.windows[0].end) for element in assigned] == [1, 3]
