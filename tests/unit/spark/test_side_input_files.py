@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 import pytest
 from apache_beam.coders import (
@@ -16,18 +18,25 @@ from apache_beam.coders import (
     WindowedValueCoder,
 )
 from apache_beam.coders.coders import GlobalWindowCoder, IntervalWindowCoder, SingletonCoder
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.pvalue import AsSingleton
 from apache_beam.transforms.window import GlobalWindow, IntervalWindow
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core import routing, urns
 from beam_spark_runner.harness.decoded import DecodedCache
+from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.plan.model import Delivery
+from beam_spark_runner.runner import SparkPortableRunner
 from beam_spark_runner.spark import lookup as lookups
+from beam_spark_runner.spark import rows
 from beam_spark_runner.spark import side_input_files as files
 from beam_spark_runner.spark.broadcast import FileBroadcast, contents_of
 from beam_spark_runner.spark.lookup import GatheredRows
 from beam_spark_runner.spark.program import Edge, SideInputRows
+from beam_spark_runner.spark.programs import Limits, ProgramBuilder
+from beam_spark_runner.spark.task import LevelTask
 from tests.unit.spark.test_writers_and_readers import LIMIT, as_spark_would, edge_of, written
 
 PAIRS = TupleCoder([BytesCoder(), BytesCoder()])
@@ -43,8 +52,8 @@ def file_of(edge: Edge, batches: Sequence[pa.RecordBatch], *, is_sorted: bool = 
     """Let some task write the rows, which come in any order, to one file."""
     sink = pa.BufferOutputStream()
     writer = files.SortedWriter(sink, is_sorted=is_sorted)
-    rows = as_spark_would(edge, batches, random.Random(2))
-    for dest, batch in files.whole_rows(rows):
+    found = as_spark_would(edge, batches, random.Random(2))
+    for dest, batch in files.whole_rows(found):
         assert dest == edge.dest
         writer.add(batch)
     writer.close()
@@ -227,3 +236,38 @@ def test_what_is_not_read_to_the_end_or_too_large_is_not_kept() -> None:
     for _ in range(2):
         assert sum(1 for _ in cache.values(long, b"w", None, coder)) == 100_000
     assert long.asked == 2
+
+
+def test_a_side_input_that_was_made_again_is_read_again() -> None:
+    """The steps of a stage keep views, so the stage must not be kept."""
+
+    def build(pipeline: beam.Pipeline) -> None:
+        side = pipeline | "side" >> beam.Impulse()
+        main = pipeline | beam.Impulse() | beam.Map(lambda _, one: one, AsSingleton(side))
+        main | beam.Reshuffle() | beam.Map(len)
+
+    pipeline = beam.Pipeline()
+    build(pipeline)
+    environment = SparkPortableRunner().default_environment(PipelineOptions())
+    plan = compile_pipeline(pipeline.to_runner_api(default_environment=environment))
+    limits = Limits(max_attempts=1, row_limit_bytes=LIMIT, max_element_bytes=LIMIT, cache_bytes=0)
+    builder = ProgramBuilder(plan, "job", limits)
+    segment = plan.segments[1]
+    (dest,) = segment.side_inputs
+    edge = builder.edges[dest]
+    coder = WindowedValueCoder(BytesCoder(), GlobalWindowCoder())
+    start = rows.batch_of(int(segment.impulses[0]), np.zeros(1, np.int64), None, None, [b""])
+
+    def seen(version: int) -> bool:
+        value = b"version %d" % version
+        written_rows = written(edge, coder, [WindowedValue(value, 0, (GlobalWindow(),))])
+        source = SideInputRows(
+            id=f"job/1/{version}", code=edge.code, inline=file_of(edge, written_rows)
+        )
+        task = LevelTask(builder.level(segment, 0, 2, {dest: source}))
+        made = [rows.block_of(batch).values for batch in task.run(iter([start]))]
+        return any(value in each for values in made for each in values)
+
+    assert seen(1)
+    assert seen(1)
+    assert seen(2)
