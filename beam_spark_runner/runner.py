@@ -1,12 +1,14 @@
 """``SparkPortableRunner``: what ``--runner=SparkPortableRunner`` makes."""
 
 import contextlib
+import html
 import logging
 import signal
 import sys
 import threading
 import uuid
 from collections.abc import Iterator
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from apache_beam.metrics.metric import MetricResults
@@ -19,6 +21,7 @@ from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.job.job import Job
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.explain import explain
+from beam_spark_runner.plan.picture import picture
 from beam_spark_runner.portable.monitoring import to_metric_results
 from beam_spark_runner.spark.opening import open_session
 
@@ -62,7 +65,8 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         )
         if config.show_plan:
             print(explain(plan))
-        session = open_session(config, self._spark)
+        is_notebook = _is_called_by_interactive_beam()
+        session = open_session(config, self._spark, keeps=is_notebook)
         try:
             job = Job(
                 uuid.uuid4().hex[:12],
@@ -80,7 +84,25 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         except BaseException:
             session.close()
             raise
-        return SparkPipelineResult(job, names)
+        result = SparkPipelineResult(job, names)
+        if is_notebook:
+            result.wait_until_finish()
+        return result
+
+
+def _is_called_by_interactive_beam() -> bool:
+    """Whether InteractiveRunner runs the pipeline: it takes ``run`` for done when it returns."""
+    if _INTERACTIVE not in sys.modules:
+        return False
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == _INTERACTIVE:
+            return True
+        frame = frame.f_back
+    return False
+
+
+_INTERACTIVE = "apache_beam.runners.interactive.interactive_runner"
 
 
 @contextlib.contextmanager
@@ -148,6 +170,10 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
         """Cancel the pipeline and its Spark jobs; return once they have ended."""
         self._job.cancel()
         return self.state
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the state, and a picture of what runs where."""
+        return f"<p>{html.escape(self.state)}</p>{picture(self._job.plan)}"
 
     def metrics(self) -> MetricResults:
         """Return attempted and committed metrics; of a failed job, too."""

@@ -52,7 +52,7 @@ class Job:
     ) -> None:
         self.job_id = job_id
         self.tally = Tally()
-        self._plan = plan
+        self.plan = plan
         self._session = session
         self._partitions = partitions
         self._shared_storage = shared_storage
@@ -111,7 +111,7 @@ class Job:
                 check_executors(self._session, self._shared_storage)
             self._check_cancelled()
             folder = self._make_folder()
-            run_plan(self._plan, self._setting(folder), self.tally)
+            run_plan(self.plan, self._setting(folder), self.tally)
             state = PipelineState.DONE
         except BaseException as error:
             if self._cancelled.is_set():
@@ -138,7 +138,7 @@ class Job:
         seen_by: progress.Watch | None = None
         with contextlib.suppress(Exception):  # then only what this process knows is shown
             seen_by = progress.watch(session.spark, self.job_id, is_connect=session.is_connect)
-        line = progress.ProgressLine(seen_by, len(self._plan.segments), sys.stderr)
+        line = progress.ProgressLine(seen_by, len(self.plan.segments), sys.stderr)
         line.start()
         return line
 
@@ -194,7 +194,7 @@ class Job:
         )
 
     def _check_that_nobody_wants_stable_input(self) -> None:
-        for step in self._plan.graph.transforms.values():
+        for step in self.plan.graph.transforms.values():
             if step.requires_stable_input:
                 raise OptionsError(
                     "temp_location",

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, SegmentId
-from beam_spark_runner.plan.model import Delivery, Destination, Plan, Segment, Stage
+from beam_spark_runner.plan.model import Delivery, Destination, Level, Plan, Segment, Stage
 
 _INDENT = "  "
 _PATTERNS = {urns.SIDE_INPUT_ITERABLE: "iterable", urns.SIDE_INPUT_MULTIMAP: "multimap"}
@@ -29,10 +29,12 @@ def explain(plan: Plan) -> str:
 
     Collections are called by the step that makes them: their own names are the SDK's business.
     """
-    return "".join(f"{line}\n" for line in _Explainer(plan).lines())
+    return "".join(f"{line}\n" for line in Explainer(plan).lines())
 
 
-class _Explainer:
+class Explainer:
+    """Words for the parts of a plan."""
+
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.main = {
@@ -62,41 +64,56 @@ class _Explainer:
                 self.writers.setdefault(destination, []).append(segment.id)
 
     def lines(self) -> Iterator[str]:
-        levels = [level for segment in self.plan.segments for level in segment.levels]
-        exchanges = sum(level.has_exchange for level in levels)
-        yield (
-            f"{_count(len(self.plan.stages), 'Beam stage')} in "
-            f"{_count(len(self.plan.segments), 'Spark job')} "
-            f"with {_count(exchanges, 'exchange')}"
-        )
+        """The whole plan, as ``explain`` has it."""
+        yield self.summary()
         for segment in self.plan.segments:
             yield ""
             yield from self._segment(segment)
 
-    def _segment(self, segment: Segment) -> Iterator[str]:
-        yield f"Segment {segment.id}: one Spark job"
+    def summary(self) -> str:
+        """How many stages, jobs and exchanges."""
+        levels = [level for segment in self.plan.segments for level in segment.levels]
+        exchanges = sum(level.has_exchange for level in levels)
+        return (
+            f"{_count(len(self.plan.stages), 'Beam stage')} in "
+            f"{_count(len(self.plan.segments), 'Spark job')} "
+            f"with {_count(exchanges, 'exchange')}"
+        )
+
+    def levels(self, segment: Segment) -> Iterator[tuple[str, Level]]:
+        """Each level of a segment, with what stands in front of it."""
         exchanges = 0
         for level in segment.levels:
-            if level.has_exchange:
-                exchanges += 1
-                kinds = dict.fromkeys(
-                    self._exchange(self.main[stage])
-                    for stage in level.stages
-                    if self.main[stage].delivery is not Delivery.POINTWISE
-                )
-                what = "; ".join(kinds) or "there was no more room before it"
-                yield f"{_INDENT}Exchange {exchanges}: {what}"
-            else:
-                yield f"{_INDENT}Before the first exchange"
+            if not level.has_exchange:
+                yield "Before the first exchange", level
+                continue
+            exchanges += 1
+            kinds = dict.fromkeys(
+                self._exchange(self.main[stage])
+                for stage in level.stages
+                if self.main[stage].delivery is not Delivery.POINTWISE
+            )
+            what = "; ".join(kinds) or "there was no more room before it"
+            yield f"Exchange {exchanges}: {what}", level
+
+    def materialised(self, segment: Segment) -> Iterator[str]:
+        """What is kept when the segment ends, and why."""
+        for destination, why in segment.writes.items():
+            rows = self.plan.destinations[destination]
+            yield f"output of {self._collection(rows.arriving)}: {why}"
+
+    def _segment(self, segment: Segment) -> Iterator[str]:
+        yield f"Segment {segment.id}: one Spark job"
+        for title, level in self.levels(segment):
+            yield f"{_INDENT}{title}"
             for id_ in level.stages:
-                yield from self._indented(2, self._stage(segment, self.plan.stages[id_]))
+                yield from self._indented(2, self.stage(segment, self.plan.stages[id_]))
         if segment.writes:
             yield f"{_INDENT}Materialised at the end"
-            for destination, why in segment.writes.items():
-                rows = self.plan.destinations[destination]
-                yield f"{_INDENT * 2}output of {self._collection(rows.arriving)}: {why}"
+            yield from self._indented(2, self.materialised(segment))
 
-    def _stage(self, segment: Segment, stage: Stage) -> Iterator[str]:
+    def stage(self, segment: Segment, stage: Stage) -> Iterator[str]:
+        """A title, then what the stage reads, runs and writes."""
         is_one_of_several = stage.environment and len(self.plan.graph.environments) > 1
         environment = f", in {stage.environment}" if is_one_of_several else ""
         yield f"Beam stage {stage.id}: {stage.name}{environment}"

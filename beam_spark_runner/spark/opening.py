@@ -41,7 +41,7 @@ class SparkSettings(Protocol):
     def job_name(self) -> str | None: ...
 
 
-def open_session(config: SparkSettings, given: Any = None) -> SessionHandle:
+def open_session(config: SparkSettings, given: Any = None, *, keeps: bool = False) -> SessionHandle:
     """Find or start the Spark to run on.
 
     In this order: the session that the runner was given; the active or default
@@ -52,6 +52,7 @@ def open_session(config: SparkSettings, given: Any = None) -> SessionHandle:
     Args:
         config: the options. Spark's own go by ``spark_conf``.
         given: a SparkSession, classic or Connect.
+        keeps: a Spark that is started here goes on until this process ends.
 
     Raises:
         SparkSetupError: no usable Spark; the text says why and what to do.
@@ -62,7 +63,7 @@ def open_session(config: SparkSettings, given: Any = None) -> SessionHandle:
         found = given if given is not None else _existing_session()
         if found is None:
             found = _start(config)
-            return _prepared(found, config, owner=_own(found))
+            return _prepared(found, config, owner=_own(found, users=2 if keeps else 1))
         _check_alive(found)
         if _owned is not None and found is _owned.spark:  # another pipeline of ours runs in it
             _check_master(found, config)
@@ -75,9 +76,9 @@ def open_session(config: SparkSettings, given: Any = None) -> SessionHandle:
 class _Owned:
     """A Spark that we started. Pipelines that run at a time share it; the last one stops it."""
 
-    def __init__(self, spark: Any) -> None:
+    def __init__(self, spark: Any, users: int) -> None:
         self.spark = spark
-        self.users = 1
+        self.users = users  # one too many: it is never stopped
 
     def release(self) -> None:
         global _owned
@@ -96,9 +97,9 @@ _owned: _Owned | None = None
 _lock = threading.RLock()
 
 
-def _own(spark: Any) -> _Owned:
+def _own(spark: Any, users: int) -> _Owned:
     global _owned
-    _owned = _Owned(spark)
+    _owned = _Owned(spark, users)
     return _owned
 
 
