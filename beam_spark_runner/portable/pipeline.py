@@ -67,7 +67,8 @@ def from_proto(pipeline: beam_runner_api_pb2.Pipeline) -> Graph:
     """
     components = pipeline.components
     leaves = _without_pass_throughs(_leaves(pipeline), components)
-    transforms = {id_: _transform(id_, components) for id_ in leaves}
+    environments = _environments(components)
+    transforms = {id_: _transform(id_, components, environments) for id_ in leaves}
     ordered = _in_topological_order(transforms)
     graph = Graph(
         transforms=ordered,
@@ -82,8 +83,8 @@ def from_proto(pipeline: beam_runner_api_pb2.Pipeline) -> Graph:
             for id_ in sorted(components.windowing_strategies)
         },
         environments={
-            EnvironmentId(id_): _environment(components.environments[id_])
-            for id_ in sorted(components.environments)
+            id_: _environment(components.environments[id_])
+            for id_ in dict.fromkeys(environments.values())
         },
         requirements=tuple(sorted(pipeline.requirements)),
     )
@@ -167,7 +168,11 @@ def _without_pass_throughs(
     ]
 
 
-def _transform(id_: TransformId, components: beam_runner_api_pb2.Components) -> Transform:
+def _transform(
+    id_: TransformId,
+    components: beam_runner_api_pb2.Components,
+    environments: Mapping[str, EnvironmentId],
+) -> Transform:
     proto = components.transforms[id_]
     name = proto.unique_name or id_
     urn = proto.spec.urn
@@ -190,7 +195,9 @@ def _transform(id_: TransformId, components: beam_runner_api_pb2.Components) -> 
         inputs={local: PCollectionId(proto.inputs[local]) for local in sorted(proto.inputs)},
         outputs={local: PCollectionId(proto.outputs[local]) for local in sorted(proto.outputs)},
         side_inputs=facts.side_inputs,
-        environment=None if urn in _RUNNER_EXECUTED else _environment_of(id_, components),
+        environment=None
+        if urn in _RUNNER_EXECUTED
+        else _environment_of(id_, components, environments),
         accumulator_coder=facts.accumulator_coder,
         restriction_coder=facts.restriction_coder,
         state_ids=facts.state_ids,
@@ -201,8 +208,25 @@ def _transform(id_: TransformId, components: beam_runner_api_pb2.Components) -> 
     )
 
 
+def _environments(components: beam_runner_api_pb2.Components) -> dict[str, EnvironmentId]:
+    """Map each environment to the first in which the same code runs.
+
+    An SDK makes one more for each set of resource hints, and so does each expansion
+    of a cross-language transform; that alone must not cut stages.
+    """
+    firsts: dict[tuple[object, ...], EnvironmentId] = {}
+    found = {}
+    for id_ in sorted(components.environments):
+        proto = components.environments[id_]
+        packages = tuple(each.SerializeToString(deterministic=True) for each in proto.dependencies)
+        found[id_] = firsts.setdefault((proto.urn, proto.payload, packages), EnvironmentId(id_))
+    return found
+
+
 def _environment_of(
-    id_: TransformId, components: beam_runner_api_pb2.Components
+    id_: TransformId,
+    components: beam_runner_api_pb2.Components,
+    environments: Mapping[str, EnvironmentId],
 ) -> EnvironmentId | None:
     """Its own environment or, for a composite kept whole, that of the first part that has one."""
     pending, seen = [str(id_)], set()
@@ -213,7 +237,8 @@ def _environment_of(
         seen.add(current)
         proto = components.transforms[current]
         if proto.environment_id:
-            return EnvironmentId(proto.environment_id)
+            named = EnvironmentId(proto.environment_id)
+            return environments.get(named, named)  # a missing one is reported with its step
         pending.extend(reversed(proto.subtransforms))
     return None
 

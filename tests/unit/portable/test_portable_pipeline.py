@@ -165,6 +165,49 @@ def test_the_environment_of_a_combine_may_stand_in_its_parts() -> None:
     assert transform_named(from_proto(proto), "combine").environment == environment
 
 
+def with_two_environments(proto: pb.Pipeline, change: Callable[[pb.Environment], None]) -> set[Any]:
+    """Environments of a pipeline's steps where "second" is in another one than "first"."""
+    components = proto.components
+    (id_,) = components.environments
+    components.environments["other"].CopyFrom(components.environments[id_])
+    change(components.environments["other"])
+    for transform in components.transforms.values():
+        if transform.unique_name.startswith("second"):
+            transform.environment_id = "other"
+    graph = from_proto(proto)
+    used = {transform_named(graph, name).environment for name in ("first", "second")}
+    assert used <= set(graph.environments)
+    return used
+
+
+def two_maps(p: beam.Pipeline) -> None:
+    p | of(1) | "first" >> beam.Map(str) | "second" >> beam.Map(str)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda e: e.resource_hints.update(ram=b"1"), id="resource hints"),
+        pytest.param(lambda e: e.ClearField("capabilities"), id="capabilities"),
+        pytest.param(lambda e: e.display_data.add(urn="text"), id="display data"),
+    ],
+)
+def test_environments_that_run_the_same_code_are_one(change: Any) -> None:
+    assert len(with_two_environments(proto_of(two_maps), change)) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda e: setattr(e, "urn", "beam:env:process:v1"), id="another kind"),
+        pytest.param(lambda e: setattr(e, "payload", b"image"), id="another payload"),
+        pytest.param(lambda e: e.dependencies.add(type_urn="file"), id="other packages"),
+    ],
+)
+def test_environments_that_may_run_other_code_stay_apart(change: Any) -> None:
+    assert len(with_two_environments(proto_of(two_maps), change)) == 2
+
+
 @pytest.mark.parametrize("build", [word_count, co_group])
 def test_a_pipeline_that_the_client_optimised_yields_the_same_steps(build: Any) -> None:
     proto = proto_of(build)
