@@ -6,7 +6,7 @@ a source or sink (a WindowedValueCoder) leads to those of key, value and window.
 
 from collections.abc import Iterator
 
-from apache_beam.coders import Coder, WindowedValueCoder
+from apache_beam.coders import Coder, FastPrimitivesCoder, RowCoder, WindowedValueCoder
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.pipeline_context import PipelineContext
 
@@ -107,6 +107,24 @@ class Coders:
         return None
 
 
+def deterministic_key_coder(coder: Coder) -> Coder:
+    """Return the coder that gives equal rows equal bytes, or refuses to encode them.
+
+    Beam's client makes a row's coder deterministic, too, but in its proto a RowCoder is
+    only a schema: fields of unknown type come back with bytes that depend on the order of
+    a dict or set. The bytes of both kinds are read by one coder.
+
+    Returns:
+        ``coder`` itself unless it is such a RowCoder.
+    """
+    if isinstance(coder, RowCoder) and all(
+        field.is_deterministic() or isinstance(field, FastPrimitivesCoder)
+        for field in coder.components
+    ):
+        return coder.as_deterministic_coder("a row that is a key")
+    return coder
+
+
 def check_key_coders(
     graph: Graph, coders: Coders, *, allow_non_deterministic_key_coders: bool = False
 ) -> None:
@@ -144,7 +162,7 @@ def key_coder_problems(
         except InvalidPipelineError as error:
             yield InvalidPipelineError(str(error), transform.name)
             continue
-        if not key_coder.is_deterministic():
+        if not deterministic_key_coder(key_coder).is_deterministic():
             yield InvalidPipelineError(
                 f"its keys are encoded by {key_coder}, which is not deterministic: equal keys may "
                 "land in different groups. Give the keys a type whose coder is, or pass "

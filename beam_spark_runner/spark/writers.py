@@ -21,6 +21,7 @@ from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue
 from beam_spark_runner.core import routing, urns
 from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.plan.model import Delivery
+from beam_spark_runner.portable.coders import deterministic_key_coder
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.keys import join_key, put_before
 from beam_spark_runner.spark.program import Edge
@@ -156,7 +157,7 @@ class GroupWriter(Writer):
     def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:
         super().__init__(edge, outlet)
         element_coder = coder.wrapped_value_coder
-        self._encode_key = element_coder.key_coder().get_impl().encode
+        self._encode_key = deterministic_key_coder(element_coder.key_coder()).get_impl().encode
         self._encode_value = element_coder.value_coder().get_impl().encode
         self._encode_window = coder.window_coder.get_impl().encode
         self._coded_windows: dict[Any, bytes] = {}

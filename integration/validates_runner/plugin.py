@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,6 +93,8 @@ class Recorder:
             drives_runner=self._watch.drives_runner,
             other_runners=self._watch.other_runners,
         )
+        if runners.spark_has_died():
+            os._exit(1 << 6)  # the next tests need a process with a Spark that lives
         return result
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

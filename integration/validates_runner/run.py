@@ -68,19 +68,16 @@ def run_suite(name: str, runner: str, log: Path, *, only: str | None = None) -> 
                 start_new_session=True,
             )
             returncode = _wait(process, log)
-        broken_off = _broken_off(log)
-        if broken_off is None:
-            if returncode not in _ENDED_AS_PYTEST_SHOULD:
-                raise RuntimeError(f"pytest ended with {returncode}; see {log.with_suffix('.out')}")
+        if (broken_off := _broken_off(log)) is not None:
+            with log.open("a") as lines:
+                message = f"its process ended with {returncode}"
+                line = {"test": broken_off, "outcome": "failed", "message": message}
+                print(json.dumps(line), file=lines)
+        elif returncode in _ENDED_AS_PYTEST_SHOULD:
             return read(log)
-        if log.read_text() == before:
-            raise RuntimeError(f"pytest does not get on; see {log.with_suffix('.out')}")
-        with log.open("a") as lines:
-            message = f"its process ended with {returncode}"
-            print(
-                json.dumps({"test": broken_off, "outcome": "failed", "message": message}),
-                file=lines,
-            )
+        if not log.exists() or log.read_text() == before:
+            out = log.with_suffix(".out")
+            raise RuntimeError(f"pytest ended with {returncode} and does not get on; see {out}")
 
 
 def _wait(process: "subprocess.Popen[bytes]", log: Path) -> int:

@@ -60,6 +60,13 @@ def _session() -> Any:
     return session
 
 
+def spark_has_died() -> bool:
+    """Whether this process had a JVM, and has it no more."""
+    if not _session.cache_info().currsize:
+        return False
+    return _session().sparkContext._gateway.proc.poll() is not None
+
+
 def _fn_api() -> PipelineRunner:
     from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 

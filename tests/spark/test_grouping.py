@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import apache_beam as beam
@@ -357,3 +358,23 @@ def test_groups_larger_than_memory_should_be(spark_session: Any) -> None:
         ]
     )
     assert found["sent on"] == [("never", size * count)]
+
+
+def test_rows_as_keys(spark_session: Any) -> None:
+    """The types of their fields are unknown, so it is up to their bytes that equal ones meet."""
+    elements = [SimpleNamespace(n=n, odd={n % 2, 8}, low=n < 4) for n in range(8)]
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        grouped = p | beam.Create(elements) | beam.GroupBy("odd", "low")
+        return {"groups": grouped | beam.MapTuple(lambda key, group: (*key, _numbers(group)))}
+
+    def _numbers(group: Iterable[Any]) -> list[int]:
+        return sorted(element.n for element in group)
+
+    found = harvest(spark_session, build)
+    assert sorted(found["groups"], key=lambda group: group[2]) == [
+        ({0, 8}, True, [0, 2]),
+        ({1, 8}, True, [1, 3]),
+        ({0, 8}, False, [4, 6]),
+        ({1, 8}, False, [5, 7]),
+    ]

@@ -126,3 +126,10 @@ def test_the_suites_are_part_of_the_installed_beam(tmp_path: Path) -> None:
     beam = Path(apache_beam.__file__).parent
     paths = [beam / path for suite in SUITES.values() for path in suite.targets + suite.left_out]
     assert [path for path in paths if not path.exists()] == []
+
+
+def test_a_process_that_does_not_even_begin_is_an_error(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SUITES, "sample", Suite(targets=(str(tmp_path / "missing.py"),)))
+        with pytest.raises(RuntimeError, match="pytest ended with 4"):
+            run_suite("sample", NOTHING, tmp_path / "log.jsonl")

@@ -3,7 +3,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.coders import WindowedValueCoder
+from apache_beam.coders import PickleCoder, WindowedValueCoder
 from apache_beam.transforms.window import FixedWindows, IntervalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -11,7 +11,12 @@ from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvalidPipelineError, UnsupportedFeatureError
 from beam_spark_runner.core.ids import CoderId
 from beam_spark_runner.graph.model import Coder, Graph
-from beam_spark_runner.portable.coders import Coders, check_key_coders, key_coder_problems
+from beam_spark_runner.portable.coders import (
+    Coders,
+    check_key_coders,
+    deterministic_key_coder,
+    key_coder_problems,
+)
 from beam_spark_runner.portable.pipeline import from_proto
 from tests.unit.portable.pipelines import named, output_of, proto_of
 
@@ -128,6 +133,49 @@ def test_keys_without_deterministic_bytes_are_refused_by_step(name: str) -> None
 def test_what_beams_client_made_deterministic_passes() -> None:
     graph = graph_of(lambda p: p | beam.Create([(("a", 1), 1)]) | beam.GroupByKey())
     check_key_coders(graph, Coders(graph))
+
+
+def grouped_by_fields(p: beam.Pipeline) -> None:
+    """Its keys are rows of a type that is made up on the way; their fields may be anything."""
+    p | beam.Create([1, 2]) | beam.GroupBy("numerator", "denominator")
+
+
+def key_coder_of_rows() -> Any:
+    graph = graph_of(grouped_by_fields)
+    check_key_coders(graph, Coders(graph))
+    (grouping,) = [t for t in graph.transforms.values() if t.urn == urns.GROUP_BY_KEY]
+    (collection,) = grouping.inputs.values()
+    key, _ = Coders(graph).key_value(collection)
+    assert not key.is_deterministic()  # else nothing would be shown here
+    return key
+
+
+@pytest.mark.parametrize("value", [7, "text", None, (1, ("a", 2.5)), [1, 2], {1}])
+def test_rows_as_keys_are_read_by_the_coder_of_the_pipeline(value: object) -> None:
+    coder = key_coder_of_rows()
+    row = beam.Row(numerator=value, denominator=1)
+    assert coder.decode(deterministic_key_coder(coder).encode(row)) == (value, 1)
+
+
+def test_equal_rows_have_equal_bytes() -> None:
+    """Sets are equal in whatever order they were filled, and with room for more."""
+    few, many = {8, 0}, {8, 0} | set(range(100))
+    many -= set(range(100)) - {8, 0}
+    assert few == many
+    encode = deterministic_key_coder(key_coder_of_rows()).encode
+    rows = [beam.Row(numerator=value, denominator=1) for value in (few, many, {0, 8})]
+    assert len(set(map(encode, rows))) == 1
+
+
+def test_a_row_with_a_field_that_has_no_such_bytes_is_refused_when_it_comes() -> None:
+    coder = deterministic_key_coder(key_coder_of_rows())
+    with pytest.raises(TypeError, match="deterministically"):
+        coder.encode(beam.Row(numerator=object(), denominator=1))
+
+
+def test_other_coders_stay_as_they_are() -> None:
+    coder = PickleCoder()
+    assert deterministic_key_coder(coder) is coder
 
 
 def test_key_coders_of_other_sdks_are_theirs() -> None:
