@@ -12,7 +12,9 @@ from apache_beam.transforms.trigger import (
 )
 from apache_beam.transforms.window import TimestampCombiner, WindowFn
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP
-from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue
+from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue, create
+
+from beam_spark_runner.core.time import whole_milliseconds
 
 
 class Grouping(Protocol):
@@ -57,8 +59,9 @@ class WindowGrouping:
         assign, combine = self._timestamps.assign_output_time, self._timestamps.merge
         for window, elements in merging.merged(unmerged).items():
             timestamp = combine(window, [assign(window, each.timestamp) for each in elements])
+            timestamp_us = whole_milliseconds(timestamp.micros)
             pane = (key, [each.value for each in elements])
-            yield WindowedValue(pane, timestamp, (window,), _ONLY_PANE)
+            yield create(pane, timestamp_us, (window,), _ONLY_PANE)
 
 
 # Beam's driver cannot know that the default trigger will not fire again.
@@ -117,11 +120,16 @@ class PaneGrouping:
         state = InMemoryUnmergedState()
         driver = self._driver
         for pane in driver.process_elements(state, values, MIN_TIMESTAMP, MIN_TIMESTAMP):
-            yield pane.with_value((key, pane.value))
+            yield _keyed(key, pane)
         while state.timers:
             due, _ = state.get_timers(
                 clear=True, watermark=MAX_TIMESTAMP, processing_time=float("inf")
             )
             for window, (name, domain, time, _) in due:
                 for pane in driver.process_timer(window, name, domain, time, state):
-                    yield pane.with_value((key, pane.value))
+                    yield _keyed(key, pane)
+
+
+def _keyed(key: Any, pane: WindowedValue) -> WindowedValue:
+    timestamp_us = whole_milliseconds(pane.timestamp_micros)
+    return create((key, pane.value), timestamp_us, pane.windows, pane.pane_info)

@@ -21,6 +21,7 @@ from apache_beam.utils.windowed_value import (
     create,
 )
 
+from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.failures import failure_of
@@ -41,7 +42,7 @@ _GLOBAL = (GlobalWindow(),)
 _MIN_US = MIN_TIMESTAMP.micros
 _CODERS = "apache_beam/coders/"
 _ONLY_PANE = PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0)
-_GLOBAL_END_US = GlobalWindow().max_timestamp().micros
+_GLOBAL_END_US = whole_milliseconds(GlobalWindow().max_timestamp().micros)
 _BARE = create(None, _MIN_US, _GLOBAL, PANE_INFO_UNKNOWN)
 _ONLY_GROUP = create(None, _GLOBAL_END_US, _GLOBAL, _ONLY_PANE)
 
@@ -391,9 +392,9 @@ class GroupReader(Reader):
             case TimestampCombiner.END_OF_WINDOW:
                 timestamp_us = end_us
             case TimestampCombiner.EARLIEST:
-                timestamp_us = int(order)
+                timestamp_us = whole_milliseconds(int(order))
             case TimestampCombiner.LATEST:
-                timestamp_us = -int(order)
+                timestamp_us = whole_milliseconds(-int(order))
         element = (self._decode_key(coded_key), values)
         self._chunks.add(element, create(element, timestamp_us, windows, _ONLY_PANE), size)
 
@@ -403,7 +404,8 @@ class GroupReader(Reader):
             if len(self._windows) > 10_000:
                 self._windows.clear()
             window = self._decode_window(coded)
-            found = self._windows[coded] = ((window,), window.max_timestamp().micros)
+            end_us = whole_milliseconds(window.max_timestamp().micros)
+            found = self._windows[coded] = ((window,), end_us)
         return found
 
     def close(self) -> None:

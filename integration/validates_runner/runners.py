@@ -110,6 +110,8 @@ def install(name: str, *, in_place_of: Collection[str] = ()) -> None:
 
     beam_pipeline.create_runner = create
     StandardOptions.DEFAULT_RUNNER = UNDER_TEST
+    # As Beam's own default runner: for others it runs `pip freeze`, for a log, once per expansion.
+    StandardOptions.LOCAL_RUNNERS = [*StandardOptions.LOCAL_RUNNERS, UNDER_TEST]
 
 
 def is_under_test(runner: PipelineRunner) -> bool:

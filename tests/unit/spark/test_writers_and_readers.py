@@ -32,6 +32,7 @@ from hypothesis import strategies as st
 
 from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.ids import DestinationId
+from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.harness.spill import StreamedValues, ValueLog
 from beam_spark_runner.plan.model import Delivery
@@ -50,6 +51,11 @@ DEST = DestinationId(7)
 LIMIT = 100
 GLOBAL = GlobalWindow()
 PAIRS = TupleCoder([BytesCoder(), BytesCoder()])
+
+
+def end_of(window: Any) -> Timestamp:
+    """Beam's wire carries milliseconds."""
+    return Timestamp(micros=whole_milliseconds(window.max_timestamp().micros))
 
 
 def edge_of(
@@ -216,7 +222,7 @@ class TestGroups:
         found = groups_of(edge, group_coder, as_spark_would(edge, batches, chance))
         assert sorted((key, sorted(values)) for key, values, _ in found) == sorted_groups(pairs)
         for _, _, group in found:
-            assert group.timestamp == GLOBAL.max_timestamp()
+            assert group.timestamp == end_of(GLOBAL)
             assert group.windows == (GLOBAL,)
             assert group.pane_info == PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0)
 
@@ -261,7 +267,7 @@ class TestGroups:
             assert (key, window) not in seen
             seen[key, window] = sorted(len(value) - 200 for value in values)
             at = {
-                TimestampCombiner.END_OF_WINDOW: window.max_timestamp(),
+                TimestampCombiner.END_OF_WINDOW: end_of(window),
                 TimestampCombiner.EARLIEST: Timestamp(min(seen[key, window])),
                 TimestampCombiner.LATEST: Timestamp(max(seen[key, window])),
             }[combiner]
