@@ -51,7 +51,9 @@ SUITES = {
     "side inputs": Suite(targets=(_SIDE_INPUTS,), is_quick=True),
     "triggers": Suite(targets=(_TRIGGERS,), in_place_of=(FN_API,), is_quick=True),
     "transforms": Suite(
-        targets=("transforms",), left_out=(_WINDOWS, _SIDE_INPUTS, _TRIGGERS, _SLEEPS)
+        targets=("transforms",),
+        left_out=(_WINDOWS, _SIDE_INPUTS, _TRIGGERS, _SLEEPS),
+        sets_options=True,
     ),
     "pipeline and core": Suite(
         targets=("pipeline_test.py", "pvalue_test.py", "metrics", "typehints", "coders")
