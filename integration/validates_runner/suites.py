@@ -58,11 +58,6 @@ SUITES = {
     "pipeline and core": Suite(
         targets=("pipeline_test.py", "pvalue_test.py", "metrics", "typehints", "coders")
     ),
-    "examples/snippets": Suite(targets=("examples/snippets",)),
-    "io": Suite(targets=("io",)),
-    "dataframe": Suite(targets=("dataframe",)),
-    "yaml": Suite(targets=("yaml",)),
-    "ml": Suite(targets=("ml",)),
 }
 """In the order of the table."""
 
