@@ -12,7 +12,6 @@ elements of a bundle, of which Beam says nothing.
 """
 
 import functools
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -122,10 +121,6 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
         self._origins: list[WindowedValue] = []
         self._input_limit = 1
         self._plain_kinds: set[type] = set()
-        # Beam checks what the first call of a user's ``process`` returns, if it returns at all.
-        self._is_checked = isinstance(fn, core.CallableWrapperDoFn) or inspect.isgeneratorfunction(
-            fn.process
-        )
 
     def setup(self, data_sampler: Any = None) -> None:
         super().setup(data_sampler)
@@ -163,12 +158,6 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
 
     def process_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Process values; each has the timestamp, windows and pane of its origin."""
-        if not self._is_checked:
-            self._is_checked = True
-            super().process(origins[0].with_value(values[0]))
-            values, origins = values[1:], origins[1:]
-            if not values:
-                return
         with self.scoped_process_state:
             try:
                 step = self._step or self._first_step()

@@ -40,8 +40,16 @@ class OnTrial:
     out, which Beam forbids and its harness happens to forgive; else ``then`` goes on.
     """
 
-    def __init__(self, process: Callable[[Any], Any], then: Step, step_name: str) -> None:
+    def __init__(
+        self,
+        process: Callable[[Any], Any],
+        then: Step,
+        step_name: str,
+        *,
+        refuses_text: bool = False,
+    ) -> None:
         self.then = then
+        self._refuses_text = refuses_text
         self._process = process
         self._step_name = step_name
         self._given: tuple[Any, Any] | None = None
@@ -64,6 +72,13 @@ class OnTrial:
                 return
             results = self._process(value)
             self._trials += 1
+            if self._refuses_text and isinstance(results, (str, bytes, dict)):
+                # Beam's words; it asks no more than the first call, either.
+                raise TypeError(
+                    f"Returning a {type(results).__name__} from a ParDo or FlatMap is not allowed. "
+                    f"Please use list({results!r}) if you really want this behavior."
+                )
+            self._refuses_text = False
             results = iter(() if results is None else results)
             for result in results:
                 self._look_back()
@@ -265,7 +280,9 @@ def step_for(
         if make is not None:
             cells = dict(zip(process.__code__.co_freevars, process.__closure__ or (), strict=True))
             step = make(cells["fn"].cell_contents, args, more)
-    return OnTrial(call, step, step_name)
+    # A function of FlatMap may well return a string: it means the letters.
+    is_users_class = not isinstance(fn, core.CallableWrapperDoFn)
+    return OnTrial(call, step, step_name, refuses_text=is_users_class)
 
 
 _Loop: TypeAlias = Callable[[Callable[..., Any], Sequence[Any], Mapping[str, Any]], Step]
