@@ -117,6 +117,52 @@ def as_pair(record: dict[str, Any]) -> tuple[str, int]:
     return record["name"], record["age"]
 
 
+def refuse_13(number: int) -> int:
+    if number == 13:
+        raise ValueError("no 13")
+    return number
+
+
+class RefusingSink(fileio.TextSink):  # type: ignore[misc]
+    def write(self, record: str) -> None:
+        refuse_13(int(record))
+        super().write(record)
+
+
+@pytest.mark.parametrize("where", ["before the writes", "in a sink"])
+def test_a_pipeline_that_fails_leaves_no_final_files(
+    spark_session: Any, tmp_path: Path, where: str
+) -> None:
+    def build(p: beam.Pipeline) -> None:
+        numbers = (
+            p
+            | beam.Create(range(50))
+            | "maybe" >> beam.Map(refuse_13 if where == "before the writes" else int)
+        )
+        lines = numbers | "lines" >> beam.Map(str)
+        sink = RefusingSink() if where == "in a sink" else fileio.TextSink()
+        lines | "dynamic" >> fileio.WriteToFiles(
+            str(tmp_path / "dynamic"), sink=lambda _: sink, shards=3
+        )
+        if where == "in a sink":
+            return
+        lines | "free" >> beam.io.WriteToText(str(tmp_path / "free" / "x"))
+        lines | "sharded" >> beam.io.WriteToText(str(tmp_path / "sharded" / "x"), num_shards=3)
+        (
+            numbers
+            | "rows" >> beam.Map(lambda n: {"n": n})
+            | parquetio.WriteToParquet(
+                str(tmp_path / "parquet" / "x"), pa.schema([("n", pa.int64())])
+            )
+        )
+
+    with pytest.raises(BundleFailedError, match="no 13"):
+        run(spark_session, build)
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    final = [path for path in left if "temp" not in path.parent.name]
+    assert final == []
+
+
 class Lines(fileio.FileSink):  # type: ignore[misc]
     def open(self, handle: Any) -> None:
         self._handle = handle
