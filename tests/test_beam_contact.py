@@ -12,7 +12,12 @@ from apache_beam.coders import Coder, WindowedValueCoder, coder_impl, coders
 from apache_beam.metrics import cells, metric, monitoring_infos
 from apache_beam.metrics.execution import MetricKey, MetricResult
 from apache_beam.portability import common_urns
-from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2, metrics_pb2
+from apache_beam.portability.api import (
+    beam_fn_api_pb2,
+    beam_runner_api_pb2,
+    metrics_pb2,
+    standard_window_fns_pb2,
+)
 from apache_beam.runners import pipeline_context, runner
 from apache_beam.runners.worker import bundle_processor, data_plane, sdk_worker
 from apache_beam.utils import windowed_value
@@ -153,7 +158,10 @@ def test_the_urns_of_the_descriptor_are_beams() -> None:
             "requests_finalization requires_time_sorted_input requires_stable_input",
         ),
         (beam_runner_api_pb2.CombinePayload, "combine_fn accumulator_coder_id"),
-        (beam_runner_api_pb2.Environment, "urn payload dependencies display_data capabilities"),
+        (
+            beam_runner_api_pb2.Environment,
+            "urn payload dependencies display_data capabilities resource_hints",
+        ),
         (beam_runner_api_pb2.Trigger, "after_end_of_window default element_count"),
         (
             beam_fn_api_pb2.ProcessBundleDescriptor,
@@ -161,6 +169,8 @@ def test_the_urns_of_the_descriptor_are_beams() -> None:
             "state_api_service_descriptor timer_api_service_descriptor",
         ),
         (beam_fn_api_pb2.RemoteGrpcPort, "api_service_descriptor coder_id"),
+        (standard_window_fns_pb2.FixedWindowsPayload, "size offset"),
+        (standard_window_fns_pb2.SlidingWindowsPayload, "size offset period"),
         (metrics_pb2.MonitoringInfo, "urn type payload labels"),
         (metrics_pb2.BoundedTrie, "bound root singleton"),
     ],
