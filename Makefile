@@ -67,8 +67,9 @@ $(READY_CONFORMANCE): setup.cfg pyproject.toml build_support/backend.py beam_spa
 	$(VENV_CONFORMANCE)/bin/python -m pip install --quiet --editable '.[conformance]'
 	touch $@
 
-conformance: $(READY_CONFORMANCE) ## Beam's suites on this runner and its peers: README's table
+conformance: $(READY_CONFORMANCE) $(READY) ## Beam's suites on this runner and its peers (README's table), 1,000 random pipelines
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --peers
+	RANDOM_PIPELINES=1000 $(PYTEST) tests/spark/test_random_pipelines.py
 
 conformance-quick: $(READY) ## The part of Beam's suites that `make test` runs
 	$(BIN)/python -m integration.validates_runner --quick
