@@ -24,7 +24,8 @@ from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.core.ids import PCollectionId, TransformId
 from beam_spark_runner.harness import decoded
 from beam_spark_runner.harness.bundle import BundleResult, Receiver, SideInputLookup
-from beam_spark_runner.harness.chunks import ChunkedParDo, use_chunks
+from beam_spark_runner.harness.chunked_steps import use_chunks
+from beam_spark_runner.harness.chunks import ChunkedParDo
 from beam_spark_runner.harness.edges import SinkOperation, SourceOperation
 from beam_spark_runner.harness.failures import failures_of
 from beam_spark_runner.portable.descriptor import StageDescription

@@ -28,7 +28,8 @@ from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.lookup import lookup_for
 from beam_spark_runner.spark.program import LevelProgram, StageProgram
 from beam_spark_runner.spark.readers import GroupReader, RowCursor, reader_for
-from beam_spark_runner.spark.writers import Outlet, Writer, writer_for
+from beam_spark_runner.spark.writers import writer_for
+from beam_spark_runner.spark.writing import Outlet, Writer
 
 _LOGGER = logging.getLogger(__name__)
 _QUEUE_BATCHES = 4

@@ -40,12 +40,8 @@ from beam_spark_runner.spark import readers, rows
 from beam_spark_runner.spark.keys import join_key, split_key
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.readers import ElementReader, GroupReader, RowCursor
-from beam_spark_runner.spark.writers import (
-    LONG_KEY_BYTES,
-    EncodingError,
-    Outlet,
-    writer_for,
-)
+from beam_spark_runner.spark.writers import writer_for
+from beam_spark_runner.spark.writing import LONG_KEY_BYTES, EncodingError, Outlet
 
 DEST = DestinationId(7)
 LIMIT = 100

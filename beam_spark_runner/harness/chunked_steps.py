@@ -1,0 +1,201 @@
+"""Which steps of a stage run over chunks, and how their operations are made."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+from weakref import WeakValueDictionary
+
+from apache_beam import pvalue
+from apache_beam.internal import pickler
+from apache_beam.internal.util import insert_values_in_args
+from apache_beam.portability import common_urns
+from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
+from apache_beam.runners import common
+from apache_beam.runners.worker import bundle_processor, operation_specs, operations
+from apache_beam.transforms import core, sideinputs
+from apache_beam.transforms.window import GlobalWindow
+
+from beam_spark_runner.harness.chunks import ChunkedParDo, ChunkedPrecombine, WindowInto
+
+CHUNKED_PAR_DO_URN = "beam_spark_runner:chunked_par_do:v1"
+CHUNKED_ASSIGN_WINDOWS_URN = "beam_spark_runner:chunked_assign_windows:v1"
+CHUNKED_PRECOMBINE_URN = "beam_spark_runner:chunked_precombine:v1"
+
+
+def use_chunks(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
+    """Let the operations of this module run the steps of which the proto allows it."""
+    for transform in descriptor.transforms.values():
+        urn = transform.spec.urn
+        if urn != common_urns.primitives.PAR_DO.urn:
+            transform.spec.urn = _CHUNKED.get(urn, urn)
+            continue
+        payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
+        if not (
+            payload.state_specs
+            or payload.timer_family_specs
+            or payload.restriction_coder_id
+            or payload.requests_finalization
+        ):
+            transform.spec.urn = CHUNKED_PAR_DO_URN
+
+
+_CHUNKED = {
+    common_urns.primitives.ASSIGN_WINDOWS.urn: CHUNKED_ASSIGN_WINDOWS_URN,
+    common_urns.combine_components.COMBINE_PER_KEY_PRECOMBINE.urn: CHUNKED_PRECOMBINE_URN,
+}
+
+
+class _Unpickled:
+    """A DoFn with its arguments. Pickles as a reference, so that Beam's operation has the same."""
+
+    def __init__(self, data: tuple[Any, ...]) -> None:
+        self.data = data
+        _unpickled[id(self)] = self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickle, (id(self),)
+
+
+_unpickled: WeakValueDictionary[int, _Unpickled] = WeakValueDictionary()
+
+
+def _unpickle(key: int) -> tuple[Any, ...]:
+    return _unpickled[key].data
+
+
+@bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]
+    CHUNKED_PAR_DO_URN, beam_runner_api_pb2.ParDoPayload
+)
+def _create_par_do(
+    factory: Any,
+    transform_id: str,
+    transform: beam_runner_api_pb2.PTransform,
+    payload: beam_runner_api_pb2.ParDoPayload,
+    consumers: dict[str, list[operations.Operation]],
+) -> operations.DoOperation:
+    create = functools.partial(
+        bundle_processor._create_pardo_operation, factory, transform_id, transform, consumers
+    )
+    info = core.DoFnInfo.from_runner_api(payload.do_fn, factory.context)
+    pickled = info.serialized_dofn_data()
+    fn, args, kwargs, side_inputs, windowing = pickler.loads(pickled)
+    process = common.MethodWrapper(fn, "process")
+    if (
+        side_inputs  # from before the Fn API
+        or not all(map(_is_the_same_for_all, payload.side_inputs.values()))
+        or process.defaults  # parameters that Beam fills in
+        or fn._process_batch_defined
+        or getattr(process.method_value, "_beam_yields_batches", False)
+    ):
+        return create(pickled, payload)
+    if windowing is None:
+        windowing = factory.context.windowing_strategies.get_by_id(
+            factory.descriptor.pcollections[_main(transform, payload)].windowing_strategy_id
+        )
+    data = fn, args, kwargs, side_inputs, windowing
+    views = _views(factory, transform_id, transform, payload)
+    return _create_chunked(create, factory, transform, data, payload, consumers, views)
+
+
+def _main(
+    transform: beam_runner_api_pb2.PTransform, payload: beam_runner_api_pb2.ParDoPayload | None
+) -> str:
+    sides = () if payload is None else payload.side_inputs
+    (collection,) = (transform.inputs[name] for name in transform.inputs if name not in sides)
+    return str(collection)
+
+
+def _is_the_same_for_all(side_input: beam_runner_api_pb2.SideInput) -> bool:
+    """Whether all elements see one view, whatever their windows: it is in the global window."""
+    mapping = pickler.loads(side_input.window_mapping_fn.payload)
+    return mapping is sideinputs._global_window_mapping_fn
+
+
+def _views(
+    factory: Any,
+    transform_id: str,
+    transform: beam_runner_api_pb2.PTransform,
+    payload: beam_runner_api_pb2.ParDoPayload,
+) -> list[bundle_processor.StateBackedSideInputMap]:
+    """Return what Beam's operation has, and keeps to itself: the side inputs, in order."""
+    coders = factory.get_input_coders(transform)
+    return [
+        bundle_processor.StateBackedSideInputMap(
+            factory.state_handler,
+            transform_id,
+            tag,
+            pvalue.SideInputData.from_runner_api(payload.side_inputs[tag], factory.context),
+            coders[tag],
+        )
+        for tag in sorted(payload.side_inputs, key=sideinputs.get_sideinput_index)
+    ]
+
+
+def _create_chunked(
+    create: Callable[..., Any],
+    factory: Any,
+    transform: beam_runner_api_pb2.PTransform,
+    data: tuple[Any, ...],
+    payload: beam_runner_api_pb2.ParDoPayload | None,
+    consumers: dict[str, list[operations.Operation]],
+    views: Sequence[bundle_processor.StateBackedSideInputMap] = (),
+) -> ChunkedParDo:
+    unpickled = _Unpickled(data)  # lives as long as the operation, which may be set up again
+    fn, *_, windowing = data
+
+    def arguments() -> tuple[Sequence[Any], Mapping[str, Any]]:
+        _, args, kwargs, *_ = unpickled.data
+        found = insert_values_in_args(args, kwargs, [view[GlobalWindow()] for view in views])
+        return cast("tuple[Sequence[Any], Mapping[str, Any]]", found)
+
+    operation: ChunkedParDo = create(pickler.dumps(unpickled), payload, operation_cls=ChunkedParDo)
+    operation.prepare(
+        fn,
+        arguments,
+        windowing,
+        factory.get_windowed_coder(_main(transform, payload)).get_impl(),
+        list(transform.outputs),
+        consumers,
+    )
+    return operation
+
+
+@bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]
+    CHUNKED_ASSIGN_WINDOWS_URN, beam_runner_api_pb2.WindowingStrategy
+)
+def _create_assign_windows(
+    factory: Any,
+    transform_id: str,
+    transform: beam_runner_api_pb2.PTransform,
+    payload: beam_runner_api_pb2.WindowingStrategy,
+    consumers: dict[str, list[operations.Operation]],
+) -> operations.DoOperation:
+    create = functools.partial(
+        bundle_processor._create_pardo_operation, factory, transform_id, transform, consumers
+    )
+    windowing = core.Windowing.from_runner_api(payload, factory.context)
+    data: tuple[Any, ...] = WindowInto(windowing.windowfn), (), {}, [], windowing
+    return _create_chunked(create, factory, transform, data, None, consumers)
+
+
+@bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]
+    CHUNKED_PRECOMBINE_URN, beam_runner_api_pb2.CombinePayload
+)
+def _create_precombine(
+    factory: Any,
+    transform_id: str,
+    transform: beam_runner_api_pb2.PTransform,
+    payload: beam_runner_api_pb2.CombinePayload,
+    consumers: dict[str, list[operations.Operation]],
+) -> operations.PGBKCVOperation:
+    combine_fn = core.CombineFn.from_runner_api(payload.combine_fn, factory.context)
+    operation = ChunkedPrecombine(
+        common.NameContext(transform.unique_name, transform_id),
+        operation_specs.WorkerPartialGroupByKey(
+            pickler.dumps((combine_fn, [], {})), None, [factory.get_only_output_coder(transform)]
+        ),
+        factory.counter_factory,
+        factory.state_sampler,
+        factory.get_input_windowing(transform),
+    )
+    return factory.augment_oldstyle_op(operation, transform.unique_name, consumers)
