@@ -13,9 +13,15 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from apache_beam.runners import common
 from apache_beam.runners.worker import bundle_processor, operation_specs, operations
 from apache_beam.transforms import core, sideinputs
+from apache_beam.transforms.combiners import PhasedCombineFnExecutor
 from apache_beam.transforms.window import GlobalWindow
 
-from beam_spark_runner.harness.chunks import ChunkedParDo, ChunkedPrecombine, WindowInto
+from beam_spark_runner.harness.chunks import (
+    ChunkedCombine,
+    ChunkedParDo,
+    ChunkedPrecombine,
+    WindowInto,
+)
 
 CHUNKED_PAR_DO_URN = "beam_spark_runner:chunked_par_do:v1"
 CHUNKED_ASSIGN_WINDOWS_URN = "beam_spark_runner:chunked_assign_windows:v1"
@@ -39,7 +45,20 @@ def use_chunks(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
             transform.spec.urn = CHUNKED_PAR_DO_URN
 
 
+_COMBINE_PHASES = {
+    common_urns.combine_components.COMBINE_PER_KEY_MERGE_ACCUMULATORS.urn: "merge",
+    common_urns.combine_components.COMBINE_PER_KEY_EXTRACT_OUTPUTS.urn: "extract",
+    common_urns.combine_components.COMBINE_PER_KEY_CONVERT_TO_ACCUMULATORS.urn: "convert",
+    common_urns.combine_components.COMBINE_GROUPED_VALUES.urn: "all",
+}
+
+
+def _chunked_combine_urn(phase: str) -> str:
+    return f"beam_spark_runner:chunked_combine_{phase}:v1"
+
+
 _CHUNKED = {
+    **{urn: _chunked_combine_urn(phase) for urn, phase in _COMBINE_PHASES.items()},
     common_urns.primitives.ASSIGN_WINDOWS.urn: CHUNKED_ASSIGN_WINDOWS_URN,
     common_urns.combine_components.COMBINE_PER_KEY_PRECOMBINE.urn: CHUNKED_PRECOMBINE_URN,
 }
@@ -199,3 +218,31 @@ def _create_precombine(
         factory.get_input_windowing(transform),
     )
     return factory.augment_oldstyle_op(operation, transform.unique_name, consumers)
+
+
+def _create_combine(
+    phase: str,
+    factory: Any,
+    transform_id: str,
+    transform: beam_runner_api_pb2.PTransform,
+    payload: beam_runner_api_pb2.CombinePayload,
+    consumers: dict[str, list[operations.Operation]],
+) -> operations.CombineOperation:
+    combine_fn = core.CombineFn.from_runner_api(payload.combine_fn, factory.context)
+    unpickled = _Unpickled((combine_fn, [], {}))
+    operation = ChunkedCombine(
+        common.NameContext(transform.unique_name, transform_id),
+        operation_specs.WorkerCombineFn(
+            pickler.dumps(unpickled), phase, None, [factory.get_only_output_coder(transform)]
+        ),
+        factory.counter_factory,
+        factory.state_sampler,
+    )
+    operation.prepare(PhasedCombineFnExecutor(phase, combine_fn, [], {}).apply, consumers)
+    return factory.augment_oldstyle_op(operation, transform.unique_name, consumers)
+
+
+for _phase in _COMBINE_PHASES.values():
+    bundle_processor.BeamTransformFactory.register_urn(
+        _chunked_combine_urn(_phase), beam_runner_api_pb2.CombinePayload
+    )(functools.partial(_create_combine, _phase))

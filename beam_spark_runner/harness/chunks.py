@@ -32,26 +32,24 @@ _SPECIAL = (WindowedValue, WindowedBatch, TimestampedValue, pvalue.TaggedOutput)
 
 
 class ChunkEdge:
-    """Where an operation's output goes, if all who read it take chunks."""
+    """Where an operation's output goes: in chunks, if all who read it take chunks."""
 
-    @classmethod
-    def between(
-        cls, receiver: operations.ConsumerSet, readers: Iterable[operations.Operation]
-    ) -> "ChunkEdge | None":
-        """Return the edge; None if a reader takes single elements only."""
-        readers = list(readers)
-        if all(hasattr(reader, "process_chunk") for reader in readers):
-            return cls(receiver, readers)
-        return None
-
-    def __init__(self, receiver: operations.ConsumerSet, readers: list[Any]) -> None:
+    def __init__(
+        self, receiver: operations.ConsumerSet, readers: Iterable[operations.Operation]
+    ) -> None:
         self._receiver = receiver
-        self._readers = readers
+        self._readers: list[Any] = list(readers)
+        self._takes_chunks = all(hasattr(reader, "process_chunk") for reader in self._readers)
         self._count = receiver.opcounter.element_counter
 
     def send(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Count the values and hand them to the readers."""
         receiver = self._receiver
+        if not self._takes_chunks:
+            receive = receiver.receive
+            for value, origin in zip(values, origins, strict=True):
+                receive(origin.with_value(value))
+            return
         receiver.update_counters_start(origins[0].with_value(values[0]))
         for reader in self._readers:
             reader.process_chunk(values, origins)
@@ -100,7 +98,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
         self._outputs = common._OutputHandler(
             self._windowing.windowfn, self._receiver, tagged, None, None, False, False
         )
-        self._edge = ChunkEdge.between(self._receiver, self._consumers.get(main, ()))
+        self._edge = ChunkEdge(self._receiver, self._consumers.get(main, ()))
         self._step: Step | None = None
 
     def process(self, element: WindowedValue) -> None:
@@ -155,12 +153,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
                     self._outputs.handle_process_outputs(origin, (result,))
                 return
             self._plain_kinds |= kinds
-        if self._edge is not None:
-            self._edge.send(results, origins)
-        else:
-            receive = self._receiver.receive
-            for result, origin in zip(results, origins, strict=True):
-                receive(origin.with_value(result))
+        self._edge.send(results, origins)
         _, total, count, _, _ = self._sizes.value()
         step.limit = _grown(step.limit, total / max(count, 1))
 
@@ -181,6 +174,36 @@ class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]
                     timestamp = origin.timestamp if self.timestamp_combiner else None
                     for window in origin.windows:
                         add((window, key), value, timestamp)
+            except BaseException as error:
+                _charge(error, self.step_name)
+                raise
+
+
+class ChunkedCombine(operations.CombineOperation):  # type: ignore[misc]
+    """A combiner behind the shuffle: it merges accumulators, extracts outputs, or does it all."""
+
+    def prepare(
+        self,
+        apply: Callable[[Any], Any],
+        consumers: Mapping[str, Sequence[operations.Operation]],
+    ) -> None:
+        """Say what ``CombineOperation`` keeps to itself; before ``setup``."""
+        self._apply = apply
+        self._readers = [reader for readers in consumers.values() for reader in readers]
+
+    def setup(self, data_sampler: Any = None) -> None:
+        super().setup(data_sampler)
+        self._edge = ChunkEdge(self.receivers[0], self._readers)
+
+    def process(self, element: WindowedValue) -> None:
+        self.process_chunk([element.value], [element])
+
+    def process_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """See ``ChunkedParDo.process_chunk``."""
+        apply = self._apply
+        with self.scoped_process_state:
+            try:
+                self._edge.send([(key, apply(grouped)) for key, grouped in values], origins)
             except BaseException as error:
                 _charge(error, self.step_name)
                 raise

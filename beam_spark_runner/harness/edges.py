@@ -23,16 +23,11 @@ class SourceOperation(bundle_processor.DataInputOperation):  # type: ignore[misc
 
     def setup(self, data_sampler: Any = None) -> None:
         super().setup(data_sampler)
-        self._edge = ChunkEdge.between(self.receivers[0], self._readers)
+        self._edge = ChunkEdge(self.receivers[0], self._readers)
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """See ``BundleInput.push``."""
-        if self._edge is not None:
-            self._edge.send(values, origins)
-            return
-        receive = self.receivers[0].receive
-        for value, origin in zip(values, origins, strict=True):
-            receive(origin.with_value(value))
+        self._edge.send(values, origins)
 
 
 class SinkOperation(bundle_processor.RunnerIOOperation):  # type: ignore[misc]

@@ -113,6 +113,44 @@ def divide(number: int) -> float:
     return 1 / (number - 700)
 
 
+class Mean(beam.CombineFn):  # type: ignore[misc]
+    """Fails where it is told to."""
+
+    def __init__(self, fails_in: str) -> None:
+        self._fails_in = fails_in
+
+    def create_accumulator(self) -> tuple[int, int]:
+        return 0, 0
+
+    def add_input(self, accumulator: tuple[int, int], number: int) -> tuple[int, int]:
+        return accumulator[0] + number, accumulator[1] + 1
+
+    def merge_accumulators(self, accumulators: Any) -> tuple[int, int]:
+        if self._fails_in == "merge":
+            divide(700)
+        sums, counts = zip(*accumulators, strict=True)
+        return sum(sums), sum(counts)
+
+    def extract_output(self, accumulator: tuple[int, int]) -> float:
+        if self._fails_in == "extract":
+            divide(700)
+        return accumulator[0] / accumulator[1]
+
+
+@pytest.mark.parametrize("fails_in", ["merge", "extract", "nothing"])
+def test_which_combiner_failed(spark_session: Any, fails_in: str) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        keyed = p | beam.Create([(n % 2, n) for n in range(100)])
+        return {"mean": keyed | "Guilty" >> beam.CombinePerKey(Mean(fails_in))}
+
+    if fails_in == "nothing":
+        assert harvest(spark_session, build)["mean"] == [(0, 49.0), (1, 50.0)]
+        return
+    with pytest.raises(BundleFailedError, match=r"Guilty[^\n]*ZeroDivisionError") as caught:
+        run(spark_session, build)
+    assert caught.value.step.startswith("Guilty")
+
+
 @pytest.mark.parametrize("step", ["map", "filter", "combine"])
 def test_who_failed(spark_session: Any, step: str) -> None:
     def build(p: beam.Pipeline) -> None:
