@@ -25,9 +25,11 @@ from beam_spark_runner.harness import decoded, embedded
 from beam_spark_runner.harness.bundle import Bundle, Receiver
 from beam_spark_runner.harness.failures import failure_of
 from beam_spark_runner.spark import rows
+from beam_spark_runner.spark.cursor import RowCursor
+from beam_spark_runner.spark.group_readers import GroupReader
 from beam_spark_runner.spark.lookup import lookup_for
 from beam_spark_runner.spark.program import LevelProgram, StageProgram
-from beam_spark_runner.spark.readers import GroupReader, RowCursor, reader_for
+from beam_spark_runner.spark.readers import reader_for
 from beam_spark_runner.spark.writers import writer_for
 from beam_spark_runner.spark.writing import Outlet, Writer
 

@@ -36,10 +36,12 @@ from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.harness.spill import StreamedValues, ValueLog
 from beam_spark_runner.plan.model import Delivery
-from beam_spark_runner.spark import readers, rows
+from beam_spark_runner.spark import group_readers, rows
+from beam_spark_runner.spark.cursor import RowCursor
+from beam_spark_runner.spark.group_readers import GroupReader
 from beam_spark_runner.spark.keys import join_key, split_key
 from beam_spark_runner.spark.program import Edge
-from beam_spark_runner.spark.readers import ElementReader, GroupReader, RowCursor
+from beam_spark_runner.spark.readers import ElementReader
 from beam_spark_runner.spark.writers import writer_for
 from beam_spark_runner.spark.writing import LONG_KEY_BYTES, EncodingError, Outlet
 
@@ -201,7 +203,7 @@ def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def allow_memory(monkeypatch: pytest.MonkeyPatch, limit_bytes: int) -> None:
-    monkeypatch.setattr(readers, "MEMORY_LIMIT_BYTES", limit_bytes)
+    monkeypatch.setattr(group_readers, "MEMORY_LIMIT_BYTES", limit_bytes)
     monkeypatch.setattr(ValueLog.__init__, "__defaults__", (limit_bytes,))
 
 

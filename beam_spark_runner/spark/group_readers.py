@@ -1,0 +1,265 @@
+"""From rows to groups: by key and window, or in panes."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from apache_beam.coders import WindowedValueCoder
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import (
+    PaneInfo,
+    PaneInfoTiming,
+    create,
+)
+
+from beam_spark_runner.core.time import whole_milliseconds
+from beam_spark_runner.graph.model import TimestampCombiner
+from beam_spark_runner.harness.bundle import BundleInput
+from beam_spark_runner.harness.spill import (
+    MEMORY_LIMIT_BYTES,
+    ROW_OVERHEAD_BYTES,
+    StreamedValues,
+    ValueLog,
+)
+from beam_spark_runner.portable.windowing import decode_windowing
+from beam_spark_runner.semantics.grouping import grouping_for
+from beam_spark_runner.spark import rows
+from beam_spark_runner.spark.cursor import RowCursor
+from beam_spark_runner.spark.keys import split_key
+from beam_spark_runner.spark.program import Edge
+from beam_spark_runner.spark.reading import Chunks, Reader, per_chunk
+
+_GLOBAL = (GlobalWindow(),)
+_ONLY_PANE = PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0)
+_GLOBAL_END_US = whole_milliseconds(GlobalWindow().max_timestamp().micros)
+_ONLY_GROUP = create(None, _GLOBAL_END_US, _GLOBAL, _ONLY_PANE)
+
+
+class GroupReader(Reader):
+    """Pushes each key and window with its values, from rows sorted by route.
+
+    Rows of one route may hold several keys (a collision of hashes), in any
+    order; they are grouped apart before the next route is read. A group that
+    outgrows memory is pushed while its rows still arrive.
+    """
+
+    def __init__(self, edge: Edge, coder: WindowedValueCoder, bundle: BundleInput) -> None:
+        super().__init__(edge, coder, bundle)
+        element_coder = coder.wrapped_value_coder  # KV<K, Iterable<V>>
+        self._decode_key = element_coder.key_coder().get_impl().decode
+        self._decode_value = element_coder.value_coder().value_coder().get_impl().decode
+        self._decode_window = coder.window_coder.get_impl().decode
+        self._is_plain = (
+            edge.is_global
+            and edge.timestamp_combiner is TimestampCombiner.END_OF_WINDOW
+            and not edge.coded_windowing
+        )
+        self._chunks = Chunks(bundle)
+        self._kept: list[StreamedValues] = []
+        self._windows: dict[bytes, Any] = {}
+
+    def _read(self, cursor: RowCursor) -> None:
+        self._read_groups(cursor)
+        self._chunks.push()
+
+    def _read_groups(self, cursor: RowCursor) -> None:
+        block, start, end = cursor.block, cursor.position, cursor.run_end()
+        assert block is not None
+        routes = block.routes[start:end]
+        cuts = (np.flatnonzero(routes[1:] != routes[:-1]) + (start + 1)).tolist()
+        first = self._read_complete(block, start, cuts)
+        keys, values, orders, emit = block.keys, block.values, block.orders, self._emit
+        cursor.position = end
+        if end < len(block):
+            emit(keys[first:end], values[first:end], orders[first:end])
+        else:
+            rest = _Rows(keys[first:end], values[first:end], orders[first:end])
+            self._finish_group(cursor, int(routes[-1]), rest)
+
+    def _read_complete(self, block: rows.Block, first: int, cuts: list[int]) -> int:
+        """Push the groups that end within the block, at ``cuts``; return where the next begins."""
+        keys, values, orders = block.keys, block.values, block.orders
+        if not self._is_plain:
+            for last in cuts:
+                self._emit(keys[first:last], values[first:last], orders[first:last])
+                first = last
+            return first
+        # The same for the common case, with nothing in it that is not needed: small
+        # groups are many, and a call of a method costs as much as decoding a key.
+        decode_key, decode, push = (
+            self._decode_key,
+            self._decode_value,
+            self._bundle.push,
+        )
+        elements: list[Any] = []
+        rowsper_chunk = per_chunk(values[first : cuts[-1]]) if cuts else 0
+        room = rowsper_chunk
+        for last in cuts:
+            key = keys[first]
+            if last - first == 1:
+                group = [decode(values[first])]
+            elif keys[first:last].count(key) == last - first:
+                group = [decode(value) for value in values[first:last]]
+            else:
+                self._emit(keys[first:last], values[first:last], orders[first:last])
+                first = last
+                continue
+            elements.append((decode_key(key), group))
+            room -= last - first
+            if room <= 0:
+                push(elements, [_ONLY_GROUP] * len(elements))
+                elements, room = [], rowsper_chunk
+            first = last
+        if elements:
+            push(elements, [_ONLY_GROUP] * len(elements))
+        return first
+
+    def _finish_group(self, cursor: RowCursor, route: int, group: "_Rows") -> None:
+        """The group at the end of a block may go on in the next."""
+        size = group.size()
+        while size <= MEMORY_LIMIT_BYTES:
+            taken = self._take(cursor, route)
+            if taken is None:
+                self._emit(group.keys, group.values, group.orders)
+                return
+            size += taken.size()
+            group = _Rows(
+                group.keys + taken.keys,
+                group.values + taken.values,
+                np.concatenate([group.orders, taken.orders]),
+            )
+        self._stream(cursor, route, group)
+
+    def _take(self, cursor: RowCursor, route: int) -> "_Rows | None":
+        """Take further rows of a route; None: there are no more."""
+        if not cursor.load() or cursor.dest != self._edge.dest:
+            return None
+        block, start, end = cursor.block, cursor.position, cursor.run_end()
+        assert block is not None
+        if int(block.routes[start]) != route:
+            return None
+        # Routes are sorted within a destination, so equal ones are found by bisection.
+        end = start + int(np.searchsorted(block.routes[start:end], route, side="right"))
+        cursor.position = end
+        return _Rows(block.keys[start:end], block.values[start:end], block.orders[start:end])
+
+    def _emit(self, keys: list[bytes | None], values: list[bytes], orders: rows.Int64Array) -> None:
+        key = keys[0]
+        decode = self._decode_value
+        if len(keys) == 1 or keys.count(key) == len(keys):
+            self._push_group(
+                key, [decode(value) for value in values], orders[0], sum(map(len, values))
+            )
+            return
+        groups: dict[bytes | None, tuple[int, list[bytes]]] = {}
+        for key, value, order in zip(keys, values, orders.tolist(), strict=True):
+            groups.setdefault(key, (order, []))[1].append(value)
+        for key, (order, some) in groups.items():
+            self._push_group(key, [decode(value) for value in some], order, sum(map(len, some)))
+
+    def _stream(self, cursor: RowCursor, route: int, group: "_Rows") -> None:
+        """Push the first key's values while they are read, and set other keys' aside."""
+        first = group.keys[0]
+        others: dict[bytes | None, tuple[int, ValueLog]] = {}
+
+        def values_of_first(taken: "_Rows | None") -> Iterator[bytes]:
+            while taken is not None:
+                if taken.keys.count(first) == len(taken.keys):
+                    yield from taken.values
+                else:
+                    for key, value, order in zip(
+                        taken.keys, taken.values, taken.orders.tolist(), strict=True
+                    ):
+                        if key == first:
+                            yield value
+                        else:
+                            others.setdefault(key, (order, ValueLog()))[1].append(value)
+                taken = self._take(cursor, route)
+
+        self._push_streamed(first, values_of_first(group), group.orders[0])
+        for key, (order, log) in others.items():
+            self._push_streamed(key, iter(log), order)
+            log.close()
+
+    def _push_streamed(self, key: bytes | None, source: Iterator[bytes], order: int) -> None:
+        values = StreamedValues(source, self._decode_value)
+        ours = sys.getrefcount(values)
+        self._push_group(key, values, order, 0)
+        self._chunks.push()
+        self._bundle.flush()
+        # Any more references: a DoFn kept the iterable for later in the bundle.
+        is_kept = sys.getrefcount(values) > ours
+        values.drain(keep=is_kept)
+        if is_kept:
+            self._kept.append(values)
+        else:
+            values.close()
+
+    def _push_group(self, key: bytes | None, values: Any, order: int, size: int) -> None:
+        """Push one group; what arrives is decoded, but for the key. ``size`` is of the rows."""
+        assert key is not None
+        if self._edge.is_global:
+            coded_key, windows, end_us = key, _GLOBAL, _GLOBAL_END_US
+        else:
+            coded_key, coded_window = split_key(key)
+            windows, end_us = self._window(coded_window)
+        match self._edge.timestamp_combiner:
+            case TimestampCombiner.END_OF_WINDOW:
+                timestamp_us = end_us
+            case TimestampCombiner.EARLIEST:
+                timestamp_us = whole_milliseconds(int(order))
+            case TimestampCombiner.LATEST:
+                timestamp_us = whole_milliseconds(-int(order))
+        element = (self._decode_key(coded_key), values)
+        self._chunks.add(element, create(element, timestamp_us, windows, _ONLY_PANE), size)
+
+    def _window(self, coded: bytes) -> tuple[tuple[Any, ...], int]:
+        found = self._windows.get(coded)
+        if found is None:
+            if len(self._windows) > 10_000:
+                self._windows.clear()
+            window = self._decode_window(coded)
+            end_us = whole_milliseconds(window.max_timestamp().micros)
+            found = self._windows[coded] = ((window,), end_us)
+        return found
+
+    def close(self) -> None:
+        """End of the bundle: iterables that were kept are gone."""
+        for values in self._kept:
+            values.close()
+        self._kept = []
+
+
+class PaneReader(GroupReader):
+    """Pushes the panes of each key, where windows merge or triggers fire.
+
+    All values of a key are in memory at once, as Beam's trigger driver wants them.
+    """
+
+    def __init__(self, edge: Edge, coder: WindowedValueCoder, bundle: BundleInput) -> None:
+        super().__init__(edge, coder, bundle)
+        value_coder = coder.wrapped_value_coder.value_coder().value_coder()
+        windowed = WindowedValueCoder(value_coder, coder.window_coder)
+        self._decode_value = windowed.get_impl().decode
+        self._grouping = grouping_for(decode_windowing(edge.coded_windowing))
+
+    def _push_group(self, key: bytes | None, values: Any, order: int, size: int) -> None:
+        assert key is not None
+        for pane in self._grouping.panes(self._decode_key(key), values):
+            self._chunks.add(pane.value, pane, size)
+            size = 0
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Rows of one route."""
+
+    keys: list[bytes | None]
+    values: list[bytes]
+    orders: rows.Int64Array
+
+    def size(self) -> int:
+        """Bytes in memory, nearly."""
+        return sum(map(len, self.values)) + ROW_OVERHEAD_BYTES * len(self.values)
