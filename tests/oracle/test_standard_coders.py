@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 from apache_beam.portability import api
 from apache_beam.transforms.window import GlobalWindow, IntervalWindow
 from apache_beam.utils import windowed_value
@@ -15,7 +16,6 @@ from beam_spark_runner.core.ids import CoderId
 from beam_spark_runner.graph.model import Coder, Graph
 from beam_spark_runner.portable.coders import Coders
 
-yaml = pytest.importorskip("yaml")
 SPECS = Path(api.__file__).with_name("standard_coders.yaml")
 
 PARSERS: Mapping[str, Callable[..., Any]] = {

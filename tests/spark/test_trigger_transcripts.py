@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 import pytest
+import yaml  # type: ignore[import-untyped]
 from apache_beam import testing
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms import trigger, window
@@ -23,7 +24,6 @@ from tests.spark.harvest import Harvest, Kept, harvest, harvest_on
 
 pytestmark = pytest.mark.spark
 
-yaml = pytest.importorskip("yaml")
 TRANSCRIPTS = Path(testing.__file__).parent / "data" / "trigger_transcripts.yaml"
 
 
