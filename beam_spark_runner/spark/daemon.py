@@ -38,6 +38,9 @@ def unshare_randomness() -> None:
 if __name__ == "__main__":
     from pyspark import daemon
 
+    from beam_spark_runner.spark.collection import exempt_from_collection
+
     load()
+    exempt_from_collection()
     unshare_randomness()
     daemon.manager()

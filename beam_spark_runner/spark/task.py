@@ -25,6 +25,7 @@ from beam_spark_runner.harness import decoded, embedded
 from beam_spark_runner.harness.bundle import Bundle, Receiver
 from beam_spark_runner.harness.failures import failure_of
 from beam_spark_runner.spark import rows
+from beam_spark_runner.spark.collection import exempt_from_collection
 from beam_spark_runner.spark.cursor import RowCursor
 from beam_spark_runner.spark.group_readers import GroupReader
 from beam_spark_runner.spark.lookup import lookup_for
@@ -56,6 +57,7 @@ def level_function(
     """Return the function for ``mapInArrow``. Its name is what Spark's UI shows."""
 
     def run_level(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        exempt_from_collection()
         return LevelTask(program).run(batches)
 
     run_level.__name__ = run_level.__qualname__ = program.title
