@@ -62,22 +62,42 @@ def _watch(pid: int, peaks: dict[str, int], ended: threading.Event) -> None:
 
 def run_child(runner_name: str, case: str, size: int, runs: int, folder: Path) -> None:
     """Run a case ``runs`` times and print the seconds of each as JSON."""
+    seconds = [_timed(runner_name, case, size, folder) for _ in range(runs)]
+    print(json.dumps(seconds))
+
+
+def _timed(runner_name: str, case: str, size: int, folder: Path) -> float:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    seconds = []
-    for _ in range(runs):
-        started = time.monotonic()
-        if runner_name == OURS:
-            runner, flags = _our_runner(), []
-        else:
-            from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+    started = time.monotonic()
+    if runner_name == OURS:
+        runner, flags = _our_runner(), []
+    else:
+        from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-            runner, flags = FnApiRunner(), PEERS[runner_name]
-        with beam.Pipeline(runner=runner, options=PipelineOptions(flags)) as pipeline:
-            CASES[case].build(pipeline, size, folder)
-        seconds.append(round(time.monotonic() - started, 2))
-    print(json.dumps(seconds))
+        runner, flags = FnApiRunner(), PEERS[runner_name]
+    with beam.Pipeline(runner=runner, options=PipelineOptions(flags)) as pipeline:
+        CASES[case].build(pipeline, size, folder)
+    return round(time.monotonic() - started, 2)
+
+
+def run_sizes(case: str, sizes: list[int], runs: int, folder: Path) -> None:
+    """Run a case in several sizes in one session that the middle one has warmed; print a table.
+
+    What a run costs in itself is the time of the smallest size. It is shown by itself, and
+    taken off the others.
+    """
+    _timed(OURS, case, sorted(sizes)[len(sizes) // 2], folder)
+    best = {
+        size: min(_timed(OURS, case, size, folder) for _ in range(runs)) for size in sorted(sizes)
+    }
+    own_size, *others = best
+    own = best[own_size]
+    print(f"\n{case} by size, warm, best of {runs}: a run of {own_size:,} takes {own:.2f} s")
+    for size in others:
+        whole, net = best[size] / size * 1e6, (best[size] - own) / (size - own_size) * 1e6
+        print(f"  {size:12,} {best[size]:7.2f} s   {whole:5.2f} us each, {net:5.2f} without that")
 
 
 _session: Any = None
@@ -99,6 +119,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)}; all if none is named")
     parser.add_argument("--size", type=int, help="instead of each case's own")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", help="compare ours with itself in these, in one session"
+    )
     parser.add_argument("--runs", type=int, default=4, help="of ours; the first one is cold")
     parser.add_argument("--no-peer", action="store_true", help="measure ours alone")
     parser.add_argument("--folder", type=Path, help="for input and output")
@@ -113,6 +136,10 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="beam-benchmarks-") as scratch:
         for case in arguments.cases or CASES:
+            if arguments.sizes:
+                folder = arguments.folder or Path(scratch)
+                run_sizes(case, arguments.sizes, arguments.runs, folder)
+                continue
             report(case, arguments, arguments.folder or Path(scratch))
 
 
