@@ -19,7 +19,7 @@ from apache_beam.portability.api import (
     standard_window_fns_pb2,
 )
 from apache_beam.runners import pipeline_context, runner
-from apache_beam.runners.worker import bundle_processor, data_plane, sdk_worker
+from apache_beam.runners.worker import bundle_processor, data_plane, operations, sdk_worker
 from apache_beam.utils import windowed_value
 
 from beam_spark_runner.core import urns
@@ -168,6 +168,13 @@ def test_the_urns_of_the_descriptor_are_beams() -> None:
             "id transforms pcollections windowing_strategies coders environments "
             "state_api_service_descriptor timer_api_service_descriptor",
         ),
+        (
+            beam_fn_api_pb2.DelayedBundleApplication,
+            "application requested_time_delay",
+        ),
+        (beam_fn_api_pb2.BundleApplication, "transform_id element output_watermarks"),
+        (beam_fn_api_pb2.ProcessBundleResponse, "residual_roots"),
+        (beam_fn_api_pb2.ProcessBundleSplitResponse, "residual_roots"),
         (beam_fn_api_pb2.RemoteGrpcPort, "api_service_descriptor coder_id"),
         (standard_window_fns_pb2.FixedWindowsPayload, "size offset"),
         (standard_window_fns_pb2.SlidingWindowsPayload, "size offset period"),
@@ -226,10 +233,15 @@ def test_parameters_are_as_we_pass_them(function: Callable[..., Any], parameters
     [
         (Coder, "_known_urns encode decode get_impl is_deterministic is_kv_coder"),
         (coders.TupleCoder, "key_coder value_coder"),
-        (bundle_processor.BundleProcessor, "create_execution_tree monitoring_infos shutdown reset"),
+        (
+            bundle_processor.BundleProcessor,
+            "create_execution_tree monitoring_infos shutdown reset delayed_bundle_application",
+        ),
+        (operations.SdfProcessSizedElements, "try_split current_element_progress"),
+        (operations.ConsumerSet, "try_split"),
         (coder_impl.create_OutputStream, "get size"),
         (coder_impl.create_InputStream, "size"),
-        (coder_impl.CoderImpl, "encode_nested encode_to_stream decode_from_stream"),
+        (coder_impl.CoderImpl, "encode_nested decode_nested encode_to_stream decode_from_stream"),
         (sdk_worker.CachingStateHandler, "process_instruction_id blocking_get extend clear done"),
         (data_plane, "DataChannelFactory"),
         (metric.MetricResults, "COUNTERS DISTRIBUTIONS GAUGES STRINGSETS BOUNDED_TRIES HISTOGRAMS"),

@@ -4,11 +4,12 @@ The embedded harness runs the Python SDK in this process, the remote one talks
 to an SDK worker over gRPC. ``spark.task`` knows only these protocols.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from apache_beam.coders import WindowedValueCoder
+from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.ids import PCollectionId
@@ -47,9 +48,13 @@ class SideInputLookup(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleResult:
-    """What is left to know once a bundle has finished."""
+    """What is left to know once a bundle has finished.
+
+    ``residual_roots``: what a splittable DoFn has deferred, as ProcessBundleResponse has it.
+    """
 
     monitoring_infos: tuple[bytes, ...]  # serialised MonitoringInfo protos
+    residual_roots: tuple[beam_fn_api_pb2.DelayedBundleApplication, ...] = ()
 
 
 class BundleInput(Protocol):
@@ -76,6 +81,25 @@ class Bundle(BundleInput, Protocol):
 
     def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Like ``push``, for what another bundle hands over while it runs itself."""
+        ...
+
+    def split(
+        self, fraction_of_remainder: float
+    ) -> Sequence[beam_fn_api_pb2.DelayedBundleApplication]:
+        """Keep about that much of the work that is left, and give the rest back.
+
+        0: end as soon as the element under way allows. What was pushed and has not been
+        begun is given back, too. The bundle goes on with what it keeps.
+
+        Returns:
+            Residual roots as ProcessBundleSplitResponse has them; none if there was nothing
+            to split, now.
+
+        Threads: any, while another is in ``push``; but not after ``finish`` was called.
+
+        Raises:
+            BundleFailedError: the restriction tracker raised. The bundle must be aborted.
+        """
         ...
 
     def finish(self) -> BundleResult:

@@ -21,7 +21,7 @@ from apache_beam.runners.worker import bundle_processor, sdk_worker, statesample
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import FnApiProtocolError
-from beam_spark_runner.core.ids import PCollectionId, TransformId
+from beam_spark_runner.core.ids import PCollectionId
 from beam_spark_runner.harness import decoded
 from beam_spark_runner.harness.bundle import BundleResult, Receiver, SideInputLookup
 from beam_spark_runner.harness.chunked_steps import use_chunks
@@ -125,7 +125,7 @@ class EmbeddedStage:
         return EmbeddedBundle(
             self,
             self._name,
-            self._description.step_names,
+            next(iter(self._description.step_names.values()), self._name),
             self._processor,
             self._source,
             self._chunked,
@@ -151,13 +151,13 @@ class EmbeddedBundle:
         self,
         stage: EmbeddedStage,
         name: str,
-        step_names: Mapping[TransformId, str],
+        step_at_root: str,
         processor: Any,
         source: SourceOperation,
         chunked: Sequence[ChunkedParDo],
     ) -> None:
         self._stage = stage
-        self._step_names = step_names
+        self._step_at_root = step_at_root
         self._processor = processor
         self._chunked = chunked
         self._sampler = processor.state_sampler
@@ -198,23 +198,37 @@ class EmbeddedBundle:
         for operation in self._chunked:  # producers stand before consumers
             operation.flush()
 
+    def split(
+        self, fraction_of_remainder: float
+    ) -> Sequence[beam_fn_api_pb2.DelayedBundleApplication]:
+        """See ``Bundle.split``. What is pushed is begun at once: only the element under way splits.
+
+        Only a splittable DoFn at the root gives anything back.
+        """
+        with failures_of(self._step_at_root):
+            split = self._source.receivers[0].try_split(fraction_of_remainder)
+            if split is None:
+                return ()
+            _, residuals = split
+            return [
+                self._processor.delayed_bundle_application(operation, residual)
+                for operation, residual in residuals
+            ]
+
     def finish(self) -> BundleResult:
         self.enter()
         try:
             for operation in self._processor.ops.values():
                 operation.finish()
-            if self._execution.delayed_applications:
-                operation, _ = self._execution.delayed_applications[0]
-                raise FnApiProtocolError(
-                    f"{self._step_names.get(operation.name_context.transform_id, '?')}: "
-                    "self-checkpoint: this runner does not reschedule the remainder that a "
-                    "splittable DoFn defers"
-                )
+            residuals = tuple(
+                self._processor.delayed_bundle_application(operation, residual)
+                for operation, residual in self._execution.delayed_applications
+            )
             infos = tuple(info.SerializeToString() for info in self._processor.monitoring_infos())
         finally:
             statesampler.set_current_tracker(None)
         self._stage.stop_sampling(self._sampler)
-        return BundleResult(monitoring_infos=infos)
+        return BundleResult(monitoring_infos=infos, residual_roots=residuals)
 
     def abort(self) -> None:
         statesampler.set_current_tracker(None)

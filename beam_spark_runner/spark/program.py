@@ -63,6 +63,8 @@ class StageProgram:
     outputs: Mapping[PCollectionId, tuple[Edge, ...]]
     local: Mapping[PCollectionId, tuple[StageId, ...]]
     side_inputs: Mapping[tuple[str, str], SideInputRows]  # (transform id, local name)
+    collection: str  # the name of what it reads, for messages
+    is_splittable: bool  # its root is a splittable DoFn, which may defer a part of its work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
-from beam_spark_runner.plan.model import Delivery, Plan, Segment
+from beam_spark_runner.plan.model import Delivery, Plan, Segment, Stage
 from beam_spark_runner.portable.descriptor import StageDescription, describe
 from beam_spark_runner.spark.program import Edge, LevelProgram, SideInputRows, StageProgram
 
@@ -126,7 +126,13 @@ class ProgramBuilder:
                 (side.transform, side.local_name): side_inputs[side.destination]
                 for side in stage.side_inputs
             },
+            collection=self._plan.graph.pcollections[stage.input].name,
+            is_splittable=self._is_splittable(stage),
         )
+
+    def _is_splittable(self, stage: Stage) -> bool:
+        roots = (self._plan.graph.transforms[id_] for id_ in stage.transforms[:1])
+        return any(root.urn == urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS for root in roots)
 
     def _describe(self, id_: StageId) -> StageDescription:
         return describe(self._plan, id_)

@@ -9,40 +9,27 @@ import logging
 import queue
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from apache_beam.utils.windowed_value import WindowedValue
 from pyspark import TaskContext
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core import routing
-from beam_spark_runner.core.errors import BundleFailedError, RunnerError
-from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
-from beam_spark_runner.harness import decoded, embedded
-from beam_spark_runner.harness.bundle import Bundle, Receiver
-from beam_spark_runner.harness.failures import failure_of
+from beam_spark_runner.core.errors import BundleFailedError, InvalidPipelineError, RunnerError
+from beam_spark_runner.harness import decoded
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.collection import exempt_from_collection
 from beam_spark_runner.spark.cursor import RowCursor
-from beam_spark_runner.spark.group_readers import GroupReader
-from beam_spark_runner.spark.lookup import lookup_for
-from beam_spark_runner.spark.program import LevelProgram, StageProgram
-from beam_spark_runner.spark.readers import reader_for
-from beam_spark_runner.spark.writers import writer_for
-from beam_spark_runner.spark.writing import Outlet, Writer
+from beam_spark_runner.spark.program import LevelProgram
+from beam_spark_runner.spark.stages import AbandonedError, OpenStages
 
 _LOGGER = logging.getLogger(__name__)
 _QUEUE_BATCHES = 4
 _END = object()
-
-
-class _AbandonedError(Exception):
-    """Spark does not want the rest of the output: the task was cancelled."""
-
-    _tagged_with_step = True  # Beam passes it on as it is, from within user code, too
 
 
 class _PoisonedError(Exception):
@@ -72,18 +59,15 @@ class LevelTask:
         self._queue: queue.Queue[Any] = queue.Queue(_QUEUE_BATCHES)
         self._abandoned = threading.Event()
         self._attempt = random.SystemRandom().getrandbits(63)
-        self._partition = 0
         self._consumed: list[int] = []
-        self._open: dict[StageId, _OpenStage] = {}
-        self._by_dest = {stage.input.dest: stage for stage in program.stages}
-        self._by_stage = {stage.stage: stage for stage in program.stages}
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Process the partition. Reads ``batches`` to the end whatever happens."""
         context = TaskContext.get()
-        self._partition = partition = context.partitionId() if context else 0
+        partition = context.partitionId() if context else 0
         attempt_number = context.attemptNumber() if context else 0
         is_last_attempt = attempt_number + 1 >= self._program.max_attempts
+        self._stages = OpenStages(self._program, self._emit, partition, _now_us, self._wait_us)
         thread = threading.Thread(
             target=self._produce,
             args=(batches, partition, is_last_attempt),
@@ -108,12 +92,16 @@ class LevelTask:
     def _emit(self, item: Any) -> None:
         while True:
             if self._abandoned.is_set():
-                raise _AbandonedError
+                raise AbandonedError
             try:
                 self._queue.put(item, timeout=1.0)
             except queue.Full:
                 continue
             return
+
+    def _wait_us(self, duration_us: int) -> None:
+        if self._abandoned.wait(duration_us / 1e6):
+            raise AbandonedError
 
     def _produce(
         self, batches: Iterator[pa.RecordBatch], partition: int, is_last_attempt: bool
@@ -126,12 +114,12 @@ class LevelTask:
                 decoded.cache.serve(self._program.job_id, self._program.cache_bytes)
                 report.monitoring_infos.extend(self._process(batches))
             except _PoisonedError:
-                self._abort()
+                self._stages.abort()
                 report.poisoned = True
-            except _AbandonedError:
+            except AbandonedError:
                 raise
             except RunnerError as error:
-                self._abort()
+                self._stages.abort()
                 if not is_last_attempt:
                     raise
                 report.failure.CopyFrom(_failure_proto(error))
@@ -142,13 +130,13 @@ class LevelTask:
             self._emit_marks(failed=report.poisoned or report.HasField("failure"))
             self._emit_report(report)
             self._emit(_END)
-        except _AbandonedError:
-            self._abort()
+        except AbandonedError:
+            self._stages.abort()
         except BaseException as error:
-            self._abort()
+            self._stages.abort()
             try:
                 self._emit(error)
-            except _AbandonedError:
+            except AbandonedError:
                 _LOGGER.warning("failed after Spark had gone", exc_info=error)
 
     def _process(self, batches: Iterator[pa.RecordBatch]) -> list[bytes]:
@@ -157,34 +145,14 @@ class LevelTask:
         Returns:
             The monitoring infos of all bundles.
         """
-        hosted = {int(dest) for dest in self._by_dest} | {rows.CONTROL}
-        cursor = RowCursor(batches, hosted, self._emit)
+        stage_of = {int(program.input.dest): program.stage for program in self._program.stages}
+        cursor = RowCursor(batches, {*stage_of, rows.CONTROL}, self._emit)
         while cursor.load():
             if cursor.dest == rows.CONTROL:
                 self._read_marks(cursor)
-                continue
-            opened = self._opened(self._by_dest[DestinationId(cursor.dest)].stage)
-            opened.bundle.enter()
-            try:
-                opened.reader.read(cursor)
-            except (_AbandonedError, _PoisonedError):
-                raise
-            except (Exception, SystemExit) as error:  # user code may call sys.exit
-                raise failure_of(error, opened.program.name) from error
-        infos: list[bytes] = []
-        for program in self._program.stages:
-            stage = self._open.get(program.stage)
-            if stage is not None:
-                infos.extend(stage.finish())
-                del self._open[program.stage]
-        return infos
-
-    def _opened(self, stage: StageId) -> "_OpenStage":
-        if stage not in self._open:
-            self._open[stage] = _OpenStage(
-                self._program, self._by_stage[stage], self._emit, self._opened, self._partition
-            )
-        return self._open[stage]
+            else:
+                self._stages[stage_of[cursor.dest]].read(cursor)
+        return self._stages.finish()
 
     def _read_marks(self, cursor: RowCursor) -> None:
         block, start, end = cursor.block, cursor.position, cursor.run_end()
@@ -218,103 +186,9 @@ class LevelTask:
         route = np.array([targets[report.partition % partitions]], np.int64)
         self._emit(rows.batch_of(rows.REPORT, route, None, None, [report.SerializeToString()]))
 
-    def _abort(self) -> None:
-        for stage in self._open.values():
-            stage.bundle.abort()
-            embedded.discard(self._program.job_id, stage.program.stage)
-        self._open = {}
 
-
-class _OpenStage:
-    """A stage with a bundle under way, its reader and its writers."""
-
-    def __init__(
-        self,
-        level: LevelProgram,
-        program: StageProgram,
-        emit: Callable[[pa.RecordBatch], None],
-        opened: "Callable[[StageId], _OpenStage]",
-        partition: int,
-    ) -> None:
-        self.program = program
-        harness = embedded.stage_for(
-            level.job_id,
-            program.stage,
-            program.name,
-            program.description,
-            frozenset(source.id for source in program.side_inputs.values()),
-        )
-        self._writers: list[Writer] = []
-        outlet = Outlet(
-            emit=emit,
-            row_limit_bytes=level.row_limit_bytes,
-            max_element_bytes=level.max_element_bytes,
-            partitions=level.partitions,
-            first=partition,
-        )
-        receivers: dict[PCollectionId, Receiver] = {}
-        for collection, coder in harness.output_coders.items():
-            targets: list[Receiver] = []
-            for edge in program.outputs.get(collection, ()):
-                writer = writer_for(edge, coder, outlet)
-                self._writers.append(writer)
-                targets.append(writer)
-            for stage in program.local.get(collection, ()):
-                targets.append(_NextStage(stage, opened))
-            receivers[collection] = targets[0] if len(targets) == 1 else _FanOut(targets)
-        side_inputs: Mapping[tuple[str, str], Any] = {
-            reader: lookup_for(source) for reader, source in program.side_inputs.items()
-        }
-        try:
-            self.bundle: Bundle = harness.start_bundle(receivers, side_inputs)
-        except BundleFailedError:
-            embedded.discard(level.job_id, program.stage)
-            raise
-        self.reader = reader_for(program.input, harness.input_coder, self.bundle)
-
-    def finish(self) -> tuple[bytes, ...]:
-        """Finish the bundle and emit its last rows."""
-        try:
-            result = self.bundle.finish()
-            for writer in self._writers:
-                writer.flush()
-        except (_AbandonedError, RunnerError):
-            raise
-        except (Exception, SystemExit) as error:
-            raise failure_of(error, self.program.name) from error
-        if isinstance(self.reader, GroupReader):
-            self.reader.close()
-        return result.monitoring_infos
-
-
-class _NextStage:
-    """Opens the stage behind a pointwise edge with its first element."""
-
-    def __init__(self, stage: StageId, opened: Callable[[StageId], _OpenStage]) -> None:
-        self._stage = stage
-        self._opened = opened
-        self._bundle: Bundle | None = None
-
-    def accept(self, windowed_value: WindowedValue) -> None:
-        self.accept_chunk([windowed_value.value], [windowed_value])
-
-    def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        if self._bundle is None:
-            self._bundle = self._opened(self._stage).bundle
-        self._bundle.push_from_within(values, origins)
-
-
-class _FanOut:
-    def __init__(self, targets: list[Receiver]) -> None:
-        self._targets = targets
-
-    def accept(self, windowed_value: WindowedValue) -> None:
-        for target in self._targets:
-            target.accept(windowed_value)
-
-    def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        for target in self._targets:
-            target.accept_chunk(values, origins)
+def _now_us() -> int:
+    return time.time_ns() // 1000
 
 
 def _failure_proto(error: RunnerError) -> reports_pb2.Failure:
@@ -325,4 +199,6 @@ def _failure_proto(error: RunnerError) -> reports_pb2.Failure:
             traceback=error.traceback_text,
             kind=type(error).__name__,
         )
+    if isinstance(error, InvalidPipelineError):
+        return reports_pb2.Failure(step=error.where, cause=error.problem, kind=type(error).__name__)
     return reports_pb2.Failure(cause=str(error), kind=type(error).__name__)

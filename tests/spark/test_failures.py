@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
 from beam_spark_runner import SparkPortableRunner
-from beam_spark_runner.core.errors import BundleFailedError, FnApiProtocolError
+from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.job import job
 from tests.spark.harvest import counter_of, run
 
@@ -287,30 +287,3 @@ def test_nothing_runs_on_what_a_failed_task_left(
     assert tried.key.step == "fail"
     assert tried.attempted >= 500
     assert tried.committed is None or tried.committed == 0
-
-
-class Offsets(beam.transforms.core.RestrictionProvider):  # type: ignore[misc]
-    def initial_restriction(self, element: Any) -> Any:
-        return beam.io.restriction_trackers.OffsetRange(0, 10)
-
-    def create_tracker(self, restriction: Any) -> Any:
-        return beam.io.restriction_trackers.OffsetRestrictionTracker(restriction)
-
-    def restriction_size(self, element: Any, restriction: Any) -> float:
-        return float(restriction.size())
-
-
-class Defers(beam.DoFn):  # type: ignore[misc]
-    """A splittable DoFn that wants to go on later."""
-
-    def process(self, element: Any, tracker: Any = beam.DoFn.RestrictionParam(Offsets())) -> Any:  # noqa: B008
-        yield tracker.try_claim(0)
-        tracker.defer_remainder()
-
-
-def test_a_splittable_dofn_that_defers(spark_session: Any) -> None:
-    def build(p: beam.Pipeline) -> None:
-        p | beam.Create([1]) | "poll" >> beam.ParDo(Defers())
-
-    with pytest.raises(FnApiProtocolError, match=r"^poll/Process: self-checkpoint"):
-        run(spark_session, build)

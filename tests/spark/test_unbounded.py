@@ -1,15 +1,13 @@
 """Collections that are unbounded by declaration, and end all the same."""
 
-import time
 from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.transforms.periodicsequence import PeriodicImpulse, PeriodicSequence
+from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.window import FixedWindows
 
-from beam_spark_runner.core.errors import FnApiProtocolError
-from tests.spark.harvest import harvest, run
+from tests.spark.harvest import harvest
 
 pytestmark = pytest.mark.spark
 
@@ -52,12 +50,3 @@ def test_a_global_group_is_complete(spark_session: Any) -> None:
         return {"sums": ticks | beam.GroupByKey() | beam.MapTuple(lambda _, some: sum(some))}
 
     assert harvest(spark_session, build, "--allow_unsafe_triggers")["sums"] == [10]
-
-
-def test_a_remainder_that_waits_for_the_clock(spark_session: Any) -> None:
-    def build(p: beam.Pipeline) -> None:
-        now = time.time()
-        p | beam.Create([(now, now + 3600, 60)]) | "hourly" >> PeriodicSequence()
-
-    with pytest.raises(FnApiProtocolError, match=r"hourly/GenSequence/Process: self-checkpoint"):
-        run(spark_session, build)

@@ -1,0 +1,230 @@
+"""Rescheduling what splittable DoFns defer: a timer and a state for each residual.
+
+Only the internals change between batch, where both are in a task's memory, and
+streaming, where both are keyed state of the pipeline.
+
+Source: Beam design "self-checkpoint for portable runners"; Java ``BundleCheckpointHandlers``.
+"""
+
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from apache_beam.coders import Coder, WindowedValueCoder
+from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.utils.timestamp import MIN_TIMESTAMP
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core.errors import FnApiProtocolError, InvalidPipelineError
+from beam_spark_runner.state.residuals import KeyedTimers, KeyedValues
+
+MIN_US: int = MIN_TIMESTAMP.micros
+
+
+class Checkpoint(Protocol):
+    """What has residuals: a ProcessBundleResponse, a ProcessBundleSplitResponse, a BundleResult."""
+
+    @property
+    def residual_roots(self) -> Iterable[beam_fn_api_pb2.DelayedBundleApplication]: ...
+
+
+class TimerInternals(Protocol):
+    """The processing-time timers of one key."""
+
+    def processing_time_us(self) -> int: ...
+
+    def set_timer(self, window: bytes, id_: str, fire_at_us: int, hold_us: int) -> None: ...
+
+
+class StateInternals(Protocol):
+    """The value states of one key."""
+
+    def write(self, window: bytes, id_: str, value: WindowedValue) -> None: ...
+
+    def read(self, window: bytes, id_: str) -> WindowedValue: ...
+
+    def clear(self, window: bytes, id_: str) -> None: ...
+
+
+class TimerInternalsFactory(Protocol):
+    """Gives the timers of the key that an element belongs to."""
+
+    def timer_internals_for(self, element: WindowedValue) -> TimerInternals: ...
+
+
+class StateInternalsFactory(Protocol):
+    """Gives the states of the key that an element belongs to."""
+
+    def state_internals_for(self, element: WindowedValue) -> StateInternals: ...
+
+
+class StateAndTimerBundleCheckpointHandler:
+    """Sets a timer and writes a state for each residual, in each of its windows.
+
+    Args:
+        timer_internals_factory: gives the timers for a residual element.
+        state_internals_factory: gives the states for a residual element.
+        input_coder: of the stage's input, windowed.
+        window_coder: of its windows, which are the namespaces.
+        new_id: must never give an id again, not after a restart either.
+    """
+
+    def __init__(
+        self,
+        timer_internals_factory: TimerInternalsFactory,
+        state_internals_factory: StateInternalsFactory,
+        input_coder: WindowedValueCoder,
+        window_coder: Coder,
+        *,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        self._timers = timer_internals_factory
+        self._states = state_internals_factory
+        self._decode = input_coder.get_impl().decode_nested
+        self._encode_window = window_coder.get_impl().encode
+        self._new_id = new_id
+
+    def on_checkpoint(self, response: Checkpoint) -> None:
+        """Schedule what ``response`` gives back.
+
+        A residual is due after the delay that it asks for, at once if it asks for none, and
+        holds the least of its output watermarks, or all of time if it names none.
+        """
+        for root in response.residual_roots:
+            application = root.application
+            element = self._decode(application.element)
+            delay_us = 0
+            if root.HasField("requested_time_delay"):
+                delay_us = max(0, root.requested_time_delay.ToMicroseconds())
+            watermarks = application.output_watermarks
+            hold_us = min(
+                (watermarks[output].ToMicroseconds() for output in watermarks), default=MIN_US
+            )
+            self.schedule(element, delay_us, hold_us)
+
+    def schedule(self, element: WindowedValue, delay_us: int, hold_us: int) -> None:
+        """Let ``element`` be processed, once in each of its windows, after a delay."""
+        id_ = self._new_id()
+        timers = self._timers.timer_internals_for(element)
+        states = self._states.state_internals_for(element)
+        fire_at_us = timers.processing_time_us() + delay_us
+        for part in in_each_window(element):
+            namespace = self._encode_window(part.windows[0])
+            states.write(namespace, id_, part)
+            timers.set_timer(namespace, id_, fire_at_us, hold_us)
+
+
+class RefusingCheckpointHandler:
+    """For stages that have no splittable DoFn."""
+
+    def __init__(self, stage_name: str) -> None:
+        self._stage_name = stage_name
+
+    def on_checkpoint(self, response: Checkpoint) -> None:
+        """Fail the bundle if there are residuals."""
+        if any(True for _ in response.residual_roots):
+            raise FnApiProtocolError(
+                f"{self._stage_name}: self-checkpoint is only supported on splittable DoFns"
+            )
+
+
+class SdfKeySelector:
+    """Gives the key under which a residual is kept: its element, which stays as it is.
+
+    Args:
+        input_coder: of KV<KV<element, KV<restriction, watermark state>>, size>, windowed.
+        collection: name of the collection that the stage reads, for the error.
+
+    Raises:
+        InvalidPipelineError: the coder is not of that shape.
+    """
+
+    def __init__(self, input_coder: WindowedValueCoder, collection: str) -> None:
+        sized = input_coder.wrapped_value_coder
+        if not (
+            sized.is_kv_coder()
+            and sized.key_coder().is_kv_coder()
+            and sized.key_coder().value_coder().is_kv_coder()
+        ):
+            raise InvalidPipelineError(
+                "a splittable DoFn reads KV<KV<element, KV<restriction, watermark state>>, size>, "
+                f"but the coder of its input is {sized}",
+                collection,
+            )
+        self._encode = sized.key_coder().key_coder().get_impl().encode
+
+    def __call__(self, element: WindowedValue) -> bytes:
+        """Encode the element within a sized restriction."""
+        coded: bytes = self._encode(element.value[0][0])
+        return coded
+
+
+class SdfTimerInternals:
+    """The backend's timers, with its key set for each call."""
+
+    def __init__(self, key: bytes, backend: KeyedTimers) -> None:
+        self._key = key
+        self._backend = backend
+
+    def processing_time_us(self) -> int:
+        return self._backend.processing_time_us()
+
+    def set_timer(self, window: bytes, id_: str, fire_at_us: int, hold_us: int) -> None:
+        with self._backend.lock:
+            self._backend.set_current_key(self._key)
+            self._backend.set_timer(window, id_, fire_at_us, hold_us)
+
+
+class SdfStateInternals:
+    """The backend's values, with its key set for each call."""
+
+    def __init__(self, key: bytes, backend: KeyedValues) -> None:
+        self._key = key
+        self._backend = backend
+
+    def write(self, window: bytes, id_: str, value: WindowedValue) -> None:
+        with self._backend.lock:
+            self._backend.set_current_key(self._key)
+            self._backend.write(window, id_, value)
+
+    def read(self, window: bytes, id_: str) -> WindowedValue:
+        with self._backend.lock:
+            self._backend.set_current_key(self._key)
+            return self._backend.read(window, id_)
+
+    def clear(self, window: bytes, id_: str) -> None:
+        with self._backend.lock:
+            self._backend.set_current_key(self._key)
+            self._backend.clear(window, id_)
+
+
+class SdfTimerInternalsFactory:
+    """See ``TimerInternalsFactory``."""
+
+    def __init__(self, key_of: SdfKeySelector, backend: KeyedTimers) -> None:
+        self._key_of = key_of
+        self._backend = backend
+
+    def timer_internals_for(self, element: WindowedValue) -> SdfTimerInternals:
+        return SdfTimerInternals(self._key_of(element), self._backend)
+
+
+class SdfStateInternalsFactory:
+    """See ``StateInternalsFactory``."""
+
+    def __init__(self, key_of: SdfKeySelector, backend: KeyedValues) -> None:
+        self._key_of = key_of
+        self._backend = backend
+
+    def state_internals_for(self, element: WindowedValue) -> SdfStateInternals:
+        return SdfStateInternals(self._key_of(element), self._backend)
+
+
+def in_each_window(element: WindowedValue) -> list[WindowedValue]:
+    """Give the element once for each window that it is in, as it is in all else."""
+    if len(element.windows) == 1:
+        return [element]
+    return [
+        WindowedValue(element.value, element.timestamp, (window,), element.pane_info)
+        for window in element.windows
+    ]

@@ -1,0 +1,266 @@
+"""The stages of a level while a task runs them: each with its bundle, reader and writers."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core.errors import BundleFailedError, RunnerError
+from beam_spark_runner.core.ids import PCollectionId, StageId
+from beam_spark_runner.harness import embedded
+from beam_spark_runner.harness.bundle import Bundle, BundleResult, Receiver
+from beam_spark_runner.harness.checkpoint_handler import RefusingCheckpointHandler
+from beam_spark_runner.harness.failures import failure_of
+from beam_spark_runner.harness.splittable import SplittableInput, run_to_end
+from beam_spark_runner.portable.monitoring import merge
+from beam_spark_runner.spark.cursor import RowCursor
+from beam_spark_runner.spark.group_readers import GroupReader
+from beam_spark_runner.spark.lookup import lookup_for
+from beam_spark_runner.spark.program import LevelProgram, StageProgram
+from beam_spark_runner.spark.readers import reader_for
+from beam_spark_runner.spark.writers import writer_for
+from beam_spark_runner.spark.writing import Outlet, Writer
+
+_MOST_INFOS = 1_000
+
+
+class AbandonedError(Exception):
+    """Spark does not want the rest of the output: the task was cancelled."""
+
+    _tagged_with_step = True  # Beam passes it on as it is, from within user code, too
+
+
+class OpenStages:
+    """Those stages of a level that have got elements. Used as the stages need each other.
+
+    Args:
+        level: what the task runs.
+        emit: takes finished batches.
+        partition: of the task.
+        now_us: processing time, microseconds since the epoch.
+        wait_us: waits so long, or raises AbandonedError.
+    """
+
+    def __init__(
+        self,
+        level: LevelProgram,
+        emit: Callable[[pa.RecordBatch], None],
+        partition: int,
+        now_us: Callable[[], int],
+        wait_us: Callable[[int], None],
+    ) -> None:
+        self._level = level
+        self._now_us = now_us
+        self._wait_us = wait_us
+        self._programs = {program.stage: program for program in level.stages}
+        self._outlet = Outlet(
+            emit=emit,
+            row_limit_bytes=level.row_limit_bytes,
+            max_element_bytes=level.max_element_bytes,
+            partitions=level.partitions,
+            first=partition,
+        )
+        self._open: dict[StageId, _OpenStage] = {}
+
+    def __getitem__(self, id_: StageId) -> "_OpenStage":
+        """The stage, opened if it is not yet."""
+        stage = self._open.get(id_)
+        if stage is None:
+            program = self._programs[id_]
+            kind = _OpenSplittable if program.is_splittable else _OpenStage
+            stage = self._open[id_] = kind(self._level, program, self._outlet, self, self._now_us)
+        return stage
+
+    def finish(self) -> list[bytes]:
+        """Finish all bundles; those of splittable DoFns first, as often as they defer something.
+
+        Such a stage stands behind an exchange, so that no other stage here feeds it.
+
+        Returns:
+            The monitoring infos of all bundles.
+        """
+        splittable = [stage for stage in self._open.values() if isinstance(stage, _OpenSplittable)]
+        if splittable:
+            run_to_end(splittable, self._now_us, self._wait_us)
+        infos: list[bytes] = []
+        for id_ in self._programs:  # producers stand before consumers
+            stage = self._open.get(id_)
+            if stage is not None:
+                infos.extend(stage.finish())
+                del self._open[id_]
+        return infos
+
+    def abort(self) -> None:
+        """Forget all bundles, and tear down what ran them."""
+        for stage in self._open.values():
+            stage.abort()
+            embedded.discard(self._level.job_id, stage.program.stage)
+        self._open = {}
+
+
+class _OpenStage:
+    """A stage with a bundle under way."""
+
+    def __init__(
+        self,
+        level: LevelProgram,
+        program: StageProgram,
+        outlet: Outlet,
+        others: OpenStages,
+        now_us: Callable[[], int],
+    ) -> None:
+        self.program = program
+        self._job_id = level.job_id
+        self._harness = embedded.stage_for(
+            level.job_id,
+            program.stage,
+            program.name,
+            program.description,
+            frozenset(source.id for source in program.side_inputs.values()),
+        )
+        self._writers: list[Writer] = []
+        self._receivers: dict[PCollectionId, Receiver] = {}
+        for collection, coder in self._harness.output_coders.items():
+            targets: list[Receiver] = []
+            for edge in program.outputs.get(collection, ()):
+                writer = writer_for(edge, coder, outlet)
+                self._writers.append(writer)
+                targets.append(writer)
+            for stage in program.local.get(collection, ()):
+                targets.append(_NextStage(stage, others))
+            self._receivers[collection] = targets[0] if len(targets) == 1 else _FanOut(targets)
+        self._side_inputs: Mapping[tuple[str, str], Any] = {
+            reader: lookup_for(source) for reader, source in program.side_inputs.items()
+        }
+        self._open_input(now_us)
+
+    def _open_input(self, now_us: Callable[[], int]) -> None:
+        self._bundle = self._start_bundle()
+        self._reader = reader_for(self.program.input, self._harness.input_coder, self._bundle)
+
+    def _start_bundle(self) -> Bundle:
+        try:
+            return self._harness.start_bundle(self._receivers, self._side_inputs)
+        except BundleFailedError:
+            embedded.discard(self._job_id, self.program.stage)
+            raise
+
+    def read(self, cursor: RowCursor) -> None:
+        """Process a run of rows.
+
+        Raises:
+            BundleFailedError: user code, or a coder, raised.
+        """
+        with _charged_to(self.program.name):
+            self._bundle.enter()
+            self._reader.read(cursor)
+
+    def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """Process what another stage hands over while it runs itself."""
+        self._bundle.push_from_within(values, origins)
+
+    def finish(self) -> Iterable[bytes]:
+        """Finish the bundle and emit its last rows.
+
+        Returns:
+            Monitoring infos.
+        """
+        with _charged_to(self.program.name):
+            result = self._bundle.finish()
+            RefusingCheckpointHandler(self.program.name).on_checkpoint(result)
+            self._flush()
+        if isinstance(self._reader, GroupReader):
+            self._reader.close()
+        return result.monitoring_infos
+
+    def _flush(self) -> None:
+        for writer in self._writers:
+            writer.flush()
+
+    def abort(self) -> None:
+        self._bundle.abort()
+
+
+class _OpenSplittable(_OpenStage):
+    """A stage whose root is a splittable DoFn: one bundle after another, until nothing is left."""
+
+    def _open_input(self, now_us: Callable[[], int]) -> None:
+        self._infos: list[bytes] = []
+        self._input = SplittableInput(
+            start_bundle=self._start_bundle,
+            on_completed=self._count,
+            input_coder=self._harness.input_coder,
+            collection=self.program.collection,
+            now_us=now_us,
+        )
+        self._reader = reader_for(self.program.input, self._harness.input_coder, self._input)
+
+    def read(self, cursor: RowCursor) -> None:
+        with _charged_to(self.program.name):
+            self._reader.read(cursor)
+
+    def run_due(self) -> bool:
+        """See ``splittable.Deferring``."""
+        with _charged_to(self.program.name):
+            return self._input.run_due()
+
+    def next_due_us(self) -> int | None:
+        """See ``splittable.Deferring``."""
+        return self._input.next_due_us()
+
+    def _count(self, result: BundleResult) -> None:
+        self._infos += result.monitoring_infos
+        if len(self._infos) > _MOST_INFOS:
+            self._infos = list(merge(self._infos))
+
+    def finish(self) -> Iterable[bytes]:
+        """Emit the last rows of bundles that have all been finished."""
+        with _charged_to(self.program.name):
+            self._flush()
+        return merge(self._infos)
+
+    def abort(self) -> None:
+        if self._input.bundle is not None:
+            self._input.bundle.abort()
+
+
+@contextlib.contextmanager
+def _charged_to(stage_name: str) -> Iterator[None]:
+    try:
+        yield
+    except (AbandonedError, RunnerError):
+        raise
+    except (Exception, SystemExit) as error:  # user code may call sys.exit
+        raise failure_of(error, stage_name) from error
+
+
+class _NextStage:
+    """Opens the stage behind a pointwise edge with its first element."""
+
+    def __init__(self, stage: StageId, opened: OpenStages) -> None:
+        self._stage = stage
+        self._opened = opened
+        self._push: Callable[[list[Any], list[WindowedValue]], None] | None = None
+
+    def accept(self, windowed_value: WindowedValue) -> None:
+        self.accept_chunk([windowed_value.value], [windowed_value])
+
+    def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        if self._push is None:
+            self._push = self._opened[self._stage].push_from_within
+        self._push(values, origins)
+
+
+class _FanOut:
+    def __init__(self, targets: list[Receiver]) -> None:
+        self._targets = targets
+
+    def accept(self, windowed_value: WindowedValue) -> None:
+        for target in self._targets:
+            target.accept(windowed_value)
+
+    def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        for target in self._targets:
+            target.accept_chunk(values, origins)

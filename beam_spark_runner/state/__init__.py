@@ -1,0 +1,1 @@
+"""Keyed state and timers: what stages keep between elements and bundles."""
