@@ -23,13 +23,25 @@ from apache_beam.options.pipeline_options import (
     StandardOptions,
 )
 
+from beam_spark_runner.core.environments import EnvironmentKind
 from beam_spark_runner.core.errors import OptionsError
 
 Progress = Literal["auto", "on", "off"]
 PlanFormat = Literal["text"]
 
 DEFAULT_CACHE_MB = 100
-_EMBEDDED = ("EMBEDDED", "EMBEDDED_PYTHON", "BEAM:ENV:EMBEDDED_PYTHON:V1")
+DEFAULT_START_TIMEOUT_S = 120.0
+_ENVIRONMENTS: Mapping[str, EnvironmentKind] = {
+    "EMBEDDED": "embedded",
+    "EMBEDDED_PYTHON": "embedded",
+    "BEAM:ENV:EMBEDDED_PYTHON:V1": "embedded",
+    "PROCESS": "process",
+    "BEAM:ENV:PROCESS:V1": "process",
+    "EXTERNAL": "external",
+    "BEAM:ENV:EXTERNAL:V1": "external",
+    "LOOPBACK": "loopback",
+    "BEAM:ENV:EMBEDDED_PYTHON_LOOPBACK:V1": "loopback",
+}
 
 _INSTALL_INSTEAD = (
     "packages are not shipped to Spark yet; install them where the Python workers run "
@@ -93,6 +105,10 @@ _DECLARED: Mapping[str, Mapping[str, Any]] = {
         "metavar": "FORMAT",
         "help": "Print how the pipeline will run on Spark before it does. FORMAT: text.",
     },
+    "environment_start_timeout": {
+        "metavar": "SECONDS",
+        "help": "How long an SDK harness may take to start and connect. Default: 120.",
+    },
     "progress": {
         "default": "auto",
         "metavar": "auto|on|off",
@@ -125,6 +141,9 @@ class RunnerConfig:
     max_parallelism: int | None = None  # --max_parallelism: number of key groups
     shared_storage: str | None = None  # --temp_location: any Beam URL, or a path
     max_cache_memory_usage_mb: int = DEFAULT_CACHE_MB  # of each worker, for side inputs
+    environment: EnvironmentKind = "embedded"  # --environment_type: where user code runs
+    environment_cache_s: float = 0.0  # --environment_cache_millis. 0: for the job's time
+    environment_start_timeout_s: float = DEFAULT_START_TIMEOUT_S
     job_name: str | None = None
     show_plan: PlanFormat | None = None
     progress: Progress = "auto"
@@ -155,6 +174,11 @@ class RunnerConfig:
             max_parallelism=max_parallelism,
             shared_storage=cloud.temp_location or None,
             max_cache_memory_usage_mb=_cache_mb(options),
+            environment=_environment(options),
+            environment_cache_s=_cache_s(options),
+            environment_start_timeout_s=_start_timeout_s(
+                getattr(ours, "environment_start_timeout", None)
+            ),
             job_name=cloud.job_name or None,
             show_plan=_one_of("show_plan", getattr(ours, "show_plan", None), PlanFormat),
             progress=_one_of("progress", getattr(ours, "progress", "auto"), Progress),
@@ -170,16 +194,57 @@ def _refuse_unsupported(options: PipelineOptions) -> None:
     for name, problem in _REFUSED_OF_SPARK.items():
         if given.get(name):
             raise OptionsError(name, problem)
-    environment = options.view_as(PortableOptions).environment_type
-    if environment and environment.upper() not in _EMBEDDED:
-        raise OptionsError(
-            "environment_type",
-            f"{environment} is not supported yet; leave it out: user code then runs "
-            "in the PySpark workers, with the packages that are installed there",
-        )
     sdk = options.view_as(SetupOptions).sdk_location
     if sdk not in (None, "", "default", "container"):
         raise OptionsError("sdk_location", _INSTALL_INSTEAD)
+
+
+def _environment(options: PipelineOptions) -> EnvironmentKind:
+    """Read ``--environment_type``, and check what only SDK harnesses obey."""
+    portable = options.view_as(PortableOptions)
+    given = portable.environment_type
+    kind = _ENVIRONMENTS.get((given or "EMBEDDED").upper())
+    if kind is None:
+        raise OptionsError(
+            "environment_type",
+            f"{given} is not supported; say PROCESS, EXTERNAL or LOOPBACK, or leave it out: user "
+            "code then runs in the PySpark workers, with the packages that are installed there",
+        )
+    if kind == "embedded" and portable.environment_config:
+        raise OptionsError("environment_config", "is of no use without --environment_type")
+    parallelism = _number("sdk_worker_parallelism", portable.sdk_worker_parallelism)
+    if parallelism not in (0, 1):
+        raise OptionsError(
+            "sdk_worker_parallelism",
+            "each PySpark worker, and so each task slot, has one SDK harness of its own; leave "
+            "it out, and set the number of slots by Spark's spark.executor.cores",
+        )
+    return kind
+
+
+def _cache_s(options: PipelineOptions) -> float:
+    given = options.view_as(PortableOptions).environment_cache_millis
+    return _number("environment_cache_millis", given) / 1000
+
+
+def _start_timeout_s(given: object) -> float:
+    if given is None:
+        return DEFAULT_START_TIMEOUT_S
+    seconds = _number("environment_start_timeout", given)
+    if not seconds:
+        raise OptionsError("environment_start_timeout", "must be more than 0 seconds")
+    return seconds
+
+
+def _number(option: str, given: Any) -> float:
+    """Read a number that is not negative; some of Beam's options come as text."""
+    try:
+        number = float(given)
+    except (TypeError, ValueError):
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise OptionsError(option, f"must be a number that is not negative, not {given!r}")
+    return number
 
 
 def _given_of_spark(options: PipelineOptions) -> Mapping[str, Any]:

@@ -17,11 +17,16 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from apache_beam.transforms import environments
 
+from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.harness.sdk_workers import HarnessSettings, options_json
 from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.job.environments import default_environment, serve_loopback
 from beam_spark_runner.job.job import Job
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.explain import explain
+from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.plan.picture import picture
+from beam_spark_runner.portable.environments import has_remote_code
 from beam_spark_runner.portable.monitoring import to_metric_results
 from beam_spark_runner.spark.opening import open_session
 
@@ -44,8 +49,8 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         self._spark = spark
 
     def default_environment(self, options: PipelineOptions) -> environments.Environment:
-        """User code runs in the PySpark workers, with what is installed there."""
-        return environments.EmbeddedPythonEnvironment.default()
+        """Where user code runs: what --environment_type says, else the PySpark workers."""
+        return default_environment(RunnerConfig.from_options(options).environment, options)
 
     def run_portable_pipeline(
         self, pipeline: beam_runner_api_pb2.Pipeline, options: PipelineOptions
@@ -57,6 +62,24 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             SparkSetupError: there is no usable Spark.
         """
         config = RunnerConfig.from_options(options)
+        closing = contextlib.ExitStack()
+        stop_pool = serve_loopback(pipeline, config.max_cache_memory_usage_mb << 20)
+        if stop_pool is not None:
+            closing.callback(stop_pool)
+        try:
+            return self._start(pipeline, options, config, closing)
+        except BaseException:
+            closing.close()
+            raise
+
+    def _start(
+        self,
+        pipeline: beam_runner_api_pb2.Pipeline,
+        options: PipelineOptions,
+        config: RunnerConfig,
+        closing: contextlib.ExitStack,
+    ) -> "SparkPipelineResult":
+        """Compile and start. ``closing``: what is to be done at the end of the job."""
         plan = compile_pipeline(
             pipeline,
             allow_non_deterministic_key_coders=options.view_as(
@@ -67,27 +90,48 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             print(explain(plan))
         is_notebook = _is_called_by_interactive_beam()
         session = open_session(config, self._spark, keeps=is_notebook)
-        try:
-            job = Job(
-                uuid.uuid4().hex[:12],
-                plan,
-                session,
-                partitions=config.parallelism,
-                shared_storage=config.shared_storage,
-                cache_bytes=config.max_cache_memory_usage_mb << 20,
-                close_session=session.close,
-                shows_progress=config.progress == "on"
-                or (config.progress == "auto" and _is_terminal(sys.stderr)),
+        closing.callback(session.close)
+        if config.environment == "loopback" and not session.is_local:
+            raise OptionsError(
+                "environment_type",
+                "LOOPBACK runs user code in this process, which executors of a cluster cannot "
+                "reach; leave it out, or say PROCESS",
             )
-            names = {id_: step.name for id_, step in plan.graph.transforms.items()}
-            job.start()
-        except BaseException:
-            session.close()
-            raise
+        job_id = uuid.uuid4().hex[:12]
+        job = Job(
+            job_id,
+            plan,
+            session,
+            partitions=config.parallelism,
+            shared_storage=config.shared_storage,
+            cache_bytes=config.max_cache_memory_usage_mb << 20,
+            harnesses=_harness_settings(job_id, plan, config, options),
+            close_session=closing.close,
+            shows_progress=config.progress == "on"
+            or (config.progress == "auto" and _is_terminal(sys.stderr)),
+        )
+        names = {id_: step.name for id_, step in plan.graph.transforms.items()}
+        job.start()
         result = SparkPipelineResult(job, names)
         if is_notebook:
             result.wait_until_finish()
         return result
+
+
+def _harness_settings(
+    job_id: str, plan: Plan, config: RunnerConfig, options: PipelineOptions
+) -> HarnessSettings | None:
+    if not has_remote_code(plan.graph):
+        return None
+    given = options.get_all_options(drop_default=True)
+    given["max_cache_memory_usage_mb"] = config.max_cache_memory_usage_mb
+    given.pop("runner", None)
+    return HarnessSettings(
+        job_id=job_id,
+        options_json=options_json(given),
+        start_timeout_s=config.environment_start_timeout_s,
+        cache_s=config.environment_cache_s,
+    )
 
 
 def _is_called_by_interactive_beam() -> bool:

@@ -3,8 +3,10 @@
 import ast
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,12 +16,19 @@ from apache_beam.metrics.execution import MetricKey, MetricResult
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import (
     beam_fn_api_pb2,
+    beam_provision_api_pb2,
     beam_runner_api_pb2,
     metrics_pb2,
     standard_window_fns_pb2,
 )
 from apache_beam.runners import pipeline_context, runner
-from apache_beam.runners.worker import bundle_processor, data_plane, operations, sdk_worker
+from apache_beam.runners.worker import (
+    bundle_processor,
+    data_plane,
+    operations,
+    sdk_worker,
+    sdk_worker_main,
+)
 from apache_beam.utils import windowed_value
 
 from beam_spark_runner.core import urns
@@ -107,6 +116,14 @@ BEAMS_URNS = {
     "SDF_TRUNCATE_SIZED_RESTRICTIONS": sdf.TRUNCATE_SIZED_RESTRICTION,
     "SIDE_INPUT_ITERABLE": common_urns.side_inputs.ITERABLE,
     "SIDE_INPUT_MULTIMAP": common_urns.side_inputs.MULTIMAP,
+    "GRPC_SOURCE": SimpleNamespace(urn=bundle_processor.DATA_INPUT_URN),
+    "GRPC_SINK": SimpleNamespace(urn=bundle_processor.DATA_OUTPUT_URN),
+    "ENVIRONMENT_PROCESS": common_urns.environments.PROCESS,
+    "ENVIRONMENT_EXTERNAL": common_urns.environments.EXTERNAL,
+    "ARTIFACT_FILE": common_urns.artifact_types.FILE,
+    "CODER_STRING": common_urns.coders.STRING_UTF8,
+    "CODER_LENGTH_PREFIX": common_urns.coders.LENGTH_PREFIX,
+    "CODER_STATE_BACKED_ITERABLE": common_urns.coders.STATE_BACKED_ITERABLE,
     "CODER_BYTES": common_urns.coders.BYTES,
     "CODER_KV": common_urns.coders.KV,
     "CODER_ITERABLE": common_urns.coders.ITERABLE,
@@ -178,6 +195,39 @@ def test_the_urns_of_the_descriptor_are_beams() -> None:
         (beam_fn_api_pb2.RemoteGrpcPort, "api_service_descriptor coder_id"),
         (standard_window_fns_pb2.FixedWindowsPayload, "size offset"),
         (standard_window_fns_pb2.SlidingWindowsPayload, "size offset period"),
+        (
+            beam_fn_api_pb2.InstructionRequest,
+            "instruction_id process_bundle process_bundle_progress process_bundle_split "
+            "finalize_bundle",
+        ),
+        (beam_fn_api_pb2.InstructionResponse, "instruction_id error process_bundle"),
+        (beam_fn_api_pb2.ProcessBundleRequest, "process_bundle_descriptor_id cache_tokens"),
+        (beam_fn_api_pb2.ProcessBundleRequest.CacheToken, "side_input token"),
+        (
+            beam_fn_api_pb2.ProcessBundleResponse,
+            "residual_roots monitoring_infos requires_finalization",
+        ),
+        (
+            beam_fn_api_pb2.ProcessBundleSplitRequest.DesiredSplit,
+            "fraction_of_remainder estimated_input_elements",
+        ),
+        (beam_fn_api_pb2.ProcessBundleSplitResponse, "residual_roots channel_splits"),
+        (beam_fn_api_pb2.Elements.Data, "instruction_id transform_id data is_last"),
+        (beam_fn_api_pb2.StateRequest, "id instruction_id state_key get append clear"),
+        (beam_fn_api_pb2.StateKey, "runner iterable_side_input multimap_side_input"),
+        (
+            beam_fn_api_pb2.LogEntry,
+            "severity message trace instruction_id transform_id log_location",
+        ),
+        (
+            beam_fn_api_pb2.StartWorkerRequest,
+            "worker_id control_endpoint logging_endpoint artifact_endpoint provision_endpoint "
+            "params",
+        ),
+        (
+            beam_provision_api_pb2.ProvisionInfo,
+            "pipeline_options control_endpoint logging_endpoint artifact_endpoint dependencies",
+        ),
         (metrics_pb2.MonitoringInfo, "urn type payload labels"),
         (metrics_pb2.BoundedTrie, "bound root singleton"),
     ],
@@ -276,6 +326,25 @@ def test_edge_operations_are_handed_factory_id_proto_payload_and_consumers() -> 
             "grpc_port",
             "consumers",
         ]
+
+
+def test_an_sdk_worker_reads_the_environment_variables_that_we_set() -> None:
+    """And no other that has no default."""
+    text = inspect.getsource(sdk_worker_main.create_harness)
+    for name in (
+        "WORKER_ID",
+        "CONTROL_API_SERVICE_DESCRIPTOR",
+        "LOGGING_API_SERVICE_DESCRIPTOR",
+        "PIPELINE_OPTIONS",
+        "RUNNER_CAPABILITIES",
+    ):
+        assert f"'{name}'" in text
+    assert re.findall(r"environment\['(\w+)'\]", text) == [
+        "LOGGING_API_SERVICE_DESCRIPTOR",
+        "PIPELINE_OPTIONS_FILE",
+        "CONTROL_API_SERVICE_DESCRIPTOR",
+        "STATUS_API_SERVICE_DESCRIPTOR",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -122,5 +122,31 @@ class FnApiProtocolError(HarnessError):
     restart_helps = False
 
 
+class LostHarnessError(HarnessError):
+    """Base of what can be said of an SDK harness in a process of its own.
+
+    Args:
+        problem: what happened, and to which harness.
+        output: the last lines that it wrote to stdout and stderr; may be empty.
+    """
+
+    def __init__(self, problem: str, output: str = "") -> None:
+        super().__init__(problem, output)
+        self.problem, self.output = problem, output
+
+    def __str__(self) -> str:
+        if not self.output:
+            return self.problem
+        return f"{self.problem}\nThe last lines of its output:\n{self.output}"
+
+
+class EnvironmentStartError(LostHarnessError):
+    """An SDK harness did not start, or never connected."""
+
+
+class SdkDisconnectedError(LostHarnessError):
+    """An SDK harness ended, or a stream of its was cut, while a bundle ran."""
+
+
 class InvariantError(RunnerError):
     """A promise that this runner makes to itself is broken: our bug, please report it."""

@@ -32,7 +32,18 @@ SDF_TRUNCATE_SIZED_RESTRICTIONS = "beam:transform:sdf_truncate_sized_restriction
 SIDE_INPUT_ITERABLE = "beam:side_input:iterable:v1"
 SIDE_INPUT_MULTIMAP = "beam:side_input:multimap:v1"
 
+GRPC_SOURCE = "beam:runner:source:v1"
+GRPC_SINK = "beam:runner:sink:v1"
+
+ENVIRONMENT_PROCESS = "beam:env:process:v1"
+ENVIRONMENT_EXTERNAL = "beam:env:external:v1"
+
+ARTIFACT_FILE = "beam:artifact:type:file:v1"
+
 CODER_BYTES = "beam:coder:bytes:v1"
+CODER_STRING = "beam:coder:string_utf8:v1"
+CODER_LENGTH_PREFIX = "beam:coder:length_prefix:v1"
+CODER_STATE_BACKED_ITERABLE = "beam:coder:state_backed_iterable:v1"
 CODER_KV = "beam:coder:kv:v1"
 CODER_ITERABLE = "beam:coder:iterable:v1"
 CODER_DOUBLE = "beam:coder:double:v1"

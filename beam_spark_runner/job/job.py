@@ -12,6 +12,7 @@ from pathlib import Path
 from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner.core.errors import OptionsError, RunnerError
+from beam_spark_runner.harness.sdk_workers import HarnessSettings
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.spark import progress
 from beam_spark_runner.spark.batch import Setting, Tally, run_plan, segment_title
@@ -47,6 +48,7 @@ class Job:
         partitions: int | None,
         shared_storage: str | None,
         cache_bytes: int,
+        harnesses: HarnessSettings | None = None,
         close_session: Callable[[], None],
         shows_progress: bool = False,
     ) -> None:
@@ -57,6 +59,7 @@ class Job:
         self._partitions = partitions
         self._shared_storage = shared_storage
         self._cache_bytes = cache_bytes
+        self._harnesses = harnesses
         self._close_session = close_session
         self._shows_progress = shows_progress
         self._progress: progress.ProgressLine | None = None
@@ -183,6 +186,7 @@ class Job:
                 row_limit_bytes=ROW_LIMIT_BYTES_SPARK_3 if spark_3 else ROW_LIMIT_BYTES,
                 max_element_bytes=MAX_VALUE_BYTES,
                 cache_bytes=self._cache_bytes,
+                harnesses=self._harnesses,
             ),
             materialiser=FilesInSharedStorage(session.spark, str(folder))
             if by_files

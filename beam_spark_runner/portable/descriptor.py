@@ -3,14 +3,20 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2, endpoints_pb2
+from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import CoderId, EnvironmentId, PCollectionId, StageId, TransformId
 from beam_spark_runner.graph.model import Graph, Transform
 from beam_spark_runner.plan.model import Delivery, Plan, Stage
+from beam_spark_runner.portable.environments import (
+    coded_environment,
+    environment_of,
+    has_remote_code,
+)
 from beam_spark_runner.portable.payloads import read_payload
+from beam_spark_runner.portable.wire import WireCoders
 
 SOURCE_URN = "beam_spark_runner:source:v1"
 SINK_URN = "beam_spark_runner:sink:v1"
@@ -31,10 +37,21 @@ class StageDescription:
     source: TransformId
     sinks: Mapping[TransformId, PCollectionId] = field(default_factory=dict)
     step_names: Mapping[TransformId, str] = field(default_factory=dict)  # id -> unique_name
+    coded_environment: bytes = b""  # Environment proto of an SDK harness; empty: in this process
 
-    def descriptor(self) -> beam_fn_api_pb2.ProcessBundleDescriptor:
-        """Decode the descriptor: a fresh message each time, since Beam writes into its own."""
-        return beam_fn_api_pb2.ProcessBundleDescriptor.FromString(self.coded_descriptor)
+    has_timers: bool = False
+    is_splittable: bool = False  # its root processes restrictions, and may leave some for later
+
+    def descriptor(self, url: str = "") -> beam_fn_api_pb2.ProcessBundleDescriptor:
+        """Decode the descriptor: a fresh message each time, since Beam writes into its own.
+
+        Args:
+            url: where the Fn API is served; empty for a stage that runs in this process.
+        """
+        descriptor = beam_fn_api_pb2.ProcessBundleDescriptor.FromString(self.coded_descriptor)
+        if url:
+            _give_addresses(descriptor, url, has_timers=self.has_timers)
+        return descriptor
 
 
 def describe(
@@ -43,8 +60,6 @@ def describe(
     *,
     source_urn: str = SOURCE_URN,
     sink_urn: str = SINK_URN,
-    data_url: str = "",
-    state_url: str = "",
 ) -> StageDescription:
     """Describe one stage, and nothing of the pipeline that it does not use.
 
@@ -53,6 +68,10 @@ def describe(
     windowed values which cross the edge. Source and sinks are the only transforms
     that the pipeline does not know.
 
+    Where code runs in SDK harnesses, rows hold what the runner need not understand
+    (``portable.wire``), in all stages alike; the stages of such an environment have
+    Beam's own sources and sinks, whose ports get their addresses on the executor.
+
     Example:
         stage [parse count] : lines -> counts
         ==>   source-3 -> parse -> count -> sink-counts
@@ -60,46 +79,71 @@ def describe(
     Args:
         plan: its graph gives everything but the edges.
         stage_id: the stage.
-        source_urn: how the SDK worker builds the source; a RemoteGrpcPort is its payload.
+        source_urn: how an SDK worker in this process builds the source; a RemoteGrpcPort is
+            its payload.
         sink_urn: the same for sinks.
-        data_url: of the data service; empty where the edges are in process.
-        state_url: of the state service; empty where the state is in process.
 
     Source: proto ProcessBundleDescriptor; Beam ProcessBundleDescriptors.fromExecutableStage.
     """
     stage, graph = plan.stages[stage_id], plan.graph
+    environment = coded_environment(graph, environment_of(graph, stage.environment))
+    if environment:
+        source_urn, sink_urn = urns.GRPC_SOURCE, urns.GRPC_SINK
     builder = _Builder(graph, stage)
     source = builder.fresh_id(f"source-{stage_id}")
+    is_grouped, coder = _coder_arriving(plan, stage)
+    is_splittable = _is_splittable(graph, stage)
+    if environment and is_splittable:
+        builder.let_residuals_be_read(stage.input)
     builder.add_edge(
         source,
         source_urn,
-        builder.windowed_coder(stage.input, _coder_arriving(plan, stage)),
-        data_url,
+        builder.windowed_coder(stage.input, builder.on_edge(coder, is_grouped=is_grouped)),
         outputs={"out": stage.input},
     )
     sinks: dict[TransformId, PCollectionId] = {}
     for collection in stage.outputs:
         sink = builder.fresh_id(f"sink-{collection}")
         sinks[sink] = collection
-        coder = builder.windowed_coder(collection, graph.pcollections[collection].coder)
-        builder.add_edge(sink, sink_urn, coder, data_url, inputs={"in": collection})
+        coder = builder.on_edge(graph.pcollections[collection].coder, is_grouped=False)
+        builder.add_edge(
+            sink, sink_urn, builder.windowed_coder(collection, coder), inputs={"in": collection}
+        )
 
     descriptor = builder.descriptor
     descriptor.id = f"stage-{stage_id}"
-    if state_url:
-        descriptor.state_api_service_descriptor.url = state_url
-    if data_url and any(graph.transforms[id_].timer_families for id_ in stage.transforms):
-        descriptor.timer_api_service_descriptor.url = data_url
     return StageDescription(
         coded_descriptor=descriptor.SerializeToString(deterministic=True),
         source=source,
         sinks=sinks,
         step_names={id_: graph.transforms[id_].name for id_ in stage.transforms},
+        coded_environment=environment,
+        has_timers=any(graph.transforms[id_].timer_families for id_ in stage.transforms),
+        is_splittable=is_splittable,
     )
 
 
-def _coder_arriving(plan: Plan, stage: Stage) -> CoderId:
-    """Element coder of the rows that reach the stage.
+def _is_splittable(graph: Graph, stage: Stage) -> bool:
+    roots = (graph.transforms[id_] for id_ in stage.transforms[:1])
+    return any(root.urn == urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS for root in roots)
+
+
+def _give_addresses(
+    descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, url: str, *, has_timers: bool
+) -> None:
+    """Tell an SDK harness where data, timers and state are served."""
+    for transform in descriptor.transforms.values():
+        if transform.spec.urn in (urns.GRPC_SOURCE, urns.GRPC_SINK):
+            port = beam_fn_api_pb2.RemoteGrpcPort.FromString(transform.spec.payload)
+            port.api_service_descriptor.url = url
+            transform.spec.payload = port.SerializeToString(deterministic=True)
+    descriptor.state_api_service_descriptor.url = url
+    if has_timers:
+        descriptor.timer_api_service_descriptor.url = url
+
+
+def _coder_arriving(plan: Plan, stage: Stage) -> tuple[bool, CoderId]:
+    """Whether the rows that reach the stage are grouped, and their element coder.
 
     A Reshuffle may have other coders in front of it than behind it; a grouping
     builds the KV with its iterable before the source sees it.
@@ -112,7 +156,12 @@ def _coder_arriving(plan: Plan, stage: Stage) -> CoderId:
     coders = {plan.graph.pcollections[collection].coder for collection in collections}
     if len(coders) > 1:
         raise InvariantError(f"stage {stage.id} gets rows of several coders: {sorted(coders)}")
-    return coders.pop() if coders else plan.graph.pcollections[stage.input].coder
+    is_grouped = any(
+        destination.delivery is Delivery.GROUP_BY_KEY
+        for destination in plan.destinations.values()
+        if destination.stage == stage.id
+    )
+    return is_grouped, coders.pop() if coders else plan.graph.pcollections[stage.input].coder
 
 
 class _Builder:
@@ -121,10 +170,16 @@ class _Builder:
     def __init__(self, graph: Graph, stage: Stage) -> None:
         self.graph = graph
         self.descriptor = beam_fn_api_pb2.ProcessBundleDescriptor()
+        self._wire = (
+            WireCoders(graph, self.descriptor.coders, self._add_coders)
+            if has_remote_code(graph)
+            else None
+        )
         self._present = _collections_inside(graph, stage)
-        self._environment = stage.environment or ""
-        if stage.environment is not None:
-            self._add_environment(stage.environment)
+        environment = environment_of(graph, stage.environment)
+        self._environment = environment or ""
+        if environment is not None:
+            self._add_environment(environment)
         for id_ in stage.transforms:
             self._add_transform(id_, graph.transforms[id_])
 
@@ -139,14 +194,11 @@ class _Builder:
         id_: TransformId,
         urn: str,
         coder: CoderId,
-        data_url: str,
         inputs: Mapping[str, PCollectionId] | None = None,
         outputs: Mapping[str, PCollectionId] | None = None,
     ) -> None:
         """Add a source or a sink."""
         port = beam_fn_api_pb2.RemoteGrpcPort(coder_id=coder)
-        if data_url:
-            port.api_service_descriptor.CopyFrom(endpoints_pb2.ApiServiceDescriptor(url=data_url))
         self.descriptor.transforms[id_].CopyFrom(
             beam_runner_api_pb2.PTransform(
                 unique_name=id_,
@@ -160,6 +212,20 @@ class _Builder:
         )
         for collection in (*(inputs or {}).values(), *(outputs or {}).values()):
             self._add_collection(collection, collection)
+
+    def let_residuals_be_read(self, collection: PCollectionId) -> None:
+        """Have residuals of an input come in the coder in which the input came.
+
+        An SDK encodes them as its own collection says.
+        """
+        coder = self.graph.pcollections[collection].coder
+        self.descriptor.pcollections[collection].coder_id = self.on_edge(coder, is_grouped=False)
+
+    def on_edge(self, element: CoderId, *, is_grouped: bool) -> CoderId:
+        """Return the coder in which elements of ``element`` cross to and from the stage."""
+        if self._wire is None:
+            return element
+        return self._wire.grouped(element) if is_grouped else self._wire.element(element)
 
     def windowed_coder(self, collection: PCollectionId, element: CoderId) -> CoderId:
         """Add the coder of windowed values of ``element`` in the windows of ``collection``."""
@@ -192,7 +258,9 @@ class _Builder:
             is_read_aside = name in transform.side_inputs and collection in self._present
             alias = PCollectionId(f"{collection}@side") if is_read_aside else collection
             inputs[name] = alias
-            self._add_collection(alias, collection)
+            # The rows of a side input are in the coder in which they left their stage.
+            is_side = name in transform.side_inputs
+            self._add_collection(alias, collection, is_on_edge=is_side)
         for collection in transform.outputs.values():
             self._add_collection(collection, collection)
         self._add_coders(read_payload(transform.urn, transform.payload, transform.name).coders)
@@ -206,15 +274,20 @@ class _Builder:
             )
         )
 
-    def _add_collection(self, id_: PCollectionId, facts_of: PCollectionId) -> None:
+    def _add_collection(
+        self, id_: PCollectionId, facts_of: PCollectionId, *, is_on_edge: bool = False
+    ) -> None:
         if id_ in self.descriptor.pcollections:
             return
         collection = self.graph.pcollections[facts_of]
+        coder = collection.coder
+        if is_on_edge:
+            coder = self.on_edge(coder, is_grouped=False)
         bounded = beam_runner_api_pb2.IsBounded
         self.descriptor.pcollections[id_].CopyFrom(
             beam_runner_api_pb2.PCollection(
                 unique_name=collection.name,
-                coder_id=collection.coder,
+                coder_id=coder,
                 windowing_strategy_id=collection.windowing,
                 is_bounded=bounded.BOUNDED if collection.is_bounded else bounded.UNBOUNDED,
             )
@@ -224,7 +297,7 @@ class _Builder:
             self.descriptor.windowing_strategies[collection.windowing].ParseFromString(
                 windowing.coded
             )
-        self._add_coders([collection.coder, windowing.window_coder])
+        self._add_coders([coder, windowing.window_coder])
 
     def _add_coders(self, wanted: Iterable[CoderId]) -> None:
         pending = list(wanted)

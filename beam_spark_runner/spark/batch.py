@@ -12,8 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import (
     BundleFailedError,
+    EnvironmentStartError,
     FnApiProtocolError,
     RunnerError,
+    SdkDisconnectedError,
     SparkJobError,
 )
 from beam_spark_runner.core.ids import DestinationId, SegmentId
@@ -316,4 +318,7 @@ def _report_of(proto: reports_pb2.TaskReport) -> Report:
 def _error_of(failure: Failure) -> Exception:
     if failure.kind == FnApiProtocolError.__name__:
         return FnApiProtocolError(failure.cause)
+    for lost in (EnvironmentStartError, SdkDisconnectedError):
+        if failure.kind == lost.__name__:
+            return lost(failure.cause, failure.traceback_text)
     return BundleFailedError(failure.step, failure.cause, failure.traceback_text)

@@ -6,6 +6,7 @@ from typing import Any
 
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.graph.model import TimestampCombiner
+from beam_spark_runner.harness.sdk_workers import HarnessSettings
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.portable.descriptor import StageDescription
 
@@ -85,3 +86,4 @@ class LevelProgram:
     row_limit_bytes: int  # longer values travel in pieces
     max_element_bytes: int
     cache_bytes: int  # of decoded side inputs that a worker keeps
+    harnesses: HarnessSettings | None = None  # set where code runs in SDK harnesses

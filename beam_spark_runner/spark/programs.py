@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
-from beam_spark_runner.plan.model import Delivery, Plan, Segment, Stage
-from beam_spark_runner.portable.descriptor import StageDescription, describe
+from beam_spark_runner.harness.sdk_workers import HarnessSettings
+from beam_spark_runner.plan.model import Delivery, Plan, Segment
+from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.spark.program import Edge, LevelProgram, SideInputRows, StageProgram
 
 
@@ -14,13 +15,15 @@ from beam_spark_runner.spark.program import Edge, LevelProgram, SideInputRows, S
 class Limits:
     """What tasks keep to. ``row_limit_bytes``: longer values travel in pieces.
 
-    ``cache_bytes``: of decoded side inputs that a worker keeps.
+    ``cache_bytes``: of decoded side inputs that a worker keeps. ``harnesses``: set where
+    code runs in SDK harnesses.
     """
 
     max_attempts: int
     row_limit_bytes: int
     max_element_bytes: int
     cache_bytes: int
+    harnesses: HarnessSettings | None = None
 
 
 class ProgramBuilder:
@@ -95,6 +98,7 @@ class ProgramBuilder:
             row_limit_bytes=self._limits.row_limit_bytes,
             max_element_bytes=self._limits.max_element_bytes,
             cache_bytes=self._limits.cache_bytes,
+            harnesses=self._limits.harnesses,
         )
 
     def _stage(
@@ -115,10 +119,11 @@ class ProgramBuilder:
                 else:
                     edges.append(self.edges[dest])
             outputs[collection], local[collection] = tuple(edges), tuple(stages)
+        description = describe(self._plan, id_)
         return StageProgram(
             stage=id_,
             name=stage.name,
-            description=self._describe(id_),
+            description=description,
             input=self.edges[self._input_of[id_]],
             outputs=outputs,
             local=local,
@@ -127,12 +132,5 @@ class ProgramBuilder:
                 for side in stage.side_inputs
             },
             collection=self._plan.graph.pcollections[stage.input].name,
-            is_splittable=self._is_splittable(stage),
+            is_splittable=description.is_splittable,
         )
-
-    def _is_splittable(self, stage: Stage) -> bool:
-        roots = (self._plan.graph.transforms[id_] for id_ in stage.transforms[:1])
-        return any(root.urn == urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS for root in roots)
-
-    def _describe(self, id_: StageId) -> StageDescription:
-        return describe(self._plan, id_)

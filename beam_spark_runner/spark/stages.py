@@ -9,7 +9,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import BundleFailedError, RunnerError
 from beam_spark_runner.core.ids import PCollectionId, StageId
-from beam_spark_runner.harness import embedded
+from beam_spark_runner.harness import kept_stages
 from beam_spark_runner.harness.bundle import Bundle, BundleResult, Receiver
 from beam_spark_runner.harness.checkpoint_handler import RefusingCheckpointHandler
 from beam_spark_runner.harness.failures import failure_of
@@ -96,7 +96,7 @@ class OpenStages:
         """Forget all bundles, and tear down what ran them."""
         for stage in self._open.values():
             stage.abort()
-            embedded.discard(self._level.job_id, stage.program.stage)
+            kept_stages.discard(self._level.job_id, stage.program.stage)
         self._open = {}
 
 
@@ -113,12 +113,13 @@ class _OpenStage:
     ) -> None:
         self.program = program
         self._job_id = level.job_id
-        self._harness = embedded.stage_for(
+        self._harness = kept_stages.stage_for(
             level.job_id,
             program.stage,
             program.name,
             program.description,
             frozenset(source.id for source in program.side_inputs.values()),
+            level.harnesses,
         )
         self._writers: list[Writer] = []
         self._receivers: dict[PCollectionId, Receiver] = {}
@@ -144,7 +145,7 @@ class _OpenStage:
         try:
             return self._harness.start_bundle(self._receivers, self._side_inputs)
         except BundleFailedError:
-            embedded.discard(self._job_id, self.program.stage)
+            kept_stages.discard(self._job_id, self.program.stage)
             raise
 
     def read(self, cursor: RowCursor) -> None:

@@ -19,7 +19,12 @@ from pyspark import TaskContext
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core import routing
-from beam_spark_runner.core.errors import BundleFailedError, InvalidPipelineError, RunnerError
+from beam_spark_runner.core.errors import (
+    BundleFailedError,
+    InvalidPipelineError,
+    LostHarnessError,
+    RunnerError,
+)
 from beam_spark_runner.harness import decoded
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.collection import exempt_from_collection
@@ -201,4 +206,8 @@ def _failure_proto(error: RunnerError) -> reports_pb2.Failure:
         )
     if isinstance(error, InvalidPipelineError):
         return reports_pb2.Failure(step=error.where, cause=error.problem, kind=type(error).__name__)
+    if isinstance(error, LostHarnessError):
+        return reports_pb2.Failure(
+            cause=error.problem, traceback=error.output, kind=type(error).__name__
+        )
     return reports_pb2.Failure(cause=str(error), kind=type(error).__name__)

@@ -131,15 +131,13 @@ def test_a_worker_over_grpc_gets_beams_edges_and_urls() -> None:
         StageId(0),
         source_urn="beam:runner:source:v1",
         sink_urn="beam:runner:sink:v1",
-        data_url="data:1",
-        state_url="state:1",
     )
-    descriptor = description.descriptor()
-    assert descriptor.state_api_service_descriptor.url == "state:1"
+    descriptor = description.descriptor("fn-api:1")
+    assert descriptor.state_api_service_descriptor.url == "fn-api:1"
     assert not descriptor.HasField("timer_api_service_descriptor")  # there are no timers
     for id_ in (description.source, *description.sinks):
         port = beam_fn_api_pb2.RemoteGrpcPort.FromString(descriptor.transforms[id_].spec.payload)
-        assert port.api_service_descriptor.url == "data:1"
+        assert port.api_service_descriptor.url == "fn-api:1"
 
 
 def test_a_stage_without_transforms_carries_its_input_on() -> None:
@@ -406,9 +404,9 @@ def test_the_coders_of_state_and_timers_come_along() -> None:
     step = graph.transforms[named(graph, "step")]
     (main,) = step.main_inputs.values()
     plan = one_stage(graph, ["step"], input_=main)
-    descriptor = describe(plan, StageId(0), data_url="data:1").descriptor()
+    descriptor = describe(plan, StageId(0)).descriptor("fn-api:1")
     payload = beam_runner_api_pb2.ParDoPayload.FromString(step.payload)
     assert payload.state_specs["bag"].bag_spec.element_coder_id in descriptor.coders
     assert payload.state_specs["sum"].combining_spec.accumulator_coder_id in descriptor.coders
     assert payload.timer_family_specs["ts-timer"].timer_family_coder_id in descriptor.coders
-    assert descriptor.timer_api_service_descriptor.url == "data:1"
+    assert descriptor.timer_api_service_descriptor.url == "fn-api:1"

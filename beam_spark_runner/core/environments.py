@@ -1,0 +1,6 @@
+"""Where user code may run."""
+
+from typing import Literal
+
+EnvironmentKind = Literal["embedded", "process", "external", "loopback"]
+"""In the Spark workers; in a process beside each; where a worker pool says; in the client."""

@@ -1,0 +1,115 @@
+"""All streams between this process and one SDK harness."""
+
+import contextlib
+import queue
+import secrets
+import threading
+from typing import Any
+
+from apache_beam.portability.api import (
+    beam_fn_api_pb2,
+    beam_provision_api_pb2,
+)
+
+from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.harness.protocol import Lost, Responded
+from beam_spark_runner.harness.services.control import ControlStream
+from beam_spark_runner.harness.services.data import DataStream
+from beam_spark_runner.harness.services.inbox import Inbox
+from beam_spark_runner.harness.services.instructions import InstructionIds
+from beam_spark_runner.harness.services.state import BundleState, StateStream
+
+_LOOK_EVERY_S = 0.5
+
+
+class SdkConnection:
+    """What the services know of one SDK harness.
+
+    ``worker_id`` is its name with a secret behind it: an SDK sends it with every call, and
+    nobody else knows it.
+
+    Threads: any.
+    """
+
+    def __init__(self, name: str, provision: beam_provision_api_pb2.ProvisionInfo) -> None:
+        self.worker_id = f"{name}-{secrets.token_hex(16)}"
+        self.provision = provision
+        self.instructions = InstructionIds()
+        self.control = ControlStream(self.instructions, self.lose)
+        self.data = DataStream(self.instructions, self.lose)
+        self.state = StateStream()
+        self._error: RunnerError | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def error(self) -> RunnerError | None:
+        """Why it is of no more use."""
+        return self._error
+
+    def lose(self, error: RunnerError) -> None:
+        """Fail all bundles that are under way, and those that may yet be asked for."""
+        with self._lock:
+            if self._error is not None:
+                return
+            self._error = error
+        self.data.put_for_all(Lost(error))
+        self.close()
+
+    def start_bundle(
+        self,
+        descriptor: beam_fn_api_pb2.ProcessBundleDescriptor,
+        cache_tokens: list[Any],
+        state: BundleState,
+    ) -> tuple[str, Inbox]:
+        """Send the instruction to process a bundle.
+
+        Returns:
+            Its id, and where its events arrive.
+        """
+        instruction = self.instructions.next()
+        inbox = self.data.open(instruction)
+        self.state.open(instruction, state)
+        self.control.descriptors[descriptor.id] = descriptor
+
+        def answered(response: beam_fn_api_pb2.InstructionResponse) -> None:
+            coded = response.process_bundle.SerializeToString()
+            self.data.put(instruction, Responded(response.error, coded))
+
+        self.control.ask(
+            beam_fn_api_pb2.InstructionRequest(
+                instruction_id=instruction,
+                process_bundle=beam_fn_api_pb2.ProcessBundleRequest(
+                    process_bundle_descriptor_id=descriptor.id, cache_tokens=cache_tokens
+                ),
+            ),
+            answered,
+        )
+        if self._error is not None:
+            self.data.put(instruction, Lost(self._error))
+        return instruction, inbox
+
+    def ask(
+        self, request: beam_fn_api_pb2.InstructionRequest
+    ) -> beam_fn_api_pb2.InstructionResponse | None:
+        """Send an instruction that is answered at once, and wait; None: the harness is lost.
+
+        Its id is set here.
+        """
+        request.instruction_id = self.instructions.next()
+        answers: queue.SimpleQueue[beam_fn_api_pb2.InstructionResponse] = queue.SimpleQueue()
+        self.control.ask(request, answers.put)
+        while self._error is None:
+            with contextlib.suppress(queue.Empty):
+                return answers.get(timeout=_LOOK_EVERY_S)
+        return None
+
+    def end_bundle(self, instruction: str) -> None:
+        """Forget a bundle: what still comes for it is ignored."""
+        self.control.forget(instruction)
+        self.state.forget(instruction)
+        self.data.forget(instruction)
+
+    def close(self) -> None:
+        """End the streams. The harness then leaves by itself, if it is alive."""
+        self.control.close()
+        self.data.close()

@@ -1,0 +1,73 @@
+"""Runs a command, and ends it when the process that started this one is gone.
+
+The parent holds the other end of this program's stdin: however the parent ends,
+also by SIGKILL, the kernel closes it. The command runs in a process group of its
+own, so that what it starts ends with it.
+
+    python -I -S guard.py GRACE_SECONDS COMMAND [ARGUMENT...]
+
+Imports nothing but the standard library: it runs before any environment is set up.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+_PR_SET_PDEATHSIG = 1
+
+
+def _die_with_parent() -> None:
+    """Should this program itself be killed, the kernel kills the command (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _kill_group(group: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def main(arguments: list[str]) -> int:
+    """Return the exit status of the command; 127 where it cannot be run."""
+    grace_s, command = float(arguments[0]), arguments[1:]
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the parent decides, by closing stdin
+    try:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=_restore,
+        )
+    except OSError as error:
+        print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
+        return 127
+
+    has_ended = threading.Event()
+
+    def watch() -> None:
+        while os.read(0, 1):
+            pass
+        _kill_group(child.pid, signal.SIGTERM)
+        has_ended.wait(grace_s)
+        _kill_group(child.pid, signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+    status = child.wait()
+    has_ended.set()
+    _kill_group(child.pid, signal.SIGKILL)  # what it has left behind
+    return status if status >= 0 else 128 - status
+
+
+def _restore() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    _die_with_parent()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,159 @@
+"""SDK harnesses as processes of this machine."""
+
+import contextlib
+import os
+import shlex
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, BinaryIO
+
+from apache_beam.portability.api import (
+    beam_provision_api_pb2,
+    beam_runner_api_pb2,
+    endpoints_pb2,
+)
+from google.protobuf import json_format, text_format
+
+from beam_spark_runner.core.errors import EnvironmentStartError
+
+_GUARD = Path(__file__).with_name("guard.py")
+_GRACE_S = 2.0
+_TAIL_LINES = 50
+_LINE_BYTES = 2_000
+_SECRETS = ("PYTHON_WORKER_FACTORY_SECRET", "PYSPARK_GATEWAY_SECRET")
+SDK_WORKER_MAIN = "apache_beam.runners.worker.sdk_worker_main"
+
+
+class HarnessProcess:
+    """A command that runs for as long as somebody wants it, and never longer than this process.
+
+    What it writes to stdout goes to this process's stdout. What it writes to stderr is kept:
+    an SDK harness sends what is logged by the logging service, and writes it there once more.
+    Of both, the last lines are kept for whoever asks why it ended.
+
+    Threads: any. Two threads of its own read the output; one of them reaps the process.
+    """
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], on_exit: Callable[[], None]
+    ) -> None:
+        """Start it.
+
+        Args:
+            command: program and arguments.
+            environment: all of its environment variables.
+            on_exit: called once it has ended, whatever the reason.
+        """
+        self._command = command
+        self._lines: deque[bytes] = deque(maxlen=_TAIL_LINES)
+        self._on_exit = on_exit
+        self._ended = threading.Event()
+        self.exit_code: int | None = None
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_GUARD), str(_GRACE_S), *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(environment),
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        errors = threading.Thread(
+            target=self._read,
+            args=(self._process.stderr, None),
+            name="beam-harness-errors",
+            daemon=True,
+        )
+        errors.start()
+        threading.Thread(
+            target=self._attend, args=(errors,), name="beam-harness-output", daemon=True
+        ).start()
+
+    @property
+    def tail(self) -> str:
+        """The last lines of its output."""
+        return b"".join(list(self._lines)).decode(errors="replace").rstrip()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it has ended; False if it has not in time."""
+        return self._ended.wait(timeout_s)
+
+    def stop(self) -> None:
+        """End it, and all that it has started. Returns at once."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+
+    def _attend(self, errors: threading.Thread) -> None:
+        self._read(self._process.stdout, sys.stdout.buffer)
+        errors.join()
+        self.exit_code = self._process.wait()
+        self.stop()
+        self._ended.set()
+        self._on_exit()
+
+    def _read(self, output: IO[bytes] | None, copy: BinaryIO | None) -> None:
+        assert output is not None
+        with output:
+            while line := output.readline(_LINE_BYTES):
+                self._lines.append(line)
+                if copy is not None:
+                    with contextlib.suppress(OSError, ValueError):  # nobody listens any more
+                        copy.write(line)
+                        copy.flush()
+
+
+def start_process(
+    payload: beam_runner_api_pb2.ProcessPayload,
+    worker_id: str,
+    provision: beam_provision_api_pb2.ProvisionInfo,
+    on_exit: Callable[[], None],
+) -> HarnessProcess:
+    """Start the harness of a PROCESS environment.
+
+    Args:
+        payload: an empty command stands for Beam's own ``sdk_worker_main`` in this Python. Any
+            other gets the arguments of Beam's container contract, and the environment variables
+            that ``sdk_worker_main`` reads: so it may be that in another virtual environment.
+        worker_id: what it must send with every call.
+        provision: addresses and options.
+        on_exit: called once it has ended.
+
+    Raises:
+        EnvironmentStartError: there is no such command.
+    """
+    variables = {
+        **{name: value for name, value in os.environ.items() if name not in _SECRETS},
+        "WORKER_ID": worker_id,
+        "CONTROL_API_SERVICE_DESCRIPTOR": _text(provision.control_endpoint),
+        "LOGGING_API_SERVICE_DESCRIPTOR": _text(provision.logging_endpoint),
+        "PIPELINE_OPTIONS": json_format.MessageToJson(provision.pipeline_options),
+        "RUNNER_CAPABILITIES": " ".join(provision.runner_capabilities),
+    }
+    if payload.command:
+        command = [
+            *shlex.split(payload.command),
+            f"--id={worker_id}",
+            f"--logging_endpoint={provision.logging_endpoint.url}",
+            f"--artifact_endpoint={provision.artifact_endpoint.url}",
+            f"--provision_endpoint={provision.control_endpoint.url}",
+            f"--control_endpoint={provision.control_endpoint.url}",
+        ]
+    else:
+        command = [sys.executable, "-m", SDK_WORKER_MAIN]
+        # What Spark has added to this process's path it has added to it alone.
+        variables["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    try:
+        return HarnessProcess(command, {**variables, **payload.env}, on_exit)
+    except OSError as error:
+        raise EnvironmentStartError(
+            f"the SDK harness cannot be started: {command[0]}: {error.strerror}"
+        ) from error
+
+
+def _text(endpoint: endpoints_pb2.ApiServiceDescriptor) -> str:
+    return str(text_format.MessageToString(endpoint, as_one_line=True))

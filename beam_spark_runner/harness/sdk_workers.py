@@ -1,0 +1,285 @@
+"""The SDK harnesses of this Spark worker: started when a stage needs one, kept, and ended.
+
+A Spark worker runs one task at a time, so one harness of each environment serves
+all tasks that run in it, one after the other, and all stages of a task at once.
+"""
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from apache_beam.portability.api import (
+    beam_provision_api_pb2,
+    beam_runner_api_pb2,
+    endpoints_pb2,
+)
+from google.protobuf import json_format, struct_pb2
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.errors import (
+    EnvironmentStartError,
+    InvariantError,
+    RunnerError,
+    SdkDisconnectedError,
+)
+from beam_spark_runner.harness.connection import SdkConnection
+from beam_spark_runner.harness.environments.external import PooledHarness
+from beam_spark_runner.harness.environments.process import start_process
+from beam_spark_runner.harness.server import FnApiServer
+
+_LOGGER = logging.getLogger(__name__)
+
+MOST_IDLE_S = 30.0
+"""Without --environment_cache_millis, how long a harness waits for the next task of its job."""
+_LAST_WORDS_S = 1.0  # between the end of a harness's streams and that of its process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HarnessSettings:
+    """What a job says of all its SDK harnesses. Travels to executors."""
+
+    job_id: str
+    options_json: str = "{}"  # pipeline options, by name
+    start_timeout_s: float = 120.0
+    cache_s: float = 0.0  # --environment_cache_millis. 0: for the job's time
+
+
+class _Harness(Protocol):
+    """What runs an SDK harness."""
+
+    exit_code: int | None
+
+    @property
+    def tail(self) -> str: ...
+    def wait(self, timeout_s: float | None = None) -> bool: ...
+    def stop(self) -> None: ...
+
+
+class SdkWorker:
+    """One SDK harness, connected.
+
+    Threads: any.
+    """
+
+    def __init__(
+        self, server: FnApiServer, environment: beam_runner_api_pb2.Environment, options_json: str
+    ) -> None:
+        self._server = server
+        self._environment = environment
+        endpoint = endpoints_pb2.ApiServiceDescriptor(url=server.url)
+        options = struct_pb2.Struct()
+        json_format.Parse(options_json, options)
+        self.connection = SdkConnection(
+            f"spark-{os.getpid()}",
+            beam_provision_api_pb2.ProvisionInfo(
+                pipeline_options=options,
+                control_endpoint=endpoint,
+                logging_endpoint=endpoint,
+                artifact_endpoint=endpoint,
+                dependencies=environment.dependencies,
+            ),
+        )
+        self._harness: _Harness | None = None
+        self.url = server.url
+
+    def start(self, timeout_s: float) -> None:
+        """Start the harness and wait until it has connected.
+
+        Raises:
+            EnvironmentStartError: it did not, and what it said.
+        """
+        self._server.add(self.connection)
+        try:
+            self._harness = harness = self._launch(timeout_s)
+            deadline = time.monotonic() + timeout_s
+            while not self.connection.control.connected.wait(0.05):
+                if harness.exit_code is not None or self.connection.error is not None:
+                    harness.wait(_LAST_WORDS_S)
+                    raise EnvironmentStartError(
+                        f"the SDK harness ended{_with(harness.exit_code)} before it connected",
+                        harness.tail,
+                    )
+                if time.monotonic() > deadline:
+                    raise EnvironmentStartError(
+                        f"the SDK harness did not connect within {timeout_s:g} s "
+                        "(--environment_start_timeout)",
+                        harness.tail,
+                    )
+        except BaseException:
+            self.stop()
+            raise
+
+    def _launch(self, timeout_s: float) -> _Harness:
+        connection, environment = self.connection, self._environment
+        if environment.urn == urns.ENVIRONMENT_PROCESS:
+            return start_process(
+                beam_runner_api_pb2.ProcessPayload.FromString(environment.payload),
+                connection.worker_id,
+                connection.provision,
+                lambda: connection.lose(SdkDisconnectedError("the SDK harness ended")),
+            )
+        if environment.urn == urns.ENVIRONMENT_EXTERNAL:
+            return PooledHarness(
+                beam_runner_api_pb2.ExternalPayload.FromString(environment.payload),
+                connection.worker_id,
+                connection.provision,
+                timeout_s,
+            )
+        raise InvariantError(f"an environment of kind {environment.urn} has no harness")
+
+    def explain(self, error: RunnerError) -> RunnerError:
+        """Add to the loss of the connection what is known of the process behind it."""
+        harness = self._harness
+        if not isinstance(error, SdkDisconnectedError) or harness is None:
+            return error
+        if harness.wait(_LAST_WORDS_S):
+            return SdkDisconnectedError(
+                f"the SDK harness ended{_with(harness.exit_code)} while a bundle ran", harness.tail
+            )
+        return SdkDisconnectedError(error.problem, harness.tail)
+
+    def stop(self, *, orderly: bool = False) -> None:
+        """End the harness. ``orderly``: it may tear its DoFns down first."""
+        self._server.remove(self.connection)
+        harness, self._harness = self._harness, None
+        if harness is None:
+            return
+        if not orderly:
+            harness.stop()
+            return
+
+        def stop_later() -> None:
+            harness.wait(_TEARDOWN_S)
+            harness.stop()
+
+        threading.Thread(target=stop_later, name="beam-harness-end", daemon=True).start()
+
+
+_TEARDOWN_S = 10.0
+
+
+def _with(exit_code: int | None) -> str:
+    if exit_code is None:
+        return ""
+    return f" with signal {exit_code - 128}" if exit_code > 128 else f" with status {exit_code}"
+
+
+class SdkWorkers:
+    """All SDK harnesses of this process, and the port that they connect to.
+
+    Threads: tasks come one at a time; harnesses expire in a thread of their own.
+    """
+
+    def __init__(self) -> None:
+        self._server: FnApiServer | None = None
+        self._kept: dict[tuple[bytes, str], _Kept] = {}
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)
+        self._expires = False
+
+    def acquire(self, coded_environment: bytes, settings: HarnessSettings) -> SdkWorker:
+        """Return the harness of an environment for one bundle; ``release`` gives it back.
+
+        Raises:
+            EnvironmentStartError: it cannot be had.
+        """
+        key = (coded_environment, settings.options_json)
+        with self._lock:
+            self._drop(
+                each
+                for each, kept in self._kept.items()
+                if kept.worker.connection.error is not None
+                or (kept.settings.job_id != settings.job_id and not kept.settings.cache_s)
+            )
+            kept = self._kept.get(key)
+            if kept is None:
+                kept = self._kept[key] = _Kept(self._start(coded_environment, settings), settings)
+            kept.settings = settings
+            kept.users += 1
+            if not self._expires:
+                self._expires = True
+                threading.Thread(target=self._expire, name="beam-harness-idle", daemon=True).start()
+            return kept.worker
+
+    def release(self, worker: SdkWorker, *, kill: bool = False) -> None:
+        """Give back what ``acquire`` returned. ``kill``: its code must not run on."""
+        with self._lock:
+            for key, kept in self._kept.items():
+                if kept.worker is worker:
+                    kept.users -= 1
+                    kept.idle_since = time.monotonic()
+                    if kill:
+                        del self._kept[key]
+                        worker.stop()
+                    self._wake.notify_all()
+                    return
+
+    def stop(self) -> None:
+        """End all of them, and close the port."""
+        with self._lock:
+            for kept in self._kept.values():
+                kept.worker.stop()
+            self._kept.clear()
+            if self._server is not None:
+                self._server.stop()
+                self._server = None
+
+    def _start(self, coded_environment: bytes, settings: HarnessSettings) -> SdkWorker:
+        if self._server is None:
+            self._server = FnApiServer()
+        environment = beam_runner_api_pb2.Environment.FromString(coded_environment)
+        worker = SdkWorker(self._server, environment, settings.options_json)
+        worker.start(settings.start_timeout_s)
+        return worker
+
+    def _drop(self, keys: Iterable[tuple[bytes, str]]) -> None:
+        for key in list(keys):
+            self._kept.pop(key).worker.stop(orderly=True)
+
+    def _expire(self) -> None:
+        with self._lock:
+            while self._kept:
+                now = time.monotonic()
+                due = {
+                    key: kept.idle_since + (kept.settings.cache_s or MOST_IDLE_S)
+                    for key, kept in self._kept.items()
+                    if not kept.users
+                }
+                self._drop([key for key, at in due.items() if at <= now])
+                later = [at - now for at in due.values() if at > now]
+                self._wake.wait(min(later) if later else None)
+            self._expires = False
+
+
+class _Kept:
+    """A harness, who uses it, and since when nobody does."""
+
+    def __init__(self, worker: SdkWorker, settings: HarnessSettings) -> None:
+        self.worker = worker
+        self.settings = settings  # of the job that used it last
+        self.users = 0
+        self.idle_since = time.monotonic()
+
+
+sdk_workers = SdkWorkers()
+"""This process's."""
+
+
+def options_json(options: Mapping[str, object]) -> str:
+    """Write pipeline options as SDKs read them: integers as text, without what is no JSON."""
+    kept = {}
+    for name, value in sorted(options.items()):
+        if type(value) is int:
+            value = str(value)
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError):
+            continue
+        if value is not None:
+            kept[f"beam:option:{name}:v1"] = value
+    return json.dumps(kept, sort_keys=True)

@@ -1,0 +1,60 @@
+"""The artifact service: files that an environment depends on."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc
+from apache_beam.portability.api import (
+    beam_artifact_api_pb2,
+    beam_artifact_api_pb2_grpc,
+    beam_provision_api_pb2,
+    beam_runner_api_pb2,
+)
+
+from beam_spark_runner.core import urns
+
+_CHUNK_BYTES = 1 << 20
+
+
+class _Connection(Protocol):
+    @property
+    def provision(self) -> beam_provision_api_pb2.ProvisionInfo: ...
+
+
+class ArtifactService(
+    beam_artifact_api_pb2_grpc.ArtifactRetrievalServiceServicer  # type: ignore[misc]
+):
+    """The gRPC side. ``connection_of`` finds who calls.
+
+    Files are read where they lie on this machine. A harness gets what its own environment
+    names, and nothing else.
+    """
+
+    def __init__(self, connection_of: Callable[[Any], _Connection]) -> None:
+        self._connection_of = connection_of
+
+    def ResolveArtifacts(self, request: Any, context: Any) -> Any:
+        """Return the artifacts as they are: files need nothing more."""
+        self._connection_of(context)
+        return beam_artifact_api_pb2.ResolveArtifactsResponse(replacements=request.artifacts)
+
+    def GetArtifact(self, request: Any, context: Any) -> Iterator[Any]:
+        """Send one file."""
+        artifact = request.artifact
+        wanted = (artifact.type_urn, artifact.type_payload)
+        known = {
+            (each.type_urn, each.type_payload)
+            for each in self._connection_of(context).provision.dependencies
+        }
+        if wanted not in known or artifact.type_urn != urns.ARTIFACT_FILE:
+            context.abort(
+                grpc.StatusCode.NOT_FOUND, "it is not among the files of this environment"
+            )
+        payload = beam_runner_api_pb2.ArtifactFilePayload.FromString(artifact.type_payload)
+        try:
+            with Path(payload.path).open("rb") as file:
+                while chunk := file.read(_CHUNK_BYTES):
+                    yield beam_artifact_api_pb2.GetArtifactResponse(data=chunk)
+        except OSError as error:
+            context.abort(grpc.StatusCode.NOT_FOUND, f"{payload.path}: {error.strerror}")

@@ -1,0 +1,23 @@
+"""Ids of instructions, which tell a late answer from one that nobody asked for."""
+
+import itertools
+import threading
+
+
+class InstructionIds:
+    """Numbers the instructions of one SDK harness. Threads: any."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._last = 0
+        self._lock = threading.Lock()
+
+    def next(self) -> str:
+        """Return an id that was never used with this harness."""
+        with self._lock:
+            self._last = next(self._numbers)
+            return str(self._last)
+
+    def was_issued(self, id_: str) -> bool:
+        """Whether an instruction had this id; it may have ended long ago."""
+        return id_.isascii() and id_.isdigit() and 1 <= int(id_) <= self._last and id_[0] != "0"

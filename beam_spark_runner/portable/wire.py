@@ -1,0 +1,123 @@
+"""Coders of rows that the runner does not understand.
+
+What an SDK harness reads and writes may have coders that exist only there. So it
+puts a length in front of each key, value or element, and the runner takes what
+follows for bytes. The rows are the same as those of the embedded harness: a bare
+value in a row is the outer encoding of an element, and a length with the bytes
+behind it is the nested encoding of bytes.
+
+Source: Beam ``LengthPrefixUnknownCoders`` and ``WireCoders``.
+"""
+
+from collections.abc import Callable, Iterable, MutableMapping
+
+from apache_beam.coders import BytesCoder, Coder, FloatCoder, IterableCoder, TupleCoder
+from apache_beam.coders.coders import WindowedValueCoder
+from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
+from apache_beam.runners.pipeline_context import PipelineContext
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.core.ids import CoderId
+from beam_spark_runner.graph.model import Graph
+
+_PREFIXED = frozenset({urns.CODER_BYTES, urns.CODER_STRING, urns.CODER_LENGTH_PREFIX})
+"""Their nested encoding begins with a length as it is."""
+_ITERABLES = frozenset({urns.CODER_ITERABLE, urns.CODER_STATE_BACKED_ITERABLE})
+
+
+class WireCoders:
+    """Adds to a descriptor the coders in which elements cross to and from a stage.
+
+    Only the outermost KV, and the iterable of a group, are for the runner to see; and
+    numbers, by which it spreads restrictions of a known size.
+
+    Args:
+        graph: has the coders that the SDK gave its collections.
+        coders: of the descriptor; gets what is made here.
+        bring: adds a coder of the graph to them, with all that it refers to.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        coders: MutableMapping[str, beam_runner_api_pb2.Coder],
+        bring: Callable[[Iterable[CoderId]], None],
+    ) -> None:
+        self._graph = graph
+        self._coders = coders
+        self._bring = bring
+
+    def element(self, id_: CoderId) -> CoderId:
+        """Return the coder for elements of the coder ``id_``."""
+        coder = self._graph.coders[id_]
+        if coder.urn != urns.CODER_KV:
+            return self._part(id_)
+        key, value = coder.components
+        return self._add(urns.CODER_KV, (self._key(key, value), self._part(value)))
+
+    def grouped(self, id_: CoderId) -> CoderId:
+        """Return the coder for groups: ``id_`` is a KV of a key and an iterable."""
+        coder = self._graph.coders[id_]
+        key, values = coder.components
+        if self._graph.coders[values].urn not in _ITERABLES:
+            raise InvariantError(f"a group's values have the coder {values}, which is no iterable")
+        (value,) = self._graph.coders[values].components
+        iterable = self._add(urns.CODER_STATE_BACKED_ITERABLE, (self._part(value),), b"1")
+        return self._add(urns.CODER_KV, (self._key(key, value), iterable))
+
+    def _key(self, key: CoderId, value: CoderId) -> CoderId:
+        """Leave a sized restriction its shape: KV<KV<element, KV<restriction, state>>, size>."""
+        coders = self._graph.coders
+        is_sized = coders[value].urn == urns.CODER_DOUBLE and coders[key].urn == urns.CODER_KV
+        if not is_sized or coders[coders[key].components[1]].urn != urns.CODER_KV:
+            return self._part(key)
+        element, restriction_and_state = coders[key].components
+        parts = [self._part(each) for each in coders[restriction_and_state].components]
+        return self._add(urns.CODER_KV, (self._part(element), self._add(urns.CODER_KV, parts)))
+
+    def _part(self, id_: CoderId) -> CoderId:
+        self._bring([id_])
+        urn = self._graph.coders[id_].urn
+        if urn == urns.CODER_DOUBLE or urn in _PREFIXED:
+            return id_
+        return self._add(urns.CODER_LENGTH_PREFIX, (id_,))
+
+    def _add(self, urn: str, components: Iterable[CoderId], payload: bytes = b"") -> CoderId:
+        components = tuple(components)
+        id_ = f"wire:{urn.split(':')[2]}({','.join(components)})"
+        if id_ in self._graph.coders:
+            raise InvariantError(f"the pipeline has a coder {id_} of its own")
+        self._coders[id_].CopyFrom(
+            beam_runner_api_pb2.Coder(
+                spec=beam_runner_api_pb2.FunctionSpec(urn=urn, payload=payload),
+                component_coder_ids=components,
+            )
+        )
+        return CoderId(id_)
+
+
+def coder_seen_by_the_runner(
+    descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str
+) -> WindowedValueCoder:
+    """Return the coder for what crosses an edge whose port has the coder ``id_``.
+
+    Window coders are Beam's own or, for a custom WindowFn, of a class that must be
+    importable here: the runner groups by windows.
+    """
+    element, window = descriptor.coders[id_].component_coder_ids
+    windows = PipelineContext(descriptor).coders.get_by_id(window)
+    return WindowedValueCoder(_seen(descriptor, element), windows)
+
+
+def _seen(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str) -> Coder:
+    coder = descriptor.coders[id_]
+    parts = coder.component_coder_ids
+    match coder.spec.urn:
+        case urns.CODER_KV:
+            return TupleCoder([_seen(descriptor, part) for part in parts])
+        case urns.CODER_STATE_BACKED_ITERABLE:
+            return IterableCoder(_seen(descriptor, parts[0]))
+        case urns.CODER_DOUBLE:
+            return FloatCoder()
+    return BytesCoder()

@@ -1,0 +1,100 @@
+"""Stages on an SDK harness in this process: scripted, or Beam's own."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.transforms.environments import ExternalEnvironment
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core.ids import StageId
+from beam_spark_runner.harness import sdk_workers as workers_module
+from beam_spark_runner.harness.remote import RemoteStage
+from beam_spark_runner.harness.sdk_workers import HarnessSettings, options_json, sdk_workers
+from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.portable.descriptor import describe
+from tests.harness.scripted_sdk import Pool, ScriptedSdk
+
+
+class Collected:
+    """A receiver that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.elements: list[WindowedValue] = []
+
+    def accept(self, windowed_value: WindowedValue) -> None:
+        self.elements.append(windowed_value)
+
+    def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        self.elements += [
+            origin.with_value(value) for value, origin in zip(values, origins, strict=True)
+        ]
+
+    @property
+    def values(self) -> list[Any]:
+        return [element.value for element in self.elements]
+
+
+def stage_on(
+    url: str,
+    build: Callable[[beam.Pipeline], Any],
+    *,
+    stage: int = 0,
+    job_id: str = "job",
+    start_timeout_s: float = 10.0,
+) -> RemoteStage:
+    """Return a stage of a pipeline, on the worker pool at ``url``.
+
+    ``build`` returns what comes from an exchange; somebody reads it.
+    """
+    pipeline = beam.Pipeline()
+    build(pipeline) | "end" >> beam.Map(repr)
+    plan = compile_pipeline(pipeline.to_runner_api(default_environment=ExternalEnvironment(url)))
+    id_ = StageId(sorted(plan.stages)[stage])
+    settings = HarnessSettings(
+        job_id=job_id, start_timeout_s=start_timeout_s, options_json=options_json({})
+    )
+    return RemoteStage(plan.stages[id_].name, describe(plan, id_), settings, id_)
+
+
+def one_step(pipeline: beam.Pipeline) -> Any:
+    """Stage 0 is one step from bytes to bytes."""
+    step = beam.Map(bytes.upper).with_output_types(bytes)
+    return pipeline | beam.Impulse() | "step" >> step | beam.Reshuffle()
+
+
+@pytest.fixture
+def scripted() -> Iterator[Callable[[Callable[[ScriptedSdk], None]], Pool]]:
+    """Make pools of scripted harnesses."""
+    pools: list[Pool] = []
+
+    def make(script: Callable[[ScriptedSdk], None]) -> Pool:
+        pools.append(Pool(script))
+        return pools[-1]
+
+    yield make
+    workers_module.sdk_workers.stop()
+    for pool in pools:
+        pool.close()
+        assert pool.errors == []
+
+
+@pytest.fixture
+def beam_pool() -> Iterator[str]:
+    """The address of a pool of Beam's own harnesses, in threads of this process."""
+    from apache_beam.portability import python_urns
+    from apache_beam.portability.api import beam_runner_api_pb2
+
+    from beam_spark_runner.job.environments import serve_loopback
+
+    environment = beam_runner_api_pb2.Environment(urn=python_urns.EMBEDDED_PYTHON_LOOPBACK)
+    pipeline = beam_runner_api_pb2.Pipeline(
+        components=beam_runner_api_pb2.Components(environments={"env": environment})
+    )
+    stop = serve_loopback(pipeline, 100 << 20)
+    assert stop is not None
+    payload = pipeline.components.environments["env"].payload
+    yield beam_runner_api_pb2.ExternalPayload.FromString(payload).endpoint.url
+    sdk_workers.stop()
+    stop()
