@@ -29,7 +29,7 @@ def spark_session() -> "Iterator[SparkSession]":
     """A classic local[2] session, as a user would have one: our session settings are not in it."""
     from beam_spark_runner.spark.launch import start_classic
 
-    conf = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}
+    conf = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
     session = start_classic("local[2]", "tests", conf)
     yield session
     session.stop()

@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TaskReport(_message.Message):
-    __slots__ = ("level", "partition", "attempt", "consumed_count", "consumed_sum", "monitoring_infos", "failure", "poisoned")
+    __slots__ = ("level", "partition", "attempt", "consumed_count", "consumed_sum", "monitoring_infos", "failure", "poisoned", "emitted_bytes")
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -15,6 +15,7 @@ class TaskReport(_message.Message):
     MONITORING_INFOS_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     POISONED_FIELD_NUMBER: _ClassVar[int]
+    EMITTED_BYTES_FIELD_NUMBER: _ClassVar[int]
     level: int
     partition: int
     attempt: int
@@ -23,7 +24,8 @@ class TaskReport(_message.Message):
     monitoring_infos: _containers.RepeatedScalarFieldContainer[bytes]
     failure: Failure
     poisoned: bool
-    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed_count: _Optional[int] = ..., consumed_sum: _Optional[int] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ...) -> None: ...
+    emitted_bytes: int
+    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed_count: _Optional[int] = ..., consumed_sum: _Optional[int] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("step", "cause", "traceback", "kind")

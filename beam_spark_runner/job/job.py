@@ -14,6 +14,7 @@ from apache_beam.runners.runner import PipelineState
 from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.harness.sdk_workers import HarnessSettings
 from beam_spark_runner.plan.model import Plan
+from beam_spark_runner.scheduling.partitions import derive_least
 from beam_spark_runner.spark import progress
 from beam_spark_runner.spark.batch import Setting, Tally, run_plan, segment_title
 from beam_spark_runner.spark.materialise import CheckpointOnExecutors, FilesInSharedStorage
@@ -180,7 +181,13 @@ class Job:
         return Setting(
             spark=session.spark,
             job_id=self.job_id,
-            partitions=self._partitions or max(session.slots(), 1),
+            least_partitions=self._partitions
+            or derive_least(
+                session.slots(),
+                shuffle_partitions=session.shuffle_partitions(),
+                can_grow=session.can_grow(),
+            ),
+            counts_bytes=self._partitions is None,
             limits=Limits(
                 max_attempts=session.max_task_attempts,
                 row_limit_bytes=ROW_LIMIT_BYTES_SPARK_3 if spark_3 else ROW_LIMIT_BYTES,

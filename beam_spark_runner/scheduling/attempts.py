@@ -33,6 +33,7 @@ class Report:
     monitoring_infos: tuple[bytes, ...] = ()
     failure: Failure | None = None
     poisoned: bool = False
+    emitted_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

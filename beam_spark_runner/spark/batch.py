@@ -23,6 +23,7 @@ from beam_spark_runner.plan.model import Level, Plan, Segment
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import Accepted, Failed, Failure, Rejected, Report, judge
+from beam_spark_runner.scheduling.partitions import derive_partitions
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.exchange import exchange
 from beam_spark_runner.spark.failures import machines_were_lost, reason_of, stages_behind
@@ -41,7 +42,8 @@ class Setting:
 
     spark: SparkSession
     job_id: str
-    partitions: int  # of each exchange
+    least_partitions: int  # of each exchange
+    counts_bytes: bool  # more partitions for more data; not where the user has said how many
     limits: Limits
     materialiser: Materialiser
     folder: str | None  # that driver and workers share
@@ -109,6 +111,7 @@ class _PlanRun:
         self._builder = ProgramBuilder(plan, setting.job_id, setting.limits)
         self._frames: dict[SegmentId, DataFrame] = {}
         self._attempts: dict[SegmentId, frozenset[int]] = {}  # that made the frame's rows
+        self._bytes: dict[SegmentId, int] = {}  # of the frame's rows
         self._gathered: dict[DestinationId, SideInputRows] = {}
         self._runs = 0
 
@@ -154,6 +157,11 @@ class _PlanRun:
                 if segment.writes:
                     self._frames[segment.id] = frame
                     self._attempts[segment.id] = _attempts(reports)
+                    self._bytes[segment.id] = sum(
+                        report.emitted_bytes
+                        for report in reports
+                        if report.level == len(segment.levels) - 1
+                    )
                 return segments.Ran(segment.id)
             case Failed(failure):
                 raise _error_of(failure)
@@ -228,7 +236,7 @@ class _PlanRun:
 
     def _frame(self, segment: Segment, source: DataFrame) -> tuple[DataFrame, Mapping[int, int]]:
         """Chain the levels. Also returns the number of tasks of each level behind an exchange."""
-        frame, partitions = source, self._setting.partitions
+        frame, partitions = source, self._partitions(segment)
         counts: dict[int, int] = {}
         for index, level in enumerate(segment.levels):
             if level.has_exchange:
@@ -237,6 +245,13 @@ class _PlanRun:
             program = self._builder.level(segment, index, partitions, self._gathered)
             frame = frame.mapInArrow(level_function(program), rows.SPARK_SCHEMA)
         return frame, counts
+
+    def _partitions(self, segment: Segment) -> int:
+        least = self._setting.least_partitions
+        if not self._setting.counts_bytes:
+            return least
+        writers = {writer for writers in segment.reads.values() for writer in writers}
+        return derive_partitions(least, sum(self._bytes.get(writer, 0) for writer in writers))
 
     def _gather_side_inputs(self, segment: Segment) -> None:
         wanted = [dest for dest in segment.side_inputs if dest not in self._gathered]
@@ -252,7 +267,7 @@ class _PlanRun:
         with self._setting.job_scope(f"side input of {names}"):
             where = Surroundings(
                 job_id=self._setting.job_id,
-                partitions=self._setting.partitions,
+                partitions=self._setting.least_partitions,
                 folder=self._setting.folder,
                 share=self._setting.share,
                 materialiser=self._setting.materialiser,
@@ -312,6 +327,7 @@ def _report_of(proto: reports_pb2.TaskReport) -> Report:
         monitoring_infos=tuple(proto.monitoring_infos),
         failure=failure,
         poisoned=proto.poisoned,
+        emitted_bytes=proto.emitted_bytes,
     )
 
 

@@ -10,6 +10,8 @@ from beam_spark_runner.spark.broadcast import broadcast_file
 from beam_spark_runner.spark.conf import get_conf, is_connect
 from beam_spark_runner.spark.launch import version_of
 
+_SHUFFLE_PARTITIONS_OF_SPARK = "200"
+
 
 class Owner(Protocol):
     """Who started the Spark behind a session."""
@@ -80,6 +82,16 @@ class SessionHandle:
         plan = self.spark.range(1)._explain_string()
         found = re.search(r"splits=(\d+)", plan)
         return max(1, int(found[1])) if found else 1
+
+    def can_grow(self) -> bool:
+        """Whether Spark starts more executors when tasks wait."""
+        return get_conf(self.spark, "spark.dynamicAllocation.enabled") == "true"
+
+    def shuffle_partitions(self) -> int | None:
+        """Return the user's number of partitions for a shuffle; None if it is Spark's default."""
+        value = get_conf(self.spark, "spark.sql.shuffle.partitions") or ""
+        # Some vendors have it choose by itself, and say "auto".
+        return int(value) if value.isdigit() and value != _SHUFFLE_PARTITIONS_OF_SPARK else None
 
     @contextlib.contextmanager
     def job_scope(self, tag: str, description: str) -> Iterator[None]:

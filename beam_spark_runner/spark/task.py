@@ -65,6 +65,7 @@ class LevelTask:
         self._abandoned = threading.Event()
         self._attempt = random.SystemRandom().getrandbits(63)
         self._consumed: list[int] = []
+        self._emitted_bytes = 0
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Process the partition. Reads ``batches`` to the end whatever happens."""
@@ -94,7 +95,11 @@ class LevelTask:
                 self._queue.get_nowait()
             thread.join()
 
-    def _emit(self, item: Any) -> None:
+    def _emit(self, batch: pa.RecordBatch) -> None:
+        self._emitted_bytes += batch.nbytes
+        self._put(batch)
+
+    def _put(self, item: Any) -> None:
         while True:
             if self._abandoned.is_set():
                 raise AbandonedError
@@ -132,15 +137,16 @@ class LevelTask:
                 self._forward_reports(batches)
             report.consumed_count = len(self._consumed)
             report.consumed_sum = sum(self._consumed) % (1 << 64)
+            report.emitted_bytes = self._emitted_bytes
             self._emit_marks(failed=report.poisoned or report.HasField("failure"))
             self._emit_report(report)
-            self._emit(_END)
+            self._put(_END)
         except AbandonedError:
             self._stages.abort()
         except BaseException as error:
             self._stages.abort()
             try:
-                self._emit(error)
+                self._put(error)
             except AbandonedError:
                 _LOGGER.warning("failed after Spark had gone", exc_info=error)
 

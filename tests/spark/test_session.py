@@ -149,7 +149,7 @@ def test_a_given_session_is_used_but_not_touched(spark_session: Any) -> None:
         assert handle.spark.conf.get(ADAPTIVE) == "false"
         assert handle.spark.conf.get("spark.sql.shuffle.partitions") == "7"
         assert spark_session.conf.get(ADAPTIVE) == before
-        assert spark_session.conf.get("spark.sql.shuffle.partitions") == "4"
+        assert spark_session.conf.get("spark.sql.shuffle.partitions") == "2"
     assert spark_session.range(3).count() == 3
 
 

@@ -1,0 +1,55 @@
+"""How many tasks stand behind an exchange."""
+
+from typing import Any
+
+import apache_beam as beam
+import pytest
+
+from beam_spark_runner.scheduling import partitions
+from tests.spark.harvest import harvest
+
+pytestmark = pytest.mark.spark
+
+
+def _spread(p: beam.Pipeline) -> dict[str, Any]:
+    return {"all": p | beam.Create(range(200), reshuffle=False) | beam.Reshuffle()}
+
+
+@pytest.mark.parametrize(
+    ("flags", "count"),
+    [
+        pytest.param([], 2, id="what the session says"),
+        pytest.param(["--spark_conf=spark.sql.shuffle.partitions=5"], 5, id="shuffle partitions"),
+        pytest.param(
+            ["--parallelism=3", "--spark_conf=spark.sql.shuffle.partitions=5"], 3, id="parallelism"
+        ),
+        pytest.param(["--spark_conf=spark.sql.shuffle.partitions=200"], 2, id="slots"),
+    ],
+)
+def test_without_knowledge_of_the_data(spark_session: Any, flags: list[str], count: int) -> None:
+    assert harvest(spark_session, _spread, *flags).partitions("all") == set(range(count))
+
+
+@pytest.mark.parametrize(
+    ("flags", "count"),
+    [pytest.param([], 4, id="by bytes"), pytest.param(["--parallelism=2"], 2, id="parallelism")],
+)
+def test_a_segment_that_reads_more_gets_more(
+    spark_session: Any, monkeypatch: pytest.MonkeyPatch, flags: list[str], count: int
+) -> None:
+    monkeypatch.setattr(partitions, "BYTES_PER_PARTITION", 1 << 20)
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        values = _spread(p)["all"] | beam.Map(lambda number: (number, b"x" * 16_000))
+        side = beam.pvalue.AsSingleton(values | beam.combiners.Count.Globally())
+        behind = (
+            values
+            | beam.Filter(lambda _, total: total == 200, side)
+            | beam.GroupByKey()
+            | beam.Keys()
+        )
+        return {"all": behind}
+
+    found = harvest(spark_session, build, *flags)
+    assert found["all"] == list(range(200))
+    assert found.partitions("all") == set(range(count))
