@@ -143,7 +143,7 @@ class _Reader:
         self.windowings[id_] = Windowing(
             coded=text.encode(),
             window_fn_urn=_WINDOW_FNS.get(kind, _bare(kind)),
-            window_coder=self.coders.add(Coder(urn="beam:coder:window:v1")),
+            window_coder=self.coders.add(Coder(urn=_window_coder(kind))),
             window_fn_parameters=_bare(facts.get("by", "")),
             merges="merging" in words,
             trigger_is_default="trigger" not in facts,
@@ -176,6 +176,12 @@ class _Reader:
             outputs=tuple(PCollectionId(name) for name in outputs.replace(",", "").split()),
             environment=self._environment(environment) if environment else None,
         )
+
+
+def _window_coder(kind: str) -> str:
+    if kind == "global":
+        return "beam:coder:global_window:v1"
+    return f"beam:coder:{'interval' if kind in _WINDOW_FNS else kind}_window:v1"
 
 
 def _named(parts: Iterable[str], default: str) -> dict[str, PCollectionId]:

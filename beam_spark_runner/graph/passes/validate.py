@@ -9,9 +9,9 @@ from beam_spark_runner.core.errors import (
     PipelineRefusedError,
     UnsupportedFeatureError,
 )
-from beam_spark_runner.core.ids import PCollectionId
 from beam_spark_runner.graph import facts
 from beam_spark_runner.graph.model import Graph, Transform
+from beam_spark_runner.graph.passes.mixed_windows import find_mix
 
 WHOLE_PIPELINE = "the pipeline"
 
@@ -129,19 +129,17 @@ def _problems_of_grouping(graph: Graph, transform: Transform) -> Iterator[Pipeli
 
 
 def _problems_of_flatten(graph: Graph, transform: Transform) -> Iterator[PipelineError]:
-    window_fns: dict[str, PCollectionId] = {}
-    for collection in transform.inputs.values():
-        text = facts.window_fn_text(facts.windowing(graph, collection))
-        window_fns.setdefault(text, collection)
-    if len(window_fns) > 1:
-        maker = facts.producers(graph)
-        inputs = ", ".join(
-            f"{text} of {graph.transforms[maker[collection]].name}"
-            for text, collection in window_fns.items()
-        )
-        # The words of Beam's Java SDK. The Python SDK only warns.
-        yield InvalidPipelineError(
-            f"Inputs to Flatten had incompatible window windowFns: {inputs}. "
-            "Give all of them the same WindowInto",
-            transform.name,
-        )
+    mix = find_mix(graph, transform)
+    if mix is None:
+        return
+    maker = facts.producers(graph)
+    inputs = ", ".join(
+        f"{text} of {graph.transforms[maker[collection]].name}"
+        for text, collection in mix.inputs.items()
+    )
+    # The words of Beam's Java SDK. The Python SDK only warns.
+    yield InvalidPipelineError(
+        f"Inputs to Flatten had incompatible window windowFns: {inputs}; {mix.problem}. "
+        "Give all of them the same WindowInto",
+        transform.name,
+    )

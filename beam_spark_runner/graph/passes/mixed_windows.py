@@ -1,0 +1,67 @@
+"""Flattens whose inputs have unlike windows: what would go wrong with them."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.ids import PCollectionId
+from beam_spark_runner.graph import facts
+from beam_spark_runner.graph.model import Graph, Transform
+
+_GROUPING_URNS = frozenset({urns.GROUP_BY_KEY, urns.COMBINE_PER_KEY})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mix:
+    """A Flatten of unlike windows that cannot run."""
+
+    inputs: Mapping[str, PCollectionId]  # a window fn, in words -> the first input that has it
+    problem: str
+
+
+def find_mix(graph: Graph, flatten: Transform) -> Mix | None:
+    """Look behind a Flatten for the first step that mixed windows matter to.
+
+    Where windows are set again the mix ends; steps that take element by element do not
+    care. What groups would take the windows of one input for those of all. And all windows
+    of a collection go through one coder: global and fixed ones have none in common.
+
+    Example:
+        All: flatten(hourly, daily) -> all
+        Format: pardo(all) -> lines             ==>   nothing
+        Count: combine_per_key(all) -> counts   ==>   "Count groups them"
+
+    Source: Java ``Flatten`` refuses any such mix; Python's only warns.
+    """
+    inputs: dict[str, PCollectionId] = {}
+    for collection in flatten.inputs.values():
+        inputs.setdefault(facts.window_fn_text(facts.windowing(graph, collection)), collection)
+    if len(inputs) < 2:
+        return None
+    windowings = [facts.windowing(graph, collection) for collection in inputs.values()]
+    if len({graph.coders[windowing.window_coder] for windowing in windowings}) > 1:
+        return Mix(inputs=inputs, problem="they have no window coder in common")
+    readers: defaultdict[PCollectionId, list[Transform]] = defaultdict(list)
+    for transform in graph.transforms.values():
+        for collection in dict.fromkeys(transform.inputs.values()):
+            readers[collection].append(transform)
+    behind = list(flatten.outputs.values())
+    for collection in behind:  # which grows
+        for reader in readers[collection]:
+            use = _use(reader, collection)
+            if use is not None:
+                return Mix(inputs=inputs, problem=f"{reader.name} {use}")
+            if reader.urn != urns.ASSIGN_WINDOWS:
+                behind += [made for made in reader.outputs.values() if made not in behind]
+    return None
+
+
+def _use(reader: Transform, collection: PCollectionId) -> str | None:
+    if any(reader.inputs[local_name] == collection for local_name in reader.side_inputs):
+        return "reads them as a side input"
+    if reader.urn in _GROUPING_URNS:
+        return "groups them"
+    if reader.is_keyed:
+        return "keeps state by window"
+    return None
