@@ -34,9 +34,10 @@ def failure_of(error: BaseException, stage_name: str) -> BundleFailedError:
     steps = _STEP_IN_MESSAGE.findall(str(error)) or _steps_being_created(error)
     if getattr(error, "_tagged_with_step", False) and error.__context__ is not None:
         error = error.__context__  # Beam raises a copy, whose message has the step in it
+    step = steps[0] if steps else stage_name
     text = "".join(traceback.format_exception(type(error), error, _users_frames(error)))
-    message = f"{type(error).__name__}: {error}"
-    failure = BundleFailedError(steps[0] if steps else stage_name, message, text)
+    text = f"{text.rstrip()} [while running '{step}']\n"  # so it ends on Beam's other runners
+    failure = BundleFailedError(step, f"{type(error).__name__}: {error}", text)
     # Beam shall not add the steps through which it passes on its way to us.
     failure._tagged_with_step = True  # type: ignore[attr-defined]
     return failure

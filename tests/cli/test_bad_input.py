@@ -109,7 +109,7 @@ def test_a_step_that_raises(tmp_path: Path) -> None:
         "Traceback (most recent call last):",
         f'  File "{tmp_path}/program.py", line 10, in bad',
         "    raise ValueError('own words')",
-        "ValueError: own words",
+        "ValueError: own words [while running 'bad step']",
     ]
 
 

@@ -100,6 +100,7 @@ def check_that_it_helps(error: BundleFailedError, step: str) -> None:
     assert error.cause.startswith("LookupError: the user's own words")
     assert "in raise_for_the_user" in error.traceback_text
     assert str(error).startswith(f"{step}: LookupError: the user's own words")
+    assert str(error).endswith(f"LookupError: the user's own words [while running '{step}']\n")
 
 
 def test_assert_that_can_fail(spark_session: Any) -> None:
