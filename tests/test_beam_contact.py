@@ -29,6 +29,7 @@ from apache_beam.runners.worker import (
     sdk_worker,
     sdk_worker_main,
 )
+from apache_beam.transforms import timeutil
 from apache_beam.utils import windowed_value
 
 from beam_spark_runner.core import urns
@@ -292,6 +293,9 @@ def test_parameters_are_as_we_pass_them(function: Callable[..., Any], parameters
         (coder_impl.create_OutputStream, "get size"),
         (coder_impl.create_InputStream, "size"),
         (coder_impl.CoderImpl, "encode_nested decode_nested encode_to_stream decode_from_stream"),
+        (coder_impl.CoderImpl, "get_estimated_size_and_observables"),
+        (operations.PGBKCVOperation, "combine_fn is_default_windowing timestamp_combiner"),
+        (timeutil.TimestampCombinerImpl, "assign_output_time combine merge"),
         (sdk_worker.CachingStateHandler, "process_instruction_id blocking_get extend clear done"),
         (data_plane, "DataChannelFactory"),
         (metric.MetricResults, "COUNTERS DISTRIBUTIONS GAUGES STRINGSETS BOUNDED_TRIES HISTOGRAMS"),

@@ -208,15 +208,15 @@ def _create_precombine(
     consumers: dict[str, list[operations.Operation]],
 ) -> operations.PGBKCVOperation:
     combine_fn = core.CombineFn.from_runner_api(payload.combine_fn, factory.context)
+    coder = factory.get_only_output_coder(transform)
     operation = ChunkedPrecombine(
         common.NameContext(transform.unique_name, transform_id),
-        operation_specs.WorkerPartialGroupByKey(
-            pickler.dumps((combine_fn, [], {})), None, [factory.get_only_output_coder(transform)]
-        ),
+        operation_specs.WorkerPartialGroupByKey(pickler.dumps((combine_fn, [], {})), None, [coder]),
         factory.counter_factory,
         factory.state_sampler,
         factory.get_input_windowing(transform),
     )
+    operation.prepare(coder.wrapped_value_coder.value_coder().get_impl(), consumers)
     return factory.augment_oldstyle_op(operation, transform.unique_name, consumers)
 
 

@@ -23,11 +23,13 @@ from apache_beam.transforms import core
 from apache_beam.transforms.window import TimestampedValue, WindowFn
 from apache_beam.utils.windowed_value import WindowedBatch, WindowedValue
 
+from beam_spark_runner.harness.accumulators import Accumulators
 from beam_spark_runner.harness.failures import failure_of
-from beam_spark_runner.harness.steps import AssigningWindows, OnTrial, Step, step_for
+from beam_spark_runner.harness.steps import AssigningWindows, Assignment, OnTrial, Step, step_for
 
 _MOST_VALUES = 128  # beyond, what a chunk costs is a few nanoseconds per value
 _MOST_BYTES = 1 << 20
+_STAMPED = {TimestampedValue}
 _SPECIAL = (WindowedValue, WindowedBatch, TimestampedValue, pvalue.TaggedOutput)
 
 
@@ -80,6 +82,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
         self._fn = fn
         self._arguments = arguments
         self._windowing = windowing
+        self._assignment = Assignment(windowing.windowfn)
         self._input_coder = input_coder
         self._output_tags = output_tags
         self._consumers = consumers
@@ -147,7 +150,9 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
 
     def _pass_on(self, step: Step, results: list[Any], origins: list[WindowedValue]) -> None:
         kinds = set(map(type, results))
-        if not kinds <= self._plain_kinds:
+        if kinds == _STAMPED:
+            results, origins = self._with_their_own_times(results, origins)
+        elif not kinds <= self._plain_kinds:
             if any(issubclass(kind, _SPECIAL) for kind in kinds):
                 for result, origin in zip(results, origins, strict=True):
                     self._outputs.handle_process_outputs(origin, (result,))
@@ -157,23 +162,61 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
         _, total, count, _, _ = self._sizes.value()
         step.limit = _grown(step.limit, total / max(count, 1))
 
+    def _with_their_own_times(
+        self, results: list[Any], origins: list[WindowedValue]
+    ) -> tuple[list[Any], list[WindowedValue]]:
+        """What Beam makes of a TimestampedValue: its windows are assigned by its own time."""
+        windows_of = self._assignment.windows_of
+        stamped = []
+        for result, origin in zip(results, origins, strict=True):
+            made = WindowedValue(result.value, result.timestamp, ())
+            made.windows = windows_of(result.value, made, None)
+            if len(origin.windows) != 1:
+                made.windows = tuple(made.windows) * len(origin.windows)
+            stamped.append(made)
+        return [each.value for each in stamped], stamped
+
 
 class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]
-    """The part of a lifted combiner before the shuffle: accumulators by key."""
+    """The part of a lifted combiner before the shuffle."""
+
+    def prepare(
+        self,
+        accumulator_coder: coder_impl.CoderImpl,
+        consumers: Mapping[str, Sequence[operations.Operation]],
+    ) -> None:
+        """Say what ``PGBKCVOperation`` keeps to itself; before ``setup``."""
+        self._accumulator_coder = accumulator_coder
+        self._readers = [reader for readers in consumers.values() for reader in readers]
+
+    def setup(self, data_sampler: Any = None) -> None:
+        super().setup(data_sampler)
+        size_of = self._accumulator_coder.get_estimated_size_and_observables
+        timestamps = self.timestamp_combiner
+        self._accumulators = Accumulators(
+            self.combine_fn,
+            lambda accumulator: int(size_of(accumulator)[0]),
+            ChunkEdge(self.receivers[0], self._readers).send,
+            is_global=self.is_default_windowing,
+            combine_timestamps=None if timestamps is None else timestamps.combine,
+        )
+
+    def process(self, element: WindowedValue) -> None:
+        self.process_chunk([element.value], [element])
 
     def process_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """See ``ChunkedParDo.process_chunk``."""
-        add = self.add_key_value
         with self.scoped_process_state:
             try:
-                if self.is_default_windowing:
-                    for key, value in values:
-                        add(key, value, None)
-                    return
-                for (key, value), origin in zip(values, origins, strict=True):
-                    timestamp = origin.timestamp if self.timestamp_combiner else None
-                    for window in origin.windows:
-                        add((window, key), value, timestamp)
+                self._accumulators.add(values, origins)
+            except BaseException as error:
+                _charge(error, self.step_name)
+                raise
+
+    def finish(self) -> None:
+        with self.scoped_finish_state:
+            try:
+                self._accumulators.drain()
             except BaseException as error:
                 _charge(error, self.step_name)
                 raise

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 import apache_beam as beam
 from apache_beam.transforms import core
-from apache_beam.transforms.window import FixedWindows, SlidingWindows, WindowFn
+from apache_beam.transforms.window import FixedWindows, GlobalWindows, SlidingWindows, WindowFn
 from apache_beam.utils.windowed_value import WindowedValue
 
 _LOGGER = logging.getLogger(__name__)
@@ -155,13 +155,12 @@ class AssigningWindows:
     limit = 1  # there is no choice
 
     def __init__(self, window_fn: WindowFn) -> None:
-        self._assign = window_fn.assign
-        self._period = _period_of(window_fn)
-        self._windows: dict[int, Any] = {}  # of a period
+        self._assignment = Assignment(window_fn)
 
     def pieces(self, values: list[Any], origins: list[WindowedValue]) -> Iterator[Piece]:
+        windows_of = self._assignment.windows_of
         assigned = [
-            WindowedValue(value, origin.timestamp, self._windows_of(value, origin, window))
+            WindowedValue(value, origin.timestamp, windows_of(value, origin, window))
             for value, origin in zip(values, origins, strict=True)
             for window in origin.windows
         ]
@@ -169,22 +168,38 @@ class AssigningWindows:
             values = [element.value for element in assigned]
         yield values, assigned
 
-    def _windows_of(self, value: Any, origin: WindowedValue, window: Any) -> Any:
+
+class Assignment:
+    """What windows a window fn assigns; asked once where many timestamps have the same."""
+
+    def __init__(self, window_fn: WindowFn) -> None:
+        self._assign = window_fn.assign
+        self._period = _period_of(window_fn)
+        self._windows: dict[int, Sequence[Any]] = {}  # of a period
+
+    def windows_of(self, value: Any, origin: WindowedValue, window: Any) -> Sequence[Any]:
+        """Return the windows of a value at the timestamp of its origin; now it is in ``window``."""
         if self._period is None:
-            return self._assign(WindowFn.AssignContext(origin.timestamp, value, window))
+            windows: Sequence[Any] = self._assign(
+                WindowFn.AssignContext(origin.timestamp, value, window)
+            )
+            return windows
         length, offset = self._period
         place = (origin.timestamp_micros - offset) // length
-        windows = self._windows.get(place)
-        if windows is None:
+        known = self._windows.get(place)
+        if known is None:
             if len(self._windows) > 10_000:
                 self._windows.clear()
-            windows = self._assign(WindowFn.AssignContext(origin.timestamp, value, window))
-            self._windows[place] = windows
-        return windows
+            # A tuple: Beam may multiply what elements share.
+            known = tuple(self._assign(WindowFn.AssignContext(origin.timestamp, value, window)))
+            self._windows[place] = known
+        return known
 
 
 def _period_of(window_fn: WindowFn) -> tuple[int, int] | None:
     """Length and offset in microseconds of the periods within which the windows are the same."""
+    if type(window_fn) is GlobalWindows:
+        return 1 << 64, -(1 << 63)  # all of time
     if type(window_fn) is FixedWindows:
         return window_fn.size.micros, window_fn.offset.micros
     if type(window_fn) is SlidingWindows and not window_fn.size.micros % window_fn.period.micros:

@@ -1,17 +1,18 @@
 """Grouping one key's values into windows and panes, where windows merge or triggers fire."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from apache_beam.transforms.core import Windowing
+from apache_beam.transforms.timeutil import DependsOnlyOnWindow
 from apache_beam.transforms.trigger import (
     DefaultTrigger,
     InMemoryUnmergedState,
     create_trigger_driver,
 )
 from apache_beam.transforms.window import TimestampCombiner, WindowFn
-from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP
+from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue, create
 
 from beam_spark_runner.core.time import whole_milliseconds
@@ -47,6 +48,7 @@ class WindowGrouping:
         self._timestamps = TimestampCombiner.get_impl(
             windowing.timestamp_combiner, windowing.windowfn
         )
+        self._is_at_window = isinstance(self._timestamps, DependsOnlyOnWindow)
 
     def panes(self, key: Any, values: Iterable[WindowedValue]) -> Iterator[WindowedValue]:
         """See ``Grouping.panes``."""
@@ -57,8 +59,11 @@ class WindowGrouping:
         merging = _Merging(unmerged)
         self._window_fn.merge(merging)
         assign, combine = self._timestamps.assign_output_time, self._timestamps.merge
+        timestamps: Sequence[Timestamp] = ()
         for window, elements in merging.merged(unmerged).items():
-            timestamp = combine(window, [assign(window, each.timestamp) for each in elements])
+            if not self._is_at_window:
+                timestamps = [assign(window, each.timestamp) for each in elements]
+            timestamp = combine(window, timestamps)
             timestamp_us = whole_milliseconds(timestamp.micros)
             pane = (key, [each.value for each in elements])
             yield create(pane, timestamp_us, (window,), _ONLY_PANE)

@@ -11,6 +11,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import (
     PaneInfo,
     PaneInfoTiming,
+    WindowedValue,
     create,
 )
 
@@ -52,13 +53,11 @@ class GroupReader(Reader):
         self._decode_value = element_coder.value_coder().value_coder().get_impl().decode
         self._decode_window = coder.window_coder.get_impl().decode
         self._is_plain = (
-            edge.is_global
-            and edge.timestamp_combiner is TimestampCombiner.END_OF_WINDOW
-            and not edge.coded_windowing
+            edge.timestamp_combiner is TimestampCombiner.END_OF_WINDOW and not edge.coded_windowing
         )
         self._chunks = Chunks(bundle)
         self._kept: list[StreamedValues] = []
-        self._windows: dict[bytes, Any] = {}
+        self._origins: dict[bytes, WindowedValue] = {}  # by encoded window
 
     def _read(self, cursor: RowCursor) -> None:
         self._read_groups(cursor)
@@ -93,9 +92,11 @@ class GroupReader(Reader):
             self._decode_value,
             self._bundle.push,
         )
+        is_global, origin_of = self._edge.is_global, self._origins.get
         elements: list[Any] = []
-        rowsper_chunk = per_chunk(values[first : cuts[-1]]) if cuts else 0
-        room = rowsper_chunk
+        origins: list[WindowedValue] = []
+        rows_per_chunk = per_chunk(values[first : cuts[-1]]) if cuts else 0
+        room = rows_per_chunk
         for last in cuts:
             key = keys[first]
             if last - first == 1:
@@ -106,14 +107,21 @@ class GroupReader(Reader):
                 self._emit(keys[first:last], values[first:last], orders[first:last])
                 first = last
                 continue
-            elements.append((decode_key(key), group))
+            if is_global:
+                elements.append((decode_key(key), group))
+                origins.append(_ONLY_GROUP)
+            else:
+                assert key is not None
+                coded_key, coded_window = split_key(key)
+                elements.append((decode_key(coded_key), group))
+                origins.append(origin_of(coded_window) or self._origin(coded_window))
             room -= last - first
             if room <= 0:
-                push(elements, [_ONLY_GROUP] * len(elements))
-                elements, room = [], rowsper_chunk
+                push(elements, origins)
+                elements, origins, room = [], [], rows_per_chunk
             first = last
         if elements:
-            push(elements, [_ONLY_GROUP] * len(elements))
+            push(elements, origins)
         return first
 
     def _finish_group(self, cursor: RowCursor, route: int, group: "_Rows") -> None:
@@ -201,29 +209,28 @@ class GroupReader(Reader):
         """Push one group; what arrives is decoded, but for the key. ``size`` is of the rows."""
         assert key is not None
         if self._edge.is_global:
-            coded_key, windows, end_us = key, _GLOBAL, _GLOBAL_END_US
+            coded_key, origin = key, _ONLY_GROUP
         else:
             coded_key, coded_window = split_key(key)
-            windows, end_us = self._window(coded_window)
+            origin = self._origins.get(coded_window) or self._origin(coded_window)
         match self._edge.timestamp_combiner:
             case TimestampCombiner.END_OF_WINDOW:
-                timestamp_us = end_us
+                timestamp_us = origin.timestamp_micros
             case TimestampCombiner.EARLIEST:
                 timestamp_us = whole_milliseconds(int(order))
             case TimestampCombiner.LATEST:
                 timestamp_us = whole_milliseconds(-int(order))
         element = (self._decode_key(coded_key), values)
-        self._chunks.add(element, create(element, timestamp_us, windows, _ONLY_PANE), size)
+        self._chunks.add(element, create(element, timestamp_us, origin.windows, _ONLY_PANE), size)
 
-    def _window(self, coded: bytes) -> tuple[tuple[Any, ...], int]:
-        found = self._windows.get(coded)
-        if found is None:
-            if len(self._windows) > 10_000:
-                self._windows.clear()
-            window = self._decode_window(coded)
-            end_us = whole_milliseconds(window.max_timestamp().micros)
-            found = self._windows[coded] = ((window,), end_us)
-        return found
+    def _origin(self, coded_window: bytes) -> WindowedValue:
+        """Return what groups of a window have in common: they end with it."""
+        if len(self._origins) > 10_000:
+            self._origins.clear()
+        window = self._decode_window(coded_window)
+        end_us = whole_milliseconds(window.max_timestamp().micros)
+        origin = self._origins[coded_window] = create(None, end_us, (window,), _ONLY_PANE)
+        return origin
 
     def close(self) -> None:
         """End of the bundle: iterables that were kept are gone."""

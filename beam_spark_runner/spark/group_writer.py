@@ -38,7 +38,7 @@ class GroupWriter(Writer):
             self._sign = 0  # the trigger driver looks at the timestamps itself
             windowed = WindowedValueCoder(element_coder.value_coder(), coder.window_coder)
             self._encode_value = windowed.get_impl().encode
-            self.accept = self._accept_windowed  # type: ignore[method-assign]
+            self.accept_chunk = self._accept_windowed_chunk  # type: ignore[method-assign]
         elif edge.is_global and not self._sign:
             self.accept = self._accept_global  # type: ignore[method-assign]
             self.accept_chunk = self._accept_global_chunk  # type: ignore[method-assign]
@@ -76,39 +76,56 @@ class GroupWriter(Writer):
         if self._size > FLUSH_BYTES:
             self.flush()
 
-    def _accept_windowed(self, windowed_value: WindowedValue) -> None:
+    def _accept_windowed_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """One row per element, with its windows: the reader groups them."""
-        self._accept_global(
-            windowed_value.with_value(
-                (windowed_value.value[0], windowed_value.with_value(windowed_value.value[1]))
-            )
-        )
+        windowed = []
+        element: Any = None
+        try:
+            for element, origin in zip(values, origins, strict=True):
+                key, value = element
+                windowed.append((key, origin.with_value(value)))
+        except (TypeError, ValueError) as error:  # it is no pair
+            raise self._fail("key or value", element, error) from error
+        self._accept_global_chunk(windowed, origins)
 
     def accept(self, windowed_value: WindowedValue) -> None:
-        key, value = windowed_value.value
-        try:
-            coded_key = self._encode_key(key)
-            coded_value = self._encode_value(value)
-        except Exception as error:
-            raise self._fail("key or value", (key, value), error) from error
-        order = self._sign * windowed_value.timestamp_micros
-        for window in windowed_value.windows:
-            self._keys.append(
-                coded_key if self.edge.is_global else self._with_window(coded_key, window)
-            )
-            self._values.append(coded_value)
-            self._orders.append(order)
-            self._size += len(coded_key) + len(coded_value) + 2 * ROW_BYTES
-        if self._size > FLUSH_BYTES:
-            self.flush()
+        self.accept_chunk([windowed_value.value], [windowed_value])
 
-    def _with_window(self, coded_key: bytes, window: Any) -> bytes:
-        coded_window = self._coded_windows.get(window)
-        if coded_window is None:
+    def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """One row per element and window."""
+        encode_key, encode_value = self._encode_key, self._encode_value
+        is_global, sign = self.edge.is_global, self._sign
+        windows: Any = None
+        coded_windows: list[bytes] = []
+        for element, origin in zip(values, origins, strict=True):
+            try:
+                key, value = element
+                coded_key, coded_value = encode_key(key), encode_value(value)
+            except Exception as error:
+                raise self._fail("key or value", element, error) from error
+            if origin.windows is not windows:
+                windows = origin.windows
+                coded_windows = list(map(self._coded_window, windows))
+            count = len(coded_windows)
+            if is_global:
+                keys = [coded_key] * count
+            else:
+                keys = [join_key(coded_key, coded) for coded in coded_windows]
+            self._keys += keys
+            self._values += [coded_value] * count
+            if sign:
+                self._orders += [sign * origin.timestamp_micros] * count
+            self._size += count * (len(coded_key) + len(coded_value) + 2 * ROW_BYTES)
+            if self._size > FLUSH_BYTES:
+                self.flush()
+
+    def _coded_window(self, window: Any) -> bytes:
+        coded = self._coded_windows.get(window)
+        if coded is None:
             if len(self._coded_windows) > 10_000:
                 self._coded_windows.clear()
-            coded_window = self._coded_windows[window] = self._encode_window(window)
-        return join_key(coded_key, coded_window)
+            coded = self._coded_windows[window] = self._encode_window(window)
+        return coded
 
     def flush(self) -> None:
         keys, values, self._keys, self._values, self._size = self._keys, self._values, [], [], 0
