@@ -1,0 +1,94 @@
+"""Keys that most of the elements have."""
+
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.transforms.window import FixedWindows, SlidingWindows, TimestampedValue
+
+from tests.spark.harvest import harvest
+
+pytestmark = pytest.mark.spark
+
+COUNT = 40_000
+HOT = "hot"
+
+
+def key_of(number: int) -> str:
+    """Nine of ten have one key; the others' keys have two elements each."""
+    return HOT if number % 10 else f"cold {number // 20}"
+
+
+def pairs(pipeline: beam.Pipeline) -> beam.PCollection:
+    return (
+        pipeline
+        | beam.Create(range(0, COUNT, 1000))
+        | beam.Reshuffle()
+        | beam.FlatMap(lambda start: range(start, start + 1000))
+        | beam.Map(lambda number: TimestampedValue((key_of(number), number), number))
+    )
+
+
+def expected(of: Any) -> list[tuple[str, Any]]:
+    groups: dict[str, list[int]] = {}
+    for number in range(COUNT):
+        groups.setdefault(key_of(number), []).append(number)
+    return sorted((key, of(numbers)) for key, numbers in groups.items())
+
+
+def test_groups_sums_and_joins(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        skewed = pairs(p)
+        few = p | "few" >> beam.Create([(HOT, 1), (HOT, 2), ("cold 0", 3)])
+
+        def fanout(key: str) -> int:
+            return 16 if key == HOT else 1
+
+        return {
+            "groups": skewed | beam.GroupByKey() | beam.MapTuple(lambda k, v: (k, sum(v))),
+            "sums": skewed | beam.CombinePerKey(sum),
+            "fanned out": skewed | "fan" >> beam.CombinePerKey(sum).with_hot_key_fanout(fanout),
+            "lists": skewed
+            | beam.CombinePerKey(beam.combiners.ToListCombineFn())
+            | "sort" >> beam.MapTuple(lambda k, v: (k, len(v))),
+            "joined": (skewed, few)
+            | beam.CoGroupByKey()
+            | "cross" >> beam.FlatMapTuple(lambda k, two: [(k, len(two[0]) * n) for n in two[1]]),
+        }
+
+    found = harvest(spark_session, build)
+    for label in ("groups", "sums", "fanned out"):
+        assert found[label] == expected(sum), label
+    assert found["lists"] == expected(len)
+    hot = COUNT * 9 // 10
+    assert found["joined"] == [("cold 0", 6), (HOT, hot), (HOT, 2 * hot)]
+
+
+def test_a_hot_key_under_many_windows_is_spread(spark_session: Any) -> None:
+    """Key and window together say where a group goes."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        hot = pairs(p) | beam.Filter(lambda pair: pair[0] == HOT)
+        return {
+            "fixed": hot
+            | beam.WindowInto(FixedWindows(1000))
+            | beam.GroupByKey()
+            | beam.MapTuple(lambda k, v: sum(v)),
+            "sliding": hot
+            | "slide" >> beam.WindowInto(SlidingWindows(2000, 1000))
+            | "sum" >> beam.CombinePerKey(sum)
+            | beam.Values(),
+        }
+
+    found = harvest(spark_session, build)
+    sums = [
+        sum(number for number in range(start, start + 1000) if number % 10)
+        for start in range(0, COUNT, 1000)
+    ]
+    assert found["fixed"] == sorted(sums)
+    assert found["sliding"] == sorted(map(sum, zip([0, *sums], [*sums, 0], strict=True)))
+    for label in ("fixed", "sliding"):
+        places = [each.partition for each in found.kept[label]]
+        shares = [places.count(partition) / len(places) for partition in set(places)]
+        assert len(shares) > 1, label
+        assert max(shares) < 0.8, label
