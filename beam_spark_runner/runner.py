@@ -98,6 +98,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
                 "reach; leave it out, or say PROCESS",
             )
         job_id = uuid.uuid4().hex[:12]
+        given = _options_json(config, options)
         job = Job(
             job_id,
             plan,
@@ -105,7 +106,8 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             partitions=config.parallelism,
             shared_storage=config.shared_storage,
             cache_bytes=config.max_cache_memory_usage_mb << 20,
-            harnesses=_harness_settings(job_id, plan, config, options),
+            options_json=given,
+            harnesses=_harness_settings(job_id, plan, config, given),
             close_session=closing.close,
             shows_progress=config.progress == "on"
             or (config.progress == "auto" and _is_terminal(sys.stderr)),
@@ -118,17 +120,21 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         return result
 
 
-def _harness_settings(
-    job_id: str, plan: Plan, config: RunnerConfig, options: PipelineOptions
-) -> HarnessSettings | None:
-    if not has_remote_code(plan.graph):
-        return None
+def _options_json(config: RunnerConfig, options: PipelineOptions) -> str:
     given = options.get_all_options(drop_default=True)
     given["max_cache_memory_usage_mb"] = config.max_cache_memory_usage_mb
     given.pop("runner", None)
+    return options_json(given)
+
+
+def _harness_settings(
+    job_id: str, plan: Plan, config: RunnerConfig, given: str
+) -> HarnessSettings | None:
+    if not has_remote_code(plan.graph):
+        return None
     return HarnessSettings(
         job_id=job_id,
-        options_json=options_json(given),
+        options_json=given,
         start_timeout_s=config.environment_start_timeout_s,
         cache_s=config.environment_cache_s,
     )

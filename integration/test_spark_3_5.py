@@ -111,6 +111,7 @@ def test_connect_needs_shared_storage() -> None:
         partitions=1,
         shared_storage=None,
         cache_bytes=0,
+        options_json="{}",
         close_session=lambda: None,
     )
     with pytest.raises(OptionsError, match=r"--temp_location: Spark 3\.5 cannot keep rows"):

@@ -9,12 +9,14 @@ This package is the one place that touches ``apache_beam.runners.worker``.
 """
 
 import contextlib
+import json
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from apache_beam.coders import WindowedValueCoder, coder_impl
+from apache_beam.options.value_provider import RuntimeValueProvider
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners import common
 from apache_beam.runners.worker import bundle_processor, sdk_worker, statesampler
@@ -259,6 +261,16 @@ def stage_for(
     if key not in _stages:
         _stages[key] = EmbeddedStage(name, description, side_inputs)
     return _stages[key]
+
+
+def use_options(options_json: str) -> None:
+    """Let Beam's value providers see the pipeline's options, as SDK harnesses do at their start.
+
+    Args:
+        options_json: as of ``sdk_workers.options_json``.
+    """
+    given = {urn.split(":")[2]: value for urn, value in json.loads(options_json).items()}
+    RuntimeValueProvider.set_runtime_options(given)
 
 
 def discard(job_id: str, stage_id: int) -> None:

@@ -49,6 +49,7 @@ class Job:
         partitions: int | None,
         shared_storage: str | None,
         cache_bytes: int,
+        options_json: str,
         harnesses: HarnessSettings | None = None,
         close_session: Callable[[], None],
         shows_progress: bool = False,
@@ -60,6 +61,7 @@ class Job:
         self._partitions = partitions
         self._shared_storage = shared_storage
         self._cache_bytes = cache_bytes
+        self._options_json = options_json
         self._harnesses = harnesses
         self._close_session = close_session
         self._shows_progress = shows_progress
@@ -193,6 +195,7 @@ class Job:
                 row_limit_bytes=ROW_LIMIT_BYTES_SPARK_3 if spark_3 else ROW_LIMIT_BYTES,
                 max_element_bytes=MAX_VALUE_BYTES,
                 cache_bytes=self._cache_bytes,
+                options_json=self._options_json,
                 harnesses=self._harnesses,
             ),
             materialiser=FilesInSharedStorage(session.spark, str(folder))

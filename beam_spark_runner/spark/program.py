@@ -86,4 +86,5 @@ class LevelProgram:
     row_limit_bytes: int  # longer values travel in pieces
     max_element_bytes: int
     cache_bytes: int  # of decoded side inputs that a worker keeps
+    options_json: str = "{}"  # pipeline options, as SDK harnesses get them
     harnesses: HarnessSettings | None = None  # set where code runs in SDK harnesses

@@ -15,7 +15,8 @@ from beam_spark_runner.spark.program import Edge, LevelProgram, SideInputRows, S
 class Limits:
     """What tasks keep to. ``row_limit_bytes``: longer values travel in pieces.
 
-    ``cache_bytes``: of decoded side inputs that a worker keeps. ``harnesses``: set where
+    ``cache_bytes``: of decoded side inputs that a worker keeps. ``options_json``: pipeline
+    options, for what reads them where user code runs. ``harnesses``: set where
     code runs in SDK harnesses.
     """
 
@@ -23,6 +24,7 @@ class Limits:
     row_limit_bytes: int
     max_element_bytes: int
     cache_bytes: int
+    options_json: str = "{}"
     harnesses: HarnessSettings | None = None
 
 
@@ -98,6 +100,7 @@ class ProgramBuilder:
             row_limit_bytes=self._limits.row_limit_bytes,
             max_element_bytes=self._limits.max_element_bytes,
             cache_bytes=self._limits.cache_bytes,
+            options_json=self._limits.options_json,
             harnesses=self._limits.harnesses,
         )
 

@@ -25,7 +25,7 @@ from beam_spark_runner.core.errors import (
     LostHarnessError,
     RunnerError,
 )
-from beam_spark_runner.harness import decoded
+from beam_spark_runner.harness import decoded, embedded
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.collection import exempt_from_collection
 from beam_spark_runner.spark.cursor import RowCursor
@@ -122,6 +122,7 @@ class LevelTask:
             )
             try:
                 decoded.cache.serve(self._program.job_id, self._program.cache_bytes)
+                embedded.use_options(self._program.options_json)
                 report.monitoring_infos.extend(self._process(batches))
             except _PoisonedError:
                 self._stages.abort()

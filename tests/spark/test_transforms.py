@@ -10,6 +10,8 @@ import apache_beam as beam
 import numpy as np
 import pytest
 from apache_beam.coders import Coder
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.value_provider import RuntimeValueProvider
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms import stats
 from apache_beam.transforms.window import (
@@ -430,3 +432,28 @@ def test_empty_everything(spark_session: Any) -> None:
     found = harvest(spark_session, build, "--auto_unique_labels")
     assert found["count"] == [0]
     assert all(not kept for label, kept in found.kept.items() if label != "count")
+
+
+class Greeted(PipelineOptions):  # type: ignore[misc]
+    @classmethod
+    def _add_argparse_args(cls, parser: Any) -> None:
+        parser.add_value_provider_argument("--greeting", default="hello")
+        parser.add_value_provider_argument("--name", default="nobody")
+
+
+def test_value_providers(spark_session: Any) -> None:
+    """Options that steps read only when they run."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        options = p.options.view_as(Greeted)
+        greeting, name = options.greeting, options.name
+        words = beam.Map(lambda _: f"{greeting.get()} {name.get()}")
+        parallel = RuntimeValueProvider("parallelism", int, 0)
+        return {
+            "words": p | beam.Create([None]) | words,
+            "numbers": p | "again" >> beam.Create([1]) | beam.Map(lambda n: n + parallel.get()),
+        }
+
+    found = harvest(spark_session, build, "--name=you", "--parallelism=3")
+    assert found["words"] == ["hello you"]
+    assert found["numbers"] == [4]
