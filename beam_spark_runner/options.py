@@ -8,6 +8,7 @@ import: from Beam it may import nothing but ``pipeline_options``.
 
 import argparse
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ PlanFormat = Literal["text"]
 
 DEFAULT_CACHE_MB = 100
 DEFAULT_START_TIMEOUT_S = 120.0
+DEFAULT_ROUND_BUDGET_S = 2
 _ENVIRONMENTS: Mapping[str, EnvironmentKind] = {
     "EMBEDDED": "embedded",
     "EMBEDDED_PYTHON": "embedded",
@@ -109,6 +111,12 @@ _DECLARED: Mapping[str, Mapping[str, Any]] = {
         "metavar": "SECONDS",
         "help": "How long an SDK harness may take to start and connect. Default: 120.",
     },
+    "sdf_round_budget": {
+        "default": str(DEFAULT_ROUND_BUDGET_S),
+        "metavar": "SECONDS",
+        "help": "For how long a splittable DoFn works at first before what is left is spread over "
+        "the cluster again; twice as long each further time. 0: never. Default: 2.",
+    },
     "progress": {
         "default": "auto",
         "metavar": "auto|on|off",
@@ -144,6 +152,7 @@ class RunnerConfig:
     environment: EnvironmentKind = "embedded"  # --environment_type: where user code runs
     environment_cache_s: float = 0.0  # --environment_cache_millis. 0: for the job's time
     environment_start_timeout_s: float = DEFAULT_START_TIMEOUT_S
+    sdf_round_budget_s: float = DEFAULT_ROUND_BUDGET_S  # 0: no rounds
     job_name: str | None = None
     show_plan: PlanFormat | None = None
     progress: Progress = "auto"
@@ -178,6 +187,9 @@ class RunnerConfig:
             environment_cache_s=_cache_s(options),
             environment_start_timeout_s=_start_timeout_s(
                 getattr(ours, "environment_start_timeout", None)
+            ),
+            sdf_round_budget_s=_seconds(
+                "sdf_round_budget", getattr(ours, "sdf_round_budget", DEFAULT_ROUND_BUDGET_S)
             ),
             job_name=cloud.job_name or None,
             show_plan=_one_of("show_plan", getattr(ours, "show_plan", None), PlanFormat),
@@ -337,6 +349,16 @@ def _positive(option: str, value: object) -> int | None:
     if not isinstance(value, int) or value < 1:
         raise OptionsError(option, f"must be a positive number, not {value!r}")
     return value
+
+
+def _seconds(option: str, value: object) -> float:
+    try:
+        seconds = float(str(value))
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise OptionsError(option, f"must be a number of seconds, not {value!r}")
+    return seconds
 
 
 def _one_of(option: str, value: Any, choices: Any) -> Any:

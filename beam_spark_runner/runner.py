@@ -108,6 +108,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             cache_bytes=config.max_cache_memory_usage_mb << 20,
             options_json=given,
             harnesses=_harness_settings(job_id, plan, config, given),
+            round_budget_s=config.sdf_round_budget_s,
             close_session=closing.close,
             shows_progress=config.progress == "on"
             or (config.progress == "auto" and _is_terminal(sys.stderr)),

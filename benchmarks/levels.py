@@ -78,7 +78,8 @@ def _run(plan: Plan, level: int, batches: list[pa.RecordBatch]) -> tuple[list[pa
     for _ in range(3):
         builder = ProgramBuilder(plan, f"level-{level}-{id(plan)}", LIMITS)
         segment = plan.segments[0]
-        program = builder.level(segment, level, 2, {})
+        levels = range(len(segment.levels))
+        program = builder.level(segment, level, 2, {}, job=levels, round_budget_s=None)
         began = time.process_time_ns()
         output = list(task.LevelTask(program).run(iter(batches)))
         _check(output)

@@ -112,6 +112,7 @@ def test_connect_needs_shared_storage() -> None:
         shared_storage=None,
         cache_bytes=0,
         options_json="{}",
+        round_budget_s=0,
         close_session=lambda: None,
     )
     with pytest.raises(OptionsError, match=r"--temp_location: Spark 3\.5 cannot keep rows"):

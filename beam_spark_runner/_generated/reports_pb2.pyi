@@ -6,7 +6,14 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TaskReport(_message.Message):
-    __slots__ = ("level", "partition", "attempt", "consumed_count", "consumed_sum", "monitoring_infos", "failure", "poisoned", "emitted_bytes")
+    __slots__ = ("level", "partition", "attempt", "consumed_count", "consumed_sum", "monitoring_infos", "failure", "poisoned", "emitted_bytes", "residuals")
+    class ResidualsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +23,7 @@ class TaskReport(_message.Message):
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     POISONED_FIELD_NUMBER: _ClassVar[int]
     EMITTED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RESIDUALS_FIELD_NUMBER: _ClassVar[int]
     level: int
     partition: int
     attempt: int
@@ -25,7 +33,8 @@ class TaskReport(_message.Message):
     failure: Failure
     poisoned: bool
     emitted_bytes: int
-    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed_count: _Optional[int] = ..., consumed_sum: _Optional[int] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ...) -> None: ...
+    residuals: _containers.ScalarMap[int, int]
+    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed_count: _Optional[int] = ..., consumed_sum: _Optional[int] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, int]] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("step", "cause", "traceback", "kind")
@@ -40,9 +49,11 @@ class Failure(_message.Message):
     def __init__(self, step: _Optional[str] = ..., cause: _Optional[str] = ..., traceback: _Optional[str] = ..., kind: _Optional[str] = ...) -> None: ...
 
 class AttemptMark(_message.Message):
-    __slots__ = ("attempt", "failed")
+    __slots__ = ("attempt", "failed", "left_residuals")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
+    LEFT_RESIDUALS_FIELD_NUMBER: _ClassVar[int]
     attempt: int
     failed: bool
-    def __init__(self, attempt: _Optional[int] = ..., failed: bool = ...) -> None: ...
+    left_residuals: bool
+    def __init__(self, attempt: _Optional[int] = ..., failed: bool = ..., left_residuals: bool = ...) -> None: ...

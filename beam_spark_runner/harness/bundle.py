@@ -95,7 +95,8 @@ class Bundle(BundleInput, Protocol):
             Residual roots as ProcessBundleSplitResponse has them; none if there was nothing
             to split, now.
 
-        Threads: any, while another is in ``push``; but not after ``finish`` was called.
+        Threads: any, while another is in ``push`` or ``finish``. What is pushed after a split
+        is either processed or among the residual roots of the result.
 
         Raises:
             BundleFailedError: the restriction tracker raised. The bundle must be aborted.

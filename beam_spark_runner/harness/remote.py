@@ -7,6 +7,7 @@ receivers, so that a stage behind this one in the same task runs on that thread,
 
 import hashlib
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -137,6 +138,9 @@ class RemoteBundle:
         (self._input,) = descriptor.transforms[description.source].outputs.values()
         self._is_splittable = description.is_splittable
         self._pushed: list[bytes] = []  # each element, where a part may be given back
+        self._too_late: list[bytes] = []  # pushed after the input was cut
+        self._is_cut = False
+        self._splitting = threading.Lock()
         self._instruction, self._inbox = self._connection.start_bundle(
             descriptor, _cache_tokens(side_inputs), self._state
         )
@@ -151,8 +155,10 @@ class RemoteBundle:
             else:
                 encode_to(origin.with_value(value), stream, True)
             if self._is_splittable:
-                self._pushed.append(stream.get())  # blocks of one element
-                self.flush()
+                if self._is_taken(stream.get()):  # blocks of one element
+                    self.flush()
+                else:
+                    self._stream = create_OutputStream()
                 stream = self._stream
                 continue
             if stream.size() >= self._block_bytes:
@@ -223,9 +229,22 @@ class RemoteBundle:
             raise _user_failure(answer.error, self._name)
         response = answer.process_bundle_split
         residuals = list(response.residual_roots)
-        for channel in response.channel_splits:
-            residuals += map(self._not_begun, self._pushed[channel.first_residual_element :])
+        with self._splitting:
+            for channel in response.channel_splits:
+                first = channel.first_residual_element
+                residuals += map(self._not_begun, self._pushed[first:])
+                del self._pushed[first:]
+                self._is_cut = True
         return residuals
+
+    def _is_taken(self, coded_element: bytes) -> bool:
+        """Note an element; once the input was cut, the SDK drops what comes behind the cut."""
+        with self._splitting:
+            if self._is_cut:
+                self._too_late.append(coded_element)
+                return False
+            self._pushed.append(coded_element)
+            return True
 
     def _not_begun(self, coded_element: bytes) -> beam_fn_api_pb2.DelayedBundleApplication:
         """Say of an element what an SDK says of a residual."""
@@ -253,7 +272,10 @@ class RemoteBundle:
             monitoring_infos=tuple(
                 info.SerializeToString() for info in self._response.monitoring_infos
             ),
-            residual_roots=tuple(self._response.residual_roots),
+            residual_roots=(
+                *self._response.residual_roots,
+                *map(self._not_begun, self._too_late),
+            ),
         )
 
     def abort(self) -> None:

@@ -3,15 +3,19 @@
 Each restriction is pushed by itself, so that a bundle can end between two of them.
 """
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from apache_beam.coders import WindowedValueCoder
+from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.harness.bundle import Bundle, BundleResult
 from beam_spark_runner.harness.checkpoint_handler import (
+    MIN_US,
     SdfKeySelector,
     SdfStateInternals,
     SdfStateInternalsFactory,
@@ -19,7 +23,27 @@ from beam_spark_runner.harness.checkpoint_handler import (
     StateAndTimerBundleCheckpointHandler,
     in_each_window,
 )
+from beam_spark_runner.scheduling.rounds import may_leave_work
 from beam_spark_runner.state.residuals import InMemoryTimers, InMemoryValues, ResidualTimer
+
+_MOST_GATHERED = 1_000
+_ASK_AGAIN_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """For how long a task works on restrictions before it leaves the rest to others.
+
+    Attributes:
+        duration_us: of work, and of waiting for what is deferred.
+        pieces: into how many parts what is left of the restriction under way is cut.
+        leave: takes each sized restriction that is left, and the processing time before
+            which it must not be processed, or 0.
+    """
+
+    duration_us: int
+    pieces: int
+    leave: Callable[[WindowedValue, int], None]
 
 
 class SplittableInput:
@@ -34,6 +58,7 @@ class SplittableInput:
         input_coder: of the stage's input.
         collection: the input's name, for errors.
         now_us: processing time, microseconds since the epoch.
+        budget: None: all is processed here.
 
     Raises:
         InvalidPipelineError: the input is not made of sized restrictions.
@@ -47,9 +72,14 @@ class SplittableInput:
         input_coder: WindowedValueCoder,
         collection: str,
         now_us: Callable[[], int],
+        budget: Budget | None = None,
     ) -> None:
         self._start_bundle = start_bundle
         self._on_completed = on_completed
+        self._now_us = now_us
+        self._budget = budget
+        self._gathers = budget is not None  # whether to leave anything depends on all there is
+        self._ends_us: int | None = None  # when the budget is spent
         self._timers = InMemoryTimers(now_us)
         self._values = InMemoryValues()
         key_of = SdfKeySelector(input_coder, collection)
@@ -60,7 +90,8 @@ class SplittableInput:
             input_coder.window_coder,
         )
         self._ready: deque[WindowedValue] = deque()
-        self.bundle: Bundle | None = None
+        self._bundle: Bundle | None = None
+        self._checkpoint: _TimedCheckpoint | None = None  # of the bundle
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Process sized restrictions, each once in each of its windows.
@@ -70,54 +101,155 @@ class SplittableInput:
         """
         for value, origin in zip(values, origins, strict=True):
             self._ready.extend(in_each_window(origin.with_value(value)))
-        self._process()
+        if len(self._ready) > _MOST_GATHERED:
+            self._gathers, self._budget = False, None
+        if not self._gathers:
+            self._process()
+
+    def push_later(self, element: WindowedValue, due_us: int) -> None:
+        """Process a sized restriction that was deferred elsewhere, not before its time."""
+        self._handler.schedule(element, due_us - self._now_us(), MIN_US)
 
     def flush(self) -> None:
         """See ``BundleInput.flush``: nothing waits."""
-
-    def next_due_us(self) -> int | None:
-        """See ``Deferring``."""
-        return self._timers.next_due_us()
 
     def watermark_hold_us(self) -> int:
         """Event time that waits for what is deferred; the end of time if nothing is."""
         return self._timers.watermark_hold_us()
 
+    def next_due_us(self) -> int | None:
+        """See ``Deferring``."""
+        due_us = self._timers.next_due_us()
+        if due_us is None or self._ends_us is None:
+            return due_us
+        return min(due_us, self._ends_us)
+
     def run_due(self) -> bool:
         """See ``Deferring``."""
-        due = self._timers.pop_due()
-        if self.bundle is None and not due:
+        if self._gathers:
+            self._gathers = False
+            self._begin()
+        elif self._is_over() and len(self._timers):
+            self._leave()
+            return True
+        self._ready.extend(map(self._take, self._timers.pop_due()))
+        if self._bundle is None and not self._ready:
             return False
-        self._ready.extend(map(self._take, due))
         self._process()
         self._finish()
+        if self._is_over():
+            self._leave()
         return True
 
+    def _begin(self) -> None:
+        if self._budget is not None:
+            if may_leave_work([float(element.value[1]) for element in self._ready]):
+                self._ends_us = self._now_us() + self._budget.duration_us
+            else:
+                self._budget = None
+
+    def _is_over(self) -> bool:
+        return self._ends_us is not None and self._now_us() >= self._ends_us
+
     def _process(self) -> None:
+        """Push what is ready; if time runs out, at least one element."""
         if not self._ready:
             return
-        if self.bundle is None:
-            self.bundle = self._start_bundle()
-        self.bundle.enter()
-        push = self.bundle.push
+        if self._bundle is None:
+            self._bundle = self._start_bundle()
+        self._bundle.enter()
+        push = self._bundle.push
+        if self._budget is None or self._ends_us is None:
+            while self._ready:
+                element = self._ready.popleft()
+                push([element.value], [element])
+            return
+        left_s = (self._ends_us - self._now_us()) / 1e6
+        self._checkpoint = _TimedCheckpoint(self._bundle, max(0.0, left_s), self._budget.pieces)
         while self._ready:
             element = self._ready.popleft()
             push([element.value], [element])
+            if self._is_over():
+                break
 
     def _finish(self) -> None:
-        if self.bundle is None:
+        if self._bundle is None:
             return
-        result = self.bundle.finish()
-        self.bundle = None
+        result = self._bundle.finish()
+        checkpoint = self._end_checkpoint()
+        self._bundle = None
         self._on_completed(result)
-        if result.residual_roots:
-            self._handler.on_checkpoint(result)
+        if checkpoint is not None:
+            if checkpoint.error is not None:
+                raise checkpoint.error
+            self._handler.on_checkpoint(checkpoint)
+        self._handler.on_checkpoint(result)
+
+    def _end_checkpoint(self) -> "_TimedCheckpoint | None":
+        checkpoint, self._checkpoint = self._checkpoint, None
+        if checkpoint is not None:
+            checkpoint.stop()
+        return checkpoint
+
+    def abort(self) -> None:
+        """Forget the bundle that is open."""
+        self._end_checkpoint()
+        if self._bundle is not None:
+            self._bundle.abort()
+
+    def _leave(self) -> None:
+        """Leave what has not been processed, be it due or not."""
+        assert self._budget is not None
+        now_us = self._now_us()
+        while self._ready:
+            self._budget.leave(self._ready.popleft(), 0)
+        for timer in self._timers.pop_all():
+            due_us = timer.fire_at_us if timer.fire_at_us > now_us else 0
+            self._budget.leave(self._take(timer), due_us)
 
     def _take(self, timer: ResidualTimer) -> WindowedValue:
         state = SdfStateInternals(timer.key, self._values)
         element = state.read(timer.window, timer.id)
         state.clear(timer.window, timer.id)
         return element
+
+
+class _TimedCheckpoint:
+    """Splits a bundle when its time is spent, from a thread of its own.
+
+    What is left of the restriction under way is cut into pieces, as far as its tracker can:
+    one after another off the end, and last what is left but for what has been claimed.
+
+    Attributes:
+        residual_roots: what was split off. To be read after ``stop``, as ``error``.
+        error: what the tracker raised.
+    """
+
+    def __init__(self, bundle: Bundle, after_s: float, pieces: int) -> None:
+        self.residual_roots: list[beam_fn_api_pb2.DelayedBundleApplication] = []
+        self.error: BaseException | None = None
+        self._bundle = bundle
+        self._after_s = after_s
+        self._pieces = pieces
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="beam-checkpoint", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Split no more. Returns once no split is under way."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        wait_s = self._after_s
+        try:
+            # Between two elements there is nothing to split; some trackers never split.
+            while not self.residual_roots and not self._stopped.wait(wait_s):
+                wait_s = _ASK_AGAIN_S
+                for count in range(self._pieces, 0, -1):
+                    self.residual_roots += self._bundle.split((count - 1) / count)
+        except BaseException as error:
+            self.error = error
 
 
 class Deferring(Protocol):

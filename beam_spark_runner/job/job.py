@@ -50,6 +50,7 @@ class Job:
         shared_storage: str | None,
         cache_bytes: int,
         options_json: str,
+        round_budget_s: float,
         harnesses: HarnessSettings | None = None,
         close_session: Callable[[], None],
         shows_progress: bool = False,
@@ -63,6 +64,7 @@ class Job:
         self._cache_bytes = cache_bytes
         self._options_json = options_json
         self._harnesses = harnesses
+        self._round_budget_s = round_budget_s
         self._close_session = close_session
         self._shows_progress = shows_progress
         self._progress: progress.ProgressLine | None = None
@@ -205,6 +207,7 @@ class Job:
             share=session.share,
             job_scope=self._job_scope,
             check_cancelled=self._check_cancelled,
+            round_budget_s=self._round_budget_s or None,
         )
 
     def _check_that_nobody_wants_stable_input(self) -> None:

@@ -132,7 +132,11 @@ class _Wiring:
             outputs=fused.outputs,
             environment=fused.environment,
             side_inputs=tuple(side_inputs),
+            is_splittable=any(map(self._is_splittable, fused.transforms[:1])),
         )
+
+    def _is_splittable(self, id_: TransformId) -> bool:
+        return self.graph.transforms[id_].urn == urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS
 
     def _main_destination(self, id_: StageId, fused: FusedStage) -> DestinationId:
         # Stable input is what a carrier has written down: elements, not what may yet be grouped

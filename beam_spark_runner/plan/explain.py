@@ -131,6 +131,8 @@ class Explainer:
         for number, transform in enumerate(stage.transforms):
             label = " " * 4 if number else "runs"
             yield f"{_INDENT}{label}     {self.plan.graph.transforms[transform].name}"
+        if stage.is_splittable:
+            yield f"{_INDENT}defers   what a restriction leaves: to later bundles, or to a round"
         for collection_id in stage.outputs:
             for id_ in self.plan.consumers.get(collection_id, ()):
                 yield f"{_INDENT}writes   {self._target(segment, self.plan.destinations[id_])}"

@@ -75,6 +75,7 @@ class Stage:
     outputs: tuple[PCollectionId, ...]  # the collections that leave the stage
     environment: EnvironmentId | None
     side_inputs: tuple[SideInput, ...] = ()
+    is_splittable: bool = False  # its root is a splittable DoFn, which may defer and leave work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,8 +92,7 @@ def describe(
     builder = _Builder(graph, stage)
     source = builder.fresh_id(f"source-{stage_id}")
     is_grouped, coder = _coder_arriving(plan, stage)
-    is_splittable = _is_splittable(graph, stage)
-    if environment and is_splittable:
+    if environment and stage.is_splittable:
         builder.let_residuals_be_read(stage.input)
     builder.add_edge(
         source,
@@ -119,13 +118,8 @@ def describe(
         step_names={id_: graph.transforms[id_].name for id_ in stage.transforms},
         coded_environment=environment,
         has_timers=any(graph.transforms[id_].timer_families for id_ in stage.transforms),
-        is_splittable=is_splittable,
+        is_splittable=stage.is_splittable,
     )
-
-
-def _is_splittable(graph: Graph, stage: Stage) -> bool:
-    roots = (graph.transforms[id_] for id_ in stage.transforms[:1])
-    return any(root.urn == urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS for root in roots)
 
 
 def _give_addresses(

@@ -8,7 +8,7 @@ reports which numbers it has read.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,7 @@ class Report:
     failure: Failure | None = None
     poisoned: bool = False
     emitted_bytes: int = 0
+    residuals: Mapping[int, int] = field(default_factory=dict)  # destination -> restrictions left
 
 
 @dataclass(frozen=True, slots=True)

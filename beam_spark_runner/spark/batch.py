@@ -1,6 +1,7 @@
 """Running a plan: one Spark job after another, each accepted before the next begins."""
 
 import contextlib
+import functools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,8 +22,16 @@ from beam_spark_runner.core.errors import (
 from beam_spark_runner.core.ids import DestinationId, SegmentId
 from beam_spark_runner.plan.model import Level, Plan, Segment
 from beam_spark_runner.portable.monitoring import merge
-from beam_spark_runner.scheduling import segments
-from beam_spark_runner.scheduling.attempts import Accepted, Failed, Failure, Rejected, Report, judge
+from beam_spark_runner.scheduling import rounds, segments
+from beam_spark_runner.scheduling.attempts import (
+    Accepted,
+    Failed,
+    Failure,
+    Rejected,
+    Report,
+    Verdict,
+    judge,
+)
 from beam_spark_runner.scheduling.partitions import derive_partitions
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.exchange import exchange
@@ -50,6 +59,7 @@ class Setting:
     share: Callable[[Path], tuple[Any, str | None]]  # see ``SessionHandle.share``
     job_scope: Callable[[str], contextlib.AbstractContextManager[None]]  # names Spark jobs
     check_cancelled: Callable[[], None]  # raises if the job is to end
+    round_budget_s: float | None  # see ``scheduling.rounds``; None: no rounds
 
 
 @dataclass(slots=True)
@@ -114,6 +124,7 @@ class _PlanRun:
         self._bytes: dict[SegmentId, int] = {}  # of the frame's rows
         self._gathered: dict[DestinationId, SideInputRows] = {}
         self._runs = 0
+        self._job = range(0)  # levels of the Spark job that runs
 
     def forget(self, stale: Iterable[SegmentId]) -> None:
         """Drop what segments have made, and the counts of making it."""
@@ -133,15 +144,10 @@ class _PlanRun:
                 segment.id
             )  # nothing flows: it reads only what is empty for certain
         title = segment_title(self._plan, segment)
-        self._runs += 1
         try:
             self._gather_side_inputs(segment)
             with self._setting.job_scope(title):
-                frame, partitions = self._frame(segment, source)
-                if segment.writes:
-                    name = f"segment-{segment.id}-run-{self._runs}"
-                    frame = self._setting.materialiser.materialise(frame, name)
-                reports = _collect_reports(frame)
+                verdict = self._run_rounds(segment, source)
         except RunnerError:
             raise
         except Exception as error:
@@ -149,19 +155,8 @@ class _PlanRun:
             if not machines_were_lost(error):
                 raise SparkJobError(self._blamed(segment, error), reason_of(error)) from error
             return self._after_crash(segment, title, reason_of(error))
-        infos = [info for report in reports for info in report.monitoring_infos]
-        self._tally.attempted = merge([*self._tally.attempted, *infos])
-        match judge(reports, partitions):
+        match verdict:
             case Accepted():
-                self._tally.accepted[segment.id] = merge(infos)
-                if segment.writes:
-                    self._frames[segment.id] = frame
-                    self._attempts[segment.id] = _attempts(reports)
-                    self._bytes[segment.id] = sum(
-                        report.emitted_bytes
-                        for report in reports
-                        if report.level == len(segment.levels) - 1
-                    )
                 return segments.Ran(segment.id)
             case Failed(failure):
                 raise _error_of(failure)
@@ -169,13 +164,80 @@ class _PlanRun:
                 _LOGGER.warning("%s runs again: %s", title, why)
                 return segments.Rejected(segment.id, why)
 
+    def _run_rounds(self, segment: Segment, source: DataFrame) -> Verdict:
+        """Run the Spark jobs that a segment takes: one, unless splittable DoFns leave something."""
+        budget_s = None
+        if self._builder.has_rounds(segment) and self._partitions(segment) > 1:
+            budget_s = self._setting.round_budget_s
+        machine = rounds.Rounds(len(segment.levels), budget_s or 0.0)
+        action = machine.start()
+        frames: list[DataFrame] = []
+        reports: list[Report] = []  # of all jobs
+        last: list[Report] = []
+        emitted_bytes = 0
+        while not isinstance(action, rounds.Finish):
+            self._setting.check_cancelled()
+            match action:
+                case rounds.RunLevels(first=first):
+                    job = range(first, len(segment.levels))
+                    if frames:
+                        hosted = [
+                            edge.dest for i in job for edge in self._builder.readers(segment, i)
+                        ]
+                        source = _rows_for(hosted, frames)
+                case rounds.RunRound(level=level, number=number):
+                    job = range(level, level + 1)
+                    left = sum(sum(report.residuals.values()) for report in last)
+                    _LOGGER.info("round %d: %d restriction(s) are left", number, left)
+                    source = _rows_for(self._left(last), frames[-1:])
+            self._job = job
+            frame, partitions = self._frame(segment, source, job, budget_s and action.budget_s)
+            self._runs += 1
+            if segment.writes or budget_s is not None:
+                name = f"segment-{segment.id}-run-{self._runs}"
+                frame = self._setting.materialiser.materialise(frame, name)
+            last = _collect_reports(frame)
+            infos = [info for report in last for info in report.monitoring_infos]
+            self._tally.attempted = merge([*self._tally.attempted, *infos])
+            verdict = judge(last, partitions)
+            if not isinstance(verdict, Accepted):
+                return verdict
+            frames.append(frame)
+            reports += last
+            emitted_bytes += sum(each.emitted_bytes for each in last if each.level == job[-1])
+            action = machine.on(rounds.Ran(self._level_of(segment, self._left(last))))
+        self._tally.accepted[segment.id] = merge(
+            info for report in reports for info in report.monitoring_infos
+        )
+        if segment.writes:
+            kept = _rows_for([*segment.writes, DestinationId(rows.REPORT)], frames)
+            self._frames[segment.id] = kept if len(frames) > 1 else frames[0]
+            self._attempts[segment.id] = _attempts(reports)
+            self._bytes[segment.id] = emitted_bytes
+        return Accepted()
+
+    def _left(self, reports: Iterable[Report]) -> list[DestinationId]:
+        """Return the destinations whose restrictions have not all been processed."""
+        return [DestinationId(dest) for dest in {d for each in reports for d in each.residuals}]
+
+    def _level_of(self, segment: Segment, dests: Sequence[DestinationId]) -> int | None:
+        """Return the level that reads ``dests``, the first if there are several."""
+        return next(
+            (
+                index
+                for index in range(len(segment.levels))
+                for edge in self._builder.readers(segment, index)
+                if edge.dest in dests
+            ),
+            None,
+        )
+
     def _blamed(self, segment: Segment, error: Exception) -> str:
         """Name the steps that shared the Spark stage, or those of the segment."""
         behind = stages_behind(self._setting.spark, self._setting.job_id, error)
-        if behind is None or behind >= len(segment.levels):
+        if behind is None or behind >= len(self._job):
             return segment_title(self._plan, segment)
-        level = segment.levels[len(segment.levels) - 1 - behind]
-        return _title(self._plan, [level])
+        return _title(self._plan, [segment.levels[self._job[-1 - behind]]])
 
     def _after_crash(self, segment: Segment, title: str, reason: str) -> segments.Event:
         """Find out whether rows that the segment reads are gone; it may be it alone that failed."""
@@ -223,26 +285,34 @@ class _PlanRun:
                 by_writer.setdefault(writer, []).append(int(dest))
         for writer, dests in sorted(by_writer.items()):
             if writer in self._frames:
-                wanted = ", ".join(map(str, dests))
-                frames.append(
-                    self._frames[writer].filter(f"(dest & {rows.DEST_MASK}) in ({wanted})")
-                )
+                frames.append(_rows_for(dests, [self._frames[writer]]))
         if not frames:
             return None
-        source = frames[0]
-        for frame in frames[1:]:
-            source = source.union(frame)
-        return source
+        return _union(frames)
 
-    def _frame(self, segment: Segment, source: DataFrame) -> tuple[DataFrame, Mapping[int, int]]:
+    def _frame(
+        self, segment: Segment, source: DataFrame, job: range, round_budget_s: float | None
+    ) -> tuple[DataFrame, Mapping[int, int]]:
         """Chain the levels. Also returns the number of tasks of each level behind an exchange."""
         frame, partitions = source, self._partitions(segment)
         counts: dict[int, int] = {}
-        for index, level in enumerate(segment.levels):
-            if level.has_exchange:
-                frame = exchange(frame, partitions, self._builder.readers(segment, index))
+        for index in job:
+            program = self._builder.level(
+                segment,
+                index,
+                partitions,
+                self._gathered,
+                job=job,
+                round_budget_s=round_budget_s,
+            )
+            if segment.levels[index].has_exchange:
+                frame = exchange(
+                    frame,
+                    partitions,
+                    self._builder.readers(segment, index),
+                    control_first=program.may_pass_on,
+                )
                 counts[index] = partitions
-            program = self._builder.level(segment, index, partitions, self._gathered)
             frame = frame.mapInArrow(level_function(program), rows.SPARK_SCHEMA)
         return frame, counts
 
@@ -257,11 +327,12 @@ class _PlanRun:
         wanted = [dest for dest in segment.side_inputs if dest not in self._gathered]
         if not wanted:
             return
-        frame: DataFrame | None = None
-        for writer in self._plan.segments:
-            if writer.id in self._frames and not writer.writes.keys().isdisjoint(wanted):
-                part = self._frames[writer.id]
-                frame = part if frame is None else frame.union(part)
+        parts = [
+            self._frames[writer.id]
+            for writer in self._plan.segments
+            if writer.id in self._frames and not writer.writes.keys().isdisjoint(wanted)
+        ]
+        frame = _union(parts) if parts else None
         edges = [self._builder.edges[dest] for dest in wanted]
         names = ", ".join(dict.fromkeys(edge.name for edge in edges))
         with self._setting.job_scope(f"side input of {names}"):
@@ -300,6 +371,15 @@ def _impulses(spark: SparkSession, dests: Sequence[DestinationId]) -> DataFrame:
     )
 
 
+def _rows_for(dests: Iterable[int], frames: Sequence[DataFrame]) -> DataFrame:
+    wanted = ", ".join(map(str, dests))
+    return _union(frames).filter(f"(dest & {rows.DEST_MASK}) in ({wanted})")
+
+
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    return functools.reduce(DataFrame.union, frames)
+
+
 def _collect_reports(frame: DataFrame) -> list[Report]:
     found = frame.filter(f"dest = {rows.REPORT}").select("value").collect()
     return [_report_of(reports_pb2.TaskReport.FromString(bytes(row[0]))) for row in found]
@@ -328,6 +408,7 @@ def _report_of(proto: reports_pb2.TaskReport) -> Report:
         failure=failure,
         poisoned=proto.poisoned,
         emitted_bytes=proto.emitted_bytes,
+        residuals=dict(proto.residuals),
     )
 
 

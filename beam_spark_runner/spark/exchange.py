@@ -6,15 +6,18 @@ from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.spark.program import Edge
 
 
-def exchange(frame: DataFrame, partitions: int, readers: tuple[Edge, ...]) -> DataFrame:
+def exchange(
+    frame: DataFrame, partitions: int, readers: tuple[Edge, ...], *, control_first: bool = False
+) -> DataFrame:
     """Bring rows to the partitions of their routes, sorted as the readers need it.
 
     Always by a column: ``repartition(n)`` alone sorts all rows first, to be
-    deterministic. Rows are sorted only where a reader groups.
+    deterministic. Rows are sorted only where a reader groups, or where control rows must be
+    read before all others.
     """
     moved = frame.repartition(partitions, "route")
     if any(edge.is_ordered for edge in readers):
         return moved.sortWithinPartitions("route", "order")
-    if any(edge.delivery is Delivery.GROUP_BY_KEY for edge in readers):
+    if control_first or any(edge.delivery is Delivery.GROUP_BY_KEY for edge in readers):
         return moved.sortWithinPartitions("route")
     return moved

@@ -65,7 +65,6 @@ class StageProgram:
     local: Mapping[PCollectionId, tuple[StageId, ...]]
     side_inputs: Mapping[tuple[str, str], SideInputRows]  # (transform id, local name)
     collection: str  # the name of what it reads, for messages
-    is_splittable: bool  # its root is a splittable DoFn, which may defer a part of its work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +72,7 @@ class LevelProgram:
     """All that a task of one level does.
 
     ``partitions`` is that of every exchange, in later segments too;
-    ``has_next`` is False in a segment's last level.
+    ``has_next`` is False in a Spark job's last level.
     """
 
     job_id: str
@@ -81,6 +80,8 @@ class LevelProgram:
     level: int
     partitions: int
     has_next: bool
+    may_pass_on: bool  # where a splittable DoFn before it leaves residuals
+    round_budget_us: int | None  # of splittable DoFns; None: they process all that they get
     stages: tuple[StageProgram, ...]
     max_attempts: int  # of a task, as Spark counts them
     row_limit_bytes: int  # longer values travel in pieces

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.harness.sdk_workers import HarnessSettings
-from beam_spark_runner.plan.model import Delivery, Plan, Segment
+from beam_spark_runner.plan.model import Delivery, Level, Plan, Segment
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.spark.program import Edge, LevelProgram, SideInputRows, StageProgram
 
@@ -70,12 +70,30 @@ class ProgramBuilder:
         """Return the edges that the stages of a level read."""
         return tuple(self.edges[self._input_of[stage]] for stage in segment.levels[level].stages)
 
+    def has_rounds(self, segment: Segment) -> bool:
+        """Whether a splittable DoFn is among the segment's stages."""
+        return any(map(self._hosts_splittable, segment.levels))
+
+    def may_pass_on(
+        self, segment: Segment, index: int, job: range, round_budget_s: float | None
+    ) -> bool:
+        """Whether the tasks of a level may have to wait for a later Spark job."""
+        return round_budget_s is not None and any(
+            self._hosts_splittable(segment.levels[before]) for before in job if before < index
+        )
+
+    def _hosts_splittable(self, level: Level) -> bool:
+        return any(self._plan.stages[id_].is_splittable for id_ in level.stages)
+
     def level(
         self,
         segment: Segment,
         index: int,
         partitions: int,
         side_inputs: Mapping[DestinationId, SideInputRows],
+        *,
+        job: range,
+        round_budget_s: float | None,
     ) -> LevelProgram:
         """Return the program of one level.
 
@@ -84,6 +102,8 @@ class ProgramBuilder:
             index: of the level within the segment.
             partitions: of every exchange.
             side_inputs: where the rows are that earlier segments gathered.
+            job: the levels that the Spark job has.
+            round_budget_s: for which splittable DoFns work; None: until they are done.
         """
         here = frozenset(segment.levels[index].stages)
         programs = tuple(
@@ -94,7 +114,9 @@ class ProgramBuilder:
             title=" | ".join(program.name for program in programs),
             level=index,
             partitions=partitions,
-            has_next=index + 1 < len(segment.levels),
+            has_next=index + 1 in job,
+            may_pass_on=self.may_pass_on(segment, index, job, round_budget_s),
+            round_budget_us=None if round_budget_s is None else round(round_budget_s * 1e6),
             stages=programs,
             max_attempts=self._limits.max_attempts,
             row_limit_bytes=self._limits.row_limit_bytes,
@@ -135,5 +157,4 @@ class ProgramBuilder:
                 for side in stage.side_inputs
             },
             collection=self._plan.graph.pcollections[stage.input].name,
-            is_splittable=description.is_splittable,
         )

@@ -12,6 +12,7 @@ from apache_beam.utils.windowed_value import (
 )
 
 from beam_spark_runner.harness.bundle import BundleInput
+from beam_spark_runner.harness.splittable import SplittableInput
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.cursor import RowCursor
@@ -52,6 +53,32 @@ class ElementReader(Reader):
     def _push_windowed(self, coded: list[bytes]) -> None:
         elements = list(map(self._decode_windowed, coded))
         self._push([element.value for element in elements], elements)
+
+
+class RestrictionReader(ElementReader):
+    """Pushes sized restrictions; those that are left of a Spark job before, when they are due."""
+
+    def __init__(
+        self, edge: Edge, coder: WindowedValueCoder, restrictions: SplittableInput
+    ) -> None:
+        super().__init__(edge, coder, restrictions)
+        self._push_later = restrictions.push_later
+
+    def _read(self, cursor: RowCursor) -> None:
+        block, start, end = cursor.block, cursor.position, cursor.run_end()
+        assert block is not None
+        later = np.flatnonzero(block.orders[start:end])
+        if not len(later):
+            super()._read(cursor)
+            return
+        cursor.position = end
+        for row in range(start, end):
+            element = self._decode_windowed(block.values[row])
+            due_us = int(block.orders[row])
+            if due_us:
+                self._push_later(element, due_us)
+            else:
+                self._push([element.value], [element])
 
 
 def reader_for(edge: Edge, coder: WindowedValueCoder, bundle: BundleInput) -> Reader:

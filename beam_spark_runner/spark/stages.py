@@ -8,22 +8,23 @@ import pyarrow as pa
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import BundleFailedError, RunnerError
-from beam_spark_runner.core.ids import PCollectionId, StageId
+from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.harness import kept_stages
 from beam_spark_runner.harness.bundle import Bundle, BundleResult, Receiver
 from beam_spark_runner.harness.checkpoint_handler import RefusingCheckpointHandler
 from beam_spark_runner.harness.failures import failure_of
-from beam_spark_runner.harness.splittable import SplittableInput, run_to_end
+from beam_spark_runner.harness.splittable import Budget, SplittableInput, run_to_end
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.spark.cursor import RowCursor
 from beam_spark_runner.spark.group_readers import GroupReader
 from beam_spark_runner.spark.lookup import lookup_for
 from beam_spark_runner.spark.program import LevelProgram, StageProgram
-from beam_spark_runner.spark.readers import reader_for
-from beam_spark_runner.spark.writers import writer_for
+from beam_spark_runner.spark.readers import RestrictionReader, reader_for
+from beam_spark_runner.spark.writers import ResidualWriter, writer_for
 from beam_spark_runner.spark.writing import Outlet, Writer
 
 _MOST_INFOS = 1_000
+_MOST_PIECES = 16  # of a restriction in one round; on a larger cluster it takes another round
 
 
 class AbandonedError(Exception):
@@ -63,13 +64,14 @@ class OpenStages:
             first=partition,
         )
         self._open: dict[StageId, _OpenStage] = {}
+        self.residuals: dict[DestinationId, int] = {}  # what was left, behind ``finish``
 
     def __getitem__(self, id_: StageId) -> "_OpenStage":
         """The stage, opened if it is not yet."""
         stage = self._open.get(id_)
         if stage is None:
             program = self._programs[id_]
-            kind = _OpenSplittable if program.is_splittable else _OpenStage
+            kind = _OpenSplittable if program.description.is_splittable else _OpenStage
             stage = self._open[id_] = kind(self._level, program, self._outlet, self, self._now_us)
         return stage
 
@@ -84,6 +86,9 @@ class OpenStages:
         splittable = [stage for stage in self._open.values() if isinstance(stage, _OpenSplittable)]
         if splittable:
             run_to_end(splittable, self._now_us, self._wait_us)
+            self.residuals = {
+                each.program.input.dest: each.left for each in splittable if each.left
+            }
         infos: list[bytes] = []
         for id_ in self._programs:  # producers stand before consumers
             stage = self._open.get(id_)
@@ -112,7 +117,8 @@ class _OpenStage:
         now_us: Callable[[], int],
     ) -> None:
         self.program = program
-        self._job_id = level.job_id
+        self._level = level
+        self._outlet = outlet
         self._harness = kept_stages.stage_for(
             level.job_id,
             program.stage,
@@ -145,7 +151,7 @@ class _OpenStage:
         try:
             return self._harness.start_bundle(self._receivers, self._side_inputs)
         except BundleFailedError:
-            kept_stages.discard(self._job_id, self.program.stage)
+            kept_stages.discard(self._level.job_id, self.program.stage)
             raise
 
     def read(self, cursor: RowCursor) -> None:
@@ -189,14 +195,33 @@ class _OpenSplittable(_OpenStage):
 
     def _open_input(self, now_us: Callable[[], int]) -> None:
         self._infos: list[bytes] = []
+        self._residuals: ResidualWriter | None = None
+        self.left = 0  # restrictions that go on in a later Spark job
+        budget_us = self._level.round_budget_us
         self._input = SplittableInput(
             start_bundle=self._start_bundle,
             on_completed=self._count,
             input_coder=self._harness.input_coder,
             collection=self.program.collection,
             now_us=now_us,
+            budget=None
+            if budget_us is None
+            else Budget(
+                duration_us=budget_us,
+                pieces=min(self._level.partitions, _MOST_PIECES),
+                leave=self._leave,
+            ),
         )
-        self._reader = reader_for(self.program.input, self._harness.input_coder, self._input)
+        self._reader = RestrictionReader(self.program.input, self._harness.input_coder, self._input)
+
+    def _leave(self, element: WindowedValue, due_us: int) -> None:
+        if self._residuals is None:
+            self._residuals = ResidualWriter(
+                self.program.input, self._harness.input_coder, self._outlet
+            )
+            self._writers.append(self._residuals)
+        self._residuals.accept_residual(element, due_us)
+        self.left += 1
 
     def read(self, cursor: RowCursor) -> None:
         with _charged_to(self.program.name):
@@ -223,8 +248,7 @@ class _OpenSplittable(_OpenStage):
         return merge(self._infos)
 
     def abort(self) -> None:
-        if self._input.bundle is not None:
-            self._input.bundle.abort()
+        self._input.abort()
 
 
 @contextlib.contextmanager

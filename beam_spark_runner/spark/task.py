@@ -5,6 +5,7 @@ while Spark pulls them out: an element that expands to gigabytes never stands
 in memory as a whole.
 """
 
+import itertools
 import logging
 import queue
 import random
@@ -66,6 +67,7 @@ class LevelTask:
         self._attempt = random.SystemRandom().getrandbits(63)
         self._consumed: list[int] = []
         self._emitted_bytes = 0
+        self._passes_on = False  # a later Spark job will process what this task got
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Process the partition. Reads ``batches`` to the end whatever happens."""
@@ -124,6 +126,8 @@ class LevelTask:
                 decoded.cache.serve(self._program.job_id, self._program.cache_bytes)
                 embedded.use_options(self._program.options_json)
                 report.monitoring_infos.extend(self._process(batches))
+                for dest, count in self._stages.residuals.items():
+                    report.residuals[dest] = count
             except _PoisonedError:
                 self._stages.abort()
                 report.poisoned = True
@@ -139,7 +143,10 @@ class LevelTask:
             report.consumed_count = len(self._consumed)
             report.consumed_sum = sum(self._consumed) % (1 << 64)
             report.emitted_bytes = self._emitted_bytes
-            self._emit_marks(failed=report.poisoned or report.HasField("failure"))
+            self._emit_marks(
+                failed=report.poisoned or report.HasField("failure"),
+                left_residuals=self._passes_on or bool(report.residuals),
+            )
             self._emit_report(report)
             self._put(_END)
         except AbandonedError:
@@ -157,6 +164,11 @@ class LevelTask:
         Returns:
             The monitoring infos of all bundles.
         """
+        if self._program.may_pass_on:
+            batches = self._with_marks_first(batches)
+            if self._passes_on:
+                self._pass_on(batches)
+                return []
         stage_of = {int(program.input.dest): program.stage for program in self._program.stages}
         cursor = RowCursor(batches, {*stage_of, rows.CONTROL}, self._emit)
         while cursor.load():
@@ -171,23 +183,51 @@ class LevelTask:
         assert block is not None
         cursor.position = end
         for value in block.values[start:end]:
-            mark = reports_pb2.AttemptMark.FromString(value)
-            self._consumed.append(mark.attempt)
-            if mark.failed:
-                raise _PoisonedError
+            self._read_mark(value)
+
+    def _read_mark(self, value: bytes) -> None:
+        mark = reports_pb2.AttemptMark.FromString(value)
+        self._consumed.append(mark.attempt)
+        if mark.failed:
+            raise _PoisonedError
+
+    def _with_marks_first(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Look at the marks, which stand before all other rows, and give all batches back."""
+        seen = []
+        for batch in batches:
+            seen.append(batch)
+            is_mark = _dests(batch) == rows.CONTROL
+            for value in batch.filter(pa.array(is_mark)).column(4).to_pylist():
+                self._passes_on |= reports_pb2.AttemptMark.FromString(value).left_residuals
+            if not is_mark.all():
+                break
+        return itertools.chain(seen, batches)
+
+    def _pass_on(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Emit what came in, but for the marks.
+
+        A splittable DoFn before this level is not done: a grouping would fire too early.
+        """
+        for batch in batches:
+            is_mark = _dests(batch) == rows.CONTROL
+            for value in batch.filter(pa.array(is_mark)).column(4).to_pylist():
+                self._read_mark(value)
+            self._emit(rows.conformed(batch.filter(pa.array(~is_mark))))
 
     def _forward_reports(self, batches: Iterator[pa.RecordBatch]) -> None:
         """Read on to the end of the input: Spark throws a worker away that does not."""
         for batch in batches:
-            is_report = (batch.column(0).to_numpy() & rows.DEST_MASK) == rows.REPORT
+            is_report = _dests(batch) == rows.REPORT
             if is_report.any():
                 self._emit(rows.conformed(batch.filter(pa.array(is_report))))
 
-    def _emit_marks(self, *, failed: bool) -> None:
+    def _emit_marks(self, *, failed: bool, left_residuals: bool) -> None:
         if not self._program.has_next:
             return
         partitions = self._program.partitions
-        mark = reports_pb2.AttemptMark(attempt=self._attempt, failed=failed)
+        mark = reports_pb2.AttemptMark(
+            attempt=self._attempt, failed=failed, left_residuals=left_residuals
+        )
         targets = routing.routes_to_partitions(routing.CONTROL_CODE, partitions)
         values = [mark.SerializeToString()] * partitions
         self._emit(rows.batch_of(rows.CONTROL, np.array(targets, np.int64), None, None, values))
@@ -197,6 +237,12 @@ class LevelTask:
         targets = routing.routes_to_partitions(routing.REPORT_CODE, partitions)
         route = np.array([targets[report.partition % partitions]], np.int64)
         self._emit(rows.batch_of(rows.REPORT, route, None, None, [report.SerializeToString()]))
+
+
+def _dests(batch: pa.RecordBatch) -> rows.Int32Array:
+    """Destinations without flags."""
+    dests: rows.Int32Array = batch.column(0).to_numpy() & rows.DEST_MASK
+    return dests
 
 
 def _now_us() -> int:

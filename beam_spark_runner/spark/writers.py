@@ -125,6 +125,24 @@ class SizedWriter(ElementWriter):
         return np.array(routes, np.int64)
 
 
+class ResidualWriter(SizedWriter):
+    """Sized restrictions that go on in a later Spark job; ``order`` says when they are due."""
+
+    def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:
+        super().__init__(edge, coder, outlet)
+        self._due_us: list[int] = []
+
+    def accept_residual(self, windowed_value: WindowedValue, due_us: int) -> None:
+        """Take one; processing time before which it must not be processed, or 0."""
+        self._due_us.append(due_us)
+        self.accept(windowed_value)
+
+    def flush(self) -> None:
+        windowed, due_us = self._windowed_values, np.array(self._due_us, np.int64)
+        self._windowed_values, self._due_us, self._size = [], [], 0
+        self._emit_rows(rows.WINDOWED, self._routes(len(windowed)), due_us, None, windowed)
+
+
 def writer_for(edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> Writer:
     """Choose the writer for an edge; ``coder`` is that of the windowed elements that arrive."""
     match edge.delivery:

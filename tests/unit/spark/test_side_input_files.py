@@ -264,7 +264,9 @@ def test_a_side_input_that_was_made_again_is_read_again() -> None:
         source = SideInputRows(
             id=f"job/1/{version}", code=edge.code, inline=file_of(edge, written_rows)
         )
-        task = LevelTask(builder.level(segment, 0, 2, {dest: source}))
+        task = LevelTask(
+            builder.level(segment, 0, 2, {dest: source}, job=range(1), round_budget_s=None)
+        )
         made = [rows.block_of(batch).values for batch in task.run(iter([start]))]
         return any(value in each for values in made for each in values)
 

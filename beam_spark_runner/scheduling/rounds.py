@@ -1,0 +1,107 @@
+"""Rounds: what splittable DoFns have left undone is spread over the cluster and goes on.
+
+A task that hosts a splittable DoFn ends its work when its time is spent, and leaves the rest
+as rows. The levels behind it then pass on what they get, unprocessed: a grouping must not
+fire before all is there. The driver runs the rest in rounds, and then the levels behind.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from beam_spark_runner.core.errors import InvariantError
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """The Spark job was accepted. ``left_by``: the level that left residuals; None: none did."""
+
+    left_by: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunLevels:
+    """Run the segment from level ``first`` on to its end, in one Spark job."""
+
+    first: int
+    budget_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunRound:
+    """Run one level on the residuals of the job before."""
+
+    level: int
+    number: int  # 1 for the first round
+    budget_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """All of the segment has run."""
+
+
+Action = RunLevels | RunRound | Finish
+
+
+class Rounds:
+    """The Spark jobs that one segment takes. Events in, one action out.
+
+    Budgets double from round to round, so that rounds stay few however long the work takes.
+
+    Args:
+        levels: of the segment.
+        budget_s: for which a splittable DoFn works before it leaves the rest.
+
+    Example:
+        levels 0 1 2, where 1 hosts a splittable DoFn that takes 10 s:
+        levels from 0; rounds of 4 s and 8 s at level 1; levels from 2.
+    """
+
+    def __init__(self, levels: int, budget_s: float) -> None:
+        self._levels = levels
+        self._budget_s = budget_s
+        self._last: Action | None = None
+
+    def start(self) -> Action:
+        """Return the first action."""
+        return self._do(RunLevels(0, self._budget_s))
+
+    def on(self, event: Ran) -> Action:
+        """Return what to do after ``event``."""
+        left_by = event.left_by
+        match self._last:
+            case RunLevels(first=first):
+                if left_by is None:
+                    return self._do(Finish())
+                if not first <= left_by < self._levels:
+                    raise InvariantError(f"residuals of level {left_by}, after {self._last}")
+                return self._do(RunRound(left_by, 1, 2 * self._budget_s))
+            case RunRound(level=level, number=number, budget_s=budget_s):
+                if left_by is None:
+                    return self._do(self._behind(level))
+                if left_by != level:
+                    raise InvariantError(f"residuals of level {left_by}, after {self._last}")
+                return self._do(RunRound(level, number + 1, 2 * budget_s))
+        raise InvariantError(f"unexpected {event} after {self._last}")
+
+    def _behind(self, level: int) -> Action:
+        if level + 1 == self._levels:
+            return Finish()
+        return RunLevels(level + 1, self._budget_s)
+
+    def _do(self, action: Action) -> Action:
+        self._last = action
+        return action
+
+
+def may_leave_work(sizes: Sequence[float]) -> bool:
+    """Whether a task should leave work to others when its time is spent.
+
+    Where one restriction is at least half of what the task has to do, other cores may well
+    idle before it ends. Where there are many of about one size, they are spread well enough,
+    and going on in place saves the Spark jobs.
+
+    Args:
+        sizes: of the task's restrictions, as the SDK gave them.
+    """
+    return 2 * max(sizes, default=0.0) >= sum(sizes)

@@ -1,0 +1,184 @@
+"""Splittable DoFns that leave work to other cores: rounds, and each step taken once."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
+from apache_beam.transforms.core import RestrictionProvider
+from apache_beam.transforms.window import FixedWindows, TimestampedValue
+from apache_beam.utils.timestamp import Duration
+
+from beam_spark_runner.core.errors import BundleFailedError
+from tests.spark.harvest import harvest, partition_of_task, run
+
+pytestmark = pytest.mark.spark
+
+
+class Counting(RestrictionProvider):  # type: ignore[misc]
+    """An element is a name and how far to count."""
+
+    def initial_restriction(self, element: tuple[str, int]) -> OffsetRange:
+        return OffsetRange(0, element[1])
+
+    def create_tracker(self, restriction: OffsetRange) -> OffsetRestrictionTracker:
+        return OffsetRestrictionTracker(restriction)
+
+    def restriction_size(self, element: tuple[str, int], restriction: OffsetRange) -> int:
+        return int(restriction.size())
+
+
+RESTRICTION = beam.DoFn.RestrictionParam(Counting())
+
+
+class Count(beam.DoFn):  # type: ignore[misc]
+    """Takes a while for each step."""
+
+    def __init__(self, step_s: float = 0.02, pause_at: int = -1) -> None:
+        self._step_s, self._pause_at = step_s, pause_at
+        self._steps = beam.metrics.Metrics.counter("test", "steps")
+
+    def process(
+        self, element: tuple[str, int], tracker: Any = RESTRICTION
+    ) -> Iterator[tuple[str, int]]:
+        position = tracker.current_restriction().start
+        while tracker.try_claim(position):
+            time.sleep(self._step_s)
+            self._steps.inc()
+            yield element[0], position
+            position += 1
+            if position == self._pause_at:
+                tracker.defer_remainder(Duration(0.5))
+
+
+def steps_of(*elements: tuple[str, int]) -> list[tuple[str, int]]:
+    return sorted((name, position) for name, count in elements for position in range(count))
+
+
+def test_one_long_restriction_is_spread(spark_session: Any) -> None:
+    elements = [("long", 120), ("short", 3)]
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        steps = p | beam.Create(elements) | "count" >> beam.ParDo(Count())
+        where = steps | "where" >> beam.Map(lambda step: (*step, partition_of_task()))
+        counts = where | beam.Map(lambda step: step[0]) | beam.combiners.Count.PerElement()
+        again = counts | beam.Reshuffle() | "again" >> beam.Map(lambda pair: pair)
+        return {"steps": steps, "where": where, "counts": counts, "again": again}
+
+    found = harvest(spark_session, build, "--sdf_round_budget=0.3")
+    assert found["steps"] == steps_of(*elements)
+    assert found["counts"] == found["again"] == [("long", 120), ("short", 3)]
+    tasks = {task for name, _, task in found["where"] if name == "long"}
+    assert len(tasks) == 2
+    assert found.counter("steps") == 123
+
+
+def test_one_after_the_other(spark_session: Any) -> None:
+    """A splittable DoFn behind a grouping behind a splittable DoFn; both leave work."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        steps = p | beam.Create([("a", 40)]) | "one" >> beam.ParDo(Count())
+        grouped = steps | beam.GroupByKey() | beam.MapTuple(lambda name, some: (name, len([*some])))
+        others = grouped | "other" >> beam.ParDo(Count())
+        return {"grouped": grouped, "sums": others | beam.combiners.Count.PerKey()}
+
+    found = harvest(spark_session, build, "--sdf_round_budget=0.2")
+    assert found["grouped"] == [("a", 40)]
+    assert found["sums"] == [("a", 40)]
+
+
+def test_what_is_deferred_is_left_with_its_time(spark_session: Any) -> None:
+    elements = [("a", 30), ("b", 30)]
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        return {"steps": p | beam.Create(elements) | beam.ParDo(Count(0.01, pause_at=10))}
+
+    began = time.time()
+    found = harvest(spark_session, build, "--sdf_round_budget=0.2")
+    assert found["steps"] == steps_of(*elements)
+    assert time.time() - began > 0.7
+
+
+def test_branches_and_side_inputs(spark_session: Any) -> None:
+    """What other stages of the segment make is there once, and so is what is looked up."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        names = p | beam.Create([("long", 60)])
+        steps = names | "count" >> beam.ParDo(Count())
+        other = names | "other" >> beam.Map(lambda pair: ("other", 1))
+        timed = (steps, other) | beam.Flatten() | beam.Map(lambda x: TimestampedValue(x, x[1]))
+        windowed = timed | beam.WindowInto(FixedWindows(30)) | beam.GroupByKey()
+        groups = windowed | "sizes" >> beam.MapTuple(lambda name, some: (name, len([*some])))
+        total = steps | beam.combiners.Count.Globally()
+        seen = names | "seen" >> beam.Map(lambda pair, total: total, beam.pvalue.AsSingleton(total))
+        listed = names | "listed" >> beam.Map(lambda _, all: len(all), beam.pvalue.AsList(steps))
+        return {"groups": groups, "seen": seen, "listed": listed}
+
+    found = harvest(spark_session, build, "--sdf_round_budget=0.3")
+    assert found["groups"] == [("long", 30), ("long", 30), ("other", 1)]
+    assert found["seen"] == found["listed"] == [60]
+
+
+class Unsplittable(OffsetRestrictionTracker):  # type: ignore[misc]
+    def try_split(self, fraction_of_remainder: float) -> None:
+        return None
+
+
+class UnsplittableProvider(Counting):
+    def create_tracker(self, restriction: OffsetRange) -> OffsetRestrictionTracker:
+        return Unsplittable(restriction)
+
+
+UNSPLITTABLE = beam.DoFn.RestrictionParam(UnsplittableProvider())
+
+
+class CountUnsplittable(Count):
+    def process(
+        self, element: tuple[str, int], tracker: Any = UNSPLITTABLE
+    ) -> Iterator[tuple[str, int]]:
+        yield from super().process(element, tracker)
+
+
+def test_a_tracker_that_does_not_split(spark_session: Any) -> None:
+    elements = [("a", 20), ("b", 20), ("c", 20)]
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        return {"steps": p | beam.Create(elements) | beam.ParDo(CountUnsplittable())}
+
+    assert harvest(spark_session, build, "--sdf_round_budget=0.1")["steps"] == steps_of(*elements)
+
+
+class Broken(OffsetRestrictionTracker):  # type: ignore[misc]
+    def try_split(self, fraction_of_remainder: float) -> Any:
+        raise RuntimeError("the tracker is broken")
+
+
+class BrokenProvider(Counting):
+    def create_tracker(self, restriction: OffsetRange) -> OffsetRestrictionTracker:
+        return Broken(restriction)
+
+
+BROKEN = beam.DoFn.RestrictionParam(BrokenProvider())
+
+
+class CountBroken(Count):
+    def process(self, element: tuple[str, int], tracker: Any = BROKEN) -> Iterator[tuple[str, int]]:
+        yield from super().process(element, tracker)
+
+
+def test_a_tracker_that_raises_when_it_is_split(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> None:
+        p | beam.Create([("a", 50)]) | "count" >> beam.ParDo(CountBroken())
+
+    with pytest.raises(BundleFailedError, match=r"count/Process: RuntimeError: the tracker is bro"):
+        run(spark_session, build, "--sdf_round_budget=0.1")
+
+
+def test_without_rounds(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        steps = p | beam.Create([("long", 40)]) | beam.ParDo(Count())
+        return {"where": steps | beam.Map(lambda _: partition_of_task())}
+
+    assert len(set(harvest(spark_session, build, "--sdf_round_budget=0")["where"])) == 1

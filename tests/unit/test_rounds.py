@@ -1,0 +1,107 @@
+"""Which Spark jobs a segment takes when splittable DoFns leave something."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.scheduling.rounds import (
+    Action,
+    Finish,
+    Ran,
+    Rounds,
+    RunLevels,
+    RunRound,
+    may_leave_work,
+)
+
+
+def _play(levels: int, left_by: Sequence[int | None]) -> list[Action]:
+    rounds = Rounds(levels, 2.0)
+    return [rounds.start(), *(rounds.on(Ran(level)) for level in left_by)]
+
+
+@pytest.mark.parametrize(
+    ("left_by", "actions"),
+    [
+        pytest.param([None], [RunLevels(0, 2), Finish()], id="nothing is left"),
+        pytest.param(
+            [2, None],
+            [RunLevels(0, 2), RunRound(2, 1, 4), Finish()],
+            id="by the last level: nothing is behind it",
+        ),
+        pytest.param(
+            [1, 1, 1, None, None],
+            [
+                RunLevels(0, 2),
+                RunRound(1, 1, 4),
+                RunRound(1, 2, 8),
+                RunRound(1, 3, 16),
+                RunLevels(2, 2),
+                Finish(),
+            ],
+            id="for three rounds; then what is behind",
+        ),
+        pytest.param(
+            [1, None, 2, None],
+            [RunLevels(0, 2), RunRound(1, 1, 4), RunLevels(2, 2), RunRound(2, 1, 4), Finish()],
+            id="by another one behind it",
+        ),
+    ],
+)
+def test_jobs_of_three_levels(left_by: list[int | None], actions: list[Action]) -> None:
+    assert _play(3, left_by) == actions
+
+
+@pytest.mark.parametrize(
+    ("left_by", "next_one"),
+    [([1], 0), ([1], 2), ([1, None], 1), ([], 3), ([None], None)],
+    ids=["level before", "level behind", "ran already", "no such level", "over"],
+)
+def test_what_cannot_be(left_by: list[int | None], next_one: int | None) -> None:
+    rounds = Rounds(3, 2.0)
+    rounds.start()
+    for level in left_by:
+        rounds.on(Ran(level))
+    with pytest.raises(InvariantError):
+        rounds.on(Ran(next_one))
+
+
+@given(st.data())
+def test_every_level_runs_and_it_ends(data: st.DataObject) -> None:
+    levels = data.draw(st.integers(1, 6))
+    rounds = Rounds(levels, 2.0)
+    action, done, jobs = rounds.start(), -1, 0
+    while not isinstance(action, Finish):
+        jobs += 1
+        match action:
+            case RunLevels(first=first):
+                assert first == done + 1
+                left = data.draw(st.none() | st.integers(first, levels - 1))
+                done = levels - 1 if left is None else left - 1
+            case RunRound(level=level, number=number, budget_s=budget_s):
+                assert level == done + 1
+                assert budget_s == 2.0 * 2**number
+                left = data.draw(st.none() | st.just(level)) if number < 5 else None
+                done = level if left is None else done
+        action = rounds.on(Ran(left))
+    assert done == levels - 1
+    assert jobs <= 7 * levels
+
+
+@pytest.mark.parametrize(
+    ("sizes", "leaves"),
+    [
+        pytest.param([], True, id="only what is deferred"),
+        pytest.param([7], True, id="one"),
+        pytest.param([0], True, id="of unknown size"),
+        pytest.param([5, 5], True, id="two"),
+        pytest.param([1, 1, 90, 1, 1], True, id="one is much larger than all others"),
+        pytest.param([5, 5, 5], False, id="three of one size"),
+        pytest.param([1] * 100, False, id="many"),
+    ],
+)
+def test_when_work_is_left_to_others(sizes: list[float], leaves: bool) -> None:
+    assert may_leave_work(sizes) is leaves
