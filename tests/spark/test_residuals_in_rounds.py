@@ -75,6 +75,21 @@ def test_one_long_restriction_is_spread(spark_session: Any) -> None:
     assert found.counter("steps") == 123
 
 
+@pytest.mark.grpc
+def test_in_an_sdk_harness_of_its_own(spark_session: Any) -> None:
+    """Elements that the SDK has got and not begun come back, too."""
+    elements = [("long", 60), *((f"short {number}", 2) for number in range(20))]
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        steps = p | beam.Create(elements) | beam.ParDo(Count(0.03, pause_at=50))
+        return {"steps": steps, "counts": steps | beam.combiners.Count.PerKey()}
+
+    flags = ("--environment_type=PROCESS", "--environment_config={}", "--sdf_round_budget=0.4")
+    found = harvest(spark_session, build, *flags)
+    assert found["steps"] == steps_of(*elements)
+    assert found["counts"] == sorted(elements)
+
+
 def test_one_after_the_other(spark_session: Any) -> None:
     """A splittable DoFn behind a grouping behind a splittable DoFn; both leave work."""
 
