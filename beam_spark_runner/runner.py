@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from types import FrameType
@@ -27,7 +28,7 @@ from beam_spark_runner.plan.explain import explain
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.plan.picture import picture
 from beam_spark_runner.portable.environments import has_remote_code
-from beam_spark_runner.portable.monitoring import to_metric_results
+from beam_spark_runner.portable.monitoring import residual_gauges, to_metric_results
 from beam_spark_runner.spark.opening import open_session
 
 if TYPE_CHECKING:
@@ -229,4 +230,12 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
     def metrics(self) -> MetricResults:
         """Return attempted and committed metrics; of a failed job, too."""
         tally = self._job.tally
-        return to_metric_results(tally.committed, tally.attempted, step_names=self._step_names)
+        now_ms = time.time_ns() // 1_000_000
+        live = [
+            gauge.SerializeToString()
+            for step, pending in self._job.pending().items()
+            for gauge in residual_gauges(step, pending.number, pending.hold_us, now_ms)
+        ]
+        return to_metric_results(
+            tally.committed, [*tally.attempted, *live], step_names=self._step_names
+        )

@@ -3,9 +3,12 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.examples.wordcount import WordExtractingDoFn
+from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
+from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.transforms.window import (
     GlobalWindows,
     Sessions,
@@ -127,6 +130,39 @@ def _check_sum(numbers: beam.PCollection, expected: int) -> None:
     )
 
 
+class _Steps(RestrictionProvider):  # type: ignore[misc]
+    def initial_restriction(self, element: int) -> OffsetRange:
+        return OffsetRange(0, element)
+
+    def create_tracker(self, restriction: OffsetRange) -> OffsetRestrictionTracker:
+        return OffsetRestrictionTracker(restriction)
+
+    def restriction_size(self, element: int, restriction: OffsetRange) -> int:
+        return int(restriction.size())
+
+
+_STEPS = beam.DoFn.RestrictionParam(_Steps())
+
+
+class _DeferEachStep(beam.DoFn):  # type: ignore[misc]
+    def process(self, element: int, tracker: Any = _STEPS) -> Iterator[int]:
+        position = tracker.current_restriction().start
+        if tracker.try_claim(position):
+            yield 1
+            tracker.defer_remainder()
+
+
+def residuals(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
+    """``size`` restrictions that defer what is left of them 20 times, with no delay."""
+    (
+        pipeline
+        | beam.Create([21] * size)
+        | beam.ParDo(_DeferEachStep())
+        | beam.CombineGlobally(sum)
+        | "Check" >> beam.Map(_check, 21 * size)
+    )
+
+
 def three_elements(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
     """As small as a pipeline gets: what a run costs in itself."""
     (
@@ -167,5 +203,6 @@ CASES = {
     "as_dict": Case(build=as_dict, size=5_000_000, unit="elements", goal=0.6),
     "sliding_sum": Case(build=sliding_sum, size=1_000_000, unit="elements", goal=0.7),
     "sessions": Case(build=sessions, size=1_000_000, unit="elements", goal=0.7),
+    "residuals": Case(build=residuals, size=2_000, unit="restrictions, 20 times", goal=0.6),
     "three_elements": Case(build=three_elements, size=3, unit="elements", goal=None),
 }

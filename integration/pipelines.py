@@ -52,8 +52,8 @@ class KillsItsExecutor(beam.DoFn):  # type: ignore[misc]
 
     def process(self, element: Any) -> Iterator[Any]:
         self._seen += 1
-        if self._marker is not None and self._seen == self._nth and _claim(self._marker):
-            os.kill(_executor_of_this_worker(), signal.SIGKILL)
+        if self._marker is not None and self._seen == self._nth:
+            kill_this_executor_once(self._marker)
         yield element
 
 
@@ -87,6 +87,12 @@ class Ticks(beam.DoFn):  # type: ignore[misc]
         with open(self._path, "a") as file:
             file.write(".")
         time.sleep(0.1)
+
+
+def kill_this_executor_once(marker: str) -> None:
+    """``kill -9`` of the executor whose worker this is, unless the marker file exists."""
+    if _claim(marker):
+        os.kill(_executor_of_this_worker(), signal.SIGKILL)
 
 
 def _claim(marker: str) -> bool:

@@ -12,8 +12,8 @@ class TaskReport(_message.Message):
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
         key: int
-        value: int
-        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+        value: Residuals
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[Residuals, _Mapping]] = ...) -> None: ...
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -33,8 +33,16 @@ class TaskReport(_message.Message):
     failure: Failure
     poisoned: bool
     emitted_bytes: int
-    residuals: _containers.ScalarMap[int, int]
-    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed_count: _Optional[int] = ..., consumed_sum: _Optional[int] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, int]] = ...) -> None: ...
+    residuals: _containers.MessageMap[int, Residuals]
+    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed_count: _Optional[int] = ..., consumed_sum: _Optional[int] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ...) -> None: ...
+
+class Residuals(_message.Message):
+    __slots__ = ("count", "hold_us")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    HOLD_US_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    hold_us: int
+    def __init__(self, count: _Optional[int] = ..., hold_us: _Optional[int] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("step", "cause", "traceback", "kind")

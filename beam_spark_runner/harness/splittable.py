@@ -37,13 +37,13 @@ class Budget:
     Attributes:
         duration_us: of work, and of waiting for what is deferred.
         pieces: into how many parts what is left of the restriction under way is cut.
-        leave: takes each sized restriction that is left, and the processing time before
-            which it must not be processed, or 0.
+        leave: takes each sized restriction that is left, the processing time before which it
+            must not be processed, or 0, and the event time that waits for it.
     """
 
     duration_us: int
     pieces: int
-    leave: Callable[[WindowedValue, int], None]
+    leave: Callable[[WindowedValue, int, int], None]
 
 
 class SplittableInput:
@@ -113,9 +113,13 @@ class SplittableInput:
     def flush(self) -> None:
         """See ``BundleInput.flush``: nothing waits."""
 
+    def pending(self) -> int:
+        """How many restrictions wait here, deferred or not begun."""
+        return len(self._timers) + len(self._ready)
+
     def watermark_hold_us(self) -> int:
-        """Event time that waits for what is deferred; the end of time if nothing is."""
-        return self._timers.watermark_hold_us()
+        """Event time that waits for them; the end of time if there are none."""
+        return MIN_US if self._ready else self._timers.watermark_hold_us()
 
     def next_due_us(self) -> int | None:
         """See ``Deferring``."""
@@ -202,10 +206,10 @@ class SplittableInput:
         assert self._budget is not None
         now_us = self._now_us()
         while self._ready:
-            self._budget.leave(self._ready.popleft(), 0)
+            self._budget.leave(self._ready.popleft(), 0, MIN_US)
         for timer in self._timers.pop_all():
             due_us = timer.fire_at_us if timer.fire_at_us > now_us else 0
-            self._budget.leave(self._take(timer), due_us)
+            self._budget.leave(self._take(timer), due_us, timer.hold_us)
 
     def _take(self, timer: ResidualTimer) -> WindowedValue:
         state = SdfStateInternals(timer.key, self._values)

@@ -6,18 +6,20 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner.core.errors import OptionsError, RunnerError
+from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.harness.sdk_workers import HarnessSettings
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.scheduling.partitions import derive_least
 from beam_spark_runner.spark import progress
 from beam_spark_runner.spark.batch import Setting, Tally, run_plan, segment_title
 from beam_spark_runner.spark.materialise import CheckpointOnExecutors, FilesInSharedStorage
+from beam_spark_runner.spark.pending import Pending, read_pending
 from beam_spark_runner.spark.preflight import check_executors
 from beam_spark_runner.spark.programs import Limits
 from beam_spark_runner.spark.rows import MAX_VALUE_BYTES
@@ -67,6 +69,7 @@ class Job:
         self._round_budget_s = round_budget_s
         self._close_session = close_session
         self._shows_progress = shows_progress
+        self._folder: Path | None = None  # that driver and workers share
         self._progress: progress.ProgressLine | None = None
         self._state: str = PipelineState.STARTING
         self._error: BaseException | None = None
@@ -97,6 +100,10 @@ class Job:
         """Wait for the end; False if it has not come in time."""
         return self._ended.wait(timeout_s)
 
+    def pending(self) -> Mapping[TransformId, Pending]:
+        """What splittable DoFns have deferred, as far as tasks that run now can tell."""
+        return read_pending(None if self._folder is None else str(self._folder))
+
     def cancel(self) -> None:
         """Cancel the Spark jobs and wait until they are gone. Does nothing after the end."""
         if self._ended.is_set():
@@ -118,7 +125,7 @@ class Job:
             with self._session.job_scope(self.job_id, "do executors have what they need?"):
                 check_executors(self._session, self._shared_storage)
             self._check_cancelled()
-            folder = self._make_folder()
+            folder = self._folder = self._make_folder()
             run_plan(self.plan, self._setting(folder), self.tally)
             state = PipelineState.DONE
         except BaseException as error:
@@ -146,7 +153,12 @@ class Job:
         seen_by: progress.Watch | None = None
         with contextlib.suppress(Exception):  # then only what this process knows is shown
             seen_by = progress.watch(session.spark, self.job_id, is_connect=session.is_connect)
-        line = progress.ProgressLine(seen_by, len(self.plan.segments), sys.stderr)
+        line = progress.ProgressLine(
+            seen_by,
+            len(self.plan.segments),
+            sys.stderr,
+            residuals=lambda: sum(each.number for each in self.pending().values()),
+        )
         line.start()
         return line
 

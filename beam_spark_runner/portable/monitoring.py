@@ -26,6 +26,10 @@ from beam_spark_runner.core.ids import TransformId
 STRING_SET_LIMIT_CHARS = 1_000_000
 """Of one merged set of strings, as Beam limits the set of one bundle."""
 
+METRICS_NAMESPACE = "beam_spark_runner"
+PENDING_RESIDUALS = "sdf_pending_residuals"
+WATERMARK_HOLD = "sdf_watermark_hold"
+
 _STRINGS = IterableCoder(StrUtf8Coder())
 
 _Key = tuple[str, str, tuple[tuple[str, str], ...]]  # URN, type, sorted labels
@@ -86,6 +90,26 @@ def to_metric_results(
         committed if attempted is None else tuple(attempted),
         step_names,
         user_metrics_only,
+    )
+
+
+def residual_gauges(
+    transform: str, count: int, hold_us: int, at_ms: int
+) -> tuple[metrics_pb2.MonitoringInfo, ...]:
+    """Say how much a splittable DoFn has left for later, and the event time that waits for it.
+
+    Args:
+        transform: its id.
+        count: residuals that have not been processed.
+        hold_us: the least of their output watermarks; shown in milliseconds.
+        at_ms: when that was so.
+    """
+    values = {PENDING_RESIDUALS: count, WATERMARK_HOLD: hold_us // 1000}
+    return tuple(
+        monitoring_infos.int64_user_gauge(
+            METRICS_NAMESPACE, name, GaugeData(value, at_ms / 1000), transform
+        )
+        for name, value in values.items()
     )
 
 

@@ -21,6 +21,14 @@ class Failure:
     kind: str
 
 
+@dataclass(frozen=True, slots=True)
+class Residuals:
+    """What a splittable DoFn has left undone."""
+
+    count: int
+    hold_us: int  # event time that waits for it
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What one task attempt said of itself (``reports.proto``, TaskReport)."""
@@ -34,7 +42,7 @@ class Report:
     failure: Failure | None = None
     poisoned: bool = False
     emitted_bytes: int = 0
-    residuals: Mapping[int, int] = field(default_factory=dict)  # destination -> restrictions left
+    residuals: Mapping[int, Residuals] = field(default_factory=dict)  # by destination: what is left
 
 
 @dataclass(frozen=True, slots=True)

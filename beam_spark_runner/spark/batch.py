@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from beam_spark_runner.core.errors import (
 )
 from beam_spark_runner.core.ids import DestinationId, SegmentId
 from beam_spark_runner.plan.model import Level, Plan, Segment
-from beam_spark_runner.portable.monitoring import merge
+from beam_spark_runner.portable.monitoring import merge, residual_gauges
 from beam_spark_runner.scheduling import rounds, segments
 from beam_spark_runner.scheduling.attempts import (
     Accepted,
@@ -29,6 +30,7 @@ from beam_spark_runner.scheduling.attempts import (
     Failure,
     Rejected,
     Report,
+    Residuals,
     Verdict,
     judge,
 )
@@ -41,6 +43,7 @@ from beam_spark_runner.spark.program import SideInputRows
 from beam_spark_runner.spark.programs import Limits, ProgramBuilder
 from beam_spark_runner.spark.side_inputs import Surroundings, gather
 from beam_spark_runner.spark.task import level_function
+from beam_spark_runner.state.residuals import MAX_US
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -118,7 +121,7 @@ class _PlanRun:
         self._plan = plan
         self._setting = setting
         self._tally = tally
-        self._builder = ProgramBuilder(plan, setting.job_id, setting.limits)
+        self._builder = ProgramBuilder(plan, setting.job_id, setting.limits, setting.folder)
         self._frames: dict[SegmentId, DataFrame] = {}
         self._attempts: dict[SegmentId, frozenset[int]] = {}  # that made the frame's rows
         self._bytes: dict[SegmentId, int] = {}  # of the frame's rows
@@ -174,6 +177,7 @@ class _PlanRun:
         frames: list[DataFrame] = []
         reports: list[Report] = []  # of all jobs
         last: list[Report] = []
+        all_infos: list[bytes] = []
         emitted_bytes = 0
         while not isinstance(action, rounds.Finish):
             self._setting.check_cancelled()
@@ -187,8 +191,8 @@ class _PlanRun:
                         source = _rows_for(hosted, frames)
                 case rounds.RunRound(level=level, number=number):
                     job = range(level, level + 1)
-                    left = sum(sum(report.residuals.values()) for report in last)
-                    _LOGGER.info("round %d: %d restriction(s) are left", number, left)
+                    count = sum(each.count for report in last for each in report.residuals.values())
+                    _LOGGER.info("round %d: %d restriction(s) are left", number, count)
                     source = _rows_for(self._left(last), frames[-1:])
             self._job = job
             frame, partitions = self._frame(segment, source, job, budget_s and action.budget_s)
@@ -198,23 +202,37 @@ class _PlanRun:
                 frame = self._setting.materialiser.materialise(frame, name)
             last = _collect_reports(frame)
             infos = [info for report in last for info in report.monitoring_infos]
+            if frames or self._left(last):
+                infos += self._gauges(segment, last)
             self._tally.attempted = merge([*self._tally.attempted, *infos])
             verdict = judge(last, partitions)
             if not isinstance(verdict, Accepted):
                 return verdict
             frames.append(frame)
             reports += last
+            all_infos += infos
             emitted_bytes += sum(each.emitted_bytes for each in last if each.level == job[-1])
             action = machine.on(rounds.Ran(self._level_of(segment, self._left(last))))
-        self._tally.accepted[segment.id] = merge(
-            info for report in reports for info in report.monitoring_infos
-        )
+        self._tally.accepted[segment.id] = merge(all_infos)
         if segment.writes:
             kept = _rows_for([*segment.writes, DestinationId(rows.REPORT)], frames)
             self._frames[segment.id] = kept if len(frames) > 1 else frames[0]
             self._attempts[segment.id] = _attempts(reports)
             self._bytes[segment.id] = emitted_bytes
         return Accepted()
+
+    def _gauges(self, segment: Segment, reports: Sequence[Report]) -> list[bytes]:
+        """Say what the splittable DoFns of a segment have left for the next round."""
+        infos: list[bytes] = []
+        for stage in (self._plan.stages[id_] for level in segment.levels for id_ in level.stages):
+            if stage.is_splittable:
+                dest = self._builder.input_of(stage.id)
+                left = [each.residuals[dest] for each in reports if dest in each.residuals]
+                count = sum(each.count for each in left)
+                hold_us = min((each.hold_us for each in left), default=MAX_US)
+                gauges = residual_gauges(stage.transforms[0], count, hold_us, _now_ms())
+                infos += [gauge.SerializeToString() for gauge in gauges]
+        return infos
 
     def _left(self, reports: Iterable[Report]) -> list[DestinationId]:
         """Return the destinations whose restrictions have not all been processed."""
@@ -380,6 +398,10 @@ def _union(frames: Sequence[DataFrame]) -> DataFrame:
     return functools.reduce(DataFrame.union, frames)
 
 
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 def _collect_reports(frame: DataFrame) -> list[Report]:
     found = frame.filter(f"dest = {rows.REPORT}").select("value").collect()
     return [_report_of(reports_pb2.TaskReport.FromString(bytes(row[0]))) for row in found]
@@ -408,7 +430,9 @@ def _report_of(proto: reports_pb2.TaskReport) -> Report:
         failure=failure,
         poisoned=proto.poisoned,
         emitted_bytes=proto.emitted_bytes,
-        residuals=dict(proto.residuals),
+        residuals={
+            dest: Residuals(left.count, left.hold_us) for dest, left in proto.residuals.items()
+        },
     )
 
 

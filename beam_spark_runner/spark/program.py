@@ -87,5 +87,6 @@ class LevelProgram:
     row_limit_bytes: int  # longer values travel in pieces
     max_element_bytes: int
     cache_bytes: int  # of decoded side inputs that a worker keeps
+    folder: str | None = None  # that driver and workers share
     options_json: str = "{}"  # pipeline options, as SDK harnesses get them
     harnesses: HarnessSettings | None = None  # set where code runs in SDK harnesses

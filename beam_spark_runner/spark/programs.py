@@ -31,8 +31,9 @@ class Limits:
 class ProgramBuilder:
     """Builds the level programs of one plan. ``edges`` is the same for all its segments."""
 
-    def __init__(self, plan: Plan, job_id: str, limits: Limits) -> None:
+    def __init__(self, plan: Plan, job_id: str, limits: Limits, folder: str | None = None) -> None:
         self._plan = plan
+        self._folder = folder
         self._job_id = job_id
         self._limits = limits
         self._input_of: dict[StageId, DestinationId] = {
@@ -65,6 +66,10 @@ class ProgramBuilder:
             if destination.delivery is Delivery.GROUP_BY_KEY and not windowing.groups_by_window
             else b"",
         )
+
+    def input_of(self, stage: StageId) -> DestinationId:
+        """Return the destination that a stage reads."""
+        return self._input_of[stage]
 
     def readers(self, segment: Segment, level: int) -> tuple[Edge, ...]:
         """Return the edges that the stages of a level read."""
@@ -122,6 +127,7 @@ class ProgramBuilder:
             row_limit_bytes=self._limits.row_limit_bytes,
             max_element_bytes=self._limits.max_element_bytes,
             cache_bytes=self._limits.cache_bytes,
+            folder=self._folder,
             options_json=self._limits.options_json,
             harnesses=self._limits.harnesses,
         )

@@ -127,11 +127,13 @@ class ProgressLine:
         segments: int,
         out: TextIO,
         clock: Callable[[], float] = time.monotonic,
+        residuals: Callable[[], int] = lambda: 0,  # that are known to wait
     ) -> None:
         self._watch = seen_by
         self._segments = segments
         self._out = out
         self._clock = clock
+        self._residuals = residuals
         self._began = clock()
         self._segment = 0
         self._exchanged: int | None = None
@@ -199,6 +201,11 @@ class ProgressLine:
                 self._exchanged = counts.exchanged
         if self._exchanged:
             parts.append(f"{self._exchanged:,} elements exchanged")
+        waiting = 0
+        with contextlib.suppress(Exception):  # the folder where tasks tell may have gone
+            waiting = self._residuals()
+        if waiting:
+            parts.append(f"{waiting:,} deferred")
         return " · ".join(parts)
 
     def _elapsed(self) -> str:

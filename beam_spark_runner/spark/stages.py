@@ -1,6 +1,7 @@
 """The stages of a level while a task runs them: each with its bundle, reader and writers."""
 
 import contextlib
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -8,20 +9,23 @@ import pyarrow as pa
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import BundleFailedError, RunnerError
-from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
+from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId, TransformId
 from beam_spark_runner.harness import kept_stages
 from beam_spark_runner.harness.bundle import Bundle, BundleResult, Receiver
 from beam_spark_runner.harness.checkpoint_handler import RefusingCheckpointHandler
 from beam_spark_runner.harness.failures import failure_of
 from beam_spark_runner.harness.splittable import Budget, SplittableInput, run_to_end
 from beam_spark_runner.portable.monitoring import merge
+from beam_spark_runner.scheduling.attempts import Residuals
 from beam_spark_runner.spark.cursor import RowCursor
 from beam_spark_runner.spark.group_readers import GroupReader
 from beam_spark_runner.spark.lookup import lookup_for
+from beam_spark_runner.spark.pending import Pending, PendingFile
 from beam_spark_runner.spark.program import LevelProgram, StageProgram
 from beam_spark_runner.spark.readers import RestrictionReader, reader_for
 from beam_spark_runner.spark.writers import ResidualWriter, writer_for
 from beam_spark_runner.spark.writing import Outlet, Writer
+from beam_spark_runner.state.residuals import MAX_US
 
 _MOST_INFOS = 1_000
 _MOST_PIECES = 16  # of a restriction in one round; on a larger cluster it takes another round
@@ -64,7 +68,7 @@ class OpenStages:
             first=partition,
         )
         self._open: dict[StageId, _OpenStage] = {}
-        self.residuals: dict[DestinationId, int] = {}  # what was left, behind ``finish``
+        self.residuals: dict[DestinationId, Residuals] = {}  # what was left, behind ``finish``
 
     def __getitem__(self, id_: StageId) -> "_OpenStage":
         """The stage, opened if it is not yet."""
@@ -85,9 +89,18 @@ class OpenStages:
         """
         splittable = [stage for stage in self._open.values() if isinstance(stage, _OpenSplittable)]
         if splittable:
-            run_to_end(splittable, self._now_us, self._wait_us)
+            told = PendingFile(self._level.folder, uuid.uuid4().hex)
+
+            def wait_us(duration_us: int) -> None:
+                told.tell({each.step: each.pending() for each in splittable}, duration_us)
+                self._wait_us(duration_us)
+
+            try:
+                run_to_end(splittable, self._now_us, wait_us)
+            finally:
+                told.close()
             self.residuals = {
-                each.program.input.dest: each.left for each in splittable if each.left
+                each.program.input.dest: each.left for each in splittable if each.left.count
             }
         infos: list[bytes] = []
         for id_ in self._programs:  # producers stand before consumers
@@ -196,7 +209,7 @@ class _OpenSplittable(_OpenStage):
     def _open_input(self, now_us: Callable[[], int]) -> None:
         self._infos: list[bytes] = []
         self._residuals: ResidualWriter | None = None
-        self.left = 0  # restrictions that go on in a later Spark job
+        self.left = Residuals(0, MAX_US)  # what goes on in a later Spark job
         budget_us = self._level.round_budget_us
         self._input = SplittableInput(
             start_bundle=self._start_bundle,
@@ -214,14 +227,23 @@ class _OpenSplittable(_OpenStage):
         )
         self._reader = RestrictionReader(self.program.input, self._harness.input_coder, self._input)
 
-    def _leave(self, element: WindowedValue, due_us: int) -> None:
+    @property
+    def step(self) -> TransformId:
+        """The splittable DoFn."""
+        return next(iter(self.program.description.step_names))
+
+    def pending(self) -> Pending:
+        """What waits in this task."""
+        return Pending(self._input.pending(), self._input.watermark_hold_us())
+
+    def _leave(self, element: WindowedValue, due_us: int, hold_us: int) -> None:
         if self._residuals is None:
             self._residuals = ResidualWriter(
                 self.program.input, self._harness.input_coder, self._outlet
             )
             self._writers.append(self._residuals)
         self._residuals.accept_residual(element, due_us)
-        self.left += 1
+        self.left = Residuals(self.left.count + 1, min(self.left.hold_us, hold_us))
 
     def read(self, cursor: RowCursor) -> None:
         with _charged_to(self.program.name):

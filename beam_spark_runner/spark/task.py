@@ -126,8 +126,9 @@ class LevelTask:
                 decoded.cache.serve(self._program.job_id, self._program.cache_bytes)
                 embedded.use_options(self._program.options_json)
                 report.monitoring_infos.extend(self._process(batches))
-                for dest, count in self._stages.residuals.items():
-                    report.residuals[dest] = count
+                for dest, left in self._stages.residuals.items():
+                    told = reports_pb2.Residuals(count=left.count, hold_us=left.hold_us)
+                    report.residuals[dest].CopyFrom(told)
             except _PoisonedError:
                 self._stages.abort()
                 report.poisoned = True

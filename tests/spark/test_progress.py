@@ -65,6 +65,15 @@ def test_elements_stay_when_the_job_that_counted_them_has_ended() -> None:
     assert line.text(None) == "segment 1 of 1 · 7 elements exchanged"
 
 
+def test_what_is_deferred_is_shown() -> None:
+    waiting = [0]
+    line = ProgressLine(None, 1, io.StringIO(), residuals=lambda: waiting[0])
+    line.enter(1)
+    assert line.text(None) == "segment 1 of 1"
+    waiting[0] = 1_234
+    assert line.text(None) == "segment 1 of 1 · 1,234 deferred"
+
+
 def on_a_terminal(seen: Any) -> bytes:
     """Let a line be drawn at least twice on a real terminal, and return all that it received."""
     ours, theirs = pty.openpty()

@@ -9,7 +9,7 @@ import pytest
 from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
 from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
-from apache_beam.utils.timestamp import Duration
+from apache_beam.utils.timestamp import MAX_TIMESTAMP, Duration
 
 from beam_spark_runner.core.errors import BundleFailedError
 from tests.spark.harvest import harvest, partition_of_task, run
@@ -73,6 +73,14 @@ def test_one_long_restriction_is_spread(spark_session: Any) -> None:
     tasks = {task for name, _, task in found["where"] if name == "long"}
     assert len(tasks) == 2
     assert found.counter("steps") == 123
+    gauges = {
+        each.key.metric.name: (each.key.step, each.committed.value)
+        for each in found.result.metrics().query()["gauges"]
+    }
+    assert gauges == {
+        "sdf_pending_residuals": ("count/Process", 0),
+        "sdf_watermark_hold": ("count/Process", MAX_TIMESTAMP.micros // 1000),
+    }
 
 
 @pytest.mark.grpc

@@ -9,6 +9,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
+from apache_beam.metrics import MetricsFilter
 from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.transforms.periodicsequence import PeriodicImpulse, PeriodicSequence
 from apache_beam.transforms.window import FixedWindows, SlidingWindows, TimestampedValue
@@ -236,6 +237,8 @@ def test_one_that_defers_for_ever_can_be_cancelled(spark_session: Any) -> None:
     build(pipeline)
     result = pipeline.run()
     assert result.wait_until_finish(duration=3_000) != "DONE"
+    found = result.metrics().query(MetricsFilter().with_name("sdf_pending_residuals"))["gauges"]
+    assert [each.attempted.value for each in found] == [1]
     began = time.monotonic()
     assert result.cancel() == "CANCELLED"
     assert time.monotonic() - began < 15

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_spark_runner.harness.bundle import BundleResult
-from beam_spark_runner.harness.splittable import SplittableInput, run_to_end
+from beam_spark_runner.harness.checkpoint_handler import MIN_US
+from beam_spark_runner.harness.splittable import Budget, SplittableInput, run_to_end
 from beam_spark_runner.state.residuals import MAX_US
 from tests.unit.harness.residual_protos import INPUT_CODER, residual, restriction
 
@@ -31,13 +32,25 @@ class Sdk:
         self.waits_us: list[int] = []
         self.input = self.open()
 
-    def open(self) -> SplittableInput:
+    def give_budget(self, duration_us: int) -> list[tuple[str, int, int, int]]:
+        """Let the input leave what it does not get to; returns the list where that goes."""
+        left: list[tuple[str, int, int, int]] = []
+
+        def leave(element: WindowedValue, due_us: int, hold_us: int) -> None:
+            (name, (position, _)), _ = element.value
+            left.append((name, position, due_us, hold_us))
+
+        self.input = self.open(Budget(duration_us=duration_us, pieces=2, leave=leave))
+        return left
+
+    def open(self, budget: Budget | None = None) -> SplittableInput:
         return SplittableInput(
             start_bundle=lambda: _Bundle(self),
             on_completed=lambda result: None,
             input_coder=INPUT_CODER,
             collection="words",
             now_us=lambda: self.now_us,
+            budget=budget,
         )
 
     def push(self, *elements: WindowedValue) -> None:
@@ -82,7 +95,7 @@ class _Bundle:
         pass
 
     def split(self, fraction_of_remainder: float) -> Any:
-        raise NotImplementedError
+        return ()  # nothing is ever under way for long
 
     def finish(self) -> BundleResult:
         return BundleResult(monitoring_infos=(), residual_roots=tuple(self._residuals))
@@ -196,6 +209,83 @@ def test_no_input_no_bundle() -> None:
     sdk = Sdk(_three_times(0))
     sdk.run()
     assert sdk.bundles == []
+
+
+def _sized(name: str, size: float, position: int = 0) -> WindowedValue:
+    element = restriction(name, position)
+    return element.with_value((element.value[0], size))
+
+
+def _slow(sdk: Sdk, step_us: int, then: Process) -> Process:
+    def process(element: str, position: int) -> list[tuple[str, int, float, float]]:
+        sdk.now_us += step_us
+        return then(element, position)
+
+    return process
+
+
+def test_what_is_not_begun_in_time_is_left() -> None:
+    sdk = Sdk(_three_times(0))
+    sdk.process = _slow(sdk, 3_000_000, lambda *_: [])
+    left = sdk.give_budget(2_000_000)
+    sdk.push(_sized("a", 9), _sized("b", 1), _sized("c", 1, 7))
+    assert sdk.done == []  # what to do depends on all that there is
+    sdk.run()
+    assert sdk.done == [("a", 0, 0)]
+    assert left == [("b", 0, 0, MIN_US), ("c", 7, 0, MIN_US)]
+    assert sdk.input.pending() == 0
+
+
+def test_what_is_deferred_is_left_with_its_time() -> None:
+    sdk = Sdk(_three_times(0))
+    later: Process = lambda name, at: [(name, at + 1, 60_000 if name == "a" else 0, 5.0)]  # noqa: E731
+    sdk.process = _slow(sdk, 1_500_000, later)
+    left = sdk.give_budget(2_000_000)
+    sdk.push(_sized("a", 1), _sized("b", 1))
+    sdk.run()
+    assert [(name, at) for name, at, _ in sdk.done] == [("a", 0), ("b", 0)]
+    assert left == [("b", 1, 0, 5_000_000), ("a", 1, 63_000_000, 5_000_000)]
+
+
+def test_it_is_left_when_time_is_spent_by_waiting() -> None:
+    sdk = Sdk(_three_times(60_000))
+    left = sdk.give_budget(2_000_000)
+    sdk.push(_sized("a", 1))
+    sdk.run()
+    assert sdk.now_us == 2_000_000
+    assert left == [("a", 1, 60_000_000, 0)]
+
+
+def test_what_was_left_elsewhere_is_due_when_it_says() -> None:
+    sdk = Sdk(_three_times(0))
+    left = sdk.give_budget(4_000_000)
+    sdk.input.push_later(_sized("a", 1, 1), 3_000_000)
+    sdk.input.push_later(_sized("b", 1, 1), 30_000_000)
+    sdk.run()
+    assert sdk.done == [("a", 1, 3_000_000), ("a", 2, 3_000_000)]
+    assert left == [("b", 1, 30_000_000, MIN_US)]
+
+
+@pytest.mark.parametrize("count", [3, 1_500])
+def test_many_of_one_size_stay(count: int) -> None:
+    sdk = Sdk(_three_times(0))
+    sdk.process = _slow(sdk, 3_000_000, _three_times(0))
+    left = sdk.give_budget(2_000_000)
+    for number in range(count):
+        sdk.push(_sized(str(number), 5))
+    assert bool(sdk.done) == (count > 1_000)
+    sdk.run()
+    assert left == []
+    assert len(sdk.done) == 3 * count
+
+
+def test_a_budget_of_nothing_still_makes_progress() -> None:
+    sdk = Sdk(_three_times(0))
+    left = sdk.give_budget(0)
+    sdk.push(_sized("a", 1))
+    sdk.run()
+    assert sdk.done == [("a", 0, 0)]
+    assert left == [("a", 1, 0, 0)]
 
 
 # A tree: what each part defers, with delay and watermark. Its node's position names it.
