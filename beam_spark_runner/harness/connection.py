@@ -11,7 +11,7 @@ from apache_beam.portability.api import (
     beam_provision_api_pb2,
 )
 
-from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.core.errors import FnApiProtocolError, RunnerError
 from beam_spark_runner.harness.protocol import Lost, Responded
 from beam_spark_runner.harness.services.control import ControlStream
 from beam_spark_runner.harness.services.data import DataStream
@@ -72,8 +72,13 @@ class SdkConnection:
         self.control.descriptors[descriptor.id] = descriptor
 
         def answered(response: beam_fn_api_pb2.InstructionResponse) -> None:
-            coded = response.process_bundle.SerializeToString()
-            self.data.put(instruction, Responded(response.error, coded))
+            kind = response.WhichOneof("response")
+            if response.error or kind == "process_bundle":
+                coded = response.process_bundle.SerializeToString()
+                self.data.put(instruction, Responded(response.error, coded))
+                return
+            problem = f"the SDK harness answered a bundle with {kind}"
+            self.data.put(instruction, Lost(FnApiProtocolError(problem)))
 
         self.control.ask(
             beam_fn_api_pb2.InstructionRequest(

@@ -6,19 +6,28 @@ receivers, so that a stage behind this one in the same task runs on that thread,
 """
 
 import hashlib
-import re
+import itertools
+import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from apache_beam.coders import WindowedValueCoder
-from apache_beam.coders.coder_impl import create_InputStream, create_OutputStream
-from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.core.errors import BundleFailedError, FnApiProtocolError
+from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.core.ids import PCollectionId, TransformId
+from beam_spark_runner.harness.block_edges import use_blocks
+from beam_spark_runner.harness.blocks import (
+    BlockReader,
+    BlockWriter,
+    MalformedBlockError,
+    length_prefix,
+)
 from beam_spark_runner.harness.bundle import BundleResult, Receiver, SideInputLookup
+from beam_spark_runner.harness.chunked_steps import use_chunks
+from beam_spark_runner.harness.environments.process import runs_our_steps
 from beam_spark_runner.harness.protocol import (
     BundleProtocol,
     Complete,
@@ -32,16 +41,17 @@ from beam_spark_runner.harness.protocol import (
 from beam_spark_runner.harness.sdk_workers import HarnessSettings, SdkWorker, sdk_workers
 from beam_spark_runner.harness.services.state import BundleState
 from beam_spark_runner.harness.spill import StreamedValues
+from beam_spark_runner.harness.told_failures import user_failure
 from beam_spark_runner.portable.descriptor import StageDescription
 from beam_spark_runner.portable.wire import coder_seen_by_the_runner
 
 _FIRST_BLOCK_BYTES = 16 << 10
 _BLOCK_BYTES = 1 << 20
 """Blocks grow from one to the other: the harness begins early, and then has much at a time."""
-_DELIVERED_AT_ONCE = 512
+_ADDED_AT_ONCE = 1024
+_REST_IS_IN_THE_STATE = struct.pack(">i", -1) + b"\xff" * 9 + b"\x01"
+"""How an iterable begins of which nothing stands here: unknown length, then -1 as a varint."""
 _SILENCE_S = 10.0
-_STEP_IN_MESSAGE = re.compile(r"\[while running '(.*?)'\]", re.DOTALL)
-_CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n"
 
 
 class RemoteStage:
@@ -56,6 +66,8 @@ class RemoteStage:
         self._descriptor = description.descriptor()
         digest = hashlib.sha256(description.coded_descriptor).hexdigest()[:16]
         self._id = f"{settings.job_id}/{stage_id}/{digest}"
+        environment = beam_runner_api_pb2.Environment.FromString(description.coded_environment)
+        self._runs_our_steps = runs_our_steps(environment)
         self._input_coder = self._coder(description.source)
         self._output_coders = {
             collection: self._coder(sink) for sink, collection in description.sinks.items()
@@ -88,6 +100,10 @@ class RemoteStage:
         worker = sdk_workers.acquire(self._description.coded_environment, self._settings)
         descriptor = self._description.descriptor(worker.url)
         descriptor.id = self._id
+        if self._runs_our_steps:
+            use_chunks(descriptor)
+            if not self._description.is_splittable:  # Beam's source counts elements one by one
+                use_blocks(descriptor)
         return RemoteBundle(
             self._name,
             self._description,
@@ -120,16 +136,16 @@ class RemoteBundle:
     ) -> None:
         self._name = name
         self._source = description.source
+        self._step_names = frozenset(description.step_names.values())
         self._worker = worker
         self._connection = worker.connection
         self._data = worker.connection.data
-        self._encode_to = input_coder.get_impl().encode_to_stream
-        self._element_coder = input_coder.wrapped_value_coder
+        self._writer = BlockWriter(input_coder)
         self._sinks = {
-            sink: (coder.get_impl().decode_from_stream, receiver)
-            for sink, (coder, receiver) in sinks.items()
+            sink: (BlockReader(coder), receiver) for sink, (coder, receiver) in sinks.items()
         }
-        self._stream = create_OutputStream()
+        self._out: list[bytes] = []  # pieces of the block that is being made
+        self._size = 0  # of them
         self._block_bytes = _FIRST_BLOCK_BYTES
         self._state = BundleState(side_inputs)
         self._groups = 0
@@ -148,52 +164,55 @@ class RemoteBundle:
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """See ``BundleInput.push``."""
-        encode_to, stream = self._encode_to, self._stream
-        for value, origin in zip(values, origins, strict=True):
-            if type(value) is tuple and type(value[1]) is StreamedValues:
-                self._push_group(value[0], value[1], origin)
-            else:
-                encode_to(origin.with_value(value), stream, True)
-            if self._is_splittable:
-                if self._is_taken(stream.get()):  # blocks of one element
-                    self.flush()
+        if self._is_splittable:
+            for value, origin in zip(values, origins, strict=True):
+                self._add([value], [origin])
+                if self._is_taken(b"".join(self._out)):
+                    self.flush()  # a block for each element: it may be given back
                 else:
-                    self._stream = create_OutputStream()
-                stream = self._stream
-                continue
-            if stream.size() >= self._block_bytes:
+                    self._out, self._size = [], 0
+            return
+        for start in range(0, len(values), _ADDED_AT_ONCE):
+            end = start + _ADDED_AT_ONCE
+            self._add(values[start:end], origins[start:end])
+            if self._size >= self._block_bytes:
                 self.flush()
-                stream = self._stream
+
+    def _add(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        first = len(self._out)
+        if not any(type(value) is tuple and type(value[1]) is StreamedValues for value in values):
+            self._writer.write(values, origins, self._out)
+        else:
+            for value, origin in zip(values, origins, strict=True):
+                if type(value[1]) is StreamedValues:
+                    self._add_group(value[0], value[1], origin)
+                else:
+                    self._writer.write([value], [origin], self._out)
+        self._size += sum(map(len, itertools.islice(self._out, first, None)))
 
     def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """See ``Bundle.push_from_within``."""
         self.push(values, origins)
 
-    def _push_group(self, key: Any, values: StreamedValues, origin: WindowedValue) -> None:
+    def _add_group(self, key: bytes, values: StreamedValues, origin: WindowedValue) -> None:
         """Hand over a key, and a token by which the SDK reads the values, page by page."""
         # Whoever reads the state does so in another thread: nothing may change any more.
         values.drain(keep=True)
         self._groups += 1
         token = b"group-%d" % self._groups
         self._state.keep_group(token, _NestedValues(values))
-        # An empty list is four bytes, a count. Its place takes: unknown length, no element
-        # here, the rest in the state.
-        nothing = create_OutputStream()
-        self._encode_to(origin.with_value((key, [])), nothing, True)
-        stream = self._stream
-        stream.write(nothing.get()[:-4])
-        stream.write_bigendian_int32(-1)
-        stream.write_var_int64(-1)
-        stream.write(token, True)
+        self._out += (self._writer.header(origin), length_prefix(len(key)), key)
+        self._out += (_REST_IS_IN_THE_STATE, length_prefix(len(token)), token)
 
     def enter(self) -> None:
         """Nothing to do: the SDK counts by itself."""
 
     def flush(self) -> None:
         """Send what was pushed so far."""
-        if not self._stream.size():
+        if not self._out:
             return
-        coded, self._stream = self._stream.get(), create_OutputStream()
+        coded = b"".join(self._out)
+        self._out, self._size = [], 0
         self._block_bytes = min(2 * self._block_bytes, _BLOCK_BYTES)
         self._send(coded, is_last=False)
         while self._step(None):
@@ -226,7 +245,7 @@ class RemoteBundle:
         if answer is None:
             return ()  # whoever pushes is told
         if answer.error:
-            raise _user_failure(answer.error, self._name)
+            raise user_failure(answer.error, self._name, self._step_names)
         response = answer.process_bundle_split
         residuals = list(response.residual_roots)
         with self._splitting:
@@ -290,10 +309,7 @@ class RemoteBundle:
 
     def _step(self, timeout_s: float | None) -> bool:
         """Take one event; wait for it if there is a timeout. False: there was none."""
-        with self._data.changed:
-            if timeout_s is not None:
-                self._data.changed.wait_for(lambda: len(self._inbox), timeout_s)
-            event = self._inbox.take()
+        event = self._data.take(self._inbox, timeout_s)
         if event is None:
             return False
         self._act(event)
@@ -309,25 +325,25 @@ class RemoteBundle:
                         coded_response
                     )
                 case FailUserCode(error_text):
-                    raise _user_failure(error_text, self._name)
+                    raise user_failure(error_text, self._name, self._step_names)
                 case Fail(error):
                     raise self._worker.explain(error)
 
     def _deliver(self, transform: TransformId, coded_elements: bytes) -> None:
-        decode_from, receiver = self._sinks[transform]
-        stream = create_InputStream(coded_elements)
-        while stream.size() > 0:
-            elements: list[WindowedValue] = []
+        reader, receiver = self._sinks[transform]
+        elements = reader.read(coded_elements)
+        while True:
             try:
-                while stream.size() > 0 and len(elements) < _DELIVERED_AT_ONCE:
-                    elements.append(decode_from(stream, True))
-            except Exception as error:
+                some = next(elements, None)
+            except MalformedBlockError as error:
                 self._protocol.has_ended = True
                 raise FnApiProtocolError(
                     f"{self._name}: the SDK harness sent bytes that are no elements of "
-                    f"{transform}: {type(error).__name__}: {error}"
+                    f"{transform}: {error}"
                 ) from error
-            receiver.accept_chunk([element.value for element in elements], elements)
+            if some is None:
+                return
+            receiver.accept_chunk(*some)
 
 
 class _NestedValues:
@@ -337,10 +353,7 @@ class _NestedValues:
         self._values = values
 
     def __iter__(self) -> Iterator[bytes]:
-        for value in self._values:
-            stream = create_OutputStream()
-            stream.write(value, True)
-            yield stream.get()
+        return (length_prefix(len(value)) + value for value in self._values)
 
 
 def _cache_tokens(
@@ -355,28 +368,3 @@ def _cache_tokens(
         )
         for (transform, name), lookup in side_inputs.items()
     ]
-
-
-def _user_failure(text: str, stage_name: str) -> BundleFailedError:
-    """Charge the SDK's error text to the step that it names, or to the stage.
-
-    Python's SDK raises a copy of what user code raised, with the step in its message; the
-    original, with the user's frames, stands before it.
-    """
-    steps = _STEP_IN_MESSAGE.findall(text)
-    original, _, copy = text.partition(_CONTEXT)
-    if not steps or not copy:
-        original = text
-    return BundleFailedError(steps[0] if steps else stage_name, _message(original), original)
-
-
-def _message(traceback_text: str) -> str:
-    """Return what stands behind the last frame of a traceback."""
-    lines = traceback_text.rstrip().splitlines()
-    last_frame = max(
-        (number for number, line in enumerate(lines) if line.startswith('  File "')), default=-1
-    )
-    rest = lines[last_frame + 1 :]
-    while len(rest) > 1 and rest[0].startswith("    "):
-        rest = rest[1:]
-    return "\n".join(rest)

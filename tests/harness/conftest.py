@@ -6,7 +6,9 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.transforms.environments import ExternalEnvironment
-from apache_beam.utils.windowed_value import WindowedValue
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.timestamp import MIN_TIMESTAMP
+from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue, create
 
 from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.harness import sdk_workers as workers_module
@@ -15,6 +17,9 @@ from beam_spark_runner.harness.sdk_workers import HarnessSettings, options_json,
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.descriptor import describe
 from tests.harness.scripted_sdk import Pool, ScriptedSdk
+
+BARE = create(None, MIN_TIMESTAMP.micros, (GlobalWindow(),), PANE_INFO_UNKNOWN)
+"""Origin of an element in the global window."""
 
 
 class Collected:
@@ -36,26 +41,33 @@ class Collected:
         return [element.value for element in self.elements]
 
 
-def stage_on(
-    url: str,
+def stage_in(
+    environment: Any,
     build: Callable[[beam.Pipeline], Any],
     *,
     stage: int = 0,
     job_id: str = "job",
-    start_timeout_s: float = 10.0,
+    **settings: Any,
 ) -> RemoteStage:
-    """Return a stage of a pipeline, on the worker pool at ``url``.
+    """Return a stage of a pipeline whose code runs in ``environment``.
 
     ``build`` returns what comes from an exchange; somebody reads it.
     """
     pipeline = beam.Pipeline()
     build(pipeline) | "end" >> beam.Map(repr)
-    plan = compile_pipeline(pipeline.to_runner_api(default_environment=ExternalEnvironment(url)))
+    plan = compile_pipeline(pipeline.to_runner_api(default_environment=environment))
     id_ = StageId(sorted(plan.stages)[stage])
-    settings = HarnessSettings(
-        job_id=job_id, start_timeout_s=start_timeout_s, options_json=options_json({})
+    return RemoteStage(
+        plan.stages[id_].name,
+        describe(plan, id_),
+        HarnessSettings(job_id=job_id, options_json=options_json({}), **settings),
+        id_,
     )
-    return RemoteStage(plan.stages[id_].name, describe(plan, id_), settings, id_)
+
+
+def stage_on(url: str, build: Callable[[beam.Pipeline], Any], **settings: Any) -> RemoteStage:
+    """Return a stage of a pipeline, on the worker pool at ``url``."""
+    return stage_in(ExternalEnvironment(url), build, **settings)
 
 
 def one_step(pipeline: beam.Pipeline) -> Any:

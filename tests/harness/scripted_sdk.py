@@ -84,7 +84,8 @@ class ScriptedSdk:
         """Read the input of a bundle to its end."""
         for elements in self.elements:
             for data in elements.data:
-                assert data.instruction_id == instruction
+                if data.instruction_id != instruction:
+                    continue  # of a bundle that has failed
                 if data.data:
                     yield data.data
                 if data.is_last:
@@ -130,7 +131,7 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type: igno
     def _run(self, sdk: ScriptedSdk) -> None:
         try:
             self._script(sdk)
-        except grpc.RpcError:
+        except (grpc.RpcError, StopIteration):
             pass  # the runner has ended the stream
         except BaseException as error:
             self.errors.append(error)

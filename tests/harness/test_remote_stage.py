@@ -1,5 +1,6 @@
 """Stages on Beam's own SDK harness, which runs in threads of this process."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -11,11 +12,9 @@ from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue, c
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.harness.remote import RemoteStage
 from beam_spark_runner.harness.spill import StreamedValues
-from tests.harness.conftest import Collected, stage_on
+from tests.harness.conftest import BARE, Collected, stage_on
 
 pytestmark = pytest.mark.grpc
-
-BARE = create(None, MIN_TIMESTAMP.micros, (GlobalWindow(),), PANE_INFO_UNKNOWN)
 
 
 def run_bundle(
@@ -171,3 +170,41 @@ def test_what_setup_raises_fails_the_bundle(beam_pool: str) -> None:
 
     with pytest.raises(BundleFailedError, match="ValueError: no model"):
         run_bundle(stage_on(beam_pool, build), [b""])
+
+
+class Lookup:
+    """A side input of three numbers that counts how often it is read."""
+
+    def __init__(self, id_: str) -> None:
+        self.id = id_
+        self.reads = 0
+
+    def values(self, window: bytes, key: bytes | None) -> Iterator[tuple[bytes, int]]:
+        self.reads += 1
+        coder = beam.coders.VarIntCoder()
+        for number in (1, 20, 300):
+            coded = coder.encode(number)
+            yield bytes([len(coded)]) + coded, 1
+
+
+def test_what_was_read_of_a_side_input_is_kept_for_later_bundles(beam_pool: str) -> None:
+    def build(p: beam.Pipeline) -> Any:
+        side = p | "side" >> beam.Impulse() | beam.Map(len)
+        add = beam.Map(lambda x, numbers: b"%d" % sum(numbers), beam.pvalue.AsIter(side))
+        return p | beam.Impulse() | "add" >> add.with_output_types(bytes) | beam.Reshuffle()
+
+    stage = stage_on(beam_pool, build, stage=-2)
+    (reader,) = (
+        (id_, name)
+        for id_, each in stage._descriptor.transforms.items()
+        for name in each.inputs
+        if name.startswith("python_side_input")
+    )
+    lookup, other = Lookup("job/1"), Lookup("job/2")
+    collected = Collected()
+    for each in (lookup, lookup, other):
+        bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, collected), {reader: each})
+        bundle.push([b"", b""], [BARE] * 2)
+        bundle.finish()
+    assert collected.values == [b"321"] * 6
+    assert (lookup.reads, other.reads) == (1, 1)

@@ -1,6 +1,7 @@
 """SDK harnesses as processes of this machine."""
 
 import contextlib
+import json
 import os
 import shlex
 import subprocess
@@ -16,16 +17,23 @@ from apache_beam.portability.api import (
     beam_runner_api_pb2,
     endpoints_pb2,
 )
-from google.protobuf import json_format, text_format
+from google.protobuf import json_format, struct_pb2, text_format
 
+from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import EnvironmentStartError
 
 _GUARD = Path(__file__).with_name("guard.py")
 _GRACE_S = 2.0
+_LAST_OUTPUT_S = 1.0
 _TAIL_LINES = 50
 _LINE_BYTES = 2_000
 _SECRETS = ("PYTHON_WORKER_FACTORY_SECRET", "PYSPARK_GATEWAY_SECRET")
 SDK_WORKER_MAIN = "apache_beam.runners.worker.sdk_worker_main"
+_PLUGINS = "beam:option:beam_plugins:v1"
+_OUR_PLUGINS = (
+    "beam_spark_runner.harness.chunked_steps",
+    "beam_spark_runner.harness.block_edges",
+)
 
 
 class HarnessProcess:
@@ -35,7 +43,7 @@ class HarnessProcess:
     an SDK harness sends what is logged by the logging service, and writes it there once more.
     Of both, the last lines are kept for whoever asks why it ended.
 
-    Threads: any. Two threads of its own read the output; one of them reaps the process.
+    Threads: any. It has three of its own, which read the output and reap the process.
     """
 
     def __init__(
@@ -62,15 +70,19 @@ class HarnessProcess:
             start_new_session=True,
         )
         self.pid = self._process.pid
-        errors = threading.Thread(
-            target=self._read,
-            args=(self._process.stderr, None),
-            name="beam-harness-errors",
-            daemon=True,
-        )
-        errors.start()
+        readers = [
+            threading.Thread(
+                target=self._read, args=streams, name="beam-harness-output", daemon=True
+            )
+            for streams in (
+                (self._process.stdout, sys.stdout.buffer),
+                (self._process.stderr, None),
+            )
+        ]
+        for reader in readers:
+            reader.start()
         threading.Thread(
-            target=self._attend, args=(errors,), name="beam-harness-output", daemon=True
+            target=self._attend, args=(readers,), name="beam-harness", daemon=True
         ).start()
 
     @property
@@ -88,10 +100,11 @@ class HarnessProcess:
         with contextlib.suppress(OSError):
             self._process.stdin.close()
 
-    def _attend(self, errors: threading.Thread) -> None:
-        self._read(self._process.stdout, sys.stdout.buffer)
-        errors.join()
-        self.exit_code = self._process.wait()
+    def _attend(self, readers: list[threading.Thread]) -> None:
+        exit_code = self._process.wait()
+        for reader in readers:  # what it has started may hold its streams open
+            reader.join(_LAST_OUTPUT_S)
+        self.exit_code = exit_code
         self.stop()
         self._ended.set()
         self._on_exit()
@@ -145,6 +158,7 @@ def start_process(
         ]
     else:
         command = [sys.executable, "-m", SDK_WORKER_MAIN]
+        variables["PIPELINE_OPTIONS"] = _with_our_steps(provision.pipeline_options)
         # What Spark has added to this process's path it has added to it alone.
         variables["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     try:
@@ -153,6 +167,21 @@ def start_process(
         raise EnvironmentStartError(
             f"the SDK harness cannot be started: {command[0]}: {error.strerror}"
         ) from error
+
+
+def runs_our_steps(environment: beam_runner_api_pb2.Environment) -> bool:
+    """Whether a harness can run steps over chunks: it has this package, and loads it."""
+    return bool(
+        environment.urn == urns.ENVIRONMENT_PROCESS
+        and not beam_runner_api_pb2.ProcessPayload.FromString(environment.payload).command
+    )
+
+
+def _with_our_steps(options: struct_pb2.Struct) -> str:
+    """Let ``sdk_worker_main`` import the operations that run steps over chunks."""
+    given = json_format.MessageToDict(options)
+    given[_PLUGINS] = [*given.get(_PLUGINS, []), *_OUR_PLUGINS]
+    return json.dumps(given)
 
 
 def _text(endpoint: endpoints_pb2.ApiServiceDescriptor) -> str:

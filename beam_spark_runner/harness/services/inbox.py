@@ -20,8 +20,8 @@ class Inbox:
     Threads: the caller holds the lock of the connection.
     """
 
-    def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
-        self._limit_bytes = limit_bytes
+    def __init__(self, limit_bytes: int | None = None) -> None:
+        self._limit_bytes = LIMIT_BYTES if limit_bytes is None else limit_bytes
         self._events: deque[Event | _Spilled] = deque()
         self._bytes = 0
         self._file: IO[bytes] | None = None

@@ -1,11 +1,14 @@
 """The logging service: what code in an SDK harness logs."""
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
+
+from beam_spark_runner.harness.services.log_valve import LogValve
 
 _LOGGER = logging.getLogger("beam_spark_runner.sdk")
 _Severity = beam_fn_api_pb2.LogEntry.Severity
@@ -52,14 +55,30 @@ class LoggingService(beam_fn_api_pb2_grpc.BeamFnLoggingServicer):  # type: ignor
     def Logging(self, incoming: Any, context: Any) -> Iterator[Any]:
         """Hand entries to this process's logging until the harness closes the stream."""
         self._connection_of(context)
+        valve = LogValve(time.monotonic())
         try:
             for entries in incoming:
                 for entry in entries.log_entries:
-                    level = level_of(entry)
-                    if not is_chatter(entry) and _LOGGER.isEnabledFor(level):
-                        where = f" [{entry.transform_id}]" if entry.transform_id else ""
-                        trace = f"\n{entry.trace}" if entry.trace else ""
-                        _LOGGER.log(level, "%s%s%s", entry.message, where, trace)
+                    _log(entry, valve)
         except grpc.RpcError:
             pass  # the harness is gone; whoever waits for it is told by its control stream
+        _tell_left_out(valve)
         yield from ()
+
+
+def _log(entry: beam_fn_api_pb2.LogEntry, valve: LogValve) -> None:
+    level = level_of(entry)
+    if is_chatter(entry) or not _LOGGER.isEnabledFor(level):
+        return
+    if not valve.lets_through(time.monotonic()):
+        return
+    _tell_left_out(valve)
+    where = f" [{entry.transform_id}]" if entry.transform_id else ""
+    trace = f"\n{entry.trace}" if entry.trace else ""
+    _LOGGER.log(level, "%s%s%s", entry.message, where, trace)
+
+
+def _tell_left_out(valve: LogValve) -> None:
+    count = valve.take_left_out()
+    if count:
+        _LOGGER.warning("%d lines of an SDK harness were left out: there were too many", count)

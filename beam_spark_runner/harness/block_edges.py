@@ -1,0 +1,172 @@
+"""Where a stage begins and ends in an SDK harness that has this package: blocks, and chunks.
+
+Beam's operations decode and encode one element at a time, and hand it on before they
+look at the next. These take all of a block at once, and hand chunks to the steps of
+``chunks``. What is on the wire is the same.
+
+``sdk_worker_main`` imports this module, told so by ``--beam_plugin``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from apache_beam.coders import BytesCoder, Coder, FloatCoder, StrUtf8Coder
+from apache_beam.coders.coders import LengthPrefixCoder, TupleCoder
+from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.runners.worker import bundle_processor, operations
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.harness.blocks import BlockReader, BlockWriter
+from beam_spark_runner.harness.chunks import ChunkEdge
+from beam_spark_runner.portable.wire import coder_seen_by_the_runner
+
+BLOCK_SOURCE_URN = "beam_spark_runner:block_source:v1"
+BLOCK_SINK_URN = "beam_spark_runner:block_sink:v1"
+_AT_ONCE = 128
+
+_Convert: TypeAlias = Callable[[Any], Any] | None  # None: as it is
+
+
+def use_blocks(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
+    """Let the operations of this module run the edges of a stage, but for those of groups."""
+    for transform in descriptor.transforms.values():
+        if transform.spec.urn == urns.GRPC_SINK:
+            transform.spec.urn = BLOCK_SINK_URN
+        elif transform.spec.urn == urns.GRPC_SOURCE:
+            port = beam_fn_api_pb2.RemoteGrpcPort.FromString(transform.spec.payload)
+            if not _has_groups(descriptor, port.coder_id):
+                transform.spec.urn = BLOCK_SOURCE_URN
+
+
+def _has_groups(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str) -> bool:
+    coder = descriptor.coders[id_]
+    if coder.spec.urn == urns.CODER_LENGTH_PREFIX:
+        return False
+    return coder.spec.urn == urns.CODER_STATE_BACKED_ITERABLE or any(
+        _has_groups(descriptor, part) for part in coder.component_coder_ids
+    )
+
+
+class BlockSource(bundle_processor.DataInputOperation):  # type: ignore[misc]
+    """Root of a stage."""
+
+    def prepare(self, reader: BlockReader, readers: Sequence[operations.Operation]) -> None:
+        """Say what Beam's operation does not know; before ``setup``."""
+        self._blocks = reader
+        self._decode = _decoder(self.windowed_coder.wrapped_value_coder)
+        self._readers = readers
+
+    def setup(self, data_sampler: Any = None) -> None:
+        super().setup(data_sampler)
+        self._edge = ChunkEdge(self.receivers[0], self._readers)
+
+    def process_encoded(self, encoded_windowed_values: bytes) -> None:
+        """Process a block."""
+        decode, send = self._decode, self._edge.send
+        for coded, origins in self._blocks.read(encoded_windowed_values):
+            for start in range(0, len(coded), _AT_ONCE):
+                some = coded[start : start + _AT_ONCE]
+                self.index += len(some)
+                values = some if decode is None else list(map(decode, some))
+                send(values, origins[start : start + _AT_ONCE])
+
+
+class BlockSink(bundle_processor.DataOutputOperation):  # type: ignore[misc]
+    """Leaf of a stage."""
+
+    def prepare(self, writer: BlockWriter) -> None:
+        """Say what Beam's operation does not know; before ``setup``."""
+        self._blocks = writer
+        self._encode = _encoder(self.windowed_coder.wrapped_value_coder)
+
+    def process_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """See ``ChunkedParDo.process_chunk``."""
+        coded = values if self._encode is None else list(map(self._encode, values))
+        pieces: list[bytes] = []
+        self._blocks.write(coded, origins, pieces)
+        self.output_stream.write(b"".join(pieces))
+        self.output_stream.maybe_flush()
+
+
+def _decoder(coder: Coder) -> _Convert:
+    """From what a BlockReader reads to what user code sees."""
+    if isinstance(coder, LengthPrefixCoder):
+        decode: _Convert = coder.value_coder().get_impl().decode
+        return decode
+    if isinstance(coder, StrUtf8Coder):
+        return bytes.decode
+    return _converter(coder, _decoder)
+
+
+def _encoder(coder: Coder) -> _Convert:
+    """The other way."""
+    if isinstance(coder, LengthPrefixCoder):
+        encode: _Convert = coder.value_coder().get_impl().encode
+        return encode
+    if isinstance(coder, StrUtf8Coder):
+        return str.encode
+    if isinstance(coder, BytesCoder):
+        return _bytes_only
+    return _converter(coder, _encoder)
+
+
+def _bytes_only(value: Any) -> bytes:
+    if type(value) is not bytes:
+        raise TypeError(f"expected bytes, not {type(value).__name__}")
+    return value
+
+
+def _converter(coder: Coder, of_part: Callable[[Coder], _Convert]) -> _Convert:
+    if isinstance(coder, (BytesCoder, FloatCoder)):
+        return None
+    if not isinstance(coder, TupleCoder):
+        raise InvariantError(f"{coder} is no coder of an edge")
+    first, second = map(of_part, coder.coders())
+    if first is None and second is None:
+        return None
+    if first is None:
+        return lambda pair: (pair[0], second(pair[1]))  # type: ignore[misc]
+    if second is None:
+        return lambda pair: (first(pair[0]), pair[1])
+    return lambda pair: (first(pair[0]), second(pair[1]))
+
+
+@bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]
+    BLOCK_SOURCE_URN, beam_fn_api_pb2.RemoteGrpcPort
+)
+def _create_source(
+    factory: Any,
+    transform_id: str,
+    transform: Any,
+    port: beam_fn_api_pb2.RemoteGrpcPort,
+    consumers: Mapping[str, Sequence[operations.Operation]],
+) -> BlockSource:
+    operation = bundle_processor.create_source_runner(
+        factory, transform_id, transform, port, consumers
+    )
+    operation.__class__ = BlockSource  # what it is made of differs between versions of Beam
+    operation.prepare(
+        BlockReader(coder_seen_by_the_runner(factory.descriptor, port.coder_id)),
+        [reader for readers in consumers.values() for reader in readers],
+    )
+    return operation  # type: ignore[no-any-return]
+
+
+@bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]
+    BLOCK_SINK_URN, beam_fn_api_pb2.RemoteGrpcPort
+)
+def _create_sink(
+    factory: Any,
+    transform_id: str,
+    transform: Any,
+    port: beam_fn_api_pb2.RemoteGrpcPort,
+    consumers: Mapping[str, Sequence[operations.Operation]],
+) -> BlockSink:
+    operation = bundle_processor.create_sink_runner(
+        factory, transform_id, transform, port, consumers
+    )
+    operation.__class__ = BlockSink
+    operation.prepare(BlockWriter(coder_seen_by_the_runner(factory.descriptor, port.coder_id)))
+    return operation  # type: ignore[no-any-return]

@@ -1,0 +1,50 @@
+"""What user code raised in an SDK harness, from the text that the harness sends."""
+
+import re
+from collections.abc import Collection
+
+from beam_spark_runner.core.errors import BundleFailedError
+
+_STEP_IN_MESSAGE = re.compile(r"\[while running '(.*?)'\]", re.DOTALL)
+_CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n"
+_OUR_OWN = f"{BundleFailedError.__module__}.{BundleFailedError.__name__}: "
+
+
+def user_failure(text: str, stage_name: str, steps: Collection[str]) -> BundleFailedError:
+    """Charge an error text to the step that it names, or to the stage.
+
+    Python's SDK raises a copy of what user code raised, with the step in its message; the
+    original, with the user's frames, stands before it. Steps that run over chunks
+    raise the runner's own error in the harness.
+
+    Args:
+        text: a traceback, as an InstructionResponse has it.
+        stage_name: for what names no step.
+        steps: full names of those of the stage.
+    """
+    *_, ours = text.rpartition(_OUR_OWN)
+    if len(ours) < len(text):
+        for step in sorted(steps, key=len, reverse=True):
+            if ours.startswith(f"{step}: "):
+                cause, _, original = ours.removeprefix(f"{step}: ").partition("\n\nTraceback ")
+                return BundleFailedError(step, cause, f"Traceback {original}")
+    named = _STEP_IN_MESSAGE.findall(text)
+    step = named[0] if named else stage_name
+    ending = f" [while running '{step}']"  # so it ends on Beam's other runners
+    original, _, copy = text.partition(_CONTEXT)
+    if not named or not copy:
+        original = text
+    original = original.rstrip().removesuffix(ending)
+    return BundleFailedError(step, _message(original), f"{original}{ending}\n")
+
+
+def _message(traceback_text: str) -> str:
+    """Return what stands behind the last frame of a traceback."""
+    lines = traceback_text.rstrip().splitlines()
+    last_frame = max(
+        (number for number, line in enumerate(lines) if line.startswith('  File "')), default=-1
+    )
+    rest = lines[last_frame + 1 :]
+    while len(rest) > 1 and rest[0].startswith("    "):
+        rest = rest[1:]
+    return "\n".join(rest)

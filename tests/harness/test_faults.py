@@ -1,0 +1,387 @@
+"""SDK harnesses that break the protocol, or their streams: a typed error, and soon."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import pytest
+from apache_beam.portability.api import (
+    beam_artifact_api_pb2,
+    beam_artifact_api_pb2_grpc,
+    beam_fn_api_pb2,
+    beam_fn_api_pb2_grpc,
+    beam_provision_api_pb2,
+    beam_provision_api_pb2_grpc,
+    beam_runner_api_pb2,
+)
+
+from beam_spark_runner.core.errors import (
+    BundleFailedError,
+    EnvironmentStartError,
+    FnApiProtocolError,
+    SdkDisconnectedError,
+)
+from beam_spark_runner.harness import remote
+from beam_spark_runner.harness.sdk_workers import sdk_workers
+from tests.harness.conftest import BARE, Collected, one_step, stage_on
+from tests.harness.scripted_sdk import Pool, ScriptedSdk, sink_of
+
+pytestmark = [pytest.mark.grpc, pytest.mark.timeout(60)]
+
+Scripted = Callable[[Callable[[ScriptedSdk], None]], Pool]
+SOON_S = 8.0
+
+
+@pytest.fixture(autouse=True)
+def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_SILENCE_S", 0.5)
+
+
+@pytest.fixture(autouse=True)
+def soon() -> Iterator[None]:
+    start = time.monotonic()
+    yield
+    assert time.monotonic() - start < SOON_S
+
+
+def run_one(pool: Pool, values: list[bytes]) -> Collected:
+    stage = stage_on(pool.url, one_step, start_timeout_s=2)
+    collected = Collected()
+    bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, collected), {})
+    try:
+        bundle.push(values, [BARE] * len(values))
+        bundle.finish()
+    except BaseException:
+        bundle.abort()
+        raise
+    return collected
+
+
+def echo(sdk: ScriptedSdk) -> None:
+    """Do what an SDK does."""
+    sdk.connect()
+    while True:
+        instruction, descriptor = sdk.next_bundle()
+        for block in sdk.input_blocks(instruction):
+            sdk.send(instruction, sink_of(descriptor), block)
+        sdk.send(instruction, sink_of(descriptor), is_last=True)
+        sdk.respond(instruction)
+
+
+def test_a_harness_that_keeps_to_the_protocol(scripted: Scripted) -> None:
+    assert run_one(scripted(echo), [b"a", b"b"]).values == [b"a", b"b"]
+
+
+def test_a_harness_that_never_connects(scripted: Scripted) -> None:
+    with pytest.raises(EnvironmentStartError, match=r"2 s \(--environment_start_timeout\)"):
+        run_one(scripted(lambda sdk: None), [b"a"])
+
+
+def test_a_pool_that_nobody_runs() -> None:
+    stage = stage_on("127.0.0.1:1", one_step, start_timeout_s=1)
+    with pytest.raises(EnvironmentStartError, match=r"no worker pool answers at 127\.0\.0\.1:1 "):
+        stage.start_bundle({}, {})
+
+
+def drop_control(sdk: ScriptedSdk) -> None:
+    sdk.connect().next_bundle()
+    sdk.end_control()
+    sdk.instructions.cancel()
+
+
+def end_control(sdk: ScriptedSdk) -> None:
+    sdk.connect().next_bundle()
+    sdk.end_control()
+
+
+def drop_data(sdk: ScriptedSdk) -> None:
+    sdk.connect().next_bundle()
+    sdk.elements.cancel()
+
+
+def end_data(sdk: ScriptedSdk) -> None:
+    sdk.connect().next_bundle()
+    sdk.end_data()
+
+
+def drop_all(sdk: ScriptedSdk) -> None:
+    sdk.connect().next_bundle()
+    sdk.channel.close()
+
+
+@pytest.mark.parametrize("script", [drop_control, end_control, drop_data, end_data, drop_all])
+def test_a_stream_that_is_cut(scripted: Scripted, script: Callable[[ScriptedSdk], None]) -> None:
+    with pytest.raises(SdkDisconnectedError, match="stream"):
+        run_one(scripted(script), [b"a"])
+
+
+def answer_a_stranger(sdk: ScriptedSdk) -> None:
+    sdk.connect().next_bundle()
+    sdk.respond("12345")
+
+
+def send_a_strangers_data(sdk: ScriptedSdk) -> None:
+    sdk.connect()
+    _, descriptor = sdk.next_bundle()
+    sdk.send("12345", sink_of(descriptor), b"x")
+
+
+def send_to_no_sink(sdk: ScriptedSdk) -> None:
+    sdk.connect()
+    instruction, _ = sdk.next_bundle()
+    sdk.send(instruction, "no sink", b"x")
+
+
+def send_nonsense(sdk: ScriptedSdk) -> None:
+    sdk.connect()
+    instruction, descriptor = sdk.next_bundle()
+    sdk.send(instruction, sink_of(descriptor), b"\xff" * 7)
+
+
+def send_half_an_element(sdk: ScriptedSdk) -> None:
+    sdk.connect()
+    instruction, descriptor = sdk.next_bundle()
+    (block,) = sdk.input_blocks(instruction)
+    sdk.send(instruction, sink_of(descriptor), block[:-1])
+
+
+def say_nothing_more(sdk: ScriptedSdk) -> None:
+    sdk.connect()
+    instruction, _ = sdk.next_bundle()
+    list(sdk.input_blocks(instruction))
+    sdk.respond(instruction)
+
+
+def answer_something_else(sdk: ScriptedSdk) -> None:
+    sdk.connect()
+    instruction, descriptor = sdk.next_bundle()
+    list(sdk.input_blocks(instruction))
+    sdk.send(instruction, sink_of(descriptor), is_last=True)
+    sdk.respond(instruction, finalize_bundle=beam_fn_api_pb2.FinalizeBundleResponse())
+
+
+def set_a_timer(sdk: ScriptedSdk) -> None:
+    sdk.connect()
+    instruction, _ = sdk.next_bundle()
+    timers = beam_fn_api_pb2.Elements.Timers(instruction_id=instruction, transform_id="t")
+    sdk.put_elements(beam_fn_api_pb2.Elements(timers=[timers]))
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (answer_a_stranger, "'12345', which nobody sent"),
+        (send_a_strangers_data, "'12345', which nobody sent"),
+        (send_to_no_sink, "output of no sink"),
+        (send_nonsense, "bytes that are no elements"),
+        (send_half_an_element, "bytes that are no elements"),
+        (say_nothing_more, "nothing came on the data stream"),
+        (answer_something_else, "finalize_bundle"),
+        (set_a_timer, "set timers"),
+    ],
+)
+def test_what_the_fn_api_does_not_allow(
+    scripted: Scripted, script: Callable[[ScriptedSdk], None], words: str
+) -> None:
+    with pytest.raises(FnApiProtocolError) as raised:
+        run_one(scripted(script), [b"a"])
+    assert words in str(raised.value)
+
+
+def test_the_next_bundle_gets_a_harness_that_works(scripted: Scripted) -> None:
+    scripts = iter([drop_control, echo])
+    pool = scripted(lambda sdk: next(scripts)(sdk))
+    with pytest.raises(SdkDisconnectedError):
+        run_one(pool, [b"a"])
+    assert run_one(pool, [b"b"]).values == [b"b"]
+    assert len(pool.sdks) == 2
+
+
+def test_a_bundle_that_fails_leaves_the_harness_for_the_next(scripted: Scripted) -> None:
+    def fail_once(sdk: ScriptedSdk) -> None:
+        sdk.connect()
+        first, _ = sdk.next_bundle()
+        sdk.respond(first, "Traceback\nValueError: boom [while running 'step']")
+        second, descriptor = sdk.next_bundle()
+        sdk.send(first, "late", b"x", is_last=True)  # nobody's any more
+        sdk.respond(first, "once more")
+        for block in sdk.input_blocks(second):
+            sdk.send(second, sink_of(descriptor), block)
+        sdk.send(second, sink_of(descriptor), is_last=True)
+        sdk.respond(second)
+
+    pool = scripted(fail_once)
+    with pytest.raises(BundleFailedError, match="ValueError: boom"):
+        run_one(pool, [b"a"])
+    assert run_one(pool, [b"b"]).values == [b"b"]
+    assert len(pool.sdks) == 1
+
+
+def echo_on(sdk: ScriptedSdk) -> None:
+    sdk.connect = lambda: sdk  # type: ignore[method-assign]
+    echo(sdk)
+
+
+def test_an_aborted_bundle_ends_its_harness(scripted: Scripted) -> None:
+    ended = threading.Event()
+
+    def wait(sdk: ScriptedSdk) -> None:
+        # The bundle may be gone before the script has asked for its descriptor.
+        try:
+            sdk.connect().next_bundle()
+            next(sdk.instructions)
+        except (StopIteration, grpc.RpcError):
+            ended.set()
+
+    pool = scripted(wait)
+    stage = stage_on(pool.url, one_step)
+    bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, Collected()), {})
+    bundle.push([b"a"], [BARE])
+    bundle.flush()
+    bundle.abort()
+    assert ended.wait(5)
+    assert pool.stopped == [pool.sdks[0].metadata[0][1]]
+
+
+def calls(channel: Any, metadata: Any) -> Iterator[Any]:
+    """One call of each method, as a stranger makes it."""
+    control = beam_fn_api_pb2_grpc.BeamFnControlStub(channel)
+    yield control.Control(iter(()), metadata=metadata)
+    yield beam_fn_api_pb2_grpc.BeamFnDataStub(channel).Data(iter(()), metadata=metadata)
+    yield beam_fn_api_pb2_grpc.BeamFnStateStub(channel).State(iter(()), metadata=metadata)
+    yield beam_fn_api_pb2_grpc.BeamFnLoggingStub(channel).Logging(iter(()), metadata=metadata)
+    artifacts = beam_artifact_api_pb2_grpc.ArtifactRetrievalServiceStub(channel)
+    yield artifacts.GetArtifact(beam_artifact_api_pb2.GetArtifactRequest(), metadata=metadata)
+    yield lambda: artifacts.ResolveArtifacts(
+        beam_artifact_api_pb2.ResolveArtifactsRequest(), metadata=metadata
+    )
+    yield lambda: control.GetProcessBundleDescriptor(
+        beam_fn_api_pb2.GetProcessBundleDescriptorRequest(), metadata=metadata
+    )
+    yield lambda: beam_provision_api_pb2_grpc.ProvisionServiceStub(channel).GetProvisionInfo(
+        beam_provision_api_pb2.GetProvisionInfoRequest(), metadata=metadata
+    )
+
+
+@pytest.mark.parametrize("lie", ["nothing", "a wrong id", "the name without the secret"])
+def test_strangers_are_turned_away_by_every_service(scripted: Scripted, lie: str) -> None:
+    pool = scripted(echo)
+    run_one(pool, [b"a"])
+    server = sdk_workers._server
+    assert server is not None
+    worker_id = pool.sdks[0].metadata[0][1]
+    told = {
+        "nothing": [],
+        "a wrong id": [("worker_id", worker_id[:-1] + "x")],
+        "the name without the secret": [("worker_id", worker_id.rpartition("-")[0])],
+    }[lie]
+    with grpc.insecure_channel(server.url) as channel:
+        for call in calls(channel, told):
+            with pytest.raises(grpc.RpcError) as raised:
+                call() if callable(call) else list(call)
+            assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert run_one(pool, [b"b"]).values == [b"b"]
+
+
+def test_a_second_stream_of_a_kind_is_refused(scripted: Scripted) -> None:
+    codes = []
+
+    def twice(sdk: ScriptedSdk) -> None:
+        sdk.connect()
+        for stub in (
+            sdk.control_stub.Control,
+            beam_fn_api_pb2_grpc.BeamFnDataStub(sdk.channel).Data,
+        ):
+            if stub is not sdk.control_stub.Control:
+                sdk.open_data()
+                time.sleep(0.3)
+            try:
+                list(stub(iter(()), metadata=sdk.metadata))
+            except grpc.RpcError as error:
+                codes.append(error.code())
+        echo_on(sdk)
+
+    assert run_one(scripted(twice), [b"a"]).values == [b"a"]
+    assert codes == [grpc.StatusCode.ALREADY_EXISTS] * 2
+
+
+def test_artifacts_are_those_of_the_environment_only(scripted: Scripted, tmp_path: Any) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    pool = scripted(echo)
+    run_one(pool, [b"a"])
+    sdk = pool.sdks[0]
+    artifacts = beam_artifact_api_pb2_grpc.ArtifactRetrievalServiceStub(sdk.channel)
+    payload = beam_runner_api_pb2.ArtifactFilePayload(path=str(secret))
+    wanted = beam_runner_api_pb2.ArtifactInformation(
+        type_urn="beam:artifact:type:file:v1", type_payload=payload.SerializeToString()
+    )
+    request = beam_artifact_api_pb2.GetArtifactRequest(artifact=wanted)
+    with pytest.raises(grpc.RpcError) as raised:
+        list(artifacts.GetArtifact(request, metadata=sdk.metadata))
+    assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+def ask_state(sdk: ScriptedSdk, *requests: Any) -> list[Any]:
+    stub = beam_fn_api_pb2_grpc.BeamFnStateStub(sdk.channel)
+    return list(stub.State(iter(requests), metadata=sdk.metadata))
+
+
+def test_state_that_nobody_has_is_an_error_of_the_request(scripted: Scripted) -> None:
+    answers: list[Any] = []
+
+    def ask(sdk: ScriptedSdk) -> None:
+        sdk.connect()
+        instruction, descriptor = sdk.next_bundle()
+        key = beam_fn_api_pb2.StateKey
+        side = key(iterable_side_input=key.IterableSideInput(transform_id="t", side_input_id="s"))
+        get = beam_fn_api_pb2.StateGetRequest()
+        append = beam_fn_api_pb2.StateAppendRequest(data=b"x")
+        request = beam_fn_api_pb2.StateRequest
+        answers.extend(
+            ask_state(
+                sdk,
+                request(id="1", instruction_id=instruction, state_key=side, get=get),
+                request(id="2", instruction_id="999", state_key=side, get=get),
+                request(id="3", instruction_id=instruction, state_key=side, append=append),
+                request(id="4", instruction_id=instruction, get=get),
+                request(
+                    id="5",
+                    instruction_id=instruction,
+                    state_key=key(runner=key.Runner(key=b"group-1")),
+                    get=beam_fn_api_pb2.StateGetRequest(continuation_token=b"!"),
+                ),
+            )
+        )
+        for block in sdk.input_blocks(instruction):
+            sdk.send(instruction, sink_of(descriptor), block)
+        sdk.send(instruction, sink_of(descriptor), is_last=True)
+        sdk.respond(instruction)
+
+    assert run_one(scripted(ask), [b"a"]).values == [b"a"]
+    assert [answer.id for answer in answers] == ["1", "2", "3", "4", "5"]
+    words = ["side input 's'", "no bundle '999'", "wrote state", "kind None", "no continuation"]
+    for answer, word in zip(answers, words, strict=True):
+        assert word in answer.error
+
+
+def test_a_flood_of_log_lines_is_cut_with_a_count(
+    scripted: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = scripted(echo)
+    run_one(pool, [b"a"])
+    sdk = pool.sdks[0]
+    entry = beam_fn_api_pb2.LogEntry(
+        severity=beam_fn_api_pb2.LogEntry.Severity.ERROR, message="oh", transform_id="t"
+    )
+    entries = beam_fn_api_pb2.LogEntry.List(log_entries=[entry] * 1000)
+    with caplog.at_level("INFO", "beam_spark_runner.sdk"):
+        stub = beam_fn_api_pb2_grpc.BeamFnLoggingStub(sdk.channel)
+        list(stub.Logging(iter([entries] * 30), metadata=sdk.metadata))
+    texts = [record.getMessage() for record in caplog.records]
+    lines = texts.count("oh [t]")
+    left_out = sum(int(text.split()[0]) for text in texts if "were left out" in text)
+    assert lines + left_out == 30_000
+    assert 1_000 <= lines < 3_000

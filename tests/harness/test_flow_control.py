@@ -1,0 +1,142 @@
+"""A side that is slow makes the other one wait, and fills nobody's memory."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.harness.protocol import OutputArrived, OutputEnded
+from beam_spark_runner.harness.services import inbox as inbox_module
+from beam_spark_runner.harness.services.data import OUTGOING_BYTES, DataStream
+from beam_spark_runner.harness.services.inbox import Inbox
+from beam_spark_runner.harness.services.instructions import InstructionIds
+from tests.harness.conftest import BARE, Collected, one_step, stage_on
+from tests.harness.scripted_sdk import Pool, ScriptedSdk, sink_of
+
+pytestmark = [pytest.mark.grpc, pytest.mark.timeout(120)]
+
+Scripted = Callable[[Callable[[ScriptedSdk], None]], Pool]
+MEGABYTE = 1 << 20
+IN_GRPC = 24 * MEGABYTE  # what both ends' transports may hold, at a guess
+
+
+def test_a_harness_that_does_not_read_makes_the_runner_wait(scripted: Scripted) -> None:
+    go_on = threading.Event()
+
+    def slow(sdk: ScriptedSdk) -> None:
+        sdk.connect()
+        instruction, descriptor = sdk.next_bundle()
+        go_on.wait(60)
+        size = sum(map(len, sdk.input_blocks(instruction)))
+        sdk.send(instruction, sink_of(descriptor), element(b"%d" % size))
+        sdk.send(instruction, sink_of(descriptor), is_last=True)
+        sdk.respond(instruction)
+
+    stage = stage_on(scripted(slow).url, one_step)
+    collected = Collected()
+    bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, collected), {})
+    pushed = 0
+
+    def push() -> None:
+        nonlocal pushed
+        for _ in range(100):
+            bundle.push([b"x" * MEGABYTE], [BARE])
+            pushed += 1
+        bundle.finish()
+
+    thread = threading.Thread(target=push)
+    thread.start()
+    seen = -1
+    while seen != pushed:  # until nothing moves any more
+        seen = pushed
+        time.sleep(0.7)
+    assert 1 <= seen * MEGABYTE <= OUTGOING_BYTES + IN_GRPC
+    go_on.set()
+    thread.join()
+    assert int(collected.values[0]) > 100 * MEGABYTE
+
+
+def element(value: bytes) -> bytes:
+    """Encode an element as the harness of ``one_step`` does."""
+    from apache_beam.coders import BytesCoder, WindowedValueCoder
+    from apache_beam.coders.coders import GlobalWindowCoder
+
+    coder = WindowedValueCoder(BytesCoder(), GlobalWindowCoder())
+    return bytes(coder.get_impl().encode_nested(BARE.with_value(value)))
+
+
+def pump(stream: DataStream, count: int, instruction: str, size: int) -> threading.Thread:
+    """Feed outputs into a stream as gRPC would; the thread ends when all were taken."""
+    from apache_beam.portability.api import beam_fn_api_pb2
+
+    def blocks() -> Any:
+        for number in range(count):
+            data = beam_fn_api_pb2.Elements.Data(
+                instruction_id=instruction,
+                transform_id="sink",
+                data=bytes([number % 256]) * size,
+                is_last=number == count - 1,
+            )
+            yield beam_fn_api_pb2.Elements(data=[data])
+
+    thread = threading.Thread(target=stream._read, args=(blocks(),))
+    thread.start()
+    return thread
+
+
+def take_all(stream: DataStream, inbox: Inbox) -> list[bytes]:
+    found = []
+    while not isinstance(event := stream.take(inbox, 20), OutputEnded):
+        assert isinstance(event, OutputArrived)
+        found.append(event.coded_elements)
+    return found
+
+
+def test_outputs_that_nobody_takes_make_the_harness_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inbox_module, "LIMIT_BYTES", 10 * 1000)
+    ids = InstructionIds()
+    stream = DataStream(ids, lambda error: None)
+    id_ = ids.next()
+    inbox = stream.open(id_)
+    thread = pump(stream, 100, id_, 1000)
+    thread.join(1)
+    assert thread.is_alive()
+    assert len(inbox) <= 12
+    blocks = take_all(stream, inbox)
+    thread.join(20)
+    assert [block[0] for block in blocks] == list(range(100))
+    assert inbox._file is None
+
+
+def test_of_two_bundles_none_keeps_the_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that empties one inbox may be waiting for the other bundle's outputs."""
+    monkeypatch.setattr(inbox_module, "LIMIT_BYTES", 10 * 1000)
+    ids = InstructionIds()
+    stream = DataStream(ids, lambda error: None)
+    first, second = ids.next(), ids.next()
+    one, _ = stream.open(first), stream.open(second)
+    pump(stream, 100, first, 1000).join(20)
+    assert len(one) == 101
+    assert one._file is not None
+    assert [block[0] for block in take_all(stream, one)] == list(range(100))
+
+
+def test_what_waited_in_a_file_comes_in_order_and_leaves_it_empty() -> None:
+    inbox = Inbox(limit_bytes=10)
+    sink = TransformId("sink")
+    for round_ in range(3):
+        for number in range(50):
+            inbox.put(OutputArrived(sink, b"%d/%d." % (round_, number)))
+            inbox.put(OutputEnded(sink))
+        for number in range(50):
+            assert inbox.take() == OutputArrived(sink, b"%d/%d." % (round_, number))
+            assert inbox.take() == OutputEnded(sink)
+        assert inbox.take() is None
+        assert inbox._file is not None
+        assert inbox._file.seek(0, 2) == 0
+    inbox.close()

@@ -1,0 +1,194 @@
+"""Harnesses that send anything at all: no crash, no hang, and the next one is served."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from beam_spark_runner.core.errors import HarnessError
+from beam_spark_runner.harness import remote
+from tests.harness.conftest import BARE, Collected, one_step, stage_on
+from tests.harness.scripted_sdk import Pool, ScriptedSdk, sink_of
+
+pytestmark = [pytest.mark.grpc, pytest.mark.timeout(600)]
+
+IDS = st.sampled_from(["OURS", "1", "0", "99999", "", "x", "٣", "01"])
+SINKS = st.sampled_from(["SINK", "source-0", "", "other"])
+DATA = st.one_of(st.binary(max_size=40), st.just(b"ELEMENT"))
+elements = st.builds(
+    beam_fn_api_pb2.Elements,
+    data=st.lists(
+        st.builds(
+            beam_fn_api_pb2.Elements.Data,
+            instruction_id=IDS,
+            transform_id=SINKS,
+            data=DATA,
+            is_last=st.booleans(),
+        ),
+        max_size=3,
+    ),
+    timers=st.lists(
+        st.builds(beam_fn_api_pb2.Elements.Timers, instruction_id=IDS, timers=DATA), max_size=1
+    ),
+)
+responses = st.builds(
+    beam_fn_api_pb2.InstructionResponse,
+    instruction_id=IDS,
+    error=st.sampled_from(["", "", "boom"]),
+    process_bundle=st.one_of(st.none(), st.just(beam_fn_api_pb2.ProcessBundleResponse())),
+)
+Key = beam_fn_api_pb2.StateKey
+state_keys = st.one_of(
+    st.builds(Key),
+    st.builds(Key, runner=st.builds(Key.Runner, key=DATA)),
+    st.builds(
+        Key,
+        multimap_side_input=st.builds(
+            Key.MultimapSideInput, transform_id=SINKS, side_input_id=SINKS, window=DATA, key=DATA
+        ),
+    ),
+    st.builds(
+        Key, bag_user_state=st.builds(Key.BagUserState, transform_id=SINKS, key=DATA, window=DATA)
+    ),
+)
+tokens = st.sampled_from([b"", b"1", b"999999999", b"-1", b"x", b"9" * 30])
+requests = st.one_of(
+    st.builds(
+        beam_fn_api_pb2.StateRequest,
+        id=IDS,
+        instruction_id=IDS,
+        state_key=state_keys,
+        get=st.builds(beam_fn_api_pb2.StateGetRequest, continuation_token=tokens),
+    ),
+    st.builds(
+        beam_fn_api_pb2.StateRequest,
+        id=IDS,
+        instruction_id=IDS,
+        state_key=state_keys,
+        append=st.builds(beam_fn_api_pb2.StateAppendRequest, data=DATA),
+    ),
+    st.builds(
+        beam_fn_api_pb2.StateRequest,
+        id=IDS,
+        instruction_id=IDS,
+        state_key=state_keys,
+        clear=st.just(beam_fn_api_pb2.StateClearRequest()),
+    ),
+    st.builds(beam_fn_api_pb2.StateRequest, id=IDS),
+)
+logs = st.builds(
+    beam_fn_api_pb2.LogEntry.List,
+    log_entries=st.lists(
+        st.builds(
+            beam_fn_api_pb2.LogEntry,
+            severity=st.integers(0, 7),
+            message=st.text(max_size=5),
+            log_location=st.text(max_size=5),
+            instruction_id=IDS,
+        ),
+        max_size=3,
+    ),
+)
+Message = tuple[str, Any]
+messages = st.one_of(
+    *(
+        st.tuples(st.just(kind), message)
+        for kind, message in (
+            ("data", elements),
+            ("control", responses),
+            ("state", requests),
+            ("log", logs),
+        )
+    )
+)
+
+
+def send(sdk: ScriptedSdk, said: list[Message]) -> None:
+    """Say it all about the first bundle, then leave."""
+    sdk.connect()
+    instruction, descriptor = sdk.next_bundle()
+    sink = sink_of(descriptor)
+
+    def ours(message: Any) -> Any:
+        for part in (*getattr(message, "data", ()), *getattr(message, "timers", ()), message):
+            if getattr(part, "instruction_id", "") == "OURS":
+                part.instruction_id = instruction
+            if getattr(part, "transform_id", "") == "SINK":
+                part.transform_id = sink
+        return message
+
+    states = [ours(message) for kind, message in said if kind == "state"]
+    stub = beam_fn_api_pb2_grpc.BeamFnStateStub(sdk.channel)
+    answers = list(stub.State(iter(states), metadata=sdk.metadata))
+    assert [answer.id for answer in answers] == [request.id for request in states]
+    logging = beam_fn_api_pb2_grpc.BeamFnLoggingStub(sdk.channel)
+    list(
+        logging.Logging(
+            iter([message for kind, message in said if kind == "log"]), metadata=sdk.metadata
+        )
+    )
+    for kind, message in said:
+        if kind == "data":
+            sdk.put_elements(ours(message))
+        elif kind == "control":
+            sdk._control.put(ours(message))
+    sdk.end_data()
+    sdk.end_control()
+
+
+MESSAGES = int(os.environ.get("FUZZ_MESSAGES", "800"))
+PER_HARNESS = 40
+
+
+@settings(
+    max_examples=MESSAGES // PER_HARNESS,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(said=st.lists(messages, min_size=PER_HARNESS, max_size=PER_HARNESS))
+def test_a_harness_that_sends_anything(
+    said: list[Message], fuzzed: Callable[[list[Message]], Pool]
+) -> None:
+    pool = fuzzed(said)
+    stage = stage_on(pool.url, one_step)
+    bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, Collected()), {})
+    try:
+        bundle.push([b"a"], [BARE])
+        bundle.finish()
+    except HarnessError:
+        bundle.abort()
+
+
+@pytest.fixture
+def fuzzed(
+    scripted: Callable[[Callable[[ScriptedSdk], None]], Pool], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[list[Message]], Pool]:
+    """One pool for all examples; each harness says what the example says."""
+    monkeypatch.setattr(remote, "_SILENCE_S", 0.3)
+    current: list[list[Message]] = []
+    pool = scripted(lambda sdk: send(sdk, current[-1]))
+
+    def set_current(said: list[Message]) -> Pool:
+        current.append(said)
+        return pool
+
+    return set_current
+
+
+def test_calls_that_are_no_messages(scripted: Any) -> None:
+    """Bytes that do not parse are refused by gRPC, and end that call only."""
+    from tests.harness.test_faults import echo, run_one
+
+    pool = scripted(echo)
+    run_one(pool, [b"a"])
+    sdk = pool.sdks[0]
+    name = "/org.apache.beam.model.fn_execution.v1.BeamFnState/State"
+    call = sdk.channel.stream_stream(name)(iter([b"\xff\xff\xff"]), metadata=sdk.metadata)
+    with pytest.raises(grpc.RpcError):
+        list(call)
+    assert run_one(pool, [b"b"]).values == [b"b"]

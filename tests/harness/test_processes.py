@@ -1,0 +1,247 @@
+"""SDK harnesses as processes: they start once, serve, and never stay behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.transforms.environments import ProcessEnvironment
+
+from beam_spark_runner.core.errors import EnvironmentStartError, SdkDisconnectedError
+from beam_spark_runner.harness import sdk_workers as module
+from beam_spark_runner.harness.environments.process import HarnessProcess
+from beam_spark_runner.harness.remote import RemoteStage
+from beam_spark_runner.harness.sdk_workers import HarnessSettings, sdk_workers
+from tests.harness.conftest import BARE, Collected, one_step, stage_in
+
+pytestmark = [pytest.mark.grpc, pytest.mark.timeout(120)]
+
+ROOT = Path(__file__).parents[2]
+
+
+def wait_for(condition: Callable[[], Any], timeout_s: float = 20) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def python(text: str) -> list[str]:
+    return [sys.executable, "-c", textwrap.dedent(text)]
+
+
+@pytest.fixture
+def ended() -> threading.Event:
+    return threading.Event()
+
+
+def test_its_status_and_last_words_are_known(ended: threading.Event) -> None:
+    script = """
+        import sys
+        for number in range(40):
+            print("line", number, file=sys.stderr if number % 2 else sys.stdout)
+        sys.exit(3)
+    """
+    process = HarnessProcess(python(script), os.environ, ended.set)
+    assert ended.wait(20)
+    assert process.exit_code == 3
+    lines = process.tail.splitlines()
+    assert sorted(lines) == sorted(f"line {number}" for number in range(40))
+
+
+def test_of_much_output_the_last_lines_are_kept(ended: threading.Event) -> None:
+    script = """
+        for number in range(100_000):
+            print("line", number)
+        print("x" * 10_000_000)
+    """
+    process = HarnessProcess(python(script), os.environ, ended.set)
+    assert ended.wait(20)
+    assert len(process.tail) <= 50 * 2_000
+
+
+def test_a_signal_is_told_as_a_shell_tells_it(ended: threading.Event) -> None:
+    script = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+    process = HarnessProcess(python(script), os.environ, ended.set)
+    assert ended.wait(20)
+    assert process.exit_code == 128 + signal.SIGSEGV
+
+
+def test_a_command_that_does_not_exist(ended: threading.Event) -> None:
+    process = HarnessProcess(["/no/such/program"], os.environ, ended.set)
+    assert ended.wait(20)
+    assert process.exit_code == 127
+    assert process.tail == "/no/such/program: No such file or directory"
+
+
+STUBBORN = """
+    import os, signal, subprocess, sys, time
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    open(sys.argv[1], "w").write(f"{os.getpid()} {child.pid}")
+    time.sleep(600)
+"""
+
+
+def pids_in(file: Path) -> list[int]:
+    wait_for(lambda: file.exists() and len(file.read_text().split()) == 2)
+    return [int(pid) for pid in file.read_text().split()]
+
+
+def test_stop_ends_what_it_has_started_and_what_ignores_signals(
+    ended: threading.Event, tmp_path: Path
+) -> None:
+    file = tmp_path / "pids"
+    process = HarnessProcess([*python(STUBBORN), str(file)], os.environ, ended.set)
+    pids = pids_in(file)
+    assert all(map(is_alive, pids))
+    process.stop()
+    assert ended.wait(20)
+    wait_for(lambda: not any(map(is_alive, pids)))
+
+
+PARENT = """
+    import os, sys, time
+    sys.path.insert(0, sys.argv[1])
+    from beam_spark_runner.harness.environments.process import HarnessProcess
+    process = HarnessProcess(sys.argv[2:], os.environ, lambda: None)
+    print(process.pid, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_the_kill_of_its_parent_ends_it(tmp_path: Path) -> None:
+    file = tmp_path / "pids"
+    command = [*python(PARENT), str(ROOT), *python(STUBBORN), str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        guard = int(parent.stdout.readline())
+        pids = [guard, *pids_in(file)]
+        parent.kill()
+    wait_for(lambda: not any(map(is_alive, pids)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux does it")
+def test_the_kill_of_its_guard_ends_it(ended: threading.Event, tmp_path: Path) -> None:
+    file = tmp_path / "pids"
+    process = HarnessProcess([*python(STUBBORN), str(file)], os.environ, ended.set)
+    harness, what_it_has_started = pids_in(file)
+    os.kill(process.pid, signal.SIGKILL)
+    assert ended.wait(20)
+    wait_for(lambda: not is_alive(harness))
+    os.kill(what_it_has_started, signal.SIGKILL)  # nobody is left who knows of it
+
+
+@pytest.fixture
+def beam_harness() -> Iterator[Callable[..., RemoteStage]]:
+    """Stages on Beam's own ``sdk_worker_main``, or on another command."""
+
+    def make(command: str = "", **settings: Any) -> RemoteStage:
+        return stage_in(ProcessEnvironment(command), one_step, **settings)
+
+    yield make
+    sdk_workers.stop()
+
+
+def run_one(stage: RemoteStage) -> list[Any]:
+    collected = Collected()
+    bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, collected), {})
+    try:
+        bundle.push([b"abc"], [BARE])
+        bundle.finish()
+    except BaseException:
+        bundle.abort()
+        raise
+    return collected.values
+
+
+def harnesses() -> list[int]:
+    """Guards and harnesses that this process has started."""
+    found = psutil.Process().children(recursive=True)
+    return [each.pid for each in found if each.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_one_harness_serves_all_bundles_of_a_job_and_expires(
+    beam_harness: Callable[..., RemoteStage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_IDLE_S", 1.5)
+    assert run_one(beam_harness()) == [b"ABC"]
+    first = harnesses()
+    assert run_one(beam_harness()) == [b"ABC"]
+    assert harnesses() == first
+    assert len(first) == 2
+    wait_for(lambda: harnesses() == [])
+    assert run_one(beam_harness()) == [b"ABC"]
+
+
+def test_a_harness_is_another_jobs_only_if_it_is_to_be_cached(
+    beam_harness: Callable[..., RemoteStage],
+) -> None:
+    run_one(beam_harness(job_id="a"))
+    of_a = harnesses()
+    run_one(beam_harness(job_id="b", cache_s=60.0))
+    wait_for(lambda: not any(map(is_alive, of_a)))
+    of_b = harnesses()
+    run_one(beam_harness(job_id="c"))
+    assert harnesses() == of_b
+
+
+def test_a_harness_that_is_killed_in_a_bundle(beam_harness: Callable[..., RemoteStage]) -> None:
+    stage = beam_harness()
+    run_one(stage)
+    bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, Collected()), {})
+    bundle.push([b"abc"], [BARE])
+    harness = next(pid for pid in harnesses() if "sdk_worker_main" in " ".join(_command(pid)[2:]))
+    os.kill(harness, signal.SIGKILL)
+    with pytest.raises(SdkDisconnectedError, match=r"ended with signal 9 while a bundle ran") as e:
+        bundle.finish()
+    bundle.abort()
+    assert "Control channel established" in e.value.output
+    assert run_one(stage) == [b"ABC"]
+
+
+def _command(pid: int) -> list[str]:
+    command: list[str] = psutil.Process(pid).cmdline()
+    return [] if "guard.py" in " ".join(command) else command
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("/no/such/program", "ended with status 127 before it connected"),
+        (f"{sys.executable} -c 'print(1/0)'", "ZeroDivisionError"),
+        (f"{sys.executable} -c 'import time; time.sleep(60)'", "did not connect within 1 s"),
+    ],
+)
+def test_a_harness_that_does_not_start(
+    beam_harness: Callable[..., RemoteStage], command: str, words: str
+) -> None:
+    with pytest.raises(EnvironmentStartError) as raised:
+        run_one(beam_harness(command, start_timeout_s=1.0))
+    assert words in str(raised.value)
+    wait_for(lambda: harnesses() == [])
+
+
+def test_a_harness_of_no_kind_that_is_known() -> None:
+    from beam_spark_runner.core.errors import InvariantError
+
+    docker = beam_runner_api_pb2.Environment(urn="beam:env:docker:v1").SerializeToString()
+    with pytest.raises(InvariantError, match="docker"):
+        sdk_workers.acquire(docker, HarnessSettings(job_id="job"))
+    sdk_workers.stop()

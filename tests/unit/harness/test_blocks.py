@@ -1,0 +1,163 @@
+"""Blocks of elements: what Beam's coders write and read, and nothing else."""
+
+import struct
+from typing import Any
+
+import pytest
+from apache_beam.coders import (
+    BytesCoder,
+    Coder,
+    FloatCoder,
+    IterableCoder,
+    TupleCoder,
+    WindowedValueCoder,
+)
+from apache_beam.coders.coder_impl import create_OutputStream
+from apache_beam.coders.coders import GlobalWindowCoder, IntervalWindowCoder
+from apache_beam.transforms.window import GlobalWindow, IntervalWindow
+from apache_beam.utils.windowed_value import (
+    PANE_INFO_UNKNOWN,
+    PaneInfo,
+    PaneInfoTiming,
+    WindowedValue,
+    create,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_spark_runner.harness.blocks import BlockReader, BlockWriter, MalformedBlockError
+
+BYTES = st.one_of(st.binary(max_size=5), st.binary(min_size=120, max_size=140))
+DOUBLES = st.floats(allow_nan=False)
+PAIR = TupleCoder([BytesCoder(), BytesCoder()])
+SIZED = TupleCoder([TupleCoder([BytesCoder(), PAIR]), FloatCoder()])
+SHAPES: list[tuple[Coder, st.SearchStrategy[Any]]] = [
+    (BytesCoder(), BYTES),
+    (PAIR, st.tuples(BYTES, BYTES)),
+    (TupleCoder([BytesCoder(), FloatCoder()]), st.tuples(BYTES, DOUBLES)),
+    (SIZED, st.tuples(st.tuples(BYTES, st.tuples(BYTES, BYTES)), DOUBLES)),
+]
+GROUPED = TupleCoder([BytesCoder(), IterableCoder(BytesCoder())])
+PANES = st.sampled_from(
+    [
+        PANE_INFO_UNKNOWN,
+        PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0),
+        PaneInfo(False, False, PaneInfoTiming.EARLY, 300, -1),
+        PaneInfo(False, True, PaneInfoTiming.LATE, 5, 2),
+    ]
+)
+TIMES = st.integers(-(10**12), 10**12).map(lambda ms: ms * 1000)
+WINDOWS: list[tuple[Coder, st.SearchStrategy[Any]]] = [
+    (GlobalWindowCoder(), st.just((GlobalWindow(),))),
+    (
+        IntervalWindowCoder(),
+        st.lists(
+            st.builds(
+                lambda start, size: IntervalWindow(start, start + size),
+                st.integers(-1000, 1000),
+                st.integers(1, 10_000),
+            ),
+            min_size=1,
+            max_size=3,
+        ).map(tuple),
+    ),
+]
+
+
+def as_beam_writes(coder: WindowedValueCoder, elements: list[WindowedValue]) -> bytes:
+    stream = create_OutputStream()
+    for element in elements:
+        coder.get_impl().encode_to_stream(element, stream, True)
+    return bytes(stream.get())
+
+
+def written(coder: WindowedValueCoder, elements: list[WindowedValue]) -> bytes:
+    out: list[bytes] = []
+    BlockWriter(coder).write([element.value for element in elements], elements, out)
+    return b"".join(out)
+
+
+def read(coder: WindowedValueCoder, block: bytes) -> list[WindowedValue]:
+    return [
+        origin.with_value(value)
+        for values, origins in BlockReader(coder).read(block)
+        for value, origin in zip(values, origins, strict=True)
+    ]
+
+
+@st.composite
+def elements_of(draw: Any, shapes: list[Any]) -> tuple[WindowedValueCoder, list[WindowedValue]]:
+    coder, values = draw(st.sampled_from(shapes))
+    window_coder, windows = draw(st.sampled_from(WINDOWS))
+    origins = st.builds(lambda us, ws, pane: create(None, us, ws, pane), TIMES, windows, PANES)
+    pool = draw(st.lists(origins, min_size=1, max_size=3))
+    pairs = draw(st.lists(st.tuples(values, st.sampled_from(pool)), max_size=8))
+    elements = [origin.with_value(value) for value, origin in pairs]
+    return WindowedValueCoder(coder, window_coder), elements
+
+
+@given(elements_of(SHAPES))
+def test_what_beam_writes_is_read_as_it_was(
+    case: tuple[WindowedValueCoder, list[WindowedValue]],
+) -> None:
+    coder, elements = case
+    assert read(coder, as_beam_writes(coder, elements)) == elements
+
+
+@given(elements_of([*SHAPES, (GROUPED, st.tuples(BYTES, st.lists(BYTES, max_size=4)))]))
+def test_what_is_written_is_what_beam_writes(
+    case: tuple[WindowedValueCoder, list[WindowedValue]],
+) -> None:
+    coder, elements = case
+    assert written(coder, elements) == as_beam_writes(coder, elements)
+
+
+def test_the_origin_of_many_elements_is_one_object() -> None:
+    coder = WindowedValueCoder(BytesCoder(), GlobalWindowCoder())
+    origin = create(None, 0, (GlobalWindow(),), PANE_INFO_UNKNOWN)
+    block = as_beam_writes(coder, [origin.with_value(b"x")] * 3000)
+    pieces = list(BlockReader(coder).read(block))
+    assert sum(len(values) for values, _ in pieces) == 3000
+    assert len({id(each) for _, origins in pieces for each in origins}) == 1
+    assert pieces[0][1][0].pane_info is PANE_INFO_UNKNOWN
+
+
+@given(elements_of(SHAPES), st.data())
+def test_a_block_that_is_cut_is_malformed(
+    case: tuple[WindowedValueCoder, list[WindowedValue]], data: st.DataObject
+) -> None:
+    coder, elements = case
+    block = as_beam_writes(coder, elements)
+    ends = {len(as_beam_writes(coder, elements[:count])) for count in range(len(elements) + 1)}
+    cut = data.draw(st.integers(0, len(block)))
+    if cut in ends:
+        assert len(read(coder, block[:cut])) < len(elements) + 1
+    else:
+        with pytest.raises(MalformedBlockError):
+            read(coder, block[:cut])
+
+
+@given(st.sampled_from(SHAPES), st.sampled_from(WINDOWS), st.binary(max_size=60))
+def test_any_bytes_are_elements_or_malformed(shape: Any, window: Any, block: bytes) -> None:
+    coder = WindowedValueCoder(shape[0], window[0])
+    try:
+        elements = read(coder, block)
+    except MalformedBlockError:
+        return
+    assert len(elements) <= len(block)
+
+
+@pytest.mark.parametrize(
+    ("block", "words"),
+    [
+        (b"\xff" * 7, "ends within"),
+        (b"\0" * 8 + struct.pack(">i", 0), "0 windows"),
+        (b"\0" * 8 + struct.pack(">i", -1), "-1 windows"),
+        (b"\0" * 8 + struct.pack(">i", 1) + b"\xff", "kind 15"),
+        (b"\0" * 8 + struct.pack(">i", 1) + b"\x0f" + b"\xff" * 11, "ten bytes"),
+        (b"\0" * 8 + struct.pack(">i", 1) + b"\x0f" + b"\xff" * 4 + b"\x0f", "ends within"),
+    ],
+)
+def test_nonsense_is_told(block: bytes, words: str) -> None:
+    with pytest.raises(MalformedBlockError, match=words):
+        read(WindowedValueCoder(BytesCoder(), GlobalWindowCoder()), block)

@@ -1,0 +1,157 @@
+"""Coders of rows that the runner does not understand: what an SDK writes is what rows hold."""
+
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.coders import BytesCoder
+from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.runners.pipeline_context import PipelineContext
+from apache_beam.transforms.environments import ProcessEnvironment
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core.ids import StageId
+from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.portable.descriptor import StageDescription, describe
+from beam_spark_runner.portable.wire import coder_seen_by_the_runner
+
+
+class Opaque:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Opaque) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+class OpaqueCoder(beam.coders.Coder):  # type: ignore[misc]
+    def encode(self, value: Opaque) -> bytes:
+        return value.text.encode()
+
+    def decode(self, coded: bytes) -> Opaque:
+        return Opaque(coded.decode())
+
+    def is_deterministic(self) -> bool:
+        return True
+
+
+beam.coders.registry.register_coder(Opaque, OpaqueCoder)
+
+
+def stages(build: Any, environment: Any = None) -> list[StageDescription]:
+    pipeline = beam.Pipeline()
+    build(pipeline)
+    proto = pipeline.to_runner_api(default_environment=environment or ProcessEnvironment(""))
+    plan = compile_pipeline(proto)
+    return [describe(plan, StageId(id_)) for id_ in sorted(plan.stages)]
+
+
+def edge(description: StageDescription, id_: str) -> tuple[Any, Any]:
+    """The coders of an edge: the SDK's, and the runner's."""
+    descriptor = description.descriptor()
+    port = beam_fn_api_pb2.RemoteGrpcPort.FromString(descriptor.transforms[id_].spec.payload)
+    of_sdk = PipelineContext(descriptor).coders.get_by_id(port.coder_id)
+    return of_sdk, coder_seen_by_the_runner(descriptor, port.coder_id)
+
+
+def only_sink(description: StageDescription) -> tuple[Any, Any]:
+    (sink,) = description.sinks
+    return edge(description, sink)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "seen"),
+    [
+        (Opaque, Opaque("a" * 200), b"a" * 200),
+        (bytes, b"b", b"b"),
+        (str, "ü", "ü".encode()),
+        (int, 300, b"\xac\x02"),
+        (tuple[str, Opaque], ("k", Opaque("v")), (b"k", b"v")),
+        (tuple[Opaque, int], (Opaque(""), 1), (b"", b"\x01")),
+        (tuple[str, float], ("k", 0.5), (b"k", 0.5)),
+        (tuple[tuple[str, int], int], (("k", 1), 2), (b"\x01k\x01", b"\x02")),
+        (
+            tuple[tuple[str, tuple[Opaque, Opaque]], float],
+            (("e", (Opaque("r"), Opaque("w"))), 2.0),
+            ((b"e", (b"r", b"w")), 2.0),
+        ),
+    ],
+)
+def test_what_the_runner_sees_of_an_element(kind: Any, value: Any, seen: Any) -> None:
+    def build(p: beam.Pipeline) -> None:
+        made = p | beam.Impulse() | beam.Map(lambda x: x).with_output_types(kind)
+        made | beam.Reshuffle() | beam.Map(print)
+
+    first, second = stages(build)
+    of_sdk, of_runner = only_sink(first)
+    element = WindowedValue(value, 0, (GlobalWindow(),))
+    coded = of_sdk.get_impl().encode_nested(element)
+    at_runner = of_runner.get_impl().decode_nested(coded)
+    assert at_runner.value == seen
+    # What it writes for the next stage is what that reads.
+    of_next, of_runner = edge(second, second.source)
+    coded = of_runner.get_impl().encode_nested(at_runner)
+    assert of_next.get_impl().decode_nested(coded).value == value
+
+
+def test_what_the_runner_sees_of_a_group() -> None:
+    def build(p: beam.Pipeline) -> None:
+        made = p | beam.Impulse() | beam.Map(lambda x: x).with_output_types(tuple[str, Opaque])
+        made | beam.GroupByKey() | beam.Map(print)
+
+    _, reader = stages(build)
+    of_sdk, of_runner = edge(reader, reader.source)
+    element = WindowedValue((b"k", [b"1", b"2"]), 0, (GlobalWindow(),))
+    coded = of_runner.get_impl().encode_nested(element)
+    key, values = of_sdk.get_impl().decode_nested(coded).value
+    assert (key, list(values)) == ("k", [Opaque("1"), Opaque("2")])
+
+
+def test_a_side_input_is_read_in_the_coder_in_which_it_was_written() -> None:
+    def build(p: beam.Pipeline) -> None:
+        side = p | beam.Impulse() | beam.Map(lambda x: x).with_output_types(tuple[int, Opaque])
+        main = p | "main" >> beam.Impulse()
+        main | "read" >> beam.Map(lambda x, d: d, beam.pvalue.AsDict(side))
+
+    maker, reader = stages(build)
+    _, written = only_sink(maker)
+    key, value = written.wrapped_value_coder.coders()
+    row = key.get_impl().encode_nested(b"\x05"), value.get_impl().encode_nested(b"v")
+    descriptor = reader.descriptor()
+    (read,) = (each for each in descriptor.transforms.values() if each.unique_name == "read")
+    (side,) = (each for name, each in read.inputs.items() if name.startswith("python_side"))
+    coder = PipelineContext(descriptor).coders.get_by_id(descriptor.pcollections[side].coder_id)
+    assert coder.get_impl().decode_nested(b"".join(row)) == (5, Opaque("v"))
+
+
+def test_a_stage_without_steps_runs_in_the_sdk_too() -> None:
+    """It gets an iterable of what the runner does not understand, and gives an element."""
+
+    def build(p: beam.Pipeline) -> None:
+        made = p | beam.Impulse() | beam.Map(lambda x: x).with_output_types(tuple[str, Opaque])
+        made | beam.GroupByKey() | "again" >> beam.GroupByKey() | beam.Map(print)
+
+    _, carrier, _ = stages(build)
+    assert not carrier.step_names
+    assert carrier.coded_environment
+    of_sdk, _ = edge(carrier, carrier.source)
+    (sink,) = carrier.sinks
+    _, of_runner = edge(carrier, sink)
+    assert of_runner.wrapped_value_coder.coders() == (BytesCoder(), BytesCoder())
+    assert "StateBacked" in repr(of_sdk)
+
+
+def test_embedded_stages_are_as_they_were() -> None:
+    from apache_beam.transforms.environments import EmbeddedPythonEnvironment
+
+    def build(p: beam.Pipeline) -> None:
+        made = p | beam.Impulse() | beam.Map(lambda x: x).with_output_types(Opaque)
+        made | beam.Reshuffle() | beam.Map(print)
+
+    first, _ = stages(build, EmbeddedPythonEnvironment.default())
+    assert not first.coded_environment
+    assert "wire:" not in str(first.descriptor().coders)
