@@ -11,11 +11,11 @@ VENV_CONFORMANCE = .venv-conformance
 READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test lint format unit spark-tests install-tests integration integration-3.5 conformance conformance-quick bench clean
+.PHONY: help wordcount test lint format unit spark-tests install-tests integration integration-3.5 conformance conformance-process conformance-quick bench clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
-	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner/import_hook.py
 	$(PYTHON) -m venv $(VENV)
@@ -70,6 +70,10 @@ $(READY_CONFORMANCE): setup.cfg pyproject.toml build_support/backend.py beam_spa
 conformance: $(READY_CONFORMANCE) $(READY) ## Beam's suites on this runner and its peers (README's table), 1,000 random pipelines
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --peers
 	RANDOM_PIPELINES=1000 $(PYTEST) tests/spark/test_random_pipelines.py
+
+conformance-process: $(READY_CONFORMANCE) $(READY) ## The same with SDK harnesses beside the Spark workers; 10,000 wrong messages
+	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-process
+	FUZZ_MESSAGES=10000 $(PYTEST) tests/harness/test_fuzz.py
 
 conformance-quick: $(READY) ## The part of Beam's suites that `make test` runs
 	$(BIN)/python -m integration.validates_runner --quick

@@ -14,7 +14,14 @@ import apache_beam
 from integration.validates_runner import expected, table
 from integration.validates_runner.ledger import Verdict, judge, surprises
 from integration.validates_runner.run import Result, run_suite
-from integration.validates_runner.runners import DIRECT, FN_API, NOTHING, RUNNERS, SPARK_EMBEDDED
+from integration.validates_runner.runners import (
+    DIRECT,
+    FN_API,
+    NOTHING,
+    RUNNERS,
+    SPARK_EMBEDDED,
+    SPARK_PROCESS,
+)
 from integration.validates_runner.suites import ROOT, SUITES
 
 
@@ -61,7 +68,9 @@ def main() -> int:
         surprises(
             results,
             verdicts,
-            expected.load(apache_beam.__version__),
+            expected.load(
+                apache_beam.__version__, with_processes=arguments.runner == SPARK_PROCESS
+            ),
             is_whole=names == list(SUITES),
         )
     )

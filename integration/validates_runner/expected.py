@@ -13,6 +13,8 @@ else:
     import tomli as tomllib
 
 EXPECTATIONS = HERE / "expectations.toml"
+EXPECTATIONS_PROCESS = HERE / "expectations_process.toml"
+"""Tests that fail with SDK harnesses in processes, and pass, or fail otherwise, without."""
 OWN_RUNNER = HERE / "own_runner.txt"
 NO_PIPELINE = HERE / "no_pipeline.txt"
 
@@ -21,8 +23,12 @@ class ExpectationsError(ValueError):
     """The files contradict themselves, or are for another Beam."""
 
 
-def load(beam_version: str) -> Expectations:
+def load(beam_version: str, *, with_processes: bool = False) -> Expectations:
     """Load what is expected.
+
+    Args:
+        beam_version: of the suites.
+        with_processes: user code runs in SDK harnesses beside the Spark workers.
 
     Raises:
         ExpectationsError: it is for another minor version of Beam, or a test is named twice.
@@ -32,8 +38,11 @@ def load(beam_version: str) -> Expectations:
         raise ExpectationsError(
             f"{EXPECTATIONS.name} is for Beam {content['beam']}, but {beam_version} is installed"
         )
+    failing = content["failing"]
+    if with_processes:
+        failing = failing + tomllib.loads(EXPECTATIONS_PROCESS.read_text())["failing"]
     return Expectations(
-        failing=_reasons(content["failing"]),
+        failing=_reasons(failing),
         vacuous=_reasons(content["vacuous"]),
         skipped=_reasons(content["skipped"]),
         own_runner=frozenset(OWN_RUNNER.read_text().split("\n")[:-1]),

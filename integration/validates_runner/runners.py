@@ -50,6 +50,23 @@ def _spark_embedded() -> PipelineRunner:
     return SparkPortableRunner(spark=_session())
 
 
+def _spark_process() -> PipelineRunner:
+    from apache_beam.options.pipeline_options import PortableOptions
+
+    from beam_spark_runner import SparkPortableRunner
+
+    class Runner(SparkPortableRunner):
+        """As if each test said where its code is to run."""
+
+        def default_environment(self, options: Any) -> Any:
+            portable = options.view_as(PortableOptions)
+            portable.environment_type, portable.environment_config = "PROCESS", "{}"
+            portable.environment_cache_millis = 600_000  # tests share harnesses
+            return super().default_environment(options)
+
+    return Runner(spark=_session())
+
+
 @functools.cache
 def _session() -> Any:
     from beam_spark_runner.spark.launch import start_classic
@@ -80,11 +97,13 @@ def _direct() -> PipelineRunner:
 
 
 SPARK_EMBEDDED = "spark-embedded"
+SPARK_PROCESS = "spark-process"
 NOTHING = "nothing"
 FN_API = "FnApiRunner"
 DIRECT = "DirectRunner"
 RUNNERS: dict[str, Callable[[], PipelineRunner]] = {
     SPARK_EMBEDDED: _spark_embedded,
+    SPARK_PROCESS: _spark_process,
     NOTHING: DoNothingRunner,
     FN_API: _fn_api,
     DIRECT: _direct,
