@@ -1,0 +1,159 @@
+"""The timers of one key: which are set, and which fires next.
+
+A batch run has every element of a key before its time moves. Then the watermark
+moves from one event-time timer to the next; when none is left, the key's clock jumps
+to the next processing-time timer, so that no job waits for one. Windows expire last.
+"""
+
+import heapq
+from collections.abc import Hashable
+from enum import Enum
+from typing import Any, NamedTuple, TypeAlias
+
+from beam_spark_runner.core.time import whole_milliseconds
+
+
+class Domain(Enum):
+    """What a timer waits for."""
+
+    EVENT_TIME = "event time"
+    PROCESSING_TIME = "processing time"
+    WINDOW_EXPIRATION = "window expiration"  # set by the runner: ``on_window_expiration``
+
+
+class TimerId(NamedTuple):
+    """A key has at most one timer of each id."""
+
+    family: str
+    tag: str  # dynamic; empty for most
+    window: Hashable
+
+
+class Timer(NamedTuple):
+    """A timer that is set. Times are in microseconds, in the domain's own time."""
+
+    id: TimerId
+    domain: Domain
+    fires_us: int
+    hold_us: int  # event time: of what its callback emits; nothing behind may pass it until then
+    payload: Any = None  # what the harness wants back
+
+
+_FEW = 64  # entries of a heap that may be stale
+
+
+def expiry_us(window_end_us: int, allowed_lateness_us: int = 0) -> int:
+    """Say when a window is over: a millisecond behind the last that it may see.
+
+    Args:
+        window_end_us: the window's own last moment, ``max_timestamp``.
+        allowed_lateness_us: of the windowing.
+
+    Source: Java ``LateDataUtils.garbageCollectionTime``, and the millisecond that
+        ``SimpleDoFnRunner`` adds.
+    """
+    return whole_milliseconds(window_end_us) + allowed_lateness_us + 1000
+
+
+_Due: TypeAlias = tuple[int, int, TimerId]  # time, number of the setting
+
+
+class TimerQueue:
+    """The timers of one key. Threads: one.
+
+    A timer that is set again is another one: what was set before never fires. What is
+    cleared before it fires never does, whoever clears it.
+
+    Example:
+        >>> queue = TimerQueue()
+        >>> due = TimerId("due", "", "window")
+        >>> queue.set(Timer(due, Domain.EVENT_TIME, 5, 5), expires_us=100)
+        >>> queue.set(Timer(due, Domain.EVENT_TIME, 3, 3), expires_us=100)
+        >>> queue.pop().fires_us, queue.pop()
+        (3, None)
+    """
+
+    __slots__ = ("_due", "_set", "_settings", "watermark_us")
+
+    def __init__(self) -> None:
+        self.watermark_us: int | None = None  # of the key; None: its elements still come
+        self._set: dict[TimerId, tuple[int, Timer]] = {}
+        self._due: dict[Domain, list[_Due]] = {domain: [] for domain in Domain}
+        self._settings = 0
+
+    def __len__(self) -> int:
+        return len(self._set)
+
+    def set(self, timer: Timer, *, expires_us: int) -> None:
+        """Set a timer, in place of one that has its id.
+
+        Args:
+            timer: one of event time that lies behind the end of its window fires at that end;
+                it is dropped where event time has come there already, so that a timer which
+                always sets itself again ends with its window.
+            expires_us: when the timer's window is over, see ``expiry_us``.
+        """
+        id_, domain, fires_us, hold_us, _ = timer
+        if domain is Domain.EVENT_TIME and fires_us >= expires_us:
+            if self.watermark_us is not None and self.watermark_us >= expires_us:
+                self._set.pop(id_, None)
+                return
+            timer = timer._replace(fires_us=expires_us, hold_us=min(hold_us, expires_us))
+            fires_us = expires_us
+        before = self._set.get(id_)
+        if before is not None and before[1].fires_us == fires_us and before[1].domain is domain:
+            self._set[id_] = before[0], timer  # each element may set the same one again
+            return
+        self._settings += 1
+        self._set[id_] = self._settings, timer
+        due = self._due[domain]
+        heapq.heappush(due, (fires_us, self._settings, id_))
+        if len(due) > 2 * len(self._set) + _FEW:
+            due[:] = [each for each in due if self._is_set(each)]
+            heapq.heapify(due)
+
+    def clear(self, id_: TimerId) -> None:
+        """Forget the timer of that id, if there is one."""
+        self._set.pop(id_, None)
+
+    def pop(self) -> Timer | None:
+        """Let time move on to the next timer that is due, and take it.
+
+        In the order of event time; then in that of processing time; then windows expire.
+        Timers of one moment fire in the order in which they were set.
+
+        Returns:
+            The timer to fire; None when none is left.
+        """
+        if not self._set:
+            return None
+        for domain, due in self._due.items():
+            while due:
+                first = heapq.heappop(due)
+                if not self._is_set(first):
+                    continue  # cleared, or set again since
+                time_us, _, id_ = first
+                _, timer = self._set.pop(id_)
+                if domain is not Domain.PROCESSING_TIME:
+                    # One that was set for a moment gone by fires now.
+                    now_us = self.watermark_us
+                    self.watermark_us = time_us if now_us is None else max(now_us, time_us)
+                return timer
+        return None
+
+    def restart(self) -> None:
+        """The next key begins."""
+        if self._settings:
+            self._settings = 0
+            self.watermark_us = None
+            self._set.clear()
+            for due in self._due.values():
+                due.clear()
+
+    def hold_us(self) -> int | None:
+        """Event time that the output's watermark must not pass; None: nothing holds it."""
+        return min((timer.hold_us for _, timer in self._set.values()), default=None)
+
+    def _is_set(self, due: _Due) -> bool:
+        found = self._set.get(due[2])
+        return found is not None and found[0] == due[1]
