@@ -1,0 +1,100 @@
+"""What keeps user state: three verbs on addresses, as the Fn API has them.
+
+The embedded harness and the state service of the remote one ask the same backends,
+through ``state.requests``.
+"""
+
+from typing import NamedTuple, Protocol, TypeAlias
+
+
+class Cell(NamedTuple):
+    """One state of one key and window."""
+
+    transform: str
+    state: str
+    window: bytes  # encoded, nested
+    key: bytes  # encoded, nested
+
+
+class Bag(NamedTuple):
+    """All of a bag. Value, combining and set states are bags to a runner."""
+
+    cell: Cell
+
+
+class MapKeys(NamedTuple):
+    """The keys of a multimap. Cannot be appended to; clearing them clears the multimap."""
+
+    cell: Cell
+
+
+class MapValues(NamedTuple):
+    """The values of one key of a multimap."""
+
+    cell: Cell
+    map_key: bytes  # encoded, nested
+
+
+class MapEntries(NamedTuple):
+    """A multimap as KVs of a key and an iterable of its values. Can only be read."""
+
+    cell: Cell
+
+
+class ListRange(NamedTuple):
+    """The part of an ordered list with sort keys from ``start`` to before ``end``.
+
+    What is appended brings its own sort keys: the range does not matter then.
+    """
+
+    cell: Cell
+    start: int
+    end: int
+
+
+Address: TypeAlias = Bag | MapKeys | MapValues | MapEntries | ListRange
+
+
+class Page(NamedTuple):
+    """Part of what stands at an address: whole encoded elements, one behind the other."""
+
+    data: bytes
+    token: bytes  # for the next page; empty at the end
+
+
+class StateBackend(Protocol):
+    """Keeps user state. Threads: one at a time.
+
+    What was written is read at once. An address where nothing was written is empty.
+    """
+
+    def get(self, address: Address, token: bytes = b"") -> Page:
+        """Read a page: the first one, or that which a ``token`` of the page before leads to.
+
+        A reader that goes from page to page sees what was there when it began.
+
+        Raises:
+            FnApiProtocolError: the token is not one of this address, or what it leads to
+                was cleared meanwhile.
+        """
+        ...
+
+    def append(self, address: Address, data: bytes) -> None:
+        """Add encoded elements, one behind the other, at the end; to a list by sort key.
+
+        Raises:
+            FnApiProtocolError: nothing can be added at such an address.
+        """
+        ...
+
+    def clear(self, address: Address) -> None:
+        """Remove all that stands at the address.
+
+        Raises:
+            FnApiProtocolError: such an address cannot be cleared.
+        """
+        ...
+
+    def drop(self, key: bytes) -> None:
+        """Forget all cells of a key: its work is done."""
+        ...

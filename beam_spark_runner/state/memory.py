@@ -1,0 +1,290 @@
+"""User state in memory, and beyond a limit in a file: for batch, where a key's work ends."""
+
+import bisect
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from beam_spark_runner.core.errors import FnApiProtocolError
+from beam_spark_runner.state.backend import (
+    Address,
+    Bag,
+    Cell,
+    ListRange,
+    MapEntries,
+    MapKeys,
+    MapValues,
+    Page,
+)
+from beam_spark_runner.state.spill import SpillFile
+
+MEMORY_LIMIT_BYTES = 64 << 20
+PAGE_BYTES = 1 << 20
+_PIECE_BYTES = 100  # what a piece costs beside its bytes
+_TOKEN = struct.Struct(">qqq")  # of the cell's generation, the next piece, the end
+_COUNT = struct.Struct(">i")
+
+CountValues: TypeAlias = Callable[[Cell, bytes], int]
+"""How many encoded values of a multimap stand one behind the other."""
+
+
+class _Spilled(NamedTuple):
+    start: int
+    length: int
+
+
+_Piece: TypeAlias = bytes | _Spilled
+
+
+class _Bag:
+    def __init__(self) -> None:
+        self.pieces: list[_Piece] = []
+        self.generation = 0  # counts what makes the places of pieces void
+
+
+class _Map:
+    def __init__(self) -> None:
+        self.values: dict[bytes, list[_Piece]] = {}
+        self.counts: dict[bytes, int] = {}
+        self.generation = 0
+
+
+class _List:
+    """Values by sort key; those of one sort key in the order of their coming."""
+
+    def __init__(self) -> None:
+        self.values: dict[int, list[_Piece]] = {}
+        self.generation = 0
+        self._order: list[int] | None = None
+
+    def append(self, sort_key: int, piece: _Piece) -> None:
+        if sort_key not in self.values:
+            self._order = None
+        self.values.setdefault(sort_key, []).append(piece)
+        self.generation += 1
+
+    def sort_keys(self, start: int, end: int) -> list[int]:
+        if self._order is None:
+            self._order = sorted(self.values)
+        first = bisect.bisect_left(self._order, start)
+        return self._order[first : bisect.bisect_left(self._order, end, first)]
+
+    def remove(self, start: int, end: int) -> Iterator[_Piece]:
+        for sort_key in self.sort_keys(start, end):
+            yield from self.values.pop(sort_key)
+        self._order = None
+        self.generation += 1
+
+
+_Kind = TypeVar("_Kind", _Bag, _Map, _List)
+
+
+class MemoryState:
+    """See ``StateBackend``. What is added while memory holds its limit goes to a file.
+
+    Args:
+        count_values: asked for what is added to a multimap, whose entries say how many they are.
+        limit_bytes: of what stays in memory.
+        page_bytes: a page ends with the piece that reaches it; what was added at once is a piece.
+    """
+
+    def __init__(
+        self,
+        count_values: CountValues,
+        *,
+        limit_bytes: int = MEMORY_LIMIT_BYTES,
+        page_bytes: int = PAGE_BYTES,
+    ) -> None:
+        self._count_values = count_values
+        self._page_bytes = page_bytes
+        self._pieces = _Pieces(limit_bytes)
+        self._keys: dict[bytes, dict[Cell, _Bag | _Map | _List]] = {}
+
+    def get(self, address: Address, token: bytes = b"") -> Page:
+        """See ``StateBackend.get``."""
+        match address:
+            case Bag(cell):
+                bag = self._find(cell, _Bag)
+                return self._page(bag.pieces, bag.generation, token)
+            case ListRange(cell, start, end):
+                values = self._find(cell, _List)
+                found = [
+                    piece
+                    for sort_key in values.sort_keys(start, end)
+                    for piece in values.values[sort_key]
+                ]
+                return self._page(found, values.generation, token)
+            case MapKeys(cell):
+                multimap = self._find(cell, _Map)
+                return self._page(list(multimap.values), multimap.generation, token)
+            case MapValues(cell, map_key):
+                multimap = self._find(cell, _Map)
+                return self._page(multimap.values.get(map_key, ()), multimap.generation, token)
+            case MapEntries(cell):
+                multimap = self._find(cell, _Map)
+                return self._page(list(multimap.values), multimap.generation, token, multimap)
+
+    def append(self, address: Address, data: bytes) -> None:
+        """See ``StateBackend.append``."""
+        if not data:
+            return
+        match address:
+            case Bag(cell):
+                self._make(cell, _Bag).pieces.append(self._pieces.keep(data))
+            case MapValues(cell, map_key):
+                multimap = self._make(cell, _Map)
+                count = self._count_values(cell, data)
+                multimap.values.setdefault(map_key, []).append(self._pieces.keep(data))
+                multimap.counts[map_key] = multimap.counts.get(map_key, 0) + count
+            case ListRange(cell):
+                values = self._make(cell, _List)
+                for sort_key, entry in list_entries(data):
+                    values.append(sort_key, self._pieces.keep(entry))
+            case MapKeys() | MapEntries():
+                raise FnApiProtocolError(
+                    f"nothing can be added to the {type(address).__name__} of a state"
+                )
+
+    def clear(self, address: Address) -> None:
+        """See ``StateBackend.clear``."""
+        match address:
+            case Bag(cell):
+                bag = self._find(cell, _Bag)
+                self._pieces.free(bag.pieces)
+                bag.pieces = []
+                bag.generation += 1
+            case MapKeys(cell):
+                multimap = self._find(cell, _Map)
+                for pieces in multimap.values.values():
+                    self._pieces.free(pieces)
+                multimap.values, multimap.counts = {}, {}
+                multimap.generation += 1
+            case MapValues(cell, map_key):
+                multimap = self._find(cell, _Map)
+                self._pieces.free(multimap.values.pop(map_key, ()))
+                multimap.counts.pop(map_key, None)
+                multimap.generation += 1
+            case ListRange(cell, start, end):
+                self._pieces.free(self._find(cell, _List).remove(start, end))
+            case MapEntries():
+                raise FnApiProtocolError("the entries of a multimap are cleared by its keys")
+
+    def drop(self, key: bytes) -> None:
+        """See ``StateBackend.drop``."""
+        for cell in self._keys.pop(key, {}).values():
+            match cell:
+                case _Bag():
+                    self._pieces.free(cell.pieces)
+                case _Map() | _List():
+                    for pieces in cell.values.values():
+                        self._pieces.free(pieces)
+
+    def _find(self, cell: Cell, kind: type[_Kind]) -> _Kind:
+        """Return the cell; an empty one that is not kept, if nothing was written yet."""
+        return self._checked(self._keys.get(cell.key, {}).get(cell), cell, kind) or kind()
+
+    def _make(self, cell: Cell, kind: type[_Kind]) -> _Kind:
+        cells = self._keys.setdefault(cell.key, {})
+        made = self._checked(cells.get(cell), cell, kind)
+        if made is None:
+            made = cells[cell] = kind()
+        return made
+
+    def _checked(
+        self, found: "_Bag | _Map | _List | None", cell: Cell, kind: type[_Kind]
+    ) -> _Kind | None:
+        if found is None or isinstance(found, kind):
+            return found
+        raise FnApiProtocolError(f"the state {cell.state} is used as if it were of another kind")
+
+    def _page(
+        self,
+        pieces: "list[_Piece] | list[bytes] | tuple[()]",
+        generation: int,
+        token: bytes,
+        multimap: _Map | None = None,
+    ) -> Page:
+        position, end = 0, len(pieces)
+        if token:
+            if len(token) != _TOKEN.size:
+                raise FnApiProtocolError("the SDK asked for a page by a token that is none")
+            read_from, position, end = _TOKEN.unpack(token)
+            if read_from != generation:
+                raise FnApiProtocolError("state was cleared while it was read page by page")
+        data: list[bytes] = []
+        room = self._page_bytes
+        while position < end and room > 0:
+            piece = self._pieces.read(pieces[position])
+            if multimap is not None:
+                piece = self._entry(multimap, piece)
+            data.append(piece)
+            room -= len(piece)
+            position += 1
+        more = _TOKEN.pack(generation, position, end) if position < end else b""
+        return Page(data[0] if len(data) == 1 else b"".join(data), more)
+
+    def _entry(self, multimap: _Map, map_key: bytes) -> bytes:
+        """Encode KV(key, iterable of its values): the iterable says first how many they are."""
+        count = _COUNT.pack(multimap.counts[map_key])
+        values = map(self._pieces.read, multimap.values[map_key])
+        return b"".join([map_key, count, *values])
+
+
+class _Pieces:
+    """Bytes that are kept: in memory, beyond the limit in a file."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._room = limit_bytes
+        self._file = SpillFile()
+        self._spilled = 0  # pieces in the file that are not free
+
+    def keep(self, data: bytes) -> _Piece:
+        if self._room < len(data):
+            self._spilled += 1
+            return _Spilled(self._file.append(data), len(data))
+        self._room -= len(data) + _PIECE_BYTES
+        return data
+
+    def read(self, piece: _Piece) -> bytes:
+        return piece if isinstance(piece, bytes) else self._file.read(*piece)
+
+    def free(self, pieces: Iterable[_Piece]) -> None:
+        """Forget pieces. The file is given back once none of it is needed."""
+        for piece in pieces:
+            if isinstance(piece, bytes):
+                self._room += len(piece) + _PIECE_BYTES
+            else:
+                self._spilled -= 1
+                if not self._spilled:
+                    self._file.close()
+
+
+def list_entries(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Take the entries of an ordered list apart, which stand one behind the other.
+
+    Returns:
+        The sort key and the whole encoded entry, a KV of it and a length-prefixed value.
+
+    Source: proto StateAppendRequest, OrderedListEntry.
+    """
+    position = 0
+    while position < len(data):
+        sort_key, behind = _varint(data, position)
+        length, start = _varint(data, behind)
+        end = start + length
+        if end > len(data):
+            raise FnApiProtocolError("an entry of an ordered list is cut off")
+        yield sort_key - (1 << 64) if sort_key >= 1 << 63 else sort_key, data[position:end]
+        position = end
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while position < len(data):
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    raise FnApiProtocolError("an entry of an ordered list is cut off")

@@ -1,0 +1,175 @@
+"""From the Fn API's state requests to a backend: the same for every harness."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from apache_beam.portability import common_urns
+from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
+from apache_beam.runners.pipeline_context import PipelineContext
+
+from beam_spark_runner.core.errors import FnApiProtocolError
+from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.state.backend import (
+    Address,
+    Bag,
+    Cell,
+    ListRange,
+    MapEntries,
+    MapKeys,
+    MapValues,
+    Page,
+    StateBackend,
+)
+from beam_spark_runner.state.memory import CountValues
+
+StateKey: TypeAlias = beam_fn_api_pb2.StateKey
+
+_BAG = common_urns.user_state.BAG.urn
+_MULTIMAP = common_urns.user_state.MULTIMAP.urn
+_ORDERED_LIST = common_urns.user_state.ORDERED_LIST.urn
+_MAP_KEYS = "multimap_keys_user_state"
+_MAP_VALUES = "multimap_user_state"
+_MAP_ENTRIES = "multimap_entries_user_state"
+_PROTOCOLS = {
+    "bag_user_state": _BAG,
+    _MAP_KEYS: _MULTIMAP,
+    _MAP_VALUES: _MULTIMAP,
+    _MAP_ENTRIES: _MULTIMAP,
+    "ordered_list_user_state": _ORDERED_LIST,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredState:
+    """What a DoFn says of one of its states."""
+
+    protocol: str  # urn: how it is asked for
+    value_coder: str = ""  # id; multimaps only
+
+
+def declared_states(
+    descriptor: beam_fn_api_pb2.ProcessBundleDescriptor,
+) -> Mapping[tuple[str, str], DeclaredState]:
+    """Find the states of a stage, by transform and name."""
+    found = {}
+    for id_, transform in descriptor.transforms.items():
+        if transform.spec.urn != common_urns.primitives.PAR_DO.urn:
+            continue
+        payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
+        for name, spec in payload.state_specs.items():
+            kind = spec.WhichOneof("spec")
+            coder = getattr(getattr(spec, kind), "value_coder_id", "") if kind else ""
+            # SDKs of before 2022 name no protocol; then all their states are bags.
+            protocol = spec.protocol.urn or _BAG
+            found[id_, name] = DeclaredState(protocol=protocol, value_coder=coder)
+    return found
+
+
+class StateRequests:
+    """Answers what the SDK asks for one stage's state. Threads: one at a time.
+
+    Args:
+        backend: where the state is.
+        declared: see ``declared_states``.
+        step_names: of transforms, for messages.
+    """
+
+    def __init__(
+        self,
+        backend: StateBackend,
+        declared: Mapping[tuple[str, str], DeclaredState],
+        step_names: Mapping[TransformId, str],
+    ) -> None:
+        self._backend = backend
+        self._declared = declared
+        self._step_names = step_names
+
+    def get(self, key: StateKey, token: bytes = b"") -> Page:
+        """See ``StateBackend.get``.
+
+        Raises:
+            FnApiProtocolError: the state is not declared, or is of another kind.
+        """
+        return self._backend.get(self.address(key), token)
+
+    def append(self, key: StateKey, data: bytes) -> None:
+        """See ``StateBackend.append``; raises as ``get`` does."""
+        self._backend.append(self.address(key), data)
+
+    def clear(self, key: StateKey) -> None:
+        """See ``StateBackend.clear``; raises as ``get`` does."""
+        self._backend.clear(self.address(key))
+
+    def answer(self, request: beam_fn_api_pb2.StateRequest) -> beam_fn_api_pb2.StateResponse:
+        """Answer a request of the state service; an error is an answer, too."""
+        response = beam_fn_api_pb2.StateResponse(id=request.id)
+        try:
+            match request.WhichOneof("request"):
+                case "get":
+                    page = self.get(request.state_key, request.get.continuation_token)
+                    response.get.data = page.data
+                    response.get.continuation_token = page.token
+                case "append":
+                    self.append(request.state_key, request.append.data)
+                    response.append.SetInParent()
+                case "clear":
+                    self.clear(request.state_key)
+                    response.clear.SetInParent()
+                case other:
+                    raise FnApiProtocolError(f"a state request of the unknown kind {other}")
+        except FnApiProtocolError as error:
+            response.error = str(error)
+        return response
+
+    def address(self, key: StateKey) -> Address:
+        """Say where the state is that a key of the Fn API means.
+
+        Raises:
+            FnApiProtocolError: it is not declared, or is of another kind.
+        """
+        kind = key.WhichOneof("type")
+        protocol = _PROTOCOLS.get(kind)
+        if protocol is None:
+            raise FnApiProtocolError(f"the SDK asked for state of kind {kind}")
+        asked = getattr(key, kind)
+        cell = Cell(asked.transform_id, asked.user_state_id, asked.window, asked.key)
+        self._check(cell, protocol)
+        if kind == _MAP_KEYS:
+            return MapKeys(cell)
+        if kind == _MAP_VALUES:
+            return MapValues(cell, asked.map_key)
+        if kind == _MAP_ENTRIES:
+            return MapEntries(cell)
+        if protocol == _ORDERED_LIST:
+            return ListRange(cell, asked.range.start, asked.range.end)
+        return Bag(cell)
+
+    def _check(self, cell: Cell, protocol: str) -> None:
+        declared = self._declared.get((cell.transform, cell.state))
+        if declared is not None and declared.protocol == protocol:
+            return
+        step = self._step_names.get(TransformId(cell.transform), cell.transform)
+        if declared is None:
+            raise FnApiProtocolError(
+                f"{step}: the SDK asked for the state {cell.state!r}, which the DoFn does not "
+                "declare"
+            )
+        raise FnApiProtocolError(
+            f"{step}: the SDK asked for the state {cell.state!r} by {protocol}, but it is "
+            f"declared as {declared.protocol}"
+        )
+
+
+def value_counter(
+    descriptor: beam_fn_api_pb2.ProcessBundleDescriptor,
+    declared: Mapping[tuple[str, str], DeclaredState],
+) -> CountValues:
+    """Count the values of a multimap by the coder that its DoFn declares."""
+    context = PipelineContext(beam_runner_api_pb2.Components(coders=descriptor.coders))
+
+    def count(cell: Cell, data: bytes) -> int:
+        coder = context.coders.get_by_id(declared[cell.transform, cell.state].value_coder)
+        return sum(1 for _ in coder.get_impl().decode_all(data))
+
+    return count

@@ -1,0 +1,45 @@
+"""Pieces of bytes that memory has no room for, in a file without a name."""
+
+import os
+import tempfile
+from typing import Any
+
+
+class SpillFile:
+    """Appends pieces and reads them back. Gone with the process, however it ends.
+
+    Threads: one at a time.
+    """
+
+    def __init__(self) -> None:
+        self._file: Any = None
+        self._end = 0
+
+    def append(self, piece: bytes) -> int:
+        """Write a piece; return where it begins."""
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="beam-state-", buffering=0)  # noqa: SIM115
+        start = self._end
+        view = memoryview(piece)
+        while view:
+            written = os.pwrite(self._file.fileno(), view, self._end)
+            self._end += written
+            view = view[written:]
+        return start
+
+    def read(self, start: int, length: int) -> bytes:
+        """Return ``length`` bytes that begin at ``start``."""
+        pieces = []
+        while length:
+            piece = os.pread(self._file.fileno(), length, start)
+            if not piece:
+                raise EOFError(f"{length} bytes are missing at {start}")
+            pieces.append(piece)
+            start, length = start + len(piece), length - len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def close(self) -> None:
+        """Give the disk back; the next ``append`` begins a new file."""
+        if self._file is not None:
+            self._file.close()
+            self._file, self._end = None, 0
