@@ -1,14 +1,23 @@
 """The pipelines that are measured. Each runs unchanged on every runner."""
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.coders import VarIntCoder
 from apache_beam.examples.wordcount import WordExtractingDoFn
 from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
 from apache_beam.transforms.core import RestrictionProvider
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import (
+    CombiningValueStateSpec,
+    ReadModifyWriteStateSpec,
+    TimerSpec,
+    on_timer,
+)
 from apache_beam.transforms.window import (
     GlobalWindows,
     Sessions,
@@ -29,6 +38,32 @@ class _Expand(beam.DoFn):  # type: ignore[misc]
 class _CountValues(beam.DoFn):  # type: ignore[misc]
     def process(self, group: tuple[bytes, "Iterator[bytes]"]) -> Iterator[int]:
         yield sum(1 for _ in group[1])
+
+
+class SumByKey(beam.DoFn):  # type: ignore[misc]
+    """Sums values in a state, counts them in another, and gives both out when event time ends."""
+
+    SUM = CombiningValueStateSpec("sum", sum)
+    COUNT = ReadModifyWriteStateSpec("count", VarIntCoder())
+    END = TimerSpec("end", TimeDomain.WATERMARK)
+
+    def process(
+        self,
+        pair: tuple[int, int],
+        window: Any = beam.DoFn.WindowParam,
+        total: Any = beam.DoFn.StateParam(SUM),
+        count: Any = beam.DoFn.StateParam(COUNT),
+        end: Any = beam.DoFn.TimerParam(END),
+    ) -> None:
+        total.add(pair[1])
+        count.write((count.read() or 0) + 1)
+        end.set(window.end)
+
+    @on_timer(END)  # type: ignore[untyped-decorator]
+    def give(
+        self, total: Any = beam.DoFn.StateParam(SUM), count: Any = beam.DoFn.StateParam(COUNT)
+    ) -> Iterator[int]:
+        yield total.read() + count.read()
 
 
 def _numbers(pipeline: beam.Pipeline, count: int) -> beam.PCollection:
@@ -121,6 +156,16 @@ def sessions(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
     _check_sum(groups | beam.MapTuple(lambda key, values: len(list(values))), size)
 
 
+def stateful(pipeline: beam.Pipeline, size: int, folder: Path, *, keys: int) -> None:
+    """Two states and a timer for each of ``keys`` keys."""
+    sums = (
+        _numbers(pipeline, size)
+        | beam.Map(lambda number: (number % keys, 2)).with_output_types(tuple[int, int])
+        | beam.ParDo(SumByKey())
+    )
+    _check_sum(sums, 3 * size)
+
+
 def _check_sum(numbers: beam.PCollection, expected: int) -> None:
     (
         numbers
@@ -204,5 +249,11 @@ CASES = {
     "sliding_sum": Case(build=sliding_sum, size=1_000_000, unit="elements", goal=0.7),
     "sessions": Case(build=sessions, size=1_000_000, unit="elements", goal=0.7),
     "residuals": Case(build=residuals, size=2_000, unit="restrictions, 20 times", goal=0.6),
+    "stateful_1k_keys": Case(
+        build=functools.partial(stateful, keys=1_000), size=2_000_000, unit="elements", goal=0.5
+    ),
+    "stateful_100k_keys": Case(
+        build=functools.partial(stateful, keys=100_000), size=2_000_000, unit="elements", goal=0.5
+    ),
     "three_elements": Case(build=three_elements, size=3, unit="elements", goal=None),
 }

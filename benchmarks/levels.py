@@ -1,7 +1,7 @@
 """Where the CPU time of an element goes in a worker: ``python -m benchmarks.levels``.
 
-Runs the tasks of a GroupByKey's two levels, and of ten fused Maps, in this
-process, with no Spark: what Spark adds is the difference to ``make bench``.
+Runs the tasks of a GroupByKey's two levels, of a stateful DoFn's, and of ten fused Maps,
+in this process, with no Spark: what Spark adds is the difference to ``make bench``.
 CPU time of the process, so that other work on the machine disturbs it little.
 """
 
@@ -20,6 +20,7 @@ from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.spark import rows, task
 from beam_spark_runner.spark.programs import Limits, ProgramBuilder
+from benchmarks.cases import SumByKey
 
 COUNT = 300_000
 ARROW_ROWS = 10_000  # of a batch, as Spark cuts them
@@ -64,6 +65,12 @@ def _generating(pipeline: beam.Pipeline) -> Any:
     return pipeline | beam.Impulse() | beam.ParDo(_Pairs()) | beam.ParDo(_Drop())
 
 
+def _stateful(pipeline: beam.Pipeline) -> Any:
+    pairs = pipeline | beam.Impulse() | beam.ParDo(_Pairs())
+    ones = pairs | beam.MapTuple(lambda key, _: (key, 1)).with_output_types(tuple[bytes, int])
+    return ones | beam.ParDo(SumByKey()) | beam.ParDo(_Drop())
+
+
 def _ten_maps(pipeline: beam.Pipeline) -> Any:
     numbers = pipeline | beam.Impulse() | beam.ParDo(_Numbers())
     for position in range(10):
@@ -87,6 +94,16 @@ def _run(plan: Plan, level: int, batches: list[pa.RecordBatch]) -> tuple[list[pa
     return output, best // COUNT
 
 
+def _sorted(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Sort and cut rows as Spark would."""
+    table = pa.Table.from_batches(batches)
+    order = np.argsort(table.column("route").to_numpy(), kind="stable")
+    sorted_rows: list[pa.RecordBatch] = table.take(pa.array(order)).to_batches(
+        max_chunksize=ARROW_ROWS
+    )
+    return sorted_rows
+
+
 def _check(output: list[pa.RecordBatch]) -> None:
     for batch in output:
         block = rows.block_of(batch)
@@ -108,15 +125,16 @@ def main() -> None:
     _, generating = _run(plan, 0, impulse(plan))
     plan = _plan(_grouping)
     written, writing = _run(plan, 0, impulse(plan))
-    table = pa.Table.from_batches(written)
-    order = np.argsort(table.column("route").to_numpy(), kind="stable")
-    sorted_rows = table.take(pa.array(order)).to_batches(max_chunksize=ARROW_ROWS)
-    _, reading = _run(plan, 1, sorted_rows)
+    _, reading = _run(plan, 1, _sorted(written))
+    plan = _plan(_stateful)
+    written, _ = _run(plan, 0, impulse(plan))
+    _, keeping = _run(plan, 1, _sorted(written))
     plan = _plan(_ten_maps)
     _, maps = _run(plan, 0, impulse(plan))
     print(f"GroupByKey, making an element (SDK and user code): {generating:6,d} ns")
     print(f"GroupByKey, from element to row (ours and Arrow):   {writing - generating:6,d} ns")
     print(f"GroupByKey, from row to group and DoFn:             {reading:6,d} ns")
+    print(f"two states and a timer, from row to DoFn:           {keeping:6,d} ns")
     print(f"ten fused Maps (SDK and user code):                 {maps:6,d} ns")
 
 

@@ -102,6 +102,16 @@ def is_splittable(transform: Transform) -> bool:
     return transform.urn == urns.PAR_DO and transform.restriction_coder is not None
 
 
+def kept_by_key(transform: Transform) -> tuple[str, ...]:
+    """Name the states and timers of a transform, for people.
+
+    Example:
+        ("state count", "timer due")
+    """
+    states = (f"state {id_}" for id_ in transform.state_ids)
+    return (*states, *(f"timer {id_}" for id_ in transform.timer_families))
+
+
 def fresh(wanted: str, taken: Container[str]) -> str:
     """Give ``wanted``, or the first of ``wanted~2``, ``wanted~3``, … that is not taken."""
     number, name = 1, wanted

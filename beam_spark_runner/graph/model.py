@@ -106,8 +106,8 @@ class Transform:
 
     @property
     def is_keyed(self) -> bool:
-        """Whether it has user state or timers, so that its input must be partitioned by key."""
-        return bool(self.state_ids or self.timer_families)
+        """Whether its input must be partitioned by key: for state, timers, or the order of time."""
+        return bool(self.state_ids or self.timer_families or self.requires_time_sorted_input)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

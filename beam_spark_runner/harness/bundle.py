@@ -68,6 +68,13 @@ class BundleInput(Protocol):
         """Process what was pushed so far: some of it may wait inside for more of its kind."""
         ...
 
+    def end_key(self) -> None:
+        """No more elements come of the key that was pushed last: its time runs to the end.
+
+        Its timers fire, and its state is forgotten. Only where the stage is keyed.
+        """
+        ...
+
 
 class Bundle(BundleInput, Protocol):
     """One run of a stage over some elements. One thread at a time.

@@ -8,64 +8,31 @@ worker leaves by ``os._exit``: nothing can be left to atexit.)
 This package is the one place that touches ``apache_beam.runners.worker``.
 """
 
-import contextlib
 import json
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from apache_beam.coders import WindowedValueCoder, coder_impl
+from apache_beam.coders import WindowedValueCoder
 from apache_beam.options.value_provider import RuntimeValueProvider
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners import common
-from apache_beam.runners.worker import bundle_processor, sdk_worker, statesampler
+from apache_beam.runners.worker import bundle_processor, statesampler
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.core.ids import PCollectionId
-from beam_spark_runner.harness import decoded
 from beam_spark_runner.harness.bundle import BundleResult, Receiver, SideInputLookup
 from beam_spark_runner.harness.chunked_steps import use_chunks
 from beam_spark_runner.harness.chunks import ChunkedParDo
 from beam_spark_runner.harness.edges import SinkOperation, SourceOperation
 from beam_spark_runner.harness.failures import failures_of
+from beam_spark_runner.harness.keyed import KeyedParDo, use_keys
+from beam_spark_runner.harness.state_handler import EmbeddedStateHandler
 from beam_spark_runner.portable.descriptor import StageDescription
 
 _LOGGER = logging.getLogger(__name__)
-
-
-class _StateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc]
-    """Answers the SDK's state requests from this process. Only side inputs exist so far."""
-
-    def __init__(self) -> None:
-        self.side_inputs: Mapping[tuple[str, str], SideInputLookup] = {}
-
-    @contextlib.contextmanager
-    def process_instruction_id(self, bundle_id: str, cache_tokens: Iterable[Any]) -> Iterator[None]:
-        yield
-
-    def blocking_get(
-        self, state_key: beam_fn_api_pb2.StateKey, coder: coder_impl.CoderImpl
-    ) -> Iterable[Any]:
-        kind = state_key.WhichOneof("type")
-        if kind == "iterable_side_input":
-            request, key = state_key.iterable_side_input, None
-        elif kind == "multimap_side_input":
-            request, key = state_key.multimap_side_input, state_key.multimap_side_input.key
-        else:
-            raise FnApiProtocolError(f"the SDK asked for state of kind {kind}")
-        lookup = self.side_inputs[request.transform_id, request.side_input_id]
-        return decoded.cache.values(lookup, request.window, key, coder)
-
-    def extend(self, state_key: Any, coder: Any, elements: Any) -> NoReturn:
-        raise FnApiProtocolError("the SDK wrote state in a stage that has none")
-
-    def clear(self, state_key: Any) -> NoReturn:
-        raise FnApiProtocolError("the SDK cleared state in a stage that has none")
-
-    def done(self) -> None:
-        """Nothing to wait for: no request is ever under way."""
 
 
 class EmbeddedStage:
@@ -85,12 +52,13 @@ class EmbeddedStage:
         self.side_inputs = side_inputs  # ids of those that it reads
         self._name = name
         self._description = description
-        self._state = _StateHandler()
         self._stopping: threading.Thread | None = None
         # It logs what user code raises, once per step and task; the runner reports it once.
         logging.getLogger(common.__name__).setLevel(logging.CRITICAL)
         descriptor = description.descriptor()
+        self._state = EmbeddedStateHandler(descriptor, description.step_names)
         use_chunks(descriptor)
+        use_keys(descriptor)
         with failures_of(name):
             self._processor = bundle_processor.BundleProcessor(
                 frozenset(), descriptor, self._state, data_channel_factory=None
@@ -99,7 +67,9 @@ class EmbeddedStage:
         self._sinks: dict[PCollectionId, SinkOperation] = {
             collection: self._processor.ops[sink] for sink, collection in description.sinks.items()
         }
-        self._chunked = [op for op in self._processor.ops.values() if isinstance(op, ChunkedParDo)]
+        operations = list(self._processor.ops.values())
+        self._chunked = [op for op in operations if isinstance(op, ChunkedParDo)]
+        self._keyed = [op for op in operations if isinstance(op, KeyedParDo)]
         self._is_fresh = True
 
     @property
@@ -131,6 +101,7 @@ class EmbeddedStage:
             self._processor,
             self._source,
             self._chunked,
+            self._keyed,
         )
 
     def stop_sampling(self, sampler: statesampler.StateSampler) -> None:
@@ -157,11 +128,13 @@ class EmbeddedBundle:
         processor: Any,
         source: SourceOperation,
         chunked: Sequence[ChunkedParDo],
+        keyed: Sequence[KeyedParDo],
     ) -> None:
         self._stage = stage
         self._step_at_root = step_at_root
         self._processor = processor
         self._chunked = chunked
+        self._keyed = keyed
         self._sampler = processor.state_sampler
         self._execution = bundle_processor.ExecutionContext(instruction_id="embedded")
         self._source = source
@@ -181,6 +154,13 @@ class EmbeddedBundle:
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """See ``BundleInput.push``."""
         self._source.push(values, origins)
+        for operation in self._keyed:
+            operation.count(len(values))
+
+    def end_key(self) -> None:
+        """See ``BundleInput.end_key``."""
+        for operation in self._keyed:
+            operation.end_key()
 
     def enter(self) -> None:
         """Make user metrics of this thread count for this bundle, until another one enters."""

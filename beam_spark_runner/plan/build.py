@@ -133,6 +133,7 @@ class _Wiring:
             environment=fused.environment,
             side_inputs=tuple(side_inputs),
             is_splittable=any(map(self._is_splittable, fused.transforms[:1])),
+            is_keyed=any(self.graph.transforms[each].is_keyed for each in fused.transforms),
         )
 
     def _is_splittable(self, id_: TransformId) -> bool:
@@ -140,11 +141,13 @@ class _Wiring:
 
     def _main_destination(self, id_: StageId, fused: FusedStage) -> DestinationId:
         # Stable input is what a carrier has written down: elements, not what may yet be grouped
-        # in another order.
-        is_stable = self._is_stable(fused.transforms)
-        maker = None if is_stable else self._made_by_runner.get(fused.input)
-        arriving, delivery = fused.input, Delivery.POINTWISE
+        # in another order. Groups are not in the order of event time; a carrier hands them on.
         root = self.graph.transforms[fused.transforms[0]] if fused.transforms else None
+        is_carried = root is not None and (
+            root.requires_stable_input or root.requires_time_sorted_input
+        )
+        maker = None if is_carried else self._made_by_runner.get(fused.input)
+        arriving, delivery = fused.input, Delivery.POINTWISE
         step = root or maker
         if maker is not None and maker.urn != urns.IMPULSE:
             step = maker
@@ -153,11 +156,14 @@ class _Wiring:
             delivery = Delivery.GROUP_BY_KEY if is_grouping else Delivery.REDISTRIBUTE
         if root and root.urn == urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS:
             delivery = Delivery.REDISTRIBUTE_BY_SIZE
+        if root and root.is_keyed and delivery is not Delivery.GROUP_BY_KEY:
+            delivery, step = Delivery.BY_KEY, root
         destination = self._add_destination(
             delivery=delivery,
             arriving=arriving,
             stage=id_,
             name=step.name if step else self.graph.pcollections[arriving].name,
+            is_time_sorted=root is not None and root.requires_time_sorted_input,
         )
         if maker is not None and maker.urn == urns.IMPULSE:
             # A stage that passes the impulse on must not feed its siblings.
@@ -192,6 +198,7 @@ class _Wiring:
         stage: StageId | None,
         name: str,
         access_pattern: str = "",
+        is_time_sorted: bool = False,
     ) -> DestinationId:
         id_ = DestinationId(len(self.destinations) + 1)  # 0 is reserved for control rows
         self.destinations[id_] = Destination(
@@ -202,6 +209,7 @@ class _Wiring:
             name=name,
             timestamp_combiner=facts.windowing(self.graph, arriving).timestamp_combiner,
             access_pattern=access_pattern,
+            is_time_sorted=is_time_sorted,
         )
         return id_
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, SegmentId
+from beam_spark_runner.graph import facts
 from beam_spark_runner.plan.model import Delivery, Destination, Level, Plan, Segment, Stage
 
 _INDENT = "  "
@@ -126,6 +127,11 @@ class Explainer:
             origin = f"from {_segments(writers)}" if writers else "always empty"
             reader = self.plan.graph.transforms[side.transform].name
             yield f"{_INDENT}looks up {collection} as {pattern}, for {reader} ({origin})"
+        if stage.is_keyed:
+            root = self.plan.graph.transforms[stage.transforms[0]]
+            kept = ", ".join(facts.kept_by_key(root))
+            if kept:
+                yield f"{_INDENT}keeps    {kept}, for each key and window"
         if not stage.transforms:
             yield f"{_INDENT}runs     nothing: it passes its input on"
         for number, transform in enumerate(stage.transforms):
@@ -168,7 +174,10 @@ class Explainer:
         return self.collection_names.get(id_) or self.plan.graph.pcollections[id_].name
 
     def _exchange(self, destination: Destination) -> str:
-        return f"{destination.delivery.value} for {destination.name}"
+        what = destination.delivery.value
+        if destination.is_time_sorted:
+            what += " and in the order of event time"
+        return f"{what} for {destination.name}"
 
     def _indented(self, depth: int, lines: Iterable[str]) -> Iterator[str]:
         for line in lines:

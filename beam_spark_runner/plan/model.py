@@ -27,6 +27,7 @@ class Delivery(Enum):
     REDISTRIBUTE = "redistribute"  # spread evenly, in no order
     REDISTRIBUTE_BY_SIZE = "redistribute by size"  # sized restrictions: spread by their size
     GROUP_BY_KEY = "group by key"  # partitioned and sorted by key and window
+    BY_KEY = "by key"  # partitioned and sorted by key, for user state; element by element
     SIDE_INPUT = "side input"  # gathered whole; readers look it up
 
 
@@ -46,6 +47,7 @@ class Destination:
     name: str  # of the step that asked for the exchange: "Count/Group", "Read/Reshuffle", …
     timestamp_combiner: TimestampCombiner = TimestampCombiner.END_OF_WINDOW  # GROUP_BY_KEY only
     access_pattern: str = ""  # SIDE_INPUT only: urns.SIDE_INPUT_*
+    is_time_sorted: bool = False  # BY_KEY only: each key's elements in the order of event time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,7 @@ class Stage:
     environment: EnvironmentId | None
     side_inputs: tuple[SideInput, ...] = ()
     is_splittable: bool = False  # its root is a splittable DoFn, which may defer and leave work
+    is_keyed: bool = False  # its first transform is; no other one can be
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,7 +142,7 @@ def check_key_coders(
 def key_coder_problems(
     graph: Graph, coders: Coders, *, allow_non_deterministic_key_coders: bool = False
 ) -> Iterator[InvalidPipelineError]:
-    """Find every grouping whose input has no keys, or keys without deterministic bytes.
+    """Find every step that groups what has no keys, or keys without deterministic bytes.
 
     Beam's Python client replaces or refuses such key coders when it builds a GroupByKey,
     but only where it sees the GroupByKey, and a CombinePerKey or a pipeline built by
@@ -151,9 +151,9 @@ def key_coder_problems(
     Source: Beam ``group_by_key_input_visitor``.
     """
     for transform in graph.transforms.values():
-        if transform.urn not in _GROUPING:
+        if transform.urn not in _GROUPING and not transform.is_keyed:
             continue
-        (collection,) = transform.inputs.values()
+        (collection,) = transform.main_inputs.values()
         try:
             key, _ = coders.key_value_ids(collection)
             if allow_non_deterministic_key_coders or not coders.is_known(key):

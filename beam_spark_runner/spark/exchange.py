@@ -18,6 +18,7 @@ def exchange(
     moved = frame.repartition(partitions, "route")
     if any(edge.is_ordered for edge in readers):
         return moved.sortWithinPartitions("route", "order")
-    if control_first or any(edge.delivery is Delivery.GROUP_BY_KEY for edge in readers):
+    groups = (Delivery.GROUP_BY_KEY, Delivery.BY_KEY)
+    if control_first or any(edge.delivery in groups for edge in readers):
         return moved.sortWithinPartitions("route")
     return moved

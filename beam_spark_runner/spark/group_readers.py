@@ -2,10 +2,8 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import (
@@ -18,19 +16,15 @@ from apache_beam.utils.windowed_value import (
 from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.harness.bundle import BundleInput
-from beam_spark_runner.harness.spill import (
-    MEMORY_LIMIT_BYTES,
-    ROW_OVERHEAD_BYTES,
-    StreamedValues,
-    ValueLog,
-)
+from beam_spark_runner.harness.spill import StreamedValues, ValueLog
 from beam_spark_runner.portable.windowing import decode_windowing
 from beam_spark_runner.semantics.grouping import grouping_for
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.cursor import RowCursor
 from beam_spark_runner.spark.keys import split_key
 from beam_spark_runner.spark.program import Edge
-from beam_spark_runner.spark.reading import Chunks, Reader, per_chunk
+from beam_spark_runner.spark.reading import Chunks, per_chunk
+from beam_spark_runner.spark.runs import Run, RunReader
 
 _GLOBAL = (GlobalWindow(),)
 _ONLY_PANE = PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0)
@@ -38,7 +32,7 @@ _GLOBAL_END_US = whole_milliseconds(GlobalWindow().max_timestamp().micros)
 _ONLY_GROUP = create(None, _GLOBAL_END_US, _GLOBAL, _ONLY_PANE)
 
 
-class GroupReader(Reader):
+class GroupReader(RunReader):
     """Pushes each key and window with its values, from rows sorted by route.
 
     Rows of one route may hold several keys (a collision of hashes), in any
@@ -53,38 +47,23 @@ class GroupReader(Reader):
         self._decode_value = element_coder.value_coder().value_coder().get_impl().decode
         self._decode_window = coder.window_coder.get_impl().decode
         self._is_plain = (
-            edge.timestamp_combiner is TimestampCombiner.END_OF_WINDOW and not edge.coded_windowing
+            not edge.is_keyed
+            and edge.timestamp_combiner is TimestampCombiner.END_OF_WINDOW
+            and not edge.coded_windowing
         )
         self._chunks = Chunks(bundle)
         self._kept: list[StreamedValues] = []
         self._origins: dict[bytes, WindowedValue] = {}  # by encoded window
 
     def _read(self, cursor: RowCursor) -> None:
-        self._read_groups(cursor)
+        super()._read(cursor)
         self._chunks.push()
-
-    def _read_groups(self, cursor: RowCursor) -> None:
-        block, start, end = cursor.block, cursor.position, cursor.run_end()
-        assert block is not None
-        routes = block.routes[start:end]
-        cuts = (np.flatnonzero(routes[1:] != routes[:-1]) + (start + 1)).tolist()
-        first = self._read_complete(block, start, cuts)
-        keys, values, orders, emit = block.keys, block.values, block.orders, self._emit
-        cursor.position = end
-        if end < len(block):
-            emit(keys[first:end], values[first:end], orders[first:end])
-        else:
-            rest = _Rows(keys[first:end], values[first:end], orders[first:end])
-            self._finish_group(cursor, int(routes[-1]), rest)
 
     def _read_complete(self, block: rows.Block, first: int, cuts: list[int]) -> int:
         """Push the groups that end within the block, at ``cuts``; return where the next begins."""
-        keys, values, orders = block.keys, block.values, block.orders
         if not self._is_plain:
-            for last in cuts:
-                self._emit(keys[first:last], values[first:last], orders[first:last])
-                first = last
-            return first
+            return super()._read_complete(block, first, cuts)
+        keys, values, orders = block.keys, block.values, block.orders
         # The same for the common case, with nothing in it that is not needed: small
         # groups are many, and a call of a method costs as much as decoding a key.
         decode_key, decode, push = (
@@ -124,35 +103,6 @@ class GroupReader(Reader):
             push(elements, origins)
         return first
 
-    def _finish_group(self, cursor: RowCursor, route: int, group: "_Rows") -> None:
-        """The group at the end of a block may go on in the next."""
-        size = group.size()
-        while size <= MEMORY_LIMIT_BYTES:
-            taken = self._take(cursor, route)
-            if taken is None:
-                self._emit(group.keys, group.values, group.orders)
-                return
-            size += taken.size()
-            group = _Rows(
-                group.keys + taken.keys,
-                group.values + taken.values,
-                np.concatenate([group.orders, taken.orders]),
-            )
-        self._stream(cursor, route, group)
-
-    def _take(self, cursor: RowCursor, route: int) -> "_Rows | None":
-        """Take further rows of a route; None: there are no more."""
-        if not cursor.load() or cursor.dest != self._edge.dest:
-            return None
-        block, start, end = cursor.block, cursor.position, cursor.run_end()
-        assert block is not None
-        if int(block.routes[start]) != route:
-            return None
-        # Routes are sorted within a destination, so equal ones are found by bisection.
-        end = start + int(np.searchsorted(block.routes[start:end], route, side="right"))
-        cursor.position = end
-        return _Rows(block.keys[start:end], block.values[start:end], block.orders[start:end])
-
     def _emit(self, keys: list[bytes | None], values: list[bytes], orders: rows.Int64Array) -> None:
         key = keys[0]
         decode = self._decode_value
@@ -167,12 +117,12 @@ class GroupReader(Reader):
         for key, (order, some) in groups.items():
             self._push_group(key, [decode(value) for value in some], order, sum(map(len, some)))
 
-    def _stream(self, cursor: RowCursor, route: int, group: "_Rows") -> None:
+    def _stream(self, cursor: RowCursor, route: int, run: Run) -> None:
         """Push the first key's values while they are read, and set other keys' aside."""
-        first = group.keys[0]
+        first = run.keys[0]
         others: dict[bytes | None, tuple[int, ValueLog]] = {}
 
-        def values_of_first(taken: "_Rows | None") -> Iterator[bytes]:
+        def values_of_first(taken: Run | None) -> Iterator[bytes]:
             while taken is not None:
                 if taken.keys.count(first) == len(taken.keys):
                     yield from taken.values
@@ -186,7 +136,7 @@ class GroupReader(Reader):
                             others.setdefault(key, (order, ValueLog()))[1].append(value)
                 taken = self._take(cursor, route)
 
-        self._push_streamed(first, values_of_first(group), group.orders[0])
+        self._push_streamed(first, values_of_first(run), run.orders[0])
         for key, (order, log) in others.items():
             self._push_streamed(key, iter(log), order)
             log.close()
@@ -222,6 +172,13 @@ class GroupReader(Reader):
                 timestamp_us = whole_milliseconds(-int(order))
         element = (self._decode_key(coded_key), values)
         self._chunks.add(element, create(element, timestamp_us, origin.windows, _ONLY_PANE), size)
+        self._end_key()
+
+    def _end_key(self) -> None:
+        """Tell a stateful step that no more comes; a key's windows are apart, as its state is."""
+        if self._edge.is_keyed:
+            self._chunks.push()
+            self._bundle.end_key()
 
     def _origin(self, coded_window: bytes) -> WindowedValue:
         """Return what groups of a window have in common: they end with it."""
@@ -257,16 +214,4 @@ class PaneReader(GroupReader):
         for pane in self._grouping.panes(self._decode_key(key), values):
             self._chunks.add(pane.value, pane, size)
             size = 0
-
-
-@dataclass(slots=True)
-class _Rows:
-    """Rows of one route."""
-
-    keys: list[bytes | None]
-    values: list[bytes]
-    orders: rows.Int64Array
-
-    def size(self) -> int:
-        """Bytes in memory, nearly."""
-        return sum(map(len, self.values)) + ROW_OVERHEAD_BYTES * len(self.values)
+        self._end_key()

@@ -2,32 +2,22 @@
 
 from typing import Any
 
-import numpy as np
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.core import routing
 from beam_spark_runner.graph.model import TimestampCombiner
-from beam_spark_runner.portable.coders import deterministic_key_coder
-from beam_spark_runner.spark import rows
-from beam_spark_runner.spark.keys import join_key, put_before
+from beam_spark_runner.spark.key_writer import KeyWriter
+from beam_spark_runner.spark.keys import join_key
 from beam_spark_runner.spark.program import Edge
-from beam_spark_runner.spark.writing import (
-    FLUSH_BYTES,
-    LONG_KEY_BYTES,
-    ROW_BYTES,
-    Outlet,
-    Writer,
-)
+from beam_spark_runner.spark.writing import FLUSH_BYTES, ROW_BYTES, Outlet
 
 
-class GroupWriter(Writer):
+class GroupWriter(KeyWriter):
     """Rows of key and value, exploded per window, for a destination that groups."""
 
     def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:
-        super().__init__(edge, outlet)
+        super().__init__(edge, coder, outlet)
         element_coder = coder.wrapped_value_coder
-        self._encode_key = deterministic_key_coder(element_coder.key_coder()).get_impl().encode
         self._encode_value = element_coder.value_coder().get_impl().encode
         self._encode_window = coder.window_coder.get_impl().encode
         self._coded_windows: dict[Any, bytes] = {}
@@ -42,6 +32,7 @@ class GroupWriter(Writer):
         elif edge.is_global and not self._sign:
             self.accept = self._accept_global  # type: ignore[method-assign]
             self.accept_chunk = self._accept_global_chunk  # type: ignore[method-assign]
+        self._has_orders = bool(self._sign)
 
     def _accept_global(self, windowed_value: WindowedValue) -> None:
         key, value = windowed_value.value
@@ -126,29 +117,3 @@ class GroupWriter(Writer):
                 self._coded_windows.clear()
             coded = self._coded_windows[window] = self._encode_window(window)
         return coded
-
-    def flush(self) -> None:
-        keys, values, self._keys, self._values, self._size = self._keys, self._values, [], [], 0
-        if not values:
-            return
-        orders = np.array(self._orders, np.int64) if self._sign else None
-        self._orders = []
-        if max(map(len, keys)) <= LONG_KEY_BYTES:
-            routes = routing.routes_of_keys(keys, len(keys), self.edge.code)
-            self._emit_rows(0, routes, orders, keys, values)
-            return
-        for long, flag in ((False, 0), (True, rows.LONG_KEY)):
-            picked = [row for row, key in enumerate(keys) if (len(key) > LONG_KEY_BYTES) is long]
-            if not picked:
-                continue
-            some_keys = [keys[row] for row in picked]
-            some_values = [values[row] for row in picked]
-            if long:
-                some_values = [
-                    put_before(key, value)
-                    for key, value in zip(some_keys, some_values, strict=True)
-                ]
-                some_keys = [routing.digest_of(key) for key in some_keys]
-            routes = routing.routes_of_keys(some_keys, len(some_keys), self.edge.code)
-            some_orders = None if orders is None else orders[np.array(picked, np.int64)]
-            self._emit_rows(flag, routes, some_orders, some_keys, some_values)

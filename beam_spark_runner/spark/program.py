@@ -23,11 +23,17 @@ class Edge:
     timestamp_combiner: TimestampCombiner = TimestampCombiner.END_OF_WINDOW
     access_pattern: str = ""
     coded_windowing: bytes = b""  # set: values of a key are grouped by ``semantics.grouping``
+    is_keyed: bool = False  # the reader hears of each key's end
+    is_time_sorted: bool = False
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the first row of a group must be the one that decides its timestamp."""
-        return (
+        """Whether ``order`` joins the sort.
+
+        The first row of a group may be the one that decides its timestamp, or the reader
+        asks for the order of event time.
+        """
+        return self.is_time_sorted or (
             self.delivery is Delivery.GROUP_BY_KEY
             and not self.coded_windowing
             and self.timestamp_combiner is not TimestampCombiner.END_OF_WINDOW

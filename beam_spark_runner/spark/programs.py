@@ -65,6 +65,9 @@ class ProgramBuilder:
             coded_windowing=windowing.coded
             if destination.delivery is Delivery.GROUP_BY_KEY and not windowing.groups_by_window
             else b"",
+            is_keyed=destination.stage is not None
+            and self._plan.stages[destination.stage].is_keyed,
+            is_time_sorted=destination.is_time_sorted,
         )
 
     def input_of(self, stage: StageId) -> DestinationId:

@@ -17,6 +17,7 @@ from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.cursor import RowCursor
 from beam_spark_runner.spark.group_readers import GroupReader, PaneReader
+from beam_spark_runner.spark.keyed_reader import KeyedReader
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.reading import Reader, per_chunk
 
@@ -83,6 +84,9 @@ class RestrictionReader(ElementReader):
 
 def reader_for(edge: Edge, coder: WindowedValueCoder, bundle: BundleInput) -> Reader:
     """Choose the reader for an edge; ``coder`` is that of the elements which ``bundle`` takes."""
-    if edge.delivery is not Delivery.GROUP_BY_KEY:
-        return ElementReader(edge, coder, bundle)
-    return (PaneReader if edge.coded_windowing else GroupReader)(edge, coder, bundle)
+    match edge.delivery:
+        case Delivery.GROUP_BY_KEY:
+            return (PaneReader if edge.coded_windowing else GroupReader)(edge, coder, bundle)
+        case Delivery.BY_KEY:
+            return KeyedReader(edge, coder, bundle)
+    return ElementReader(edge, coder, bundle)

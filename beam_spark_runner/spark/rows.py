@@ -2,8 +2,8 @@
 
 ``dest``   who reads it: a DestinationId, and flags in the bits above it.
 ``route``  partitioning and sort key, see ``core.routing``.
-``order``  event time in us where the destination asks for it; of a side input, the
-           number of values in the row; else 0.
+``order``  event time in us where the destination asks for it, ``BARE`` for an element that
+           has nothing but its value; of a side input, the number of values in the row; else 0.
 ``key``    encoded key (and window); null where the destination does not group.
 ``value``  an encoded element, or encoded windowed value if ``WINDOWED`` is set; of a
            side input, nested encodings of many values of one key and window.
@@ -43,6 +43,7 @@ WINDOWED = 1 << DEST_BITS
 PIECE = 1 << (DEST_BITS + 1)
 LONG_KEY = 1 << (DEST_BITS + 2)  # ``key`` is a digest; the key itself stands before the value
 
+BARE = -(1 << 63)  # before every event time
 MAX_VALUE_BYTES = (1 << 31) - (1 << 16)
 """Longest element that a row can carry in pieces: they must fit one Arrow array again."""
 

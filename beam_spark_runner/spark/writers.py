@@ -16,6 +16,7 @@ from beam_spark_runner.core import routing
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.group_writer import GroupWriter
+from beam_spark_runner.spark.keyed_writer import KeyedWriter
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.side_input_writer import SideInputWriter
 from beam_spark_runner.spark.writing import (
@@ -148,6 +149,8 @@ def writer_for(edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> Writer:
     match edge.delivery:
         case Delivery.GROUP_BY_KEY:
             return GroupWriter(edge, coder, outlet)
+        case Delivery.BY_KEY:
+            return KeyedWriter(edge, coder, outlet)
         case Delivery.SIDE_INPUT:
             return SideInputWriter(edge, coder, outlet)
         case Delivery.REDISTRIBUTE_BY_SIZE:

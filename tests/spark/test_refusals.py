@@ -30,8 +30,8 @@ class Counts(beam.DoFn):  # type: ignore[misc]
     def process(
         self,
         element: Any,
-        seen: Any = beam.DoFn.StateParam(STATE),  # noqa: B008
-        wake: Any = beam.DoFn.TimerParam(TIMER),  # noqa: B008
+        seen: Any = beam.DoFn.StateParam(STATE),
+        wake: Any = beam.DoFn.TimerParam(TIMER),
     ) -> None:
         seen.add(1)
 
@@ -57,18 +57,14 @@ def refusal(spark: Any, build: Any, *flags: str) -> str:
 
 def test_all_at_once(spark_session: Any) -> None:
     def build(p: beam.Pipeline) -> None:
-        pairs = p | beam.Create([("a", 1)]) | beam.Map(lambda x: TimestampedValue(x, 1))
-        pairs | "stateful" >> beam.ParDo(Counts())
-        pairs | "final" >> beam.ParDo(Finalizes())
+        for name in ("one", "other"):
+            stream = test_stream.TestStream().add_elements([1]).advance_watermark_to_infinity()
+            p | name >> stream | f"use {name}" >> beam.ParDo(Finalizes())
 
     text = refusal(spark_session, build)
-    for pattern in (
-        r"stateful: user state \(seen\)",
-        r"stateful: timers \(.*wake.*\)",
-        r"final: bundle finalization",
-    ):
+    for pattern in ("one: TestStream", "other: TestStream", "use one: bundle final"):
         assert re.search(rf"^  - {pattern}", text, re.MULTILINE), text
-    assert text.startswith("the pipeline cannot run (3 problem(s))"), text
+    assert text.startswith("the pipeline cannot run (4 problem(s))"), text
 
 
 def test_streams(spark_session: Any) -> None:
@@ -152,7 +148,7 @@ def test_a_transform_that_nobody_knows(spark_session: Any) -> None:
         SparkPortableRunner(spark=spark_session).run_portable_pipeline(proto, PipelineOptions([]))
 
 
-def test_time_sorted_input(spark_session: Any) -> None:
+def test_sorting_what_has_no_keys(spark_session: Any) -> None:
     """The Python SDK has no annotation for it: set in the proto, as Java does."""
     from apache_beam.portability.api import beam_runner_api_pb2
 
@@ -165,7 +161,7 @@ def test_time_sorted_input(spark_session: Any) -> None:
             par_do.requires_time_sorted_input = True
             each.spec.payload = par_do.SerializeToString()
     proto.requirements.append("beam:requirement:pardo:time_sorted_input:v1")
-    with pytest.raises(PipelineRefusedError, match=r"asks: @RequiresTimeSortedInput is") as caught:
+    with pytest.raises(PipelineRefusedError, match="asks: it needs keys") as caught:
         SparkPortableRunner(spark=spark_session).run_portable_pipeline(proto, PipelineOptions([]))
     assert len(caught.value.problems) == 1
 
@@ -188,13 +184,14 @@ class Name(str):
 beam.coders.registry.register_coder(Name, Unordered)
 
 
-def test_keys_without_deterministic_bytes(spark_session: Any) -> None:
+@pytest.mark.parametrize("step", [beam.CombinePerKey(sum), beam.ParDo(Counts())])
+def test_keys_without_deterministic_bytes(spark_session: Any, step: Any) -> None:
     def build(p: beam.Pipeline) -> None:
         (
             p
             | beam.Create(["a"])
             | beam.Map(lambda x: (Name(x), 1)).with_output_types(tuple[Name, int])
-            | "sum" >> beam.CombinePerKey(sum)
+            | "sum" >> step
         )
 
     pipeline = beam.Pipeline(runner=SparkPortableRunner(spark=spark_session))

@@ -32,7 +32,7 @@ def fuse(graph: Graph, *, max_copies: int = MAX_COPIES) -> Graph:
     Groupings and Reshuffles that nobody reads are not run.
 
     What the runner makes and hands on as it is (to a GroupByKey, to a side
-    input, to a reader that asks for stable input) gets a stage without transforms.
+    input, to a reader that asks for stable or sorted input) gets a stage without transforms.
 
     Args:
         graph: behind ``insert_fusion_breaks``.
@@ -128,7 +128,7 @@ class _Fuser:
 
     def _stages_for(self, transform: Transform) -> tuple[_Growing, ...]:
         collection = main_input(transform)
-        if transform.requires_stable_input:
+        if transform.requires_stable_input or transform.requires_time_sorted_input:
             self._hand_on(collection)
             return (self._begin(collection),)
         if transform.breaks_fusion:

@@ -33,9 +33,7 @@ def insert_fusion_breaks(graph: Graph) -> Graph:
     maker = producers(graph)
 
     def must_break(transform: Transform) -> bool:
-        if transform.urn in _ALWAYS_ROOTS or transform.is_keyed:
-            return True
-        if transform.requires_stable_input or transform.requires_time_sorted_input:
+        if transform.urn in _ALWAYS_ROOTS or transform.is_keyed or transform.requires_stable_input:
             return True
         return bool(transform.side_inputs) and not follows_its_pairing(transform)
 

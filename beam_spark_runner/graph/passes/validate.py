@@ -21,13 +21,11 @@ _GROUPING_URNS = frozenset({urns.GROUP_BY_KEY, urns.COMBINE_PER_KEY})
 # Requirement -> whether a transform has what it stands for; then that transform is reported.
 _EXPLAINED_BY: dict[str, Callable[[Transform], bool]] = {
     "beam:requirement:pardo:splittable_dofn:v1": lambda _: True,
-    "beam:requirement:pardo:stateful:v1": lambda transform: transform.is_keyed,
-    "beam:requirement:pardo:on_window_expiration:v1": lambda transform: transform.is_keyed,
+    "beam:requirement:pardo:stateful:v1": lambda _: True,
+    "beam:requirement:pardo:on_window_expiration:v1": lambda _: True,
     "beam:requirement:pardo:finalization:v1": lambda transform: transform.finalizes_bundles,
     "beam:requirement:pardo:stable_input:v1": lambda transform: transform.requires_stable_input,
-    "beam:requirement:pardo:time_sorted_input:v1": lambda transform: (
-        transform.requires_time_sorted_input
-    ),
+    "beam:requirement:pardo:time_sorted_input:v1": lambda _: True,
 }
 
 
@@ -93,16 +91,12 @@ def _problems_of_the_step(graph: Graph, transform: Transform) -> Iterator[Pipeli
         yield from _problems_of_grouping(graph, transform)
     if transform.urn == urns.FLATTEN:
         yield from _problems_of_flatten(graph, transform)
+    if transform.is_keyed:
+        yield from _problems_of_keyed_steps(graph, transform)
 
 
 def _unsupported_features(transform: Transform) -> Iterator[PipelineError]:
     where = transform.name
-    if transform.state_ids:
-        yield UnsupportedFeatureError(f"user state ({', '.join(transform.state_ids)})", where)
-    if transform.timer_families:
-        yield UnsupportedFeatureError(f"timers ({', '.join(transform.timer_families)})", where)
-    if transform.requires_time_sorted_input:
-        yield UnsupportedFeatureError("@RequiresTimeSortedInput", where)
     if transform.finalizes_bundles:
         yield UnsupportedFeatureError("bundle finalization", where)
 
@@ -126,6 +120,18 @@ def _problems_of_grouping(graph: Graph, transform: Transform) -> Iterator[Pipeli
             )
     if transform.urn == urns.COMBINE_PER_KEY and transform.accumulator_coder is None:
         yield InvalidPipelineError("it has no accumulator coder", where)
+
+
+def _problems_of_keyed_steps(graph: Graph, transform: Transform) -> Iterator[PipelineError]:
+    why = ", ".join(facts.kept_by_key(transform)) or "the order of event time"
+    coder = facts.coder(graph, facts.main_input(transform))
+    if coder.urn != urns.CODER_KV:
+        yield InvalidPipelineError(
+            f"it needs keys, for {why}, but the coder of its input is {coder.urn}", transform.name
+        )
+    if transform.restriction_coder is not None:
+        # Beam's SDKs refuse it, too.
+        yield UnsupportedFeatureError(f"a splittable DoFn with {why}", transform.name)
 
 
 def _problems_of_flatten(graph: Graph, transform: Transform) -> Iterator[PipelineError]:

@@ -288,9 +288,9 @@ class Stateful(beam.DoFn):  # type: ignore[misc]
     def process(
         self,
         element: Any,
-        cell: Any = beam.DoFn.StateParam(CELL),  # noqa: B008
-        total: Any = beam.DoFn.StateParam(SUM),  # noqa: B008
-        timer: Any = beam.DoFn.TimerParam(TIMER),  # noqa: B008
+        cell: Any = beam.DoFn.StateParam(CELL),
+        total: Any = beam.DoFn.StateParam(SUM),
+        timer: Any = beam.DoFn.TimerParam(TIMER),
         finalizer: Any = beam.DoFn.BundleFinalizerParam,
     ) -> None:
         """Touch nothing."""

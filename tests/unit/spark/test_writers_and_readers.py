@@ -36,9 +36,10 @@ from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.harness.spill import StreamedValues, ValueLog
 from beam_spark_runner.plan.model import Delivery
-from beam_spark_runner.spark import group_readers, rows
+from beam_spark_runner.spark import rows, runs
 from beam_spark_runner.spark.cursor import RowCursor
 from beam_spark_runner.spark.group_readers import GroupReader
+from beam_spark_runner.spark.keyed_reader import KeyedReader
 from beam_spark_runner.spark.keys import join_key, split_key
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.readers import ElementReader
@@ -49,6 +50,7 @@ DEST = DestinationId(7)
 LIMIT = 100
 GLOBAL = GlobalWindow()
 PAIRS = TupleCoder([BytesCoder(), BytesCoder()])
+KEY_ENDS = WindowedValue("the key ends", MIN_TIMESTAMP, (GLOBAL,))
 
 
 def end_of(window: Any) -> Timestamp:
@@ -62,6 +64,8 @@ def edge_of(
     is_global: bool = True,
     combiner: TimestampCombiner = TimestampCombiner.END_OF_WINDOW,
     access_pattern: str = "",
+    is_keyed: bool = False,
+    is_time_sorted: bool = False,
 ) -> Edge:
     return Edge(
         dest=DEST,
@@ -71,6 +75,8 @@ def edge_of(
         is_global=is_global,
         timestamp_combiner=combiner,
         access_pattern=access_pattern,
+        is_keyed=is_keyed,
+        is_time_sorted=is_time_sorted,
     )
 
 
@@ -111,7 +117,7 @@ def as_spark_would(
     routes, orders = table["route"].to_pylist(), table["order"].to_pylist()
     if edge.is_ordered:
         order.sort(key=lambda row: (routes[row], orders[row]))
-    elif edge.delivery is Delivery.GROUP_BY_KEY:
+    elif edge.delivery in (Delivery.GROUP_BY_KEY, Delivery.BY_KEY):
         order.sort(key=lambda row: routes[row])
     table = table.take(pa.array(order, pa.int64())).combine_chunks()
     start = 0
@@ -133,6 +139,9 @@ class Pushing:
 
     def flush(self) -> None:
         """Nothing ever waits."""
+
+    def end_key(self) -> None:
+        self._push(KEY_ENDS)
 
 
 def read(
@@ -203,7 +212,7 @@ def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def allow_memory(monkeypatch: pytest.MonkeyPatch, limit_bytes: int) -> None:
-    monkeypatch.setattr(group_readers, "MEMORY_LIMIT_BYTES", limit_bytes)
+    monkeypatch.setattr(runs, "MEMORY_LIMIT_BYTES", limit_bytes)
     monkeypatch.setattr(ValueLog.__init__, "__defaults__", (limit_bytes,))
 
 
@@ -403,6 +412,83 @@ def element_strategy() -> st.SearchStrategy[WindowedValue]:
     )
 
 
+def keys_of(found: Iterable[WindowedValue]) -> Iterator[list[WindowedValue]]:
+    """Elements between the ends of two keys."""
+    one: list[WindowedValue] = []
+    for each in found:
+        if each.value == KEY_ENDS.value:
+            yield one
+            one = []
+        else:
+            one.append(each)
+    assert not one, "a key that does not end"
+
+
+@pytest.mark.usefixtures("hashes", "memory")
+@pytest.mark.parametrize("is_time_sorted", [True, False], ids=["sorted", "in any order"])
+@pytest.mark.parametrize("is_global", [True, False], ids=["global", "windows"])
+@given(
+    elements=st.lists(st.tuples(KEYS, element_strategy()), max_size=30),
+    chance=st.randoms(use_true_random=False),
+)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_keyed_elements_come_key_by_key(
+    is_time_sorted: bool,
+    is_global: bool,
+    elements: list[tuple[bytes, WindowedValue]],
+    chance: random.Random,
+) -> None:
+    pairs = [
+        WindowedValue(
+            (key, each.value),
+            each.timestamp,
+            (GLOBAL,) if is_global else each.windows,
+            each.pane_info,
+        )
+        for key, each in elements
+    ]
+    edge = edge_of(
+        Delivery.BY_KEY, is_global=is_global, is_keyed=True, is_time_sorted=is_time_sorted
+    )
+    coder = WindowedValueCoder(PAIRS, GlobalWindowCoder() if is_global else IntervalWindowCoder())
+    found: list[WindowedValue] = []
+    batches = as_spark_would(edge, written(edge, coder, pairs), chance)
+    read(KeyedReader, edge, coder, batches, found.append)
+    keys = list(keys_of(found))
+    assert sorted(each[0].value[0] for each in keys) == sorted({key for key, _ in elements})
+    for some in keys:
+        assert len({each.value[0] for each in some}) == 1
+        if is_time_sorted:
+            times = [each.timestamp for each in some]
+            assert times == sorted(times)
+    assert shown(each for some in keys for each in some) == shown(pairs)
+
+
+@pytest.mark.usefixtures("hashes", "memory")
+def test_groups_for_a_keyed_step_end_one_by_one() -> None:
+    edge = edge_of(Delivery.GROUP_BY_KEY, is_keyed=True)
+    coder, group_coder = pair_coders(GlobalWindowCoder())
+    pairs = [(bytes([65 + n % 5]), str(n).encode() * 30) for n in range(40)]
+    batches = written(edge, coder, [WindowedValue(p, Timestamp(5), (GLOBAL,)) for p in pairs])
+    found: list[WindowedValue] = []
+
+    def push(group: WindowedValue) -> None:
+        if group.value != KEY_ENDS.value:
+            key, values = group.value
+            group = group.with_value((key, sorted(values)))
+        found.append(group)
+
+    read(GroupReader, edge, group_coder, as_spark_would(edge, batches, random.Random(3)), push)
+    keys = [[group.value for group in some] for some in keys_of(found)]
+    assert sorted(keys) == [[group] for group in sorted_groups(pairs)]
+
+
+def shown(values: Iterable[WindowedValue]) -> Counter[Any]:
+    return Counter(
+        (each.value, each.timestamp, frozenset(each.windows), each.pane_info) for each in values
+    )
+
+
 @pytest.mark.parametrize("delivery", [Delivery.REDISTRIBUTE, Delivery.POINTWISE])
 @pytest.mark.parametrize("is_global", [True, False], ids=["global", "windows"])
 @given(elements=st.lists(element_strategy(), max_size=30), chance=st.randoms(use_true_random=False))
@@ -421,12 +507,6 @@ def test_elements_keep_all_they_have(
     found: list[WindowedValue] = []
     batches = as_spark_would(edge, written(edge, coder, elements), chance)
     read(ElementReader, edge, coder, batches, found.append)
-
-    def shown(values: list[WindowedValue]) -> Counter[Any]:
-        return Counter(
-            (each.value, each.timestamp, frozenset(each.windows), each.pane_info) for each in values
-        )
-
     assert shown(found) == shown(elements)
 
 
@@ -469,6 +549,8 @@ def test_restrictions_are_spread_by_size() -> None:
     [
         (Delivery.GROUP_BY_KEY, PAIRS, ("text", b""), "key or value"),
         (Delivery.GROUP_BY_KEY, PAIRS, (b"", 5), "key or value"),
+        (Delivery.BY_KEY, PAIRS, ("text", b""), "key or value"),
+        (Delivery.BY_KEY, PAIRS, (b"", 5), "key or value"),
         (Delivery.REDISTRIBUTE, BytesCoder(), "text", "value"),
         (Delivery.SIDE_INPUT, BytesCoder(), "text", "value"),
         (Delivery.REDISTRIBUTE_BY_SIZE, PAIRS, (b"", 5.0), "restriction"),
