@@ -21,7 +21,6 @@ from apache_beam.runners import common
 from apache_beam.runners.worker import bundle_processor, statesampler
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.core.ids import PCollectionId
 from beam_spark_runner.harness.bundle import BundleResult, Receiver, SideInputLookup
 from beam_spark_runner.harness.chunked_steps import use_chunks

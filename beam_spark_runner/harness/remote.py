@@ -16,7 +16,7 @@ from apache_beam.coders import WindowedValueCoder
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.core.errors import FnApiProtocolError
+from beam_spark_runner.core.errors import FnApiProtocolError, InvariantError
 from beam_spark_runner.core.ids import PCollectionId, TransformId
 from beam_spark_runner.harness.block_edges import use_blocks
 from beam_spark_runner.harness.blocks import (
@@ -206,6 +206,10 @@ class RemoteBundle:
 
     def enter(self) -> None:
         """Nothing to do: the SDK counts by itself."""
+
+    def end_key(self) -> None:
+        """See ``BundleInput.end_key``. ``graph.passes.validate`` lets no keyed stage come here."""
+        raise InvariantError(f"{self._name}: an SDK harness was given keys")
 
     def flush(self) -> None:
         """Send what was pushed so far."""

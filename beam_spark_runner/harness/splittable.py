@@ -13,6 +13,7 @@ from apache_beam.coders import WindowedValueCoder
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.harness.bundle import Bundle, BundleResult
 from beam_spark_runner.harness.checkpoint_handler import (
     MIN_US,
@@ -109,6 +110,10 @@ class SplittableInput:
     def push_later(self, element: WindowedValue, due_us: int) -> None:
         """Process a sized restriction that was deferred elsewhere, not before its time."""
         self._handler.schedule(element, due_us - self._now_us(), MIN_US)
+
+    def end_key(self) -> None:
+        """See ``BundleInput.end_key``. ``graph.passes.validate`` lets no keyed stage come here."""
+        raise InvariantError("a splittable DoFn was given keys")
 
     def flush(self) -> None:
         """See ``BundleInput.flush``: nothing waits."""
