@@ -94,6 +94,9 @@ class _Bundle:
     def flush(self) -> None:
         pass
 
+    def end_key(self) -> None:
+        raise AssertionError("a splittable DoFn has no keys")
+
     def split(self, fraction_of_remainder: float) -> Any:
         return ()  # nothing is ever under way for long
 
