@@ -21,10 +21,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
 from beam_spark_runner.core.errors import InvariantError
 
-SPARK_SCHEMA = "dest int, route long, `order` long, key binary, value binary"
+SPARK_SCHEMA = StructType(  # as text it would be parsed anew, in the JVM, for each level
+    [
+        StructField("dest", IntegerType()),
+        StructField("route", LongType()),
+        StructField("order", LongType()),
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+    ]
+)
 ARROW_SCHEMA = pa.schema(
     [
         ("dest", pa.int32()),
