@@ -57,6 +57,30 @@ class KillsItsExecutor(beam.DoFn):  # type: ignore[misc]
         yield element
 
 
+class LastKillsItsExecutor(beam.DoFn):  # type: ignore[misc]
+    """``kill -9`` of one executor, once, when all other tasks here have read their input."""
+
+    def __init__(self, folder: str, tasks: int) -> None:
+        super().__init__()
+        self._folder = Path(folder)
+        self._tasks = tasks
+
+    def process(self, element: Any) -> Iterator[Any]:
+        yield element
+
+    def finish_bundle(self) -> None:
+        (self._folder / f"read-{uuid.uuid4().hex}").touch()
+        if not _claim(str(self._folder / "last")):
+            return
+        deadline = time.monotonic() + 120
+        while len(list(self._folder.glob("read-*"))) < self._tasks:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"fewer than {self._tasks} tasks have got elements")
+            time.sleep(0.1)
+        time.sleep(3)  # Spark hears of their end
+        os.kill(_executor_of_this_worker(), signal.SIGKILL)
+
+
 class FailsFirst(beam.DoFn):  # type: ignore[misc]
     """Raises until as many markers as attempts exist."""
 
@@ -171,6 +195,21 @@ def random_keys(
             | "KillLate" >> beam.ParDo(KillsItsExecutor(late_marker, nth))
             | "CountLate" >> beam.ParDo(Counted("late"))
         )
+    _check_all(here, count)
+
+
+def mixed_attempts(p: beam.Pipeline, count: int, *, folder: str, tasks: int) -> None:
+    """Tasks that read random keys, the last of them after an executor has died."""
+    here = (
+        p
+        | beam.Create(range(count))
+        | beam.Reshuffle()
+        | beam.ParDo(RandomKey(count))
+        | beam.GroupByKey()
+        | "Ungroup" >> beam.FlatMap(lambda pair: pair[1])
+        | "Kill" >> beam.ParDo(LastKillsItsExecutor(folder, tasks))
+        | "Count" >> beam.ParDo(Counted("counted"))
+    )
     _check_all(here, count)
 
 

@@ -20,12 +20,14 @@ from integration.pipelines import (
     FailsFirst,
     counters,
     large_side_input,
+    mixed_attempts,
     random_keys,
     two_readers,
 )
 
 pytestmark = pytest.mark.cluster
 RUNS = 20
+SLOTS = 6  # of the whole cluster
 CHECKSUMS = (
     "spark.sql.shuffle.orderIndependentChecksum.enabled",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
@@ -98,8 +100,27 @@ def test_killed_executors_cost_no_element(
     for text in again:
         print("   ", text.replace("\n", " ")[-200:])
     assert killed >= RUNS // 2
-    if checksums == "off":
-        assert any("other attempts" in text for text in again)
+
+
+@pytest.mark.parametrize("storage", ["executors", "shared storage"])
+def test_readers_of_two_attempts_are_found_out(
+    cluster_session: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, storage: str
+) -> None:
+    """Without Spark's checksums the tasks that have ended are not run again: ours are all we have.
+
+    All but one task have read the random keys, then an executor dies: the rest reads others.
+    """
+    caplog.set_level(logging.WARNING)
+    arguments = [f"--spark_conf={key}=false" for key in CHECKSUMS]
+    if storage == "shared storage":
+        arguments.append(f"--temp_location={tmp_path}")
+    result = run(
+        cluster_session,
+        lambda p: mixed_attempts(p, 1200, folder=str(tmp_path), tasks=SLOTS),
+        *arguments,
+    )
+    assert counters(result) == {"counted": 1200}
+    assert any("other attempts" in text for text in caplog.messages)
 
 
 @pytest.mark.parametrize("storage", ["executors", "shared storage"])

@@ -25,7 +25,7 @@ def made_by_stages(graph: Graph, data: dict[PCollectionId, Counter[Element]]) ->
     return {collection: data[collection] for collection in sorted(kept) if data.get(collection)}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(graph=graphs())
 def test_each_pass_keeps_the_meaning_and_is_idempotent(graph: Graph) -> None:
     meant = evaluate_graph(graph)
@@ -41,7 +41,7 @@ def test_each_pass_keeps_the_meaning_and_is_idempotent(graph: Graph) -> None:
     assert {c: in_stages.get(c, Counter()) for c in everything} == everything
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     graph=graphs(environments=2),
     max_exchanges=st.sampled_from([1, 2, 12]),

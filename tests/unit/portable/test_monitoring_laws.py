@@ -47,7 +47,7 @@ an_info = st.one_of(
 bundles = st.lists(an_info, max_size=6)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(bundles, bundles, bundles)
 def test_merging_is_associative_and_commutative(
     some: list[bytes], more: list[bytes], rest: list[bytes]
