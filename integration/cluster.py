@@ -48,6 +48,8 @@ class Cluster:
             "spark.executor.memory": "900m",
             "spark.executorEnv.PYTHONPATH": str(PACKAGE_ROOT),
             "spark.ui.enabled": "false",
+            # All of it is one machine: the disk of a dead executor would still be read.
+            "spark.shuffle.readHostLocalDisk": "false",
         }
 
     def executors(self) -> list[int]:
