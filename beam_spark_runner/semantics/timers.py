@@ -98,8 +98,9 @@ class TimerQueue:
             if self.watermark_us is not None and self.watermark_us >= expires_us:
                 self._set.pop(id_, None)
                 return
-            timer = timer._replace(fires_us=expires_us, hold_us=min(hold_us, expires_us))
-            fires_us = expires_us
+            if fires_us > expires_us:
+                timer = timer._replace(fires_us=expires_us, hold_us=min(hold_us, expires_us))
+                fires_us = expires_us
         before = self._set.get(id_)
         if before is not None and before[1].fires_us == fires_us and before[1].domain is domain:
             self._set[id_] = before[0], timer  # each element may set the same one again
