@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import shutil
 import sys
 import tempfile
@@ -66,6 +67,7 @@ class Job:
         self._cache_bytes = cache_bytes
         self._options_json = options_json
         self._harnesses = harnesses
+        self._working_folder = os.getcwd()  # now: the program may go elsewhere
         self._round_budget_s = round_budget_s
         self._close_session = close_session
         self._shows_progress = shows_progress
@@ -210,6 +212,7 @@ class Job:
                 max_element_bytes=MAX_VALUE_BYTES,
                 cache_bytes=self._cache_bytes,
                 options_json=self._options_json,
+                working_folder=self._working_folder if session.is_local else None,
                 harnesses=self._harnesses,
             ),
             materialiser=FilesInSharedStorage(session.spark, str(folder))

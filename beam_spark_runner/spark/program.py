@@ -95,4 +95,5 @@ class LevelProgram:
     cache_bytes: int  # of decoded side inputs that a worker keeps
     folder: str | None = None  # that driver and workers share
     options_json: str = "{}"  # pipeline options, as SDK harnesses get them
+    working_folder: str | None = None  # of the program, where tasks run on its machine
     harnesses: HarnessSettings | None = None  # set where code runs in SDK harnesses

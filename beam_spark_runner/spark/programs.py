@@ -16,7 +16,8 @@ class Limits:
     """What tasks keep to. ``row_limit_bytes``: longer values travel in pieces.
 
     ``cache_bytes``: of decoded side inputs that a worker keeps. ``options_json``: pipeline
-    options, for what reads them where user code runs. ``harnesses``: set where
+    options, for what reads them where user code runs. ``working_folder``: of the program, if
+    tasks run on its machine. ``harnesses``: set where
     code runs in SDK harnesses.
     """
 
@@ -25,6 +26,7 @@ class Limits:
     max_element_bytes: int
     cache_bytes: int
     options_json: str = "{}"
+    working_folder: str | None = None
     harnesses: HarnessSettings | None = None
 
 
@@ -132,6 +134,7 @@ class ProgramBuilder:
             cache_bytes=self._limits.cache_bytes,
             folder=self._folder,
             options_json=self._limits.options_json,
+            working_folder=self._limits.working_folder,
             harnesses=self._limits.harnesses,
         )
 

@@ -5,8 +5,10 @@ while Spark pulls them out: an element that expands to gigabytes never stands
 in memory as a whole.
 """
 
+import contextlib
 import itertools
 import logging
+import os
 import queue
 import random
 import threading
@@ -51,10 +53,28 @@ def level_function(
 
     def run_level(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         exempt_from_collection()
-        return LevelTask(program).run(batches)
+        with _working_in(program.working_folder):
+            yield from LevelTask(program).run(batches)
 
     run_level.__name__ = run_level.__qualname__ = program.title
     return run_level
+
+
+@contextlib.contextmanager
+def _working_in(folder: str | None) -> Iterator[None]:
+    """Let relative paths mean what they mean in the program.
+
+    Python workers begin where the JVM was started, and serve others, too.
+    """
+    if folder is None:
+        yield
+        return
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 class LevelTask:

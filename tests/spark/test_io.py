@@ -20,6 +20,25 @@ pytestmark = pytest.mark.spark
 LINES = [f"line {n}" for n in range(3000)]
 
 
+def test_relative_paths(
+    spark_session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are the program's, wherever Spark was started."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "lines.txt").write_text("a\nb\n")
+    monkeypatch.chdir(tmp_path)
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        read = p | "read" >> beam.io.ReadFromText("in/*.txt")
+        read | "write" >> beam.io.WriteToText("out/lines", num_shards=1)
+        return {"read": read, "opened": read | beam.Map(lambda _: Path("in/lines.txt").exists())}
+
+    found = harvest(spark_session, build)
+    assert found["read"] == ["a", "b"]
+    assert found["opened"] == [True, True]
+    assert [path.name for path in tmp_path.glob("out/*")] == ["lines-00000-of-00001"]
+
+
 def test_text(spark_session: Any, tmp_path: Path) -> None:
     for part in range(3):
         lines = LINES[part * 1000 : (part + 1) * 1000]
