@@ -11,7 +11,7 @@ VENV_CONFORMANCE = .venv-conformance
 READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test lint format unit spark-tests install-tests integration integration-3.5 conformance conformance-process conformance-quick bench clean
+.PHONY: help wordcount test lint format unit spark-tests install-tests integration integration-3.5 conformance conformance-suites conformance-process conformance-quick random-pipelines bench clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -67,8 +67,12 @@ $(READY_CONFORMANCE): setup.cfg pyproject.toml build_support/backend.py beam_spa
 	$(VENV_CONFORMANCE)/bin/python -m pip install --quiet --editable '.[conformance]'
 	touch $@
 
-conformance: $(READY_CONFORMANCE) $(READY) ## Beam's suites on this runner and its peers (README's table), 1,000 random pipelines
-	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --peers
+conformance: conformance-suites random-pipelines ## Beam's suites on this runner and its peers (README's table), 1,000 random pipelines
+
+conformance-suites: $(READY_CONFORMANCE) ## Its suites alone; hours. SUITES="io yaml": only these; RESUME=1: go on with the last run
+	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --peers $(if $(RESUME),--resume) $(SUITES)
+
+random-pipelines: $(READY) ## 1,000 random pipelines, against Beam's own runner
 	RANDOM_PIPELINES=1000 $(PYTEST) tests/spark/test_random_pipelines.py
 
 conformance-process: $(READY_CONFORMANCE) $(READY) ## The same with SDK harnesses beside the Spark workers; 10,000 wrong messages

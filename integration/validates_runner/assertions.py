@@ -2,6 +2,7 @@
 
 import sys
 import tempfile
+import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ _FAILED = (PipelineState.FAILED, PipelineState.CANCELLED)
 
 @dataclass
 class _Run:
-    pipeline: Any
+    pipeline: int  # its number: tests look at what is left of a pipeline that nobody holds
     is_under_test: bool
     runner: str
     result: PipelineResult | None = None
@@ -35,8 +36,15 @@ class Watch:
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="conformance-")))
     """Where matchers leave their files: all workers must see it."""
     _runs: list[_Run] = field(default_factory=list)
-    _asserted: list[tuple[Any, str, Path]] = field(default_factory=list)
+    _asserted: list[tuple[int, str, Path]] = field(default_factory=list)
+    _numbers: "weakref.WeakKeyDictionary[Any, int]" = field(
+        default_factory=weakref.WeakKeyDictionary
+    )
     _count: int = 0
+
+    def _number(self, pipeline: Any) -> int:
+        self._count += 1
+        return self._numbers.setdefault(pipeline, self._count)
 
     def reset(self) -> None:
         """Forget the last test."""
@@ -69,7 +77,7 @@ class Watch:
             label
             for pipeline, label, path in self._asserted
             if not path.exists()
-            and any(run.pipeline is pipeline and not run.failed for run in self._runs)
+            and any(run.pipeline == pipeline and not run.failed for run in self._runs)
         ]
 
     def install(self) -> None:
@@ -78,7 +86,9 @@ class Watch:
 
         def watched_run(pipeline: Any, *args: Any, **kwargs: Any) -> Any:
             runner = pipeline.runner
-            seen = _Run(pipeline, runners.is_under_test(runner), type(runner).__name__)
+            seen = _Run(
+                self._number(pipeline), runners.is_under_test(runner), type(runner).__name__
+            )
             self._runs.append(seen)
             seen.result = run(pipeline, *args, **kwargs)
             return seen.result
@@ -95,7 +105,7 @@ class Watch:
             self._count += 1
             path = self.folder / str(self._count)
             if hasattr(actual, "pipeline"):
-                self._asserted.append((actual.pipeline, label, path))
+                self._asserted.append((self._number(actual.pipeline), label, path))
             return assert_that(
                 actual, _leaving_a_file(matcher, str(path)), label, reify_windows, use_global_window
             )

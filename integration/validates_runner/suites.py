@@ -26,6 +26,7 @@ _WINDOWS = "transforms/window_test.py"
 _SIDE_INPUTS = "transforms/sideinputs_test.py"
 _TRIGGERS = "transforms/trigger_test.py"
 _SLEEPS = "transforms/async_dofn_test.py"  # for ten minutes, and drives no pipeline
+_MEASURES = "ml/anomaly/univariate/perf_test.py"  # for minutes, and drives no pipeline
 
 SUITES = {
     "FnApiRunnerTest": Suite(targets=(str(FN_RUNNER),), is_quick=True),
@@ -58,6 +59,11 @@ SUITES = {
     "pipeline and core": Suite(
         targets=("pipeline_test.py", "pvalue_test.py", "metrics", "typehints", "coders")
     ),
+    "examples/snippets": Suite(targets=("examples/snippets",)),
+    "io": Suite(targets=("io",)),
+    "dataframe": Suite(targets=("dataframe",)),
+    "yaml": Suite(targets=("yaml",)),
+    "ml": Suite(targets=("ml",), left_out=(_MEASURES,)),
 }
 """In the order of the table."""
 

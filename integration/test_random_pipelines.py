@@ -1,0 +1,53 @@
+"""Random pipelines while executors die at random moments: nothing is lost, nothing doubled."""
+
+import os
+import random
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from beam_spark_runner import SparkPortableRunner
+from integration.cluster import Cluster
+from tests.spark.random_pipelines import Recipe, by_beams_runner, check_same, elements_of, packs
+
+pytestmark = pytest.mark.cluster
+
+COUNT = int(os.environ.get("RANDOM_PIPELINES", "50"))
+PACK = 5
+
+
+@pytest.mark.timeout(60 * COUNT)
+def test_like_beams_own_runner_although_executors_die(
+    cluster: Cluster, cluster_session: Any
+) -> None:
+    chance = random.Random(3)
+    ran: list[int] = []
+
+    @settings(
+        max_examples=COUNT // PACK,
+        deadline=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(pack=packs(PACK))
+    def compare(pack: dict[int, Recipe]) -> None:
+        beams, pack = by_beams_runner(pack)
+        which = chance.randrange(100)
+        timer = threading.Timer(chance.uniform(0.2, 4), cluster.kill_executor, [which])
+        timer.start()
+        try:
+            ours = elements_of(SparkPortableRunner(cluster_session), pack)
+        finally:
+            timer.cancel()
+        check_same(ours, beams, pack)
+        ran.append(len(pack))
+
+    before = len(cluster.killed)
+    compare()
+    killed = len(cluster.killed) - before
+    print(f"{sum(ran)} pipelines, {killed} executors killed")
+    assert sum(ran) >= 0.9 * COUNT, "Beam's runner gave up on the others"
+    assert killed >= COUNT // PACK
