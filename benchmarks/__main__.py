@@ -153,7 +153,8 @@ def report(case: str, arguments: argparse.Namespace, folder: Path) -> None:
     print(f"  ours               warm {best:7.2f} s   cold {cold:7.2f} s   {_memory(ours)}")
     if arguments.no_peer:
         return
-    peers = {name: measure(case, size, name, 1, folder) for name in PEERS}
+    names = list(PEERS)[:1] if CASES[case].peer_in_one_process else PEERS
+    peers = {name: measure(case, size, name, 1, folder) for name in names}
     for name, peer in peers.items():
         print(f"  {name:18} once {peer['seconds'][0]:7.2f} s   {'':13}    {_memory(peer)}")
     ratio = best / min(peer["seconds"][0] for peer in peers.values())

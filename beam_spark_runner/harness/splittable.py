@@ -29,6 +29,8 @@ from beam_spark_runner.state.residuals import InMemoryTimers, InMemoryValues, Re
 
 _MOST_GATHERED = 1_000
 _ASK_AGAIN_S = 0.05
+_LITTLE = (0.0, 1 / 64, 1 / 16, 1 / 4)
+"""How much of a restriction to keep. Sources that read records refuse to keep none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +229,8 @@ class _TimedCheckpoint:
     """Splits a bundle when its time is spent, from a thread of its own.
 
     What is left of the restriction under way is cut into pieces, as far as its tracker can:
-    one after another off the end, and last what is left but for what has been claimed.
+    one after another off the end, and last what is left but for what has been claimed (or a
+    little more, where the tracker wants it so).
 
     Attributes:
         residual_roots: what was split off. To be read after ``stop``, as ``error``.
@@ -255,8 +258,12 @@ class _TimedCheckpoint:
             # Between two elements there is nothing to split; some trackers never split.
             while not self.residual_roots and not self._stopped.wait(wait_s):
                 wait_s = _ASK_AGAIN_S
-                for count in range(self._pieces, 0, -1):
+                for count in range(self._pieces, 1, -1):
                     self.residual_roots += self._bundle.split((count - 1) / count)
+                for fraction in _LITTLE:
+                    if roots := self._bundle.split(fraction):
+                        self.residual_roots += roots
+                        break
         except BaseException as error:
             self.error = error
 

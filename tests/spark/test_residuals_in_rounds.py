@@ -1,10 +1,13 @@
 """Splittable DoFns that leave work to other cores: rounds, and each step taken once."""
 
+import gzip
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import fastavro
 import pytest
 from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
 from apache_beam.transforms.core import RestrictionProvider
@@ -142,6 +145,45 @@ def test_branches_and_side_inputs(spark_session: Any) -> None:
     found = harvest(spark_session, build, "--sdf_round_budget=0.3")
     assert found["groups"] == [("long", 30), ("long", 30), ("other", 1)]
     assert found["seen"] == found["listed"] == [60]
+
+
+def _slowly(value: Any) -> Any:
+    time.sleep(0.001)
+    return value
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_file_is_read_once_by_several_tasks(
+    spark_session: Any, tmp_path: Path, compressed: bool
+) -> None:
+    """Beam's sources are cut while they are read; those that cannot be are left alone."""
+    path = tmp_path / ("lines.txt.gz" if compressed else "lines.txt")
+    text = "".join(f"line {number:05} {'x' * (number % 90)}\n" for number in range(2_000)).encode()
+    path.write_bytes(gzip.compress(text) if compressed else text)
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        lines = p | beam.io.ReadFromText(str(path)) | "slowly" >> beam.Map(_slowly)
+        where = lines | "where" >> beam.Map(lambda _: partition_of_task()) | beam.Distinct()
+        return {"lines": lines, "where": where, "count": lines | beam.combiners.Count.Globally()}
+
+    found = harvest(spark_session, build, "--sdf_round_budget=0.3")
+    assert found["lines"] == text.decode().splitlines()
+    assert found["count"] == [2_000]
+    assert len(found["where"]) == (1 if compressed else 2)
+
+
+def test_avro_is_read_once_by_several_tasks(spark_session: Any, tmp_path: Path) -> None:
+    path = tmp_path / "numbers.avro"
+    schema = {"type": "record", "name": "N", "fields": [{"name": "n", "type": "int"}]}
+    with path.open("wb") as file:
+        fastavro.writer(file, schema, ({"n": n} for n in range(1_500)), sync_interval=200)
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        records = p | beam.io.ReadFromAvro(str(path)) | "slowly" >> beam.Map(_slowly)
+        return {"numbers": records | "number" >> beam.Map(lambda record: record["n"])}
+
+    found = harvest(spark_session, build, "--sdf_round_budget=0.3")
+    assert found["numbers"] == list(range(1_500))
 
 
 class Unsplittable(OffsetRestrictionTracker):  # type: ignore[misc]
