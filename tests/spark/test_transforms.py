@@ -25,8 +25,7 @@ from apache_beam.transforms.window import (
 )
 from apache_beam.utils.timestamp import Timestamp
 
-from beam_spark_runner import SparkPortableRunner
-from beam_spark_runner.core.errors import BundleFailedError, PipelineRefusedError
+from beam_spark_runner.core.errors import BundleFailedError
 from tests.spark.harvest import harvest, harvest_on, run
 
 pytestmark = pytest.mark.spark
@@ -315,13 +314,6 @@ class Annotated(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, values: Any) -> Any:
         return values | beam.Reshuffle()
-
-
-def test_stateful_batches_are_refused_by_name(spark_session: Any) -> None:
-    pipeline = beam.Pipeline(runner=SparkPortableRunner(spark=spark_session))
-    pipeline | beam.Create([("a", 1)]) | "batches" >> beam.GroupIntoBatches(2)
-    with pytest.raises(PipelineRefusedError, match=r"batches/.*: user state"):
-        pipeline.run()
 
 
 class Sale(NamedTuple):

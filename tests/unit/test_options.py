@@ -131,7 +131,8 @@ def test_our_options_are_known_to_beam(caplog: pytest.LogCaptureFixture) -> None
     flags = ["--spark_conf=spark.a=1", "--show_plan", "--progress=off"]
     with caplog.at_level(logging.WARNING):
         found = PipelineOptions(flags).get_all_options(drop_default=True)
-    assert found == {"spark_conf": ["spark.a=1"], "show_plan": "text", "progress": "off"}
+    ours = {"spark_conf": ["spark.a=1"], "show_plan": "text", "progress": "off"}
+    assert ours.items() <= found.items()  # other tests of this process declare some, too
     assert "unparseable" not in caplog.text
 
 
