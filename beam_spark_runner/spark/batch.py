@@ -395,7 +395,8 @@ def _rows_for(dests: Iterable[int], frames: Sequence[DataFrame]) -> DataFrame:
 
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame:
-    return functools.reduce(DataFrame.union, frames)
+    # Not ``DataFrame.union``: Spark Connect's frames are of another class.
+    return functools.reduce(lambda united, frame: united.union(frame), frames)
 
 
 def _now_ms() -> int:
