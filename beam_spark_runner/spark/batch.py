@@ -11,13 +11,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import (
-    BundleFailedError,
-    EnvironmentStartError,
-    FnApiProtocolError,
     RunnerError,
-    SdkDisconnectedError,
     SparkJobError,
 )
 from beam_spark_runner.core.ids import DestinationId, SegmentId
@@ -27,10 +22,8 @@ from beam_spark_runner.scheduling import rounds, segments
 from beam_spark_runner.scheduling.attempts import (
     Accepted,
     Failed,
-    Failure,
     Rejected,
     Report,
-    Residuals,
     Verdict,
     judge,
 )
@@ -41,6 +34,7 @@ from beam_spark_runner.spark.failures import machines_were_lost, reason_of, stag
 from beam_spark_runner.spark.materialise import Materialiser
 from beam_spark_runner.spark.program import SideInputRows
 from beam_spark_runner.spark.programs import Limits, ProgramBuilder
+from beam_spark_runner.spark.reports import attempts_of, collect_reports, error_of
 from beam_spark_runner.spark.side_inputs import Surroundings, gather
 from beam_spark_runner.spark.task import level_function
 from beam_spark_runner.state.residuals import MAX_US
@@ -135,6 +129,7 @@ class _PlanRun:
             if segment.id in stale:
                 self._frames.pop(segment.id, None)
                 self._attempts.pop(segment.id, None)
+                self._bytes.pop(segment.id, None)
                 self._tally.accepted.pop(segment.id, None)
                 for dest in segment.writes:
                     self._gathered.pop(dest, None)
@@ -143,9 +138,8 @@ class _PlanRun:
         """Run one segment once."""
         source = self._source(segment)
         if source is None:
-            return segments.Ran(
-                segment.id
-            )  # nothing flows: it reads only what is empty for certain
+            # Nothing flows: it reads only what is empty for certain.
+            return segments.Ran(segment.id)
         title = segment_title(self._plan, segment)
         try:
             self._gather_side_inputs(segment)
@@ -162,7 +156,7 @@ class _PlanRun:
             case Accepted():
                 return segments.Ran(segment.id)
             case Failed(failure):
-                raise _error_of(failure)
+                raise error_of(failure)
             case Rejected(why):
                 _LOGGER.warning("%s runs again: %s", title, why)
                 return segments.Rejected(segment.id, why)
@@ -200,7 +194,7 @@ class _PlanRun:
             if segment.writes or budget_s is not None:
                 name = f"segment-{segment.id}-run-{self._runs}"
                 frame = self._setting.materialiser.materialise(frame, name)
-            last = _collect_reports(frame)
+            last = collect_reports(frame)
             infos = [info for report in last for info in report.monitoring_infos]
             if frames or self._left(last):
                 infos += self._gauges(segment, last)
@@ -217,7 +211,7 @@ class _PlanRun:
         if segment.writes:
             kept = _rows_for([*segment.writes, DestinationId(rows.REPORT)], frames)
             self._frames[segment.id] = kept if len(frames) > 1 else frames[0]
-            self._attempts[segment.id] = _attempts(reports)
+            self._attempts[segment.id] = attempts_of(reports)
             self._bytes[segment.id] = emitted_bytes
         return Accepted()
 
@@ -286,7 +280,7 @@ class _PlanRun:
         """Whether all materialised rows can still be read: their reports lie among them."""
         try:
             with self._setting.job_scope(f"is what segment {writer} wrote still there?"):
-                return _attempts(_collect_reports(self._frames[writer])) == self._attempts[writer]
+                return attempts_of(collect_reports(self._frames[writer])) == self._attempts[writer]
         except Exception as error:
             self._setting.check_cancelled()
             if not machines_were_lost(error):
@@ -401,46 +395,3 @@ def _union(frames: Sequence[DataFrame]) -> DataFrame:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _collect_reports(frame: DataFrame) -> list[Report]:
-    found = frame.filter(f"dest = {rows.REPORT}").select("value").collect()
-    return [_report_of(reports_pb2.TaskReport.FromString(bytes(row[0]))) for row in found]
-
-
-def _attempts(reports: Iterable[Report]) -> frozenset[int]:
-    return frozenset(report.attempt for report in reports)
-
-
-def _report_of(proto: reports_pb2.TaskReport) -> Report:
-    failure = None
-    if proto.HasField("failure"):
-        failure = Failure(
-            step=proto.failure.step,
-            cause=proto.failure.cause,
-            traceback_text=proto.failure.traceback,
-            kind=proto.failure.kind,
-        )
-    return Report(
-        level=proto.level,
-        partition=proto.partition,
-        attempt=proto.attempt,
-        consumed_count=proto.consumed_count,
-        consumed_sum=proto.consumed_sum,
-        monitoring_infos=tuple(proto.monitoring_infos),
-        failure=failure,
-        poisoned=proto.poisoned,
-        emitted_bytes=proto.emitted_bytes,
-        residuals={
-            dest: Residuals(left.count, left.hold_us) for dest, left in proto.residuals.items()
-        },
-    )
-
-
-def _error_of(failure: Failure) -> Exception:
-    if failure.kind == FnApiProtocolError.__name__:
-        return FnApiProtocolError(failure.cause)
-    for lost in (EnvironmentStartError, SdkDisconnectedError):
-        if failure.kind == lost.__name__:
-            return lost(failure.cause, failure.traceback_text)
-    return BundleFailedError(failure.step, failure.cause, failure.traceback_text)

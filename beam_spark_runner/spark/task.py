@@ -23,9 +23,6 @@ from pyspark import TaskContext
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core import routing
 from beam_spark_runner.core.errors import (
-    BundleFailedError,
-    InvalidPipelineError,
-    LostHarnessError,
     RunnerError,
 )
 from beam_spark_runner.harness import decoded, embedded
@@ -33,6 +30,7 @@ from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.collection import exempt_from_collection
 from beam_spark_runner.spark.cursor import RowCursor
 from beam_spark_runner.spark.program import LevelProgram
+from beam_spark_runner.spark.reports import failure_proto
 from beam_spark_runner.spark.stages import AbandonedError, OpenStages
 
 _LOGGER = logging.getLogger(__name__)
@@ -158,7 +156,7 @@ class LevelTask:
                 self._stages.abort()
                 if not is_last_attempt:
                     raise
-                report.failure.CopyFrom(_failure_proto(error))
+                report.failure.CopyFrom(failure_proto(error))
             if report.poisoned or report.HasField("failure"):
                 self._forward_reports(batches)
             report.consumed_count = len(self._consumed)
@@ -268,20 +266,3 @@ def _dests(batch: pa.RecordBatch) -> rows.Int32Array:
 
 def _now_us() -> int:
     return time.time_ns() // 1000
-
-
-def _failure_proto(error: RunnerError) -> reports_pb2.Failure:
-    if isinstance(error, BundleFailedError):
-        return reports_pb2.Failure(
-            step=error.step,
-            cause=error.cause,
-            traceback=error.traceback_text,
-            kind=type(error).__name__,
-        )
-    if isinstance(error, InvalidPipelineError):
-        return reports_pb2.Failure(step=error.where, cause=error.problem, kind=type(error).__name__)
-    if isinstance(error, LostHarnessError):
-        return reports_pb2.Failure(
-            cause=error.problem, traceback=error.output, kind=type(error).__name__
-        )
-    return reports_pb2.Failure(cause=str(error), kind=type(error).__name__)
