@@ -13,10 +13,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PACKAGE_ROOT = Path(__file__).parents[1]
 _START_TIMEOUT_S = 60.0
@@ -48,9 +51,29 @@ class Cluster:
             "spark.executor.memory": "900m",
             "spark.executorEnv.PYTHONPATH": str(PACKAGE_ROOT),
             "spark.ui.enabled": "false",
-            # All of it is one machine: the disk of a dead executor would still be read.
+            # The next executor of a worker would read the disk of the dead one.
             "spark.shuffle.readHostLocalDisk": "false",
         }
+
+    @contextlib.contextmanager
+    def session(self, name: str, conf: Mapping[str, str] | None = None) -> "Iterator[SparkSession]":
+        """A session on this cluster, as a user would have built it.
+
+        Args:
+            name: of the application.
+            conf: settings beside ``self.conf``.
+        """
+        from beam_spark_runner.spark.launch import start_classic
+
+        before = dict(os.environ)
+        os.environ.update(self.environment)
+        session = start_classic(self.master_url, name, {**self.conf, **(conf or {})})
+        os.environ.clear()
+        os.environ.update(before)
+        try:
+            yield session
+        finally:
+            session.stop()
 
     def executors(self) -> list[int]:
         """Return the process ids of the executors that are up."""
@@ -82,6 +105,9 @@ def start_cluster(
 ) -> Iterator[Cluster]:
     """Start a master and workers; stop them, and all that they started, at the end.
 
+    Each worker has an address of its own (127.0.0.1, 127.0.0.2, …): Spark starts the
+    second copy of a slow task on another host only.
+
     Args:
         workers: how many.
         slots: of each worker.
@@ -106,14 +132,16 @@ def start_cluster(
             found = _wait_for(r"Starting Spark master at (spark://\S+)", master_log, master)
             for number in range(workers):
                 log = Path(folder) / f"worker-{number}.log"
+                host = f"127.0.0.{number + 1}"
                 worker = _java(
                     spark_home,
                     log,
                     "org.apache.spark.deploy.worker.Worker",
-                    *("--host", "127.0.0.1", "--port", "0", "--webui-port", "0"),
+                    *("--host", host, "--port", "0", "--webui-port", "0"),
                     *("--cores", str(slots), "--memory", "2g"),
                     *("--work-dir", str(Path(folder) / f"work-{number}")),
                     found[1],
+                    host=host,
                 )
                 started.append(worker)
                 _wait_for(r"Successfully registered with master", log, worker)
@@ -132,7 +160,9 @@ def start_cluster(
                 process.wait()
 
 
-def _java(spark_home: Path, log: Path, main: str, *arguments: str) -> subprocess.Popen[bytes]:
+def _java(
+    spark_home: Path, log: Path, main: str, *arguments: str, host: str = "127.0.0.1"
+) -> subprocess.Popen[bytes]:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else "java"
     # Spark's shell scripts would set these two; executors are started with their help.
@@ -147,7 +177,7 @@ def _java(spark_home: Path, log: Path, main: str, *arguments: str) -> subprocess
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **home_of_spark, "SPARK_LOCAL_IP": "127.0.0.1"},
+            env={**os.environ, **home_of_spark, "SPARK_LOCAL_IP": host},
         )
 
 

@@ -1,6 +1,5 @@
 """Fixtures of the integration tests: clusters and servers, each in processes of its own."""
 
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -22,13 +21,6 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def cluster_session(cluster: Cluster) -> "Iterator[SparkSession]":
-    """A session on the cluster, as a user would have built it."""
-    from beam_spark_runner.spark.launch import start_classic
-
-    before = dict(os.environ)
-    os.environ.update(cluster.environment)
-    session = start_classic(cluster.master_url, "integration", cluster.conf)
-    os.environ.clear()
-    os.environ.update(before)
-    yield session
-    session.stop()
+    """A session on the cluster."""
+    with cluster.session("integration") as session:
+        yield session

@@ -84,19 +84,13 @@ def test_user_errors(local_session: Any) -> None:
 
 def test_killed_executors_on_a_cluster(local_session: Any, tmp_path: Path) -> None:
     local_session.stop()  # a process has one classic Spark
-    with start_cluster() as cluster, pytest.MonkeyPatch.context() as patch:
-        for name, value in cluster.environment.items():
-            patch.setenv(name, value)
-        session = start_classic(cluster.master_url, "cluster", cluster.conf)
-        try:
-            for level in range(3):
-                markers: list[str | None] = [None, None, None]
-                markers[level] = str(tmp_path / f"{level}")
-                pipeline = beam.Pipeline(runner=SparkPortableRunner(session))
-                random_keys(pipeline, 600, markers=markers, nth=20, late_reader=True)
-                assert counters(finished(pipeline))["late"] == 600
-        finally:
-            session.stop()
+    with start_cluster() as cluster, cluster.session("cluster") as session:
+        for level in range(3):
+            markers: list[str | None] = [None, None, None]
+            markers[level] = str(tmp_path / f"{level}")
+            pipeline = beam.Pipeline(runner=SparkPortableRunner(session))
+            random_keys(pipeline, 600, markers=markers, nth=20, late_reader=True)
+            assert counters(finished(pipeline))["late"] == 600
     assert len(list(tmp_path.iterdir())) == 3
 
 
