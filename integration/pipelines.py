@@ -42,13 +42,22 @@ class RandomKey(beam.DoFn):  # type: ignore[misc]
 
 
 class KillsItsExecutor(beam.DoFn):  # type: ignore[misc]
-    """``kill -9`` of the executor that works on the n-th element here, once per marker file."""
+    """``kill -9`` of the executor that works on the n-th element here, once per marker file.
+
+    Args:
+        marker: None: nothing is killed.
+        nth: 0: between the levels, when all of the level before is written and nothing is read.
+    """
 
     def __init__(self, marker: str | None, nth: int) -> None:
         super().__init__()
         self._marker = marker
         self._nth = nth
         self._seen = 0
+
+    def start_bundle(self) -> None:
+        if self._marker is not None and self._nth == 0:
+            kill_this_executor_once(self._marker)
 
     def process(self, element: Any) -> Iterator[Any]:
         self._seen += 1

@@ -66,7 +66,7 @@ def test_killed_executors_cost_no_element(
     checksums: str,
     storage: str,
 ) -> None:
-    """In every level in turn from inside, and at random moments from outside."""
+    """In and before every level in turn from inside, and at random moments from outside."""
     caplog.set_level(logging.WARNING)
     arguments = [f"--temp_location={tmp_path}"] if storage == "shared storage" else []
     if checksums == "off":
@@ -81,7 +81,7 @@ def test_killed_executors_cost_no_element(
         else:
             timer = threading.Timer(chance.uniform(0.2, 4), cluster.kill_executor, [number])
             timer.start()
-        nth = chance.randrange(1, 60)
+        nth = 0 if number % 8 < 4 else chance.randrange(1, 60)
         late = bool(number & 1)
         result = run(
             cluster_session,
