@@ -16,10 +16,10 @@ _PIPELINE = """
         counts = (
             words
             | beam.combiners.Count.PerElement()
-            | "Share" >> beam.Map(lambda pair, total: (*pair, total), beam.pvalue.AsSingleton(total))
+            | "Share" >> beam.Map(lambda pair, n: (*pair, n), beam.pvalue.AsSingleton(total))
         )
         # Two materialised collections are the input of one segment.
-        both = (counts, words | "Others" >> beam.Map(lambda word, total: (word, 0, total),
+        both = (counts, words | "Others" >> beam.Map(lambda word, n: (word, 0, n),
                 beam.pvalue.AsSingleton(total))) | beam.Flatten() | beam.Distinct()
         assert_that(both, equal_to([("a", 1, 6), ("b", 3, 6), ("c", 2, 6),
                                     ("a", 0, 6), ("b", 0, 6), ("c", 0, 6)]))
