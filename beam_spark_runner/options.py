@@ -8,6 +8,7 @@ import: from Beam it may import nothing but ``pipeline_options``.
 
 import argparse
 import json
+import logging
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,8 @@ from apache_beam.options.pipeline_options import (
 from beam_spark_runner.core.environments import EnvironmentKind
 from beam_spark_runner.core.errors import OptionsError
 
+_LOGGER = logging.getLogger(__name__)
+
 Progress = Literal["auto", "on", "off"]
 PlanFormat = Literal["text"]
 
@@ -45,9 +48,9 @@ _ENVIRONMENTS: Mapping[str, EnvironmentKind] = {
     "BEAM:ENV:EMBEDDED_PYTHON_LOOPBACK:V1": "loopback",
 }
 
-_INSTALL_INSTEAD = (
-    "packages are not shipped to Spark yet; install them where the Python workers run "
-    "(on one machine: into this environment) and leave the option out"
+_INSTALL_BEAM = (
+    "workers run the Apache Beam that is installed beside this package; install that one "
+    "everywhere, and leave the option out"
 )
 _MASTER = re.compile(r"local(-cluster)?(\[.*\])?|yarn|(spark|k8s|mesos|sc)://.+")
 _OTHER_RUNNER = "belongs to Beam's SparkRunner, which starts a Java job server; leave it out"
@@ -60,13 +63,6 @@ _REFUSED: Mapping[str, tuple[type[PipelineOptions], str]] = {
         "from this process, on the Spark that --spark_master_url names",
     ),
     "output_executable_path": (PortableOptions, "there is no jar to write; leave it out"),
-    "requirements_file": (SetupOptions, _INSTALL_INSTEAD),
-    "setup_file": (SetupOptions, _INSTALL_INSTEAD),
-    "extra_packages": (SetupOptions, _INSTALL_INSTEAD),
-    "files_to_stage": (
-        SetupOptions,
-        "files are not shipped to Spark yet; put them where every machine can read them",
-    ),
     "prebuild_sdk_container_engine": (
         SetupOptions,
         "user code runs in the PySpark workers, not in a container; leave it out",
@@ -208,21 +204,34 @@ def _refuse_unsupported(options: PipelineOptions) -> None:
             raise OptionsError(name, problem)
     sdk = options.view_as(SetupOptions).sdk_location
     if sdk not in (None, "", "default", "container"):
-        raise OptionsError("sdk_location", _INSTALL_INSTEAD)
+        raise OptionsError("sdk_location", _INSTALL_BEAM)
 
 
 def _environment(options: PipelineOptions) -> EnvironmentKind:
     """Read ``--environment_type``, and check what only SDK harnesses obey."""
     portable = options.view_as(PortableOptions)
     given = portable.environment_type
-    kind = _ENVIRONMENTS.get((given or "EMBEDDED").upper())
+    needs = _needs_of_its_own(options)
+    kind = _ENVIRONMENTS.get((given or ("PROCESS" if needs else "EMBEDDED")).upper())
     if kind is None:
         raise OptionsError(
             "environment_type",
             f"{given} is not supported; say PROCESS, EXTERNAL or LOOPBACK, or leave it out: user "
             "code then runs in the PySpark workers, with the packages that are installed there",
         )
-    if kind == "embedded" and portable.environment_config:
+    if kind == "embedded" and needs:
+        raise OptionsError(
+            needs,
+            "the PySpark workers, where --environment_type=EMBEDDED runs user code, are shared by "
+            "all pipelines; leave --environment_type out: each worker then starts a process "
+            "with what this pipeline needs",
+        )
+    if kind == "loopback" and needs:
+        _LOGGER.warning(
+            "--%s has no effect with --environment_type=LOOPBACK: this process runs user code",
+            needs,
+        )
+    if portable.environment_config and (kind == "embedded" or not given):
         raise OptionsError("environment_config", "is of no use without --environment_type")
     parallelism = _number("sdk_worker_parallelism", portable.sdk_worker_parallelism)
     if parallelism not in (0, 1):
@@ -232,6 +241,18 @@ def _environment(options: PipelineOptions) -> EnvironmentKind:
             "it out, and set the number of slots by Spark's spark.executor.cores",
         )
     return kind
+
+
+def _needs_of_its_own(options: PipelineOptions) -> str | None:
+    """Return an option that asks for packages or files that other pipelines do not see, if any."""
+    setup = options.view_as(SetupOptions)
+    for name in ("requirements_file", "setup_file", "extra_packages", "files_to_stage"):
+        if getattr(setup, name):
+            return name
+    # What cloudpickle saves are registries, whose entries pickled functions have with them.
+    if setup.save_main_session and setup.pickle_library.startswith("dill"):
+        return "save_main_session"
+    return None
 
 
 def _cache_s(options: PipelineOptions) -> float:

@@ -3,12 +3,16 @@
 import contextlib
 import html
 import logging
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -23,6 +27,7 @@ from beam_spark_runner.harness.sdk_workers import HarnessSettings, options_json
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.job.environments import default_environment, serve_loopback
 from beam_spark_runner.job.job import Job
+from beam_spark_runner.job.packages import collect_packages, identify_packages
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.explain import explain
 from beam_spark_runner.plan.model import Plan
@@ -50,8 +55,21 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         self._spark = spark
 
     def default_environment(self, options: PipelineOptions) -> environments.Environment:
-        """Where user code runs: what --environment_type says, else the PySpark workers."""
-        return default_environment(RunnerConfig.from_options(options).environment, options)
+        """Where user code runs: what --environment_type says, else the PySpark workers.
+
+        Packages and files that the options name are built or downloaded here.
+
+        Raises:
+            OptionsError: an option is wrong.
+            StagingError: a package cannot be had.
+        """
+        kind = RunnerConfig.from_options(options).environment
+        artifacts: Sequence[Any] = ()
+        if kind in ("process", "external"):
+            folder = tempfile.mkdtemp(prefix="beam-packages-")
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            artifacts = collect_packages(options, Path(folder))
+        return default_environment(kind, options, artifacts)
 
     def run_portable_pipeline(
         self, pipeline: beam_runner_api_pb2.Pipeline, options: PipelineOptions
@@ -81,6 +99,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         closing: contextlib.ExitStack,
     ) -> "SparkPipelineResult":
         """Compile and start. ``closing``: what is to be done at the end of the job."""
+        packages = identify_packages(pipeline)
         plan = compile_pipeline(
             pipeline,
             allow_non_deterministic_key_coders=options.view_as(
@@ -109,6 +128,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             cache_bytes=config.max_cache_memory_usage_mb << 20,
             options_json=given,
             harnesses=_harness_settings(job_id, plan, config, given),
+            packages=packages,
             round_budget_s=config.sdf_round_budget_s,
             close_session=closing.close,
             shows_progress=config.progress == "on"

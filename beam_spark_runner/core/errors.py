@@ -27,6 +27,17 @@ class OptionsError(RunnerError):
         return f"--{self.option}: {self.problem}"
 
 
+class StagingError(RunnerError):
+    """A package or file that the pipeline needs cannot be had where the program runs."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"the packages of this pipeline cannot be staged: {self.problem}"
+
+
 class PipelineError(RunnerError):
     """Something is wrong with the pipeline itself."""
 

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from apache_beam.portability.api import (
@@ -29,8 +29,10 @@ from beam_spark_runner.core.errors import (
 )
 from beam_spark_runner.harness.connection import SdkConnection
 from beam_spark_runner.harness.environments.external import PooledHarness
-from beam_spark_runner.harness.environments.process import start_process
+from beam_spark_runner.harness.environments.packages import Archive, StagedFiles, stage_files
+from beam_spark_runner.harness.environments.process import runs_our_steps, start_process
 from beam_spark_runner.harness.server import FnApiServer
+from beam_spark_runner.portable.artifacts import artifacts_of, to_proto
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -47,6 +49,7 @@ class HarnessSettings:
     options_json: str = "{}"  # pipeline options, by name
     start_timeout_s: float = 120.0
     cache_s: float = 0.0  # --environment_cache_millis. 0: for the job's time
+    archives: Mapping[str, Archive] = field(default_factory=dict)  # of staged files, by digest
 
 
 class _Harness(Protocol):
@@ -67,10 +70,15 @@ class SdkWorker:
     """
 
     def __init__(
-        self, server: FnApiServer, environment: beam_runner_api_pb2.Environment, options_json: str
+        self,
+        server: FnApiServer,
+        environment: beam_runner_api_pb2.Environment,
+        options_json: str,
+        staged: StagedFiles | None = None,
     ) -> None:
         self._server = server
         self._environment = environment
+        self._staged = staged
         endpoint = endpoints_pb2.ApiServiceDescriptor(url=server.url)
         options = struct_pb2.Struct()
         json_format.Parse(options_json, options)
@@ -81,7 +89,7 @@ class SdkWorker:
                 control_endpoint=endpoint,
                 logging_endpoint=endpoint,
                 artifact_endpoint=endpoint,
-                dependencies=environment.dependencies,
+                dependencies=map(to_proto, staged.artifacts) if staged else (),
             ),
         )
         self._harness: _Harness | None = None
@@ -115,13 +123,15 @@ class SdkWorker:
             raise
 
     def _launch(self, timeout_s: float) -> _Harness:
-        connection, environment = self.connection, self._environment
+        connection, environment, staged = self.connection, self._environment, self._staged
         if environment.urn == urns.ENVIRONMENT_PROCESS:
             return start_process(
                 beam_runner_api_pb2.ProcessPayload.FromString(environment.payload),
                 connection.worker_id,
                 connection.provision,
                 lambda: connection.lose(SdkDisconnectedError("the SDK harness ended")),
+                staged=staged.variables() if staged else {},
+                python=staged.python if staged else None,
             )
         if environment.urn == urns.ENVIRONMENT_EXTERNAL:
             return PooledHarness(
@@ -233,7 +243,14 @@ class SdkWorkers:
         if self._server is None:
             self._server = FnApiServer()
         environment = beam_runner_api_pb2.Environment.FromString(coded_environment)
-        worker = SdkWorker(self._server, environment, settings.options_json)
+        artifacts = artifacts_of(environment)
+        # A command of the user's is told of the files, and does with them what it likes.
+        staged = (
+            stage_files(artifacts, settings.archives, installs=runs_our_steps(environment))
+            if artifacts
+            else None
+        )
+        worker = SdkWorker(self._server, environment, settings.options_json, staged)
         worker.start(settings.start_timeout_s)
         return worker
 

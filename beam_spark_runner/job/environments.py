@@ -1,7 +1,7 @@
 """Where user code is to run: from options to the environment that the pipeline names."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any
 
@@ -21,8 +21,15 @@ from beam_spark_runner.core.environments import EnvironmentKind
 from beam_spark_runner.core.errors import OptionsError
 
 
-def default_environment(kind: EnvironmentKind, options: PipelineOptions) -> Any:
+def default_environment(
+    kind: EnvironmentKind, options: PipelineOptions, artifacts: Sequence[Any] = ()
+) -> Any:
     """Return the environment of steps that name none: a Beam ``Environment``.
+
+    Args:
+        kind: where code is to run.
+        options: the pipeline's.
+        artifacts: files that the environment depends on, if code runs in SDK harnesses of its own.
 
     Raises:
         OptionsError: --environment_config is not what its kind needs.
@@ -32,16 +39,16 @@ def default_environment(kind: EnvironmentKind, options: PipelineOptions) -> Any:
         case "embedded":
             return environments.EmbeddedPythonEnvironment.default()
         case "process":
-            return _process(portable)
+            return _process(portable, artifacts)
         case "external":
-            return _external(portable)
+            return _external(portable, artifacts)
         case "loopback":
             return environments.PythonLoopbackEnvironment(
                 capabilities=environments.python_sdk_capabilities()
             )
 
 
-def _process(portable: Any) -> environments.Environment:
+def _process(portable: Any, artifacts: Sequence[Any]) -> environments.Environment:
     config: Any = {
         "command": portable.lookup_environment_option("process_command"),
         "env": _variables(portable.lookup_environment_option("process_variables")),
@@ -57,6 +64,7 @@ def _process(portable: Any) -> environments.Environment:
         config.get("command") or "",
         env={str(name): str(value) for name, value in (config.get("env") or {}).items()},
         capabilities=environments.python_sdk_capabilities(),
+        artifacts=artifacts,
     )
 
 
@@ -81,7 +89,7 @@ def _variables(text: str | None) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _external(portable: Any) -> environments.Environment:
+def _external(portable: Any, artifacts: Sequence[Any]) -> environments.Environment:
     config = portable.environment_config or portable.lookup_environment_option(
         "external_service_address"
     )
@@ -99,7 +107,10 @@ def _external(portable: Any) -> environments.Environment:
             "environment_config", f"{config!r} has no url of a worker pool, or no object of params"
         )
     return environments.ExternalEnvironment(
-        url, params=params, capabilities=environments.python_sdk_capabilities()
+        url,
+        params=params,
+        capabilities=environments.python_sdk_capabilities(),
+        artifacts=artifacts,
     )
 
 

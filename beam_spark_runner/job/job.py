@@ -1,6 +1,7 @@
 """One run of one pipeline: its thread, its state, its end."""
 
 import contextlib
+import dataclasses
 import logging
 import os
 import shutil
@@ -9,13 +10,16 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.harness.sdk_workers import HarnessSettings
+from beam_spark_runner.job.packages import share_packages
 from beam_spark_runner.plan.model import Plan
+from beam_spark_runner.portable.artifacts import Artifact
 from beam_spark_runner.scheduling.partitions import derive_least
 from beam_spark_runner.spark import progress
 from beam_spark_runner.spark.batch import Setting, Tally, run_plan, segment_title
@@ -55,6 +59,7 @@ class Job:
         options_json: str,
         round_budget_s: float,
         harnesses: HarnessSettings | None = None,
+        packages: Mapping[str, tuple[Artifact, ...]] = MappingProxyType({}),
         close_session: Callable[[], None],
         shows_progress: bool = False,
     ) -> None:
@@ -67,6 +72,7 @@ class Job:
         self._cache_bytes = cache_bytes
         self._options_json = options_json
         self._harnesses = harnesses
+        self._packages = packages
         self._working_folder = os.getcwd()  # now: the program may go elsewhere
         self._round_budget_s = round_budget_s
         self._close_session = close_session
@@ -213,7 +219,7 @@ class Job:
                 cache_bytes=self._cache_bytes,
                 options_json=self._options_json,
                 working_folder=self._working_folder if session.is_local else None,
-                harnesses=self._harnesses,
+                harnesses=self._with_packages(folder),
             ),
             materialiser=FilesInSharedStorage(session.spark, str(folder))
             if by_files
@@ -224,6 +230,12 @@ class Job:
             check_cancelled=self._check_cancelled,
             round_budget_s=self._round_budget_s or None,
         )
+
+    def _with_packages(self, folder: Path | None) -> HarnessSettings | None:
+        if self._harnesses is None or not self._packages:
+            return self._harnesses
+        shared = share_packages(self._packages, self.job_id, folder, self._session.share)
+        return dataclasses.replace(self._harnesses, archives=shared)
 
     def _check_that_nobody_wants_stable_input(self) -> None:
         for step in self.plan.graph.transforms.values():

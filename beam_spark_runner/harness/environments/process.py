@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, BinaryIO
 
 from apache_beam.portability.api import (
@@ -27,7 +28,7 @@ _GRACE_S = 2.0
 _LAST_OUTPUT_S = 1.0
 _TAIL_LINES = 50
 _LINE_BYTES = 2_000
-_SECRETS = ("PYTHON_WORKER_FACTORY_SECRET", "PYSPARK_GATEWAY_SECRET")
+SECRETS = ("PYTHON_WORKER_FACTORY_SECRET", "PYSPARK_GATEWAY_SECRET")
 SDK_WORKER_MAIN = "apache_beam.runners.worker.sdk_worker_main"
 _PLUGINS = "beam:option:beam_plugins:v1"
 _OUR_PLUGINS = (
@@ -125,6 +126,8 @@ def start_process(
     worker_id: str,
     provision: beam_provision_api_pb2.ProvisionInfo,
     on_exit: Callable[[], None],
+    staged: Mapping[str, str] = MappingProxyType({}),
+    python: Path | None = None,
 ) -> HarnessProcess:
     """Start the harness of a PROCESS environment.
 
@@ -135,17 +138,21 @@ def start_process(
         worker_id: what it must send with every call.
         provision: addresses and options.
         on_exit: called once it has ended.
+        staged: environment variables that tell it of the files that it depends on.
+        python: interpreter of a virtual environment with its packages, which falls back on all
+            that this process can import; None: this Python.
 
     Raises:
         EnvironmentStartError: there is no such command.
     """
     variables = {
-        **{name: value for name, value in os.environ.items() if name not in _SECRETS},
+        **{name: value for name, value in os.environ.items() if name not in SECRETS},
         "WORKER_ID": worker_id,
         "CONTROL_API_SERVICE_DESCRIPTOR": _text(provision.control_endpoint),
         "LOGGING_API_SERVICE_DESCRIPTOR": _text(provision.logging_endpoint),
         "PIPELINE_OPTIONS": json_format.MessageToJson(provision.pipeline_options),
         "RUNNER_CAPABILITIES": " ".join(provision.runner_capabilities),
+        **staged,
     }
     if payload.command:
         command = [
@@ -157,10 +164,13 @@ def start_process(
             f"--control_endpoint={provision.control_endpoint.url}",
         ]
     else:
-        command = [sys.executable, "-m", SDK_WORKER_MAIN]
+        command = [str(python or sys.executable), "-m", SDK_WORKER_MAIN]
         variables["PIPELINE_OPTIONS"] = _with_our_steps(provision.pipeline_options)
-        # What Spark has added to this process's path it has added to it alone.
-        variables["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        if python is None:
+            # What Spark has added to this process's path it has added to it alone.
+            variables["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        else:  # what is in the environment must come first
+            variables.pop("PYTHONPATH", None)
     try:
         return HarnessProcess(command, {**variables, **payload.env}, on_exit)
     except OSError as error:

@@ -1,0 +1,288 @@
+"""The packages of a pipeline on an executor: unpacked and installed once, for all its workers.
+
+They lie in a folder of the executor's own, which Spark removes with it. What is there is whole:
+a folder is made beside its place, under a lock, and a link to it appears once it is.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import importlib.metadata
+import importlib.util
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import venv
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from apache_beam.runners.internal import names
+from apache_beam.runners.portability import stager
+
+from beam_spark_runner.core.errors import EnvironmentStartError, InvariantError
+from beam_spark_runner.harness.environments.process import SECRETS, HarnessProcess
+from beam_spark_runner.portable.artifacts import Artifact, digest_of
+
+_LOGGER = logging.getLogger(__name__)
+_READ_BYTES = 1 << 20
+_STAGED = "staged"
+"""Where SDK harnesses look, below their SEMI_PERSISTENT_DIRECTORY."""
+_PTH = "beam_spark_runner_base.pth"
+
+
+class Archive(Protocol):
+    """A tar archive of a set of files, wherever it is. Travels to executors."""
+
+    def open(self) -> BinaryIO:
+        """Open it, on an executor."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFiles:
+    """A set of files on this machine.
+
+    ``folder`` is what harnesses call their semi-persistent directory. ``python`` is the
+    interpreter that sees the packages among the files; None: there are none.
+    """
+
+    folder: Path
+    artifacts: tuple[Artifact, ...]
+    python: Path | None = None
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment variables of a harness that uses the files."""
+        found = {"SEMI_PERSISTENT_DIRECTORY": str(self.folder)}
+        if self.python is not None:
+            path = os.pathsep.join([str(self.python.parent), os.environ.get("PATH", os.defpath)])
+            found |= {"VIRTUAL_ENV": str(self.python.parents[1]), "PATH": path}
+        return found
+
+
+def stage_files(
+    artifacts: Sequence[Artifact], archives: Mapping[str, Archive], *, installs: bool
+) -> StagedFiles:
+    """Unpack a set of files, and install the packages among them, unless that has been done.
+
+    Args:
+        artifacts: of an environment, known by their contents.
+        archives: of all sets of the job, by digest.
+        installs: whether to make a virtual environment of the packages.
+
+    Raises:
+        EnvironmentStartError: a package cannot be installed; with pip's last lines.
+
+    Threads: any; processes of one executor wait for each other.
+    """
+    root = _root()
+    digest = digest_of(artifacts)
+
+    def unpack(folder: Path) -> None:
+        _unpack(archives[digest], artifacts, folder / _STAGED)
+
+    folder = _once(root / f"files-{digest[:32]}", unpack)
+    staged = folder / _STAGED
+    local = tuple(dataclasses.replace(each, path=str(staged / each.name)) for each in artifacts)
+    packages = [each for each in local if each.name != names.PICKLED_MAIN_SESSION_FILE]
+    python = None
+    if installs and any(_installs(each) for each in packages):
+        # The interpreter counts: applications with different ones may share a folder.
+        known_by = hashlib.sha256(f"{digest_of(packages)}\0{sys.executable}".encode()).hexdigest()
+        made = _once(
+            root / f"venv-{known_by[:32]}", lambda folder: _install(packages, staged, folder)
+        )
+        python = made / "bin" / "python"
+    return StagedFiles(folder=folder, artifacts=local, python=python)
+
+
+def _installs(artifact: Artifact) -> bool:
+    return artifact.is_requirements or artifact.name in (
+        stager.REQUIREMENTS_FILE,
+        stager.EXTRA_PACKAGES_FILE,
+        stager.WORKFLOW_TARBALL_FILE,
+    )
+
+
+def _root() -> Path:
+    """Return a folder of this executor's: Spark removes it when the executor ends."""
+    of_spark = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    if of_spark and os.path.isdir(of_spark):
+        return Path(of_spark) / "beam-packages"
+    return Path(tempfile.gettempdir()) / f"beam-packages-{os.getuid()}"
+
+
+def _once(place: Path, make: Callable[[Path], None]) -> Path:
+    """Make a folder if it is not there, and return it.
+
+    Who waited while another process failed to make it fails in the same way, and does not try
+    again; a later call does.
+    """
+    if place.exists():
+        return place.resolve()
+    asked_ns = time.time_ns()
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    failed = place.with_name(f"{place.name}.failed")
+    with _locked(place.with_name(f"{place.name}.lock")):
+        if place.exists():
+            return place.resolve()
+        if failed.exists() and failed.stat().st_mtime_ns >= asked_ns:
+            problem, _, output = failed.read_text().partition("\0")
+            raise EnvironmentStartError(problem, output)
+        for half in place.parent.glob(f"{place.name}-*"):  # of a process that was killed
+            shutil.rmtree(half, ignore_errors=True)
+        # At its final path: the scripts of a virtual environment name their interpreter.
+        made = Path(tempfile.mkdtemp(prefix=f"{place.name}-", dir=place.parent))
+        try:
+            make(made)
+        except EnvironmentStartError as error:
+            shutil.rmtree(made, ignore_errors=True)
+            failed.write_text(f"{error.problem}\0{error.output}")
+            raise
+        except BaseException:
+            shutil.rmtree(made, ignore_errors=True)
+            raise
+        link = made / ".link"
+        link.symlink_to(made)
+        link.rename(place)
+        return made
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock that the kernel takes back however this process ends."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _unpack(archive: Archive, artifacts: Sequence[Artifact], folder: Path) -> None:
+    """Write the files that are asked for, and no others.
+
+    Raises:
+        InvariantError: the archive has something else in it.
+    """
+    folder.mkdir()
+    with archive.open() as file, tarfile.open(fileobj=file, mode="r:") as tar:
+        for each in artifacts:
+            digest = hashlib.sha256()
+            source = tar.extractfile(each.name)
+            assert source is not None
+            with (folder / each.name).open("wb") as copy:
+                while chunk := source.read(_READ_BYTES):
+                    digest.update(chunk)
+                    copy.write(chunk)
+            if digest.hexdigest() != each.sha256:
+                raise InvariantError(f"the staged file {each.name} has another content")
+
+
+def _install(packages: Sequence[Artifact], staged: Path, folder: Path) -> None:
+    """Make a virtual environment on top of this Python, with the packages in it.
+
+    In the order of Beam's containers: packages that were given as files replace what is there
+    already, whatever its version; then come requirements, and whatever all of them need.
+    """
+    began = time.monotonic()
+    python = _make_venv(folder)
+    given = [str(staged / name) for name in _given(packages, staged)]
+    if given:
+        _pip(python, staged, "--force-reinstall", "--no-deps", *given)
+    arguments: list[str] = []
+    for each in packages:
+        if each.is_requirements or each.name == stager.REQUIREMENTS_FILE:
+            arguments += ["--requirement", each.path]
+    arguments += _installed_in(folder)
+    if arguments:
+        _pip(python, staged, *arguments)
+    _LOGGER.info("installed %s in %.1f s", _listed(packages), time.monotonic() - began)
+
+
+def _given(packages: Sequence[Artifact], staged: Path) -> list[str]:
+    """Return the packages that came as files, in the order in which they are to be installed."""
+    present = {each.name for each in packages}
+    given: list[str] = []
+    if stager.EXTRA_PACKAGES_FILE in present:
+        given += (staged / stager.EXTRA_PACKAGES_FILE).read_text().split("\n")
+    if stager.WORKFLOW_TARBALL_FILE in present:
+        given.append(stager.WORKFLOW_TARBALL_FILE)
+    return [name for name in given if name in present]
+
+
+def _installed_in(folder: Path) -> list[str]:
+    """Name what is installed, so that pip gets what it needs, too."""
+    found = importlib.metadata.distributions(path=[str(_site_packages(folder))])
+    return sorted(f"{each.metadata['Name']}=={each.version}" for each in found)
+
+
+def _site_packages(folder: Path) -> Path:
+    version = "python{}.{}".format(*sys.version_info[:2])
+    return folder / "lib" / version / "site-packages"
+
+
+def _make_venv(folder: Path) -> Path:
+    """Make a virtual environment that falls back on all that this process can import.
+
+    ``--system-site-packages`` would not do: that is the interpreter which this one's own
+    virtual environment was made from.
+    """
+    try:
+        venv.create(folder, symlinks=True, with_pip=importlib.util.find_spec("pip") is None)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise EnvironmentStartError(
+            f"no virtual environment can be made with {sys.executable} on {platform.node()}, "
+            f"which has no pip: {error}"
+        ) from error
+    base = [path for path in sys.path if path]
+    # Not PYTHONPATH, which would come before the packages that are to be installed.
+    (_site_packages(folder) / _PTH).write_text(
+        "".join(f"import site; site.addsitedir({path!r})\n" for path in base)
+    )
+    return folder / "bin" / "python"
+
+
+def _pip(python: Path, staged: Path, *arguments: str) -> None:
+    """Install, if possible from what was staged alone.
+
+    Beam does not stage what packages need in their turn, nor what they are built with. So
+    what cannot be installed without a package index may use what pip is configured for here.
+
+    Raises:
+        EnvironmentStartError: it cannot be installed either way.
+    """
+    links = ("--find-links", str(staged))
+    problems = []
+    for how in (("--no-index", "--no-build-isolation"), ()):
+        process = HarnessProcess(
+            [
+                *(str(python), "-m", "pip", "install", "--disable-pip-version-check"),
+                *("--no-input", "--progress-bar=off", *how, *links, *arguments),
+            ],
+            _variables(),
+            lambda: None,
+        )
+        process.wait()
+        if not process.exit_code:
+            return
+        problems.append(process.tail)
+    raise EnvironmentStartError(
+        f"pip cannot install the packages of this pipeline on {platform.node()} "
+        f"({', '.join(map(os.path.basename, arguments))})",
+        "\n".join(["from the staged files:", problems[0], "with a package index:", problems[1]]),
+    )
+
+
+def _variables() -> dict[str, str]:
+    """Return this process's environment variables, without Spark's secrets and PYTHONPATH."""
+    hidden = (*SECRETS, "PYTHONPATH")
+    return {name: value for name, value in os.environ.items() if name not in hidden}
+
+
+def _listed(artifacts: Iterable[Artifact]) -> str:
+    return ", ".join(each.name for each in artifacts)

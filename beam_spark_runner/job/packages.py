@@ -1,0 +1,135 @@
+"""The packages and files of a pipeline, from the client's options to one archive for executors."""
+
+import dataclasses
+import hashlib
+import io
+import tarfile
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.runners.portability.stager import Stager
+from apache_beam.transforms.environments import PyPIArtifactRegistry
+
+from beam_spark_runner.core.errors import OptionsError, StagingError
+from beam_spark_runner.portable.artifacts import Artifact, artifacts_of, digest_of, to_proto
+from beam_spark_runner.spark.shared_file import SharedFile, share_file
+from beam_spark_runner.spark.side_inputs import SHARED_BYTES
+
+_READ_BYTES = 1 << 20
+
+
+def collect_packages(options: PipelineOptions, folder: Path) -> Sequence[Any]:
+    """Have Beam build and download what its options for packages name.
+
+    Args:
+        options: the pipeline's.
+        folder: where to; it must be there until the pipeline runs.
+
+    Returns:
+        Beam's ArtifactInformation protos, for an environment.
+
+    Raises:
+        StagingError: something is not there, or cannot be built or downloaded.
+    """
+    try:
+        return list(
+            Stager.create_job_resources(
+                options,
+                str(folder),
+                pypi_requirements=["".join(each) for each in PyPIArtifactRegistry.get_artifacts()],
+                # A list for people to read, which costs a second.
+                log_submission_env_dependencies=False,
+            )
+        )
+    except (OSError, RuntimeError) as error:
+        raise StagingError(str(error)) from error
+
+
+def identify_packages(
+    pipeline: beam_runner_api_pb2.Pipeline,
+) -> Mapping[str, tuple[Artifact, ...]]:
+    """Look at the files that the environments of a pipeline depend on.
+
+    The pipeline is changed: its environments know their files by content, so that they are the
+    same environment wherever and whenever the files were made.
+
+    Returns:
+        The files of each set, by its digest.
+
+    Raises:
+        StagingError: a file cannot be read.
+        UnsupportedFeatureError: an environment depends on something else than files.
+    """
+    found: dict[str, tuple[Artifact, ...]] = {}
+    for environment in pipeline.components.environments.values():
+        if not environment.dependencies:
+            continue
+        artifacts = tuple(
+            dataclasses.replace(each, sha256=_sha256(each)) for each in artifacts_of(environment)
+        )
+        found[digest_of(artifacts)] = artifacts
+        del environment.dependencies[:]
+        environment.dependencies.extend(
+            to_proto(dataclasses.replace(each, path="")) for each in artifacts
+        )
+    return found
+
+
+def _sha256(artifact: Artifact) -> str:
+    digest = hashlib.sha256()
+    try:
+        with open(artifact.path, "rb") as file:
+            while chunk := file.read(_READ_BYTES):
+                digest.update(chunk)
+    except OSError as error:
+        raise StagingError(f"{artifact.path}: {error.strerror}") from error
+    return digest.hexdigest()
+
+
+def share_packages(
+    sets: Mapping[str, tuple[Artifact, ...]],
+    job_id: str,
+    folder: Path | None,
+    share: Callable[[Path], tuple[Any, str | None]],
+) -> Mapping[str, SharedFile]:
+    """Give the files to the executors, each set as one archive.
+
+    Args:
+        sets: of ``identify_packages``.
+        job_id: of the run.
+        folder: that executors see; None: there is none.
+        share: see ``SessionHandle.share``.
+
+    Raises:
+        OptionsError: they are too large for what Spark hands around, and there is no folder.
+    """
+    shared: dict[str, SharedFile] = {}
+    with tempfile.TemporaryDirectory(prefix="beam-") as temp:
+        for digest, artifacts in sets.items():
+            size = sum(Path(each.path).stat().st_size for each in artifacts)
+            if folder is None and size > SHARED_BYTES:
+                raise OptionsError(
+                    "temp_location",
+                    f"the packages of this pipeline have {size} bytes, more than the "
+                    f"{SHARED_BYTES} that are handed to executors over the network; name storage "
+                    "that all executors can read",
+                )
+            path = Path(temp) / f"beam-packages-{job_id}-{digest[:16]}.tar"
+            _write_archive(artifacts, path)
+            shared[digest] = share_file(path, None if folder is None else str(folder), share)
+            path.unlink()
+    return shared
+
+
+def _write_archive(artifacts: Sequence[Artifact], path: Path) -> None:
+    with tarfile.open(path, "w") as archive:
+        for each in artifacts:
+            with open(each.path, "rb") as file:
+                entry = tarfile.TarInfo(each.name)
+                entry.size = file.seek(0, io.SEEK_END)
+                file.seek(0)
+                archive.addfile(entry, file)

@@ -1,0 +1,83 @@
+"""The files of an environment, from its proto and back."""
+
+from pathlib import Path
+
+import pytest
+from apache_beam.portability import common_urns
+from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.runners.portability.stager import Stager
+
+from beam_spark_runner.core.errors import StagingError, UnsupportedFeatureError
+from beam_spark_runner.job.packages import identify_packages
+from beam_spark_runner.portable.artifacts import Artifact, artifacts_of, digest_of, to_proto
+
+
+def environment(*dependencies: object) -> beam_runner_api_pb2.Environment:
+    return beam_runner_api_pb2.Environment(dependencies=dependencies)
+
+
+def test_what_beam_stages_is_read() -> None:
+    found = artifacts_of(
+        environment(
+            Stager._create_file_stage_to_artifact("/a/b.whl", "c.whl"),
+            Stager._create_file_pip_requirements_artifact("/a/r.txt"),
+        )
+    )
+    file, requirements = found
+    assert file == Artifact(name="c.whl", path="/a/b.whl", sha256="")
+    assert requirements.is_requirements
+    assert requirements.path == "/a/r.txt"
+    assert requirements.name.startswith("requirements-")
+
+
+@pytest.mark.parametrize("is_requirements", [False, True])
+def test_there_and_back(is_requirements: bool) -> None:
+    name = f"requirements-{'ab' * 8}.txt" if is_requirements else "a.whl"
+    artifact = Artifact(name=name, path="/x", sha256="ab" * 32, is_requirements=is_requirements)
+    assert artifacts_of(environment(to_proto(artifact))) == (artifact,)
+
+
+@pytest.mark.parametrize("name", ["", "..", "../a", "/a"])
+def test_no_name_leaves_the_folder(name: str) -> None:
+    with pytest.raises(UnsupportedFeatureError, match="artifact that is called"):
+        artifacts_of(environment(Stager._create_file_stage_to_artifact("/a", name)))
+
+
+def test_what_is_no_file_is_refused() -> None:
+    url = beam_runner_api_pb2.ArtifactInformation(type_urn=common_urns.artifact_types.URL.urn)
+    with pytest.raises(UnsupportedFeatureError, match="beam:artifact:type:url:v1"):
+        artifacts_of(environment(url))
+
+
+def test_files_are_known_by_what_is_in_them(tmp_path: Path) -> None:
+    """Where they lie, and in which order they are named, does not matter."""
+
+    def staged(folder: str, *texts: str, reverse: bool = False) -> beam_runner_api_pb2.Pipeline:
+        (tmp_path / folder).mkdir()
+        pipeline = beam_runner_api_pb2.Pipeline()
+        found = []
+        for number, text in enumerate(texts):
+            path = tmp_path / folder / str(number)
+            path.write_text(text)
+            found.append(Stager._create_file_stage_to_artifact(str(path), f"f{number}"))
+        dependencies = pipeline.components.environments["e"].dependencies
+        dependencies.extend(reversed(found) if reverse else found)
+        return pipeline
+
+    one = staged("one", "a", "b")
+    same = staged("same", "a", "b", reverse=True)
+    other = staged("other", "a", "c")
+    digests = [next(iter(identify_packages(each))) for each in (one, same, other)]
+    assert one == same
+    assert one != other
+    assert digests[0] == digests[1] != digests[2]
+    assert digest_of(artifacts_of(one.components.environments["e"])) == digests[0]
+
+
+def test_a_file_that_has_gone() -> None:
+    pipeline = beam_runner_api_pb2.Pipeline()
+    pipeline.components.environments["e"].dependencies.append(
+        Stager._create_file_stage_to_artifact("/no/such/file", "f")
+    )
+    with pytest.raises(StagingError, match="/no/such/file: No such file"):
+        identify_packages(pipeline)
