@@ -131,6 +131,7 @@ BEAMS_URNS = {
     "CODER_KV": common_urns.coders.KV,
     "CODER_ITERABLE": common_urns.coders.ITERABLE,
     "CODER_DOUBLE": common_urns.coders.DOUBLE,
+    "CODER_TIMER": common_urns.coders.TIMER,
     "CODER_GLOBAL_WINDOW": common_urns.coders.GLOBAL_WINDOW,
     "WINDOW_FN_GLOBAL": common_urns.global_windows,
     "WINDOW_FN_FIXED": common_urns.fixed_windows,

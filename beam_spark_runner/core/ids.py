@@ -1,9 +1,18 @@
 """Identifiers. All of them are opaque; none carries meaning in its text."""
 
-from typing import NewType
+from typing import NamedTuple, NewType
 
 TransformId = NewType("TransformId", str)
 """Key of ``Components.transforms``. Copies that a pass makes get a fresh one."""
+
+
+class TimerFamilyId(NamedTuple):
+    """Names the timer family of a transform, as the Fn API does."""
+
+    transform: TransformId
+    family: str
+
+
 PCollectionId = NewType("PCollectionId", str)
 CoderId = NewType("CoderId", str)
 WindowingId = NewType("WindowingId", str)

@@ -1,6 +1,6 @@
 """One bundle on an SDK harness, as a machine: what was heard goes in, what to do comes out.
 
-No gRPC, no threads, no clock: ``harness.remote`` has those.
+No gRPC, no threads, no clock: ``harness.remote_bundle`` has those.
 """
 
 from collections.abc import Collection, Sequence
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from beam_spark_runner.core.errors import FnApiProtocolError, InvariantError, RunnerError
-from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.core.ids import TimerFamilyId, TransformId
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,21 @@ class OutputEnded:
     """The data stream said that a sink's output is complete."""
 
     transform: TransformId
+
+
+@dataclass(frozen=True, slots=True)
+class TimersArrived:
+    """The data stream brought timers that were set or cleared, one behind the other."""
+
+    family: TimerFamilyId
+    coded_timers: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TimersEnded:
+    """The data stream said that no more timers of a family come."""
+
+    family: TimerFamilyId
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +72,16 @@ class Silent:
     waited_s: float
 
 
-Event: TypeAlias = InputEnded | OutputArrived | OutputEnded | Responded | Lost | Silent
+Event: TypeAlias = (
+    InputEnded
+    | OutputArrived
+    | OutputEnded
+    | TimersArrived
+    | TimersEnded
+    | Responded
+    | Lost
+    | Silent
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +93,16 @@ class Deliver:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeTimers:
+    """Note timers that were set or cleared."""
+
+    family: TimerFamilyId
+    coded_timers: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Complete:
-    """The bundle is whole: all its outputs are here, and the SDK has said that it is done."""
+    """The bundle is whole: outputs and timers are here, and the SDK has said that it is done."""
 
     coded_response: bytes
 
@@ -89,7 +121,7 @@ class Fail:
     error: RunnerError
 
 
-Action: TypeAlias = Deliver | Complete | FailUserCode | Fail
+Action: TypeAlias = Deliver | TakeTimers | Complete | FailUserCode | Fail
 
 
 class BundleProtocol:
@@ -102,10 +134,15 @@ class BundleProtocol:
     Source: proto ``BeamFnControl``, ``BeamFnData``; Beam's ``RegisterAndProcessBundleOperation``.
     """
 
-    def __init__(self, instruction: str, sinks: Collection[TransformId]) -> None:
+    def __init__(
+        self,
+        instruction: str,
+        sinks: Collection[TransformId],
+        families: Collection[TimerFamilyId] = (),
+    ) -> None:
         self.instruction = instruction
-        self._awaited = set(sinks)
-        self._sinks = frozenset(sinks)
+        self._awaited: set[TransformId | TimerFamilyId] = {*sinks, *families}
+        self._known = frozenset(self._awaited)
         self._input_ended = False
         self._coded_response: bytes | None = None
         self.has_ended = False
@@ -138,6 +175,15 @@ class BundleProtocol:
                     return self._fail(self._unexpected(transform))
                 self._awaited.remove(transform)
                 return self._maybe_complete()
+            case TimersArrived(family, coded_timers):
+                if family not in self._awaited:
+                    return self._fail(self._unexpected(family))
+                return (TakeTimers(family, coded_timers),) if coded_timers else ()
+            case TimersEnded(family):
+                if family not in self._awaited:
+                    return self._fail(self._unexpected(family))
+                self._awaited.remove(family)
+                return self._maybe_complete()
             case Responded(error, coded_response):
                 return self._on_response(error, coded_response)
             case Lost(lost):
@@ -145,7 +191,7 @@ class BundleProtocol:
             case Silent(waited_s):
                 if not self.awaits_outputs_only:
                     return ()
-                missing = ", ".join(sorted(self._awaited))
+                missing = ", ".join(sorted(map(_named, self._awaited)))
                 return self._fail(
                     FnApiProtocolError(
                         f"bundle {self.instruction}: the SDK harness has reported its end, but "
@@ -182,8 +228,19 @@ class BundleProtocol:
         self.has_ended = True
         return (Fail(error),)
 
-    def _unexpected(self, transform: TransformId) -> FnApiProtocolError:
-        what = "after its end" if transform in self._sinks else "that has no sink of that id"
+    def _unexpected(self, output: TransformId | TimerFamilyId) -> FnApiProtocolError:
+        if output in self._known:
+            what = "after its end"
+        elif isinstance(output, TimerFamilyId):
+            what = "that has no timers of that family"
+        else:
+            what = "that has no sink of that id"
         return FnApiProtocolError(
-            f"bundle {self.instruction}: the SDK harness sent output of {transform} {what}"
+            f"bundle {self.instruction}: the SDK harness sent output of {_named(output)} {what}"
         )
+
+
+def _named(output: TransformId | TimerFamilyId) -> str:
+    if isinstance(output, TimerFamilyId):
+        return f"{output.transform} (timers {output.family})"
+    return output

@@ -1,57 +1,29 @@
-"""A stage on an SDK harness in another process, over the Fn API.
+"""A stage on an SDK harness in another process, over the Fn API."""
 
-The bundle's thread does everything but the sending and receiving of bytes: it
-encodes inputs, waits for room in the stream, and meanwhile hands outputs to their
-receivers, so that a stage behind this one in the same task runs on that thread, too.
-"""
-
+import functools
 import hashlib
-import itertools
-import struct
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
-from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.core.errors import FnApiProtocolError, InvariantError
 from beam_spark_runner.core.ids import PCollectionId, TransformId
 from beam_spark_runner.harness.block_edges import use_blocks
-from beam_spark_runner.harness.blocks import (
-    BlockReader,
-    BlockWriter,
-    MalformedBlockError,
-    length_prefix,
-)
-from beam_spark_runner.harness.bundle import BundleResult, Receiver, SideInputLookup
+from beam_spark_runner.harness.bundle import Bundle, Receiver, SideInputLookup
 from beam_spark_runner.harness.chunked_steps import use_chunks
 from beam_spark_runner.harness.environments.process import runs_our_steps
-from beam_spark_runner.harness.protocol import (
-    BundleProtocol,
-    Complete,
-    Deliver,
-    Event,
-    Fail,
-    FailUserCode,
-    InputEnded,
-    Silent,
-)
-from beam_spark_runner.harness.sdk_workers import HarnessSettings, SdkWorker, sdk_workers
-from beam_spark_runner.harness.services.state import BundleState
-from beam_spark_runner.harness.spill import StreamedValues
-from beam_spark_runner.harness.told_failures import user_failure
+from beam_spark_runner.harness.key_timers import declared_timers
+from beam_spark_runner.harness.remote_bundle import RemoteBundle
+from beam_spark_runner.harness.remote_keys import RemoteKeyedBundle, UserState
+from beam_spark_runner.harness.remote_keys import TakeTimers as TimersTaker
+from beam_spark_runner.harness.sdk_workers import HarnessSettings, sdk_workers
 from beam_spark_runner.portable.descriptor import StageDescription
-from beam_spark_runner.portable.wire import coder_seen_by_the_runner
-
-_FIRST_BLOCK_BYTES = 16 << 10
-_BLOCK_BYTES = 1 << 20
-"""Blocks grow from one to the other: the harness begins early, and then has much at a time."""
-_ADDED_AT_ONCE = 1024
-_REST_IS_IN_THE_STATE = struct.pack(">i", -1) + b"\xff" * 9 + b"\x01"
-"""How an iterable begins of which nothing stands here: unknown length, then -1 as a varint."""
-_SILENCE_S = 10.0
+from beam_spark_runner.portable.wire import (
+    coder_seen_by_the_runner,
+    value_coder_seen_by_the_runner,
+)
+from beam_spark_runner.state.memory import MemoryState
+from beam_spark_runner.state.requests import StateRequests, declared_states, value_counter
 
 
 class RemoteStage:
@@ -72,6 +44,8 @@ class RemoteStage:
         self._output_coders = {
             collection: self._coder(sink) for sink, collection in description.sinks.items()
         }
+        self._timers = declared_timers(self._descriptor)
+        self._states = declared_states(self._descriptor)
 
     def _coder(self, edge: TransformId) -> WindowedValueCoder:
         port = beam_fn_api_pb2.RemoteGrpcPort.FromString(
@@ -91,12 +65,32 @@ class RemoteStage:
         self,
         receivers: Mapping[PCollectionId, Receiver],
         side_inputs: Mapping[tuple[str, str], SideInputLookup],
-    ) -> "RemoteBundle":
+    ) -> Bundle:
         """See ``StageHarness.start_bundle``. What ``setup`` raises may come later.
 
         Raises:
             EnvironmentStartError: there is no harness.
         """
+        if not self._states and not self._timers.families:
+            return self._start(receivers, side_inputs)
+        return RemoteKeyedBundle(
+            functools.partial(self._start, receivers, side_inputs),
+            self._empty_state,
+            self._timers,
+        )
+
+    def _empty_state(self) -> UserState:
+        coder_of = functools.partial(value_coder_seen_by_the_runner, self._descriptor)
+        backend = MemoryState(value_counter(self._descriptor, self._states, coder_of))
+        return UserState(StateRequests(backend, self._states, self._description.step_names))
+
+    def _start(
+        self,
+        receivers: Mapping[PCollectionId, Receiver],
+        side_inputs: Mapping[tuple[str, str], SideInputLookup],
+        user_state: UserState | None = None,
+        take_timers: TimersTaker | None = None,
+    ) -> RemoteBundle:
         worker = sdk_workers.acquire(self._description.coded_environment, self._settings)
         descriptor = self._description.descriptor(worker.url)
         descriptor.id = self._id
@@ -115,260 +109,10 @@ class RemoteStage:
                 for sink, collection in self._description.sinks.items()
             },
             side_inputs,
+            user_state,
+            self._timers.families,
+            take_timers,
         )
 
     def close(self) -> None:
         """Nothing to do: the SDK tears down what it has not used for a while."""
-
-
-class RemoteBundle:
-    """See ``Bundle``."""
-
-    def __init__(
-        self,
-        name: str,
-        description: StageDescription,
-        descriptor: beam_fn_api_pb2.ProcessBundleDescriptor,
-        worker: SdkWorker,
-        input_coder: WindowedValueCoder,
-        sinks: Mapping[TransformId, tuple[WindowedValueCoder, Receiver]],
-        side_inputs: Mapping[tuple[str, str], SideInputLookup],
-    ) -> None:
-        self._name = name
-        self._source = description.source
-        self._step_names = frozenset(description.step_names.values())
-        self._worker = worker
-        self._connection = worker.connection
-        self._data = worker.connection.data
-        self._writer = BlockWriter(input_coder)
-        self._sinks = {
-            sink: (BlockReader(coder), receiver) for sink, (coder, receiver) in sinks.items()
-        }
-        self._out: list[bytes] = []  # pieces of the block that is being made
-        self._size = 0  # of them
-        self._block_bytes = _FIRST_BLOCK_BYTES
-        self._state = BundleState(side_inputs)
-        self._groups = 0
-        self._response: beam_fn_api_pb2.ProcessBundleResponse | None = None
-        self._descriptor = descriptor
-        (self._input,) = descriptor.transforms[description.source].outputs.values()
-        self._is_splittable = description.is_splittable
-        self._pushed: list[bytes] = []  # each element, where a part may be given back
-        self._too_late: list[bytes] = []  # pushed after the input was cut
-        self._is_cut = False
-        self._splitting = threading.Lock()
-        self._instruction, self._inbox = self._connection.start_bundle(
-            descriptor, _cache_tokens(side_inputs), self._state
-        )
-        self._protocol = BundleProtocol(self._instruction, self._sinks)
-
-    def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        """See ``BundleInput.push``."""
-        if self._is_splittable:
-            for value, origin in zip(values, origins, strict=True):
-                self._add([value], [origin])
-                if self._is_taken(b"".join(self._out)):
-                    self.flush()  # a block for each element: it may be given back
-                else:
-                    self._out, self._size = [], 0
-            return
-        for start in range(0, len(values), _ADDED_AT_ONCE):
-            end = start + _ADDED_AT_ONCE
-            self._add(values[start:end], origins[start:end])
-            if self._size >= self._block_bytes:
-                self.flush()
-
-    def _add(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        first = len(self._out)
-        if not any(type(value) is tuple and type(value[1]) is StreamedValues for value in values):
-            self._writer.write(values, origins, self._out)
-        else:
-            for value, origin in zip(values, origins, strict=True):
-                if type(value[1]) is StreamedValues:
-                    self._add_group(value[0], value[1], origin)
-                else:
-                    self._writer.write([value], [origin], self._out)
-        self._size += sum(map(len, itertools.islice(self._out, first, None)))
-
-    def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        """See ``Bundle.push_from_within``."""
-        self.push(values, origins)
-
-    def _add_group(self, key: bytes, values: StreamedValues, origin: WindowedValue) -> None:
-        """Hand over a key, and a token by which the SDK reads the values, page by page."""
-        # Whoever reads the state does so in another thread: nothing may change any more.
-        values.drain(keep=True)
-        self._groups += 1
-        token = b"group-%d" % self._groups
-        self._state.keep_group(token, _NestedValues(values))
-        self._out += (self._writer.header(origin), length_prefix(len(key)), key)
-        self._out += (_REST_IS_IN_THE_STATE, length_prefix(len(token)), token)
-
-    def enter(self) -> None:
-        """Nothing to do: the SDK counts by itself."""
-
-    def end_key(self) -> None:
-        """See ``BundleInput.end_key``. ``graph.passes.validate`` lets no keyed stage come here."""
-        raise InvariantError(f"{self._name}: an SDK harness was given keys")
-
-    def flush(self) -> None:
-        """Send what was pushed so far."""
-        if not self._out:
-            return
-        coded = b"".join(self._out)
-        self._out, self._size = [], 0
-        self._block_bytes = min(2 * self._block_bytes, _BLOCK_BYTES)
-        self._send(coded, is_last=False)
-        while self._step(None):
-            pass
-
-    def _send(self, coded: bytes, *, is_last: bool) -> None:
-        while True:
-            with self._data.changed:
-                self._data.changed.wait_for(lambda: self._data.has_room or len(self._inbox))
-                has_room = self._data.has_room
-            if has_room:
-                break
-            self._step(None)
-        data = beam_fn_api_pb2.Elements.Data(
-            instruction_id=self._instruction, transform_id=self._source, data=coded, is_last=is_last
-        )
-        self._data.send(beam_fn_api_pb2.Elements(data=[data]), len(coded))
-
-    def split(
-        self, fraction_of_remainder: float
-    ) -> Sequence[beam_fn_api_pb2.DelayedBundleApplication]:
-        """See ``Bundle.split``."""
-        split = beam_fn_api_pb2.ProcessBundleSplitRequest(instruction_id=self._instruction)
-        desired = split.desired_splits[self._source]
-        desired.fraction_of_remainder = fraction_of_remainder
-        desired.estimated_input_elements = len(self._pushed)
-        answer = self._connection.ask(
-            beam_fn_api_pb2.InstructionRequest(process_bundle_split=split)
-        )
-        if answer is None:
-            return ()  # whoever pushes is told
-        if answer.error:
-            raise user_failure(answer.error, self._name, self._step_names)
-        response = answer.process_bundle_split
-        residuals = list(response.residual_roots)
-        with self._splitting:
-            for channel in response.channel_splits:
-                first = channel.first_residual_element
-                residuals += map(self._not_begun, self._pushed[first:])
-                del self._pushed[first:]
-                self._is_cut = True
-        return residuals
-
-    def _is_taken(self, coded_element: bytes) -> bool:
-        """Note an element; once the input was cut, the SDK drops what comes behind the cut."""
-        with self._splitting:
-            if self._is_cut:
-                self._too_late.append(coded_element)
-                return False
-            self._pushed.append(coded_element)
-            return True
-
-    def _not_begun(self, coded_element: bytes) -> beam_fn_api_pb2.DelayedBundleApplication:
-        """Say of an element what an SDK says of a residual."""
-        (consumer,) = (
-            (id_, tag)
-            for id_, each in self._descriptor.transforms.items()
-            for tag, collection in each.inputs.items()
-            if collection == self._input
-        )
-        return beam_fn_api_pb2.DelayedBundleApplication(
-            application=beam_fn_api_pb2.BundleApplication(
-                transform_id=consumer[0], input_id=consumer[1], element=coded_element
-            )
-        )
-
-    def finish(self) -> BundleResult:
-        self.flush()
-        self._act(InputEnded())
-        self._send(b"", is_last=True)
-        while self._response is None:
-            if not self._step(_SILENCE_S):
-                self._act(Silent(_SILENCE_S))
-        self._end()
-        return BundleResult(
-            monitoring_infos=tuple(
-                info.SerializeToString() for info in self._response.monitoring_infos
-            ),
-            residual_roots=(
-                *self._response.residual_roots,
-                *map(self._not_begun, self._too_late),
-            ),
-        )
-
-    def abort(self) -> None:
-        """See ``Bundle.abort``. Nothing stops an SDK but its end: user code must not run on."""
-        self._end(kill=not self._protocol.has_ended)
-
-    def _end(self, *, kill: bool = False) -> None:
-        self._connection.end_bundle(self._instruction)
-        worker, self._worker = self._worker, None  # type: ignore[assignment]
-        if worker is not None:
-            sdk_workers.release(worker, kill=kill)
-
-    def _step(self, timeout_s: float | None) -> bool:
-        """Take one event; wait for it if there is a timeout. False: there was none."""
-        event = self._data.take(self._inbox, timeout_s)
-        if event is None:
-            return False
-        self._act(event)
-        return True
-
-    def _act(self, event: Event) -> None:
-        for action in self._protocol.on(event):
-            match action:
-                case Deliver(transform, coded_elements):
-                    self._deliver(transform, coded_elements)
-                case Complete(coded_response):
-                    self._response = beam_fn_api_pb2.ProcessBundleResponse.FromString(
-                        coded_response
-                    )
-                case FailUserCode(error_text):
-                    raise user_failure(error_text, self._name, self._step_names)
-                case Fail(error):
-                    raise self._worker.explain(error)
-
-    def _deliver(self, transform: TransformId, coded_elements: bytes) -> None:
-        reader, receiver = self._sinks[transform]
-        elements = reader.read(coded_elements)
-        while True:
-            try:
-                some = next(elements, None)
-            except MalformedBlockError as error:
-                self._protocol.has_ended = True
-                raise FnApiProtocolError(
-                    f"{self._name}: the SDK harness sent bytes that are no elements of "
-                    f"{transform}: {error}"
-                ) from error
-            if some is None:
-                return
-            receiver.accept_chunk(*some)
-
-
-class _NestedValues:
-    """Values of a group as the state service hands them out."""
-
-    def __init__(self, values: StreamedValues) -> None:
-        self._values = values
-
-    def __iter__(self) -> Iterator[bytes]:
-        return (length_prefix(len(value)) + value for value in self._values)
-
-
-def _cache_tokens(
-    side_inputs: Mapping[tuple[str, str], SideInputLookup],
-) -> list[beam_fn_api_pb2.ProcessBundleRequest.CacheToken]:
-    """Side inputs never change: their ids let the SDK keep what it has read of them."""
-    token = beam_fn_api_pb2.ProcessBundleRequest.CacheToken
-    return [
-        token(
-            token=lookup.id.encode(),
-            side_input=token.SideInput(transform_id=transform, side_input_id=name),
-        )
-        for (transform, name), lookup in side_inputs.items()
-    ]

@@ -258,10 +258,13 @@ class _Builder:
         for collection in transform.outputs.values():
             self._add_collection(collection, collection)
         self._add_coders(read_payload(transform.urn, transform.payload, transform.name).coders)
+        payload = transform.payload
+        if self._wire is not None and (transform.state_ids or transform.timer_families):
+            payload = _on_wire(payload, self._wire)
         self.descriptor.transforms[id_].CopyFrom(
             beam_runner_api_pb2.PTransform(
                 unique_name=transform.name,
-                spec=beam_runner_api_pb2.FunctionSpec(urn=transform.urn, payload=transform.payload),
+                spec=beam_runner_api_pb2.FunctionSpec(urn=transform.urn, payload=payload),
                 inputs=inputs,
                 outputs=transform.outputs,
                 environment_id=self._environment,
@@ -307,6 +310,18 @@ class _Builder:
                 )
             )
             pending.extend(coder.components)
+
+
+def _on_wire(payload: bytes, wire: WireCoders) -> bytes:
+    """Give a stateful ParDo coders by which the runner can read its timers, and count values."""
+    par_do = beam_runner_api_pb2.ParDoPayload.FromString(payload)
+    for family in par_do.timer_family_specs.values():
+        family.timer_family_coder_id = wire.timers(CoderId(family.timer_family_coder_id))
+    for state in par_do.state_specs.values():
+        if state.HasField("multimap_spec"):
+            spec = state.multimap_spec
+            spec.value_coder_id = wire.values(CoderId(spec.value_coder_id))
+    return bytes(par_do.SerializeToString(deterministic=True))
 
 
 def _collections_inside(graph: Graph, stage: Stage) -> frozenset[PCollectionId]:

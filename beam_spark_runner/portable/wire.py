@@ -12,7 +12,7 @@ Source: Beam ``LengthPrefixUnknownCoders`` and ``WireCoders``.
 from collections.abc import Callable, Iterable, MutableMapping
 
 from apache_beam.coders import BytesCoder, Coder, FloatCoder, IterableCoder, TupleCoder
-from apache_beam.coders.coders import WindowedValueCoder
+from apache_beam.coders.coders import WindowedValueCoder, _TimerCoder
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from apache_beam.runners.pipeline_context import PipelineContext
 
@@ -66,6 +66,19 @@ class WireCoders:
         iterable = self._add(urns.CODER_STATE_BACKED_ITERABLE, (self._part(value),), b"1")
         return self._add(urns.CODER_KV, (self._key(key, value), iterable))
 
+    def timers(self, id_: CoderId) -> CoderId:
+        """Return the coder for timers: ``id_`` is one of a key and a window."""
+        coder = self._graph.coders[id_]
+        if coder.urn != urns.CODER_TIMER:
+            raise InvariantError(f"the timers of a DoFn have the coder {id_}, which is for others")
+        key, window = coder.components
+        self._bring([window])
+        return self._add(urns.CODER_TIMER, (self._part(key), window))
+
+    def values(self, id_: CoderId) -> CoderId:
+        """Return the coder for values whose number the runner has to know: ``id_`` is theirs."""
+        return self._part(id_)
+
     def _key(self, key: CoderId, value: CoderId) -> CoderId:
         """Leave a sized restriction its shape: KV<KV<element, KV<restriction, state>>, size>."""
         coders = self._graph.coders
@@ -108,6 +121,22 @@ def coder_seen_by_the_runner(
     element, window = descriptor.coders[id_].component_coder_ids
     windows = PipelineContext(descriptor).coders.get_by_id(window)
     return WindowedValueCoder(_seen(descriptor, element), windows)
+
+
+def timer_coder_seen_by_the_runner(
+    descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str
+) -> Coder:
+    """Return the coder for timers, of Beam's ``userstate.Timer``; keys are bytes."""
+    key, window = descriptor.coders[id_].component_coder_ids
+    windows = PipelineContext(descriptor).coders.get_by_id(window)
+    return _TimerCoder(_seen(descriptor, key), windows)
+
+
+def value_coder_seen_by_the_runner(
+    descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str
+) -> Coder:
+    """Return the coder for values that the runner counts."""
+    return _seen(descriptor, id_)
 
 
 def _seen(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str) -> Coder:

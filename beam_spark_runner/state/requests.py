@@ -1,9 +1,10 @@
 """From the Fn API's state requests to a backend: the same for every harness."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from apache_beam.coders import Coder
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from apache_beam.runners.pipeline_context import PipelineContext
@@ -38,6 +39,8 @@ _PROTOCOLS = {
     _MAP_ENTRIES: _MULTIMAP,
     "ordered_list_user_state": _ORDERED_LIST,
 }
+USER_STATE = frozenset(_PROTOCOLS)
+"""Kinds of state keys that mean what a DoFn keeps by key and window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,12 +167,21 @@ class StateRequests:
 def value_counter(
     descriptor: beam_fn_api_pb2.ProcessBundleDescriptor,
     declared: Mapping[tuple[str, str], DeclaredState],
+    coder_of: Callable[[str], Coder] | None = None,
 ) -> CountValues:
-    """Count the values of a multimap by the coder that its DoFn declares."""
-    context = PipelineContext(beam_runner_api_pb2.Components(coders=descriptor.coders))
+    """Count the values of a multimap by the coder that its DoFn declares.
+
+    Args:
+        descriptor: of the stage.
+        declared: see ``declared_states``.
+        coder_of: finds a coder by its id; None: as the SDK does.
+    """
+    if coder_of is None:
+        context = PipelineContext(beam_runner_api_pb2.Components(coders=descriptor.coders))
+        coder_of = context.coders.get_by_id
 
     def count(cell: Cell, data: bytes) -> int:
-        coder = context.coders.get_by_id(declared[cell.transform, cell.state].value_coder)
+        coder = coder_of(declared[cell.transform, cell.state].value_coder)
         return sum(1 for _ in coder.get_impl().decode_all(data))
 
     return count

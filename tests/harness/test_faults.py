@@ -23,7 +23,7 @@ from beam_spark_runner.core.errors import (
     FnApiProtocolError,
     SdkDisconnectedError,
 )
-from beam_spark_runner.harness import remote
+from beam_spark_runner.harness import remote_bundle
 from beam_spark_runner.harness.sdk_workers import sdk_workers
 from tests.harness.conftest import BARE, Collected, one_step, stage_on
 from tests.harness.scripted_sdk import Pool, ScriptedSdk, sink_of
@@ -36,7 +36,7 @@ SOON_S = 8.0
 
 @pytest.fixture(autouse=True)
 def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "_SILENCE_S", 0.5)
+    monkeypatch.setattr(remote_bundle, "_SILENCE_S", 0.5)
 
 
 @pytest.fixture(autouse=True)
@@ -165,7 +165,9 @@ def answer_something_else(sdk: ScriptedSdk) -> None:
 def set_a_timer(sdk: ScriptedSdk) -> None:
     sdk.connect()
     instruction, _ = sdk.next_bundle()
-    timers = beam_fn_api_pb2.Elements.Timers(instruction_id=instruction, transform_id="t")
+    timers = beam_fn_api_pb2.Elements.Timers(
+        instruction_id=instruction, transform_id="t", timers=b"1"
+    )
     sdk.put_elements(beam_fn_api_pb2.Elements(timers=[timers]))
 
 
@@ -179,7 +181,7 @@ def set_a_timer(sdk: ScriptedSdk) -> None:
         (send_half_an_element, "bytes that are no elements"),
         (say_nothing_more, "nothing came on the data stream"),
         (answer_something_else, "finalize_bundle"),
-        (set_a_timer, "set timers"),
+        (set_a_timer, "no timers of that family"),
     ],
 )
 def test_what_the_fn_api_does_not_allow(

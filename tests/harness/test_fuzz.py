@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_spark_runner.core.errors import HarnessError
-from beam_spark_runner.harness import remote
+from beam_spark_runner.harness import remote_bundle
 from tests.harness.conftest import BARE, Collected, one_step, stage_on
 from tests.harness.scripted_sdk import Pool, ScriptedSdk, sink_of
 
@@ -169,7 +169,7 @@ def fuzzed(
     scripted: Callable[[Callable[[ScriptedSdk], None]], Pool], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[list[Message]], Pool]:
     """One pool for all examples; each harness says what the example says."""
-    monkeypatch.setattr(remote, "_SILENCE_S", 0.3)
+    monkeypatch.setattr(remote_bundle, "_SILENCE_S", 0.3)
     current: list[list[Message]] = []
     pool = scripted(lambda sdk: send(sdk, current[-1]))
 

@@ -16,7 +16,6 @@ from beam_spark_runner.graph.passes.mixed_windows import find_mix
 WHOLE_PIPELINE = "the pipeline"
 
 _ACCESS_PATTERNS = frozenset({urns.SIDE_INPUT_ITERABLE, urns.SIDE_INPUT_MULTIMAP})
-_BESIDE_THE_WORKER = frozenset({urns.ENVIRONMENT_PROCESS, urns.ENVIRONMENT_EXTERNAL})
 _GROUPING_URNS = frozenset({urns.GROUP_BY_KEY, urns.COMBINE_PER_KEY})
 
 # Requirement -> whether a transform has what it stands for; then that transform is reported.
@@ -129,11 +128,6 @@ def _problems_of_keyed_steps(graph: Graph, transform: Transform) -> Iterator[Pip
     if coder.urn != urns.CODER_KV:
         yield InvalidPipelineError(
             f"it needs keys, for {why}, but the coder of its input is {coder.urn}", transform.name
-        )
-    environment = transform.environment and graph.environments.get(transform.environment)
-    if environment and environment.urn in _BESIDE_THE_WORKER:
-        yield UnsupportedFeatureError(
-            f"{why}, in an SDK harness beside the Spark worker,", transform.name
         )
     if transform.restriction_coder is not None:
         # Beam's SDKs refuse it, too.

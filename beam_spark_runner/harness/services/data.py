@@ -19,8 +19,14 @@ import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
 from beam_spark_runner.core.errors import FnApiProtocolError, RunnerError, SdkDisconnectedError
-from beam_spark_runner.core.ids import TransformId
-from beam_spark_runner.harness.protocol import Event, OutputArrived, OutputEnded
+from beam_spark_runner.core.ids import TimerFamilyId, TransformId
+from beam_spark_runner.harness.protocol import (
+    Event,
+    OutputArrived,
+    OutputEnded,
+    TimersArrived,
+    TimersEnded,
+)
 from beam_spark_runner.harness.services.inbox import Inbox
 from beam_spark_runner.harness.services.instructions import InstructionIds
 
@@ -138,11 +144,9 @@ class DataStream:
                 for data in elements.data:
                     if not self._take(data):
                         return
-                if elements.timers:
-                    self._lose(
-                        FnApiProtocolError("the SDK harness set timers in a stage that has none")
-                    )
-                    return
+                for timers in elements.timers:
+                    if not self._take_timers(timers):
+                        return
             problem = "the SDK harness closed its data stream"
         except grpc.RpcError:
             problem = "the data stream to the SDK harness broke"
@@ -151,6 +155,19 @@ class DataStream:
             self.close()
         if not was_closed:
             self._lose(SdkDisconnectedError(problem))
+
+    def _take_timers(self, timers: beam_fn_api_pb2.Elements.Timers) -> bool:
+        family = TimerFamilyId(TransformId(timers.transform_id), timers.timer_family_id)
+        with self.changed:
+            inbox = self._inboxes.get(timers.instruction_id)
+            if inbox is not None:
+                if timers.timers:
+                    inbox.put(TimersArrived(family, timers.timers))
+                if timers.is_last:
+                    inbox.put(TimersEnded(family))
+                self.changed.notify_all()
+                return True
+        return self._is_of_the_past(timers.instruction_id)
 
     def _take(self, data: beam_fn_api_pb2.Elements.Data) -> bool:
         instruction, transform = data.instruction_id, TransformId(data.transform_id)
@@ -164,6 +181,10 @@ class DataStream:
                     inbox.put(OutputEnded(transform))
                 self.changed.notify_all()
                 return True
+        return self._is_of_the_past(instruction)
+
+    def _is_of_the_past(self, instruction: str) -> bool:
+        """Whether elements come late; else the harness is lost."""
         if self._instructions.was_issued(instruction):
             return True
         self._lose(

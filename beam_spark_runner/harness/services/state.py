@@ -1,4 +1,4 @@
-"""The state service: side inputs and large groups, in pages."""
+"""The state service: side inputs and large groups, in pages; and what keyed steps keep."""
 
 import itertools
 import logging
@@ -11,6 +11,7 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
 from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.harness.bundle import SideInputLookup
+from beam_spark_runner.state.requests import USER_STATE, StateRequests
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -75,11 +76,23 @@ class Pages:
 class BundleState:
     """What one bundle may ask for.
 
+    Args:
+        side_inputs: (transform id, local name) -> lookup.
+        user_state: of the keys that the bundle works on; None: the stage keeps nothing.
+        on_pages: called when user state is read that does not fit one page.
+
     Threads: ``answer`` one at a time; ``keep_group`` from the bundle's thread.
     """
 
-    def __init__(self, side_inputs: Mapping[tuple[str, str], SideInputLookup]) -> None:
+    def __init__(
+        self,
+        side_inputs: Mapping[tuple[str, str], SideInputLookup],
+        user_state: StateRequests | None = None,
+        on_pages: Callable[[], None] = lambda: None,
+    ) -> None:
         self._side_inputs = side_inputs
+        self._user_state = user_state
+        self._on_pages = on_pages
         self._groups: dict[bytes, Iterable[bytes]] = {}
         self._pages = Pages()
 
@@ -95,6 +108,11 @@ class BundleState:
         """
         key = request.state_key
         kind = key.WhichOneof("type")
+        if self._user_state is not None and kind in USER_STATE:
+            response = self._user_state.answer(request)
+            if response.get.continuation_token:
+                self._on_pages()
+            return response
         if request.WhichOneof("request") != "get":
             raise FnApiProtocolError(f"the SDK wrote state of kind {kind} in a stage that has none")
         page, token = self._pages.get(

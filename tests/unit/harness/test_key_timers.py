@@ -1,0 +1,102 @@
+"""Timers of keys as an SDK harness sends them: which fire, and what is sent back."""
+
+from typing import Any
+
+import pytest
+from apache_beam.coders import BytesCoder
+from apache_beam.coders.coders import IntervalWindowCoder, _TimerCoder
+from apache_beam.transforms.userstate import Timer
+from apache_beam.transforms.window import IntervalWindow
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, create
+
+from beam_spark_runner.core.ids import TimerFamilyId, TransformId
+from beam_spark_runner.harness.key_timers import DeclaredTimers, KeyTimers, TimerFamily
+from beam_spark_runner.semantics.timers import Domain
+
+STEP = TransformId("step")
+EVENT, CLOCK = TimerFamilyId(STEP, "event"), TimerFamilyId(STEP, "clock")
+EXPIRY = TimerFamilyId(STEP, "expiry")
+CODER = _TimerCoder(BytesCoder(), IntervalWindowCoder())
+FIRST, SECOND = IntervalWindow(0, 10), IntervalWindow(10, 20)
+
+
+@pytest.fixture
+def timers() -> KeyTimers:
+    families = {
+        EVENT: Domain.EVENT_TIME,
+        CLOCK: Domain.PROCESSING_TIME,
+        EXPIRY: Domain.EVENT_TIME,
+    }
+    return KeyTimers(
+        DeclaredTimers(
+            families={
+                id_: TimerFamily(domain=domain, coder=CODER) for id_, domain in families.items()
+            },
+            expiration=EXPIRY,
+            allowed_lateness_us=0,
+        )
+    )
+
+
+def timer(key: bytes, window: Any, time: float | None, tag: str = "") -> bytes:
+    """Encode a timer; without a time, the clearing of one."""
+    fires = None if time is None else Timestamp(time)
+    coded: bytes = CODER.encode(
+        Timer(key, tag, (window,), time is None, fires, fires, PANE_INFO_UNKNOWN)
+    )
+    return coded
+
+
+def rounds(timers: KeyTimers) -> list[dict[str, list[tuple[bytes, float, float]]]]:
+    """What fires, bundle for bundle: by family the key, the window's start and the time."""
+    found = []
+    while popped := timers.pop():
+        found.append(
+            {
+                family.family: [
+                    (each.user_key, float(each.windows[0].start), float(each.fire_timestamp))
+                    for each in CODER.get_impl().decode_all(coded)
+                ]
+                for family, coded in popped.items()
+            }
+        )
+    return found
+
+
+def test_each_key_and_window_has_one_timer_in_a_bundle(timers: KeyTimers) -> None:
+    coded = [timer(b"a", FIRST, 2, "x"), timer(b"a", FIRST, 1, "y"), timer(b"a", SECOND, 12)]
+    assert timers.take(EVENT, b"".join([*coded, timer(b"b", FIRST, 7)])) == 4
+    assert len(timers) == 4
+    assert rounds(timers) == [
+        {"event": [(b"a", 0, 1), (b"a", 10, 12), (b"b", 0, 7)]},
+        {"event": [(b"a", 0, 2)]},
+    ]
+    assert len(timers) == 0
+
+
+def test_what_is_set_again_or_cleared_does_not_fire(timers: KeyTimers) -> None:
+    timers.take(EVENT, timer(b"a", FIRST, 2) + timer(b"b", FIRST, 3) + timer(b"c", FIRST, 4))
+    timers.take(EVENT, timer(b"a", FIRST, None) + timer(b"b", FIRST, 5))
+    assert rounds(timers) == [{"event": [(b"b", 0, 5), (b"c", 0, 4)]}]
+
+
+def test_event_time_then_the_clock_then_windows_expire(timers: KeyTimers) -> None:
+    origin = create(None, Timestamp(1).micros, (FIRST,), PANE_INFO_UNKNOWN)
+    timers.expect_expiry(b"a", origin)
+    timers.expect_expiry(b"a", origin)
+    timers.take(CLOCK, timer(b"a", FIRST, 1e9))
+    timers.take(EVENT, timer(b"a", FIRST, 5))
+    assert rounds(timers) == [
+        {"event": [(b"a", 0, 5)]},
+        {"clock": [(b"a", 0, 1e9)]},
+        {"expiry": [(b"a", 0, 10)]},
+    ]
+
+
+def test_a_timer_behind_the_end_of_its_window_fires_there_and_only_once(timers: KeyTimers) -> None:
+    timers.take(EVENT, timer(b"a", FIRST, 500))
+    assert rounds(timers) == [{"event": [(b"a", 0, 10)]}]
+    timers.take(EVENT, timer(b"a", FIRST, 2))
+    popped = timers.pop()
+    assert list(popped) == [EVENT]
