@@ -146,6 +146,7 @@ class RunnerConfig:
     shared_storage: str | None = None  # --temp_location: any Beam URL, or a path
     max_cache_memory_usage_mb: int = DEFAULT_CACHE_MB  # of each worker, for side inputs
     environment: EnvironmentKind = "embedded"  # --environment_type: where user code runs
+    sdk_worker_parallelism: int = 1  # SDK harnesses beside each PySpark worker
     environment_cache_s: float = 0.0  # --environment_cache_millis. 0: for the job's time
     environment_start_timeout_s: float = DEFAULT_START_TIMEOUT_S
     sdf_round_budget_s: float = DEFAULT_ROUND_BUDGET_S  # 0: no rounds
@@ -172,6 +173,7 @@ class RunnerConfig:
             raise OptionsError(
                 "parallelism", f"{parallelism} is more than --max_parallelism={max_parallelism}"
             )
+        environment = _environment(options)
         return cls(
             spark_master_url=_master(_given_of_spark(options).get("spark_master_url")),
             spark_conf=tuple(_conf(getattr(ours, "spark_conf", None)).items()),
@@ -179,7 +181,8 @@ class RunnerConfig:
             max_parallelism=max_parallelism,
             shared_storage=cloud.temp_location or None,
             max_cache_memory_usage_mb=_cache_mb(options),
-            environment=_environment(options),
+            environment=environment,
+            sdk_worker_parallelism=_sdk_worker_parallelism(options, environment),
             environment_cache_s=_cache_s(options),
             environment_start_timeout_s=_start_timeout_s(
                 getattr(ours, "environment_start_timeout", None)
@@ -208,7 +211,7 @@ def _refuse_unsupported(options: PipelineOptions) -> None:
 
 
 def _environment(options: PipelineOptions) -> EnvironmentKind:
-    """Read ``--environment_type``, and check what only SDK harnesses obey."""
+    """Read ``--environment_type``."""
     portable = options.view_as(PortableOptions)
     given = portable.environment_type
     needs = _needs_of_its_own(options)
@@ -233,13 +236,6 @@ def _environment(options: PipelineOptions) -> EnvironmentKind:
         )
     if portable.environment_config and (kind == "embedded" or not given):
         raise OptionsError("environment_config", "is of no use without --environment_type")
-    parallelism = _number("sdk_worker_parallelism", portable.sdk_worker_parallelism)
-    if parallelism not in (0, 1):
-        raise OptionsError(
-            "sdk_worker_parallelism",
-            "each PySpark worker, and so each task slot, has one SDK harness of its own; leave "
-            "it out, and set the number of slots by Spark's spark.executor.cores",
-        )
     return kind
 
 
@@ -253,6 +249,17 @@ def _needs_of_its_own(options: PipelineOptions) -> str | None:
     if setup.save_main_session and setup.pickle_library.startswith("dill"):
         return "save_main_session"
     return None
+
+
+def _sdk_worker_parallelism(options: PipelineOptions, kind: EnvironmentKind) -> int:
+    """Read how many SDK harnesses each PySpark worker has; 0 is the runner's choice: one."""
+    given = options.view_as(PortableOptions).sdk_worker_parallelism
+    number = _number("sdk_worker_parallelism", given)
+    if number != int(number):
+        raise OptionsError("sdk_worker_parallelism", f"{given} is no number of SDK harnesses")
+    if number > 1 and kind == "embedded":
+        raise OptionsError("sdk_worker_parallelism", "is of no use without --environment_type")
+    return max(1, int(number))
 
 
 def _cache_s(options: PipelineOptions) -> float:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from apache_beam.metrics.metric import MetricResults
 from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
-from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.portability.api import beam_runner_api_pb2, metrics_pb2
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from apache_beam.transforms import environments
 
@@ -159,6 +159,7 @@ def _harness_settings(
         options_json=given,
         start_timeout_s=config.environment_start_timeout_s,
         cache_s=config.environment_cache_s,
+        parallelism=config.sdk_worker_parallelism,
     )
 
 
@@ -246,6 +247,10 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
     def _repr_html_(self) -> str:
         """For notebooks: the state, and a picture of what runs where."""
         return f"<p>{html.escape(self.state)}</p>{picture(self._job.plan)}"
+
+    def monitoring_infos(self) -> list[metrics_pb2.MonitoringInfo]:
+        """Return the committed metrics as job services do, by transform."""
+        return [metrics_pb2.MonitoringInfo.FromString(each) for each in self._job.tally.committed]
 
     def metrics(self) -> MetricResults:
         """Return attempted and committed metrics; of a failed job, too."""

@@ -18,6 +18,7 @@ from beam_spark_runner.harness.services.data import DataStream
 from beam_spark_runner.harness.services.inbox import Inbox
 from beam_spark_runner.harness.services.instructions import InstructionIds
 from beam_spark_runner.harness.services.state import BundleState, StateStream
+from beam_spark_runner.harness.services.status import StatusStream
 
 _LOOK_EVERY_S = 0.5
 
@@ -38,6 +39,7 @@ class SdkConnection:
         self.control = ControlStream(self.instructions, self.lose)
         self.data = DataStream(self.instructions, self.lose)
         self.state = StateStream()
+        self.status = StatusStream()
         self._error: RunnerError | None = None
         self._lock = threading.Lock()
 
@@ -118,3 +120,4 @@ class SdkConnection:
         """End the streams. The harness then leaves by itself, if it is alive."""
         self.control.close()
         self.data.close()
+        self.status.close()

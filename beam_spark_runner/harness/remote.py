@@ -35,6 +35,7 @@ class RemoteStage:
         self._name = name
         self._description = description
         self._settings = settings
+        self._stage_id = stage_id
         self._descriptor = description.descriptor()
         digest = hashlib.sha256(description.coded_descriptor).hexdigest()[:16]
         self._id = f"{settings.job_id}/{stage_id}/{digest}"
@@ -91,7 +92,9 @@ class RemoteStage:
         user_state: UserState | None = None,
         take_timers: TimersTaker | None = None,
     ) -> RemoteBundle:
-        worker = sdk_workers.acquire(self._description.coded_environment, self._settings)
+        worker = sdk_workers.acquire(
+            self._description.coded_environment, self._settings, self._stage_id
+        )
         descriptor = self._description.descriptor(worker.url)
         descriptor.id = self._id
         if self._runs_our_steps:

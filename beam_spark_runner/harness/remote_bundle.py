@@ -6,6 +6,7 @@ receivers, so that a stage behind this one in the same task runs on that thread,
 """
 
 import itertools
+import logging
 import struct
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -43,6 +44,8 @@ from beam_spark_runner.harness.spill import StreamedValues
 from beam_spark_runner.harness.told_failures import user_failure
 from beam_spark_runner.portable.descriptor import StageDescription
 
+_LOGGER = logging.getLogger(__name__)
+
 _FIRST_BLOCK_BYTES = 16 << 10
 _BLOCK_BYTES = 1 << 20
 """Blocks grow from one to the other: the harness begins early, and then has much at a time."""
@@ -50,6 +53,9 @@ _ADDED_AT_ONCE = 1024
 _REST_IS_IN_THE_STATE = struct.pack(">i", -1) + b"\xff" * 9 + b"\x01"
 """How an iterable begins of which nothing stands here: unknown length, then -1 as a varint."""
 _SILENCE_S = 10.0
+_LONG_SILENCE_S = 300.0
+"""Then the harness is asked what it does; again when it has been silent for twice as long."""
+_STATUS_TIMEOUT_S = 5.0
 
 
 class RemoteBundle:
@@ -100,6 +106,8 @@ class RemoteBundle:
         self._too_late: list[bytes] = []  # pushed after the input was cut
         self._is_cut = False
         self._splitting = threading.Lock()
+        self._silent_s = 0.0
+        self._told_at_s = _LONG_SILENCE_S
         self._instruction, self._inbox = self._connection.start_bundle(
             descriptor, tokens, self._state
         )
@@ -196,11 +204,15 @@ class RemoteBundle:
     def _send(self, elements: beam_fn_api_pb2.Elements, size: int) -> None:
         while True:
             with self._data.changed:
-                self._data.changed.wait_for(lambda: self._data.has_room or len(self._inbox))
+                self._data.changed.wait_for(
+                    lambda: self._data.has_room or len(self._inbox), _SILENCE_S
+                )
                 has_room = self._data.has_room
             if has_room:
+                self._silent_s = 0.0
                 break
-            self._step(None)
+            if not self._step(None):
+                self._note_silence()
         self._data.send(elements, size)
 
     def split(
@@ -257,6 +269,10 @@ class RemoteBundle:
         self._send_end()
         while self._response is None:
             if not self._step(_SILENCE_S):
+                if self._protocol.awaits_outputs_only:
+                    self._log_status()
+                else:
+                    self._note_silence()
                 self._act(Silent(_SILENCE_S))
         self._end()
         return BundleResult(
@@ -284,8 +300,24 @@ class RemoteBundle:
         event = self._data.take(self._inbox, timeout_s)
         if event is None:
             return False
+        self._silent_s = 0.0
         self._act(event)
         return True
+
+    def _note_silence(self) -> None:
+        """User code may take its time; whoever looks for the reason finds it in the log."""
+        self._silent_s += _SILENCE_S
+        if self._silent_s >= self._told_at_s:
+            self._told_at_s *= 2
+            self._log_status()
+
+    def _log_status(self) -> None:
+        _LOGGER.warning(
+            "%s: nothing was heard of the SDK harness for %.0f s. What it says of itself:\n%s",
+            self._name,
+            max(self._silent_s, _SILENCE_S),
+            self._connection.status.ask(_STATUS_TIMEOUT_S) or "nothing",
+        )
 
     def _act(self, event: Event) -> None:
         for action in self._protocol.on(event):

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from apache_beam.portability.api import (
     beam_provision_api_pb2,
@@ -39,6 +39,7 @@ _LOGGER = logging.getLogger(__name__)
 MOST_IDLE_S = 30.0
 """Without --environment_cache_millis, how long a harness waits for the next task of its job."""
 _LAST_WORDS_S = 1.0  # between the end of a harness's streams and that of its process
+_TEARDOWN_S = 10.0  # for DoFns to be torn down when their harness is to end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,7 @@ class HarnessSettings:
     start_timeout_s: float = 120.0
     cache_s: float = 0.0  # --environment_cache_millis. 0: for the job's time
     archives: Mapping[str, Archive] = field(default_factory=dict)  # of staged files, by digest
+    parallelism: int = 1  # --sdk_worker_parallelism: harnesses over which stages are spread
 
 
 class _Harness(Protocol):
@@ -89,6 +91,7 @@ class SdkWorker:
                 control_endpoint=endpoint,
                 logging_endpoint=endpoint,
                 artifact_endpoint=endpoint,
+                status_endpoint=endpoint,
                 dependencies=map(to_proto, staged.artifacts) if staged else (),
             ),
         )
@@ -170,9 +173,6 @@ class SdkWorker:
         threading.Thread(target=stop_later, name="beam-harness-end", daemon=True).start()
 
 
-_TEARDOWN_S = 10.0
-
-
 def _with(exit_code: int | None) -> str:
     if exit_code is None:
         return ""
@@ -182,23 +182,32 @@ def _with(exit_code: int | None) -> str:
 class SdkWorkers:
     """All SDK harnesses of this process, and the port that they connect to.
 
-    Threads: tasks come one at a time; harnesses expire in a thread of their own.
+    Threads: any. Harnesses start without holding up those who want another, or give one back;
+    they expire in a thread of their own.
     """
 
     def __init__(self) -> None:
         self._server: FnApiServer | None = None
-        self._kept: dict[tuple[bytes, str], _Kept] = {}
+        self._kept: dict[_Key, _Kept] = {}
+        self._starting: dict[_Key, threading.Lock] = {}
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._expires = False
 
-    def acquire(self, coded_environment: bytes, settings: HarnessSettings) -> SdkWorker:
+    def acquire(
+        self, coded_environment: bytes, settings: HarnessSettings, stage_id: int = 0
+    ) -> SdkWorker:
         """Return the harness of an environment for one bundle; ``release`` gives it back.
+
+        Args:
+            coded_environment: Environment proto.
+            settings: of the job.
+            stage_id: a stage always gets the same of several harnesses.
 
         Raises:
             EnvironmentStartError: it cannot be had.
         """
-        key = (coded_environment, settings.options_json)
+        key = _Key(coded_environment, settings.options_json, stage_id % settings.parallelism)
         with self._lock:
             self._drop(
                 each
@@ -206,15 +215,31 @@ class SdkWorkers:
                 if kept.worker.connection.error is not None
                 or (kept.settings.job_id != settings.job_id and not kept.settings.cache_s)
             )
-            kept = self._kept.get(key)
-            if kept is None:
-                kept = self._kept[key] = _Kept(self._start(coded_environment, settings), settings)
-            kept.settings = settings
-            kept.users += 1
-            if not self._expires:
-                self._expires = True
-                threading.Thread(target=self._expire, name="beam-harness-idle", daemon=True).start()
-            return kept.worker
+            starting = self._starting.setdefault(key, threading.Lock())
+        with starting:
+            with self._lock:
+                if key in self._kept:
+                    return self._use(key, settings)
+                if self._server is None:
+                    self._server = FnApiServer()
+                server = self._server
+            worker = self._start(server, coded_environment, settings)
+            with self._lock:
+                if server is not self._server:
+                    worker.stop()
+                    raise EnvironmentStartError("all SDK harnesses were told to end")
+                self._kept[key] = _Kept(worker, settings)
+                return self._use(key, settings)
+
+    def _use(self, key: "_Key", settings: HarnessSettings) -> SdkWorker:
+        """Count a user. The lock is held."""
+        kept = self._kept[key]
+        kept.settings = settings
+        kept.users += 1
+        if not self._expires:
+            self._expires = True
+            threading.Thread(target=self._expire, name="beam-harness-idle", daemon=True).start()
+        return kept.worker
 
     def release(self, worker: SdkWorker, *, kill: bool = False) -> None:
         """Give back what ``acquire`` returned. ``kill``: its code must not run on."""
@@ -239,9 +264,10 @@ class SdkWorkers:
                 self._server.stop()
                 self._server = None
 
-    def _start(self, coded_environment: bytes, settings: HarnessSettings) -> SdkWorker:
-        if self._server is None:
-            self._server = FnApiServer()
+    @staticmethod
+    def _start(
+        server: FnApiServer, coded_environment: bytes, settings: HarnessSettings
+    ) -> SdkWorker:
         environment = beam_runner_api_pb2.Environment.FromString(coded_environment)
         artifacts = artifacts_of(environment)
         # A command of the user's is told of the files, and does with them what it likes.
@@ -250,11 +276,11 @@ class SdkWorkers:
             if artifacts
             else None
         )
-        worker = SdkWorker(self._server, environment, settings.options_json, staged)
+        worker = SdkWorker(server, environment, settings.options_json, staged)
         worker.start(settings.start_timeout_s)
         return worker
 
-    def _drop(self, keys: Iterable[tuple[bytes, str]]) -> None:
+    def _drop(self, keys: "Iterable[_Key]") -> None:
         for key in list(keys):
             self._kept.pop(key).worker.stop(orderly=True)
 
@@ -271,6 +297,14 @@ class SdkWorkers:
                 later = [at - now for at in due.values() if at > now]
                 self._wake.wait(min(later) if later else None)
             self._expires = False
+
+
+class _Key(NamedTuple):
+    """Bundles that have this in common may share a harness."""
+
+    coded_environment: bytes
+    options_json: str
+    number: int  # of several
 
 
 class _Kept:

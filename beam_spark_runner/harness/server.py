@@ -20,8 +20,9 @@ from beam_spark_runner.harness.services.data import DataService
 from beam_spark_runner.harness.services.logging import LoggingService
 from beam_spark_runner.harness.services.provision import ProvisionService
 from beam_spark_runner.harness.services.state import StateService
+from beam_spark_runner.harness.services.status import StatusService
 
-_MOST_STREAMS = 256  # a thread each, made when it is needed; a harness has four or five
+_MOST_STREAMS = 256  # a thread each, made when it is needed; a harness has five or six
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -57,6 +58,7 @@ class FnApiServer:
                 beam_artifact_api_pb2_grpc.add_ArtifactRetrievalServiceServicer_to_server,
                 ArtifactService,
             ),
+            (beam_fn_api_pb2_grpc.add_BeamFnWorkerStatusServicer_to_server, StatusService),
         ):
             add(service(self._connection_of), self._server)
         port = self._server.add_insecure_port("127.0.0.1:0")

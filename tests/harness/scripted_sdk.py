@@ -29,9 +29,11 @@ class ScriptedSdk:
         self.metadata = [("worker_id", worker_id)]
         self._control: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._data: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._status: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.control_stub = beam_fn_api_pb2_grpc.BeamFnControlStub(self.channel)
         self.instructions: Any = None
         self.elements: Any = None
+        self.asked: Any = None
 
     def connect(self) -> "ScriptedSdk":
         """Open the control stream."""
@@ -43,6 +45,13 @@ class ScriptedSdk:
     def open_data(self) -> None:
         stub = beam_fn_api_pb2_grpc.BeamFnDataStub(self.channel)
         self.elements = stub.Data(_until_end(self._data), metadata=self.metadata)
+
+    def open_status(self) -> None:
+        stub = beam_fn_api_pb2_grpc.BeamFnWorkerStatusStub(self.channel)
+        self.asked = stub.WorkerStatus(_until_end(self._status), metadata=self.metadata)
+
+    def tell_status(self, id_: str, text: str) -> None:
+        self._status.put(beam_fn_api_pb2.WorkerStatusResponse(id=id_, status_info=text))
 
     def next_bundle(self) -> tuple[str, Any]:
         """Wait for a bundle: its instruction, and the descriptor of its stage."""
@@ -94,6 +103,7 @@ class ScriptedSdk:
     def close(self) -> None:
         self._control.put(_END)
         self._data.put(_END)
+        self._status.put(_END)
         self.channel.close()
 
 

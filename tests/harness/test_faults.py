@@ -192,6 +192,50 @@ def test_what_the_fn_api_does_not_allow(
     assert words in str(raised.value)
 
 
+def test_a_harness_that_does_not_come_holds_nobody_else_up(scripted: Scripted) -> None:
+    """Neither those who want another, nor those who give one back."""
+    missing, there = scripted(lambda sdk: None), scripted(echo)
+    stage = stage_on(missing.url, one_step, start_timeout_s=5)
+    failed: list[BaseException] = []
+
+    def wait_in_vain() -> None:
+        try:
+            stage.start_bundle(dict.fromkeys(stage.output_coders, Collected()), {})
+        except EnvironmentStartError as error:
+            failed.append(error)
+
+    waiting = threading.Thread(target=wait_in_vain)
+    waiting.start()
+    while not missing.sdks:
+        time.sleep(0.01)
+    assert run_one(there, [b"a"]).values == [b"a"]
+    assert waiting.is_alive()
+    sdk_workers.stop()  # nor whoever ends it all
+    waiting.join()
+    assert len(failed) == 1
+
+
+def describe_itself(sdk: ScriptedSdk) -> None:
+    """Process a bundle, but not at once, and answer when it is asked what it does."""
+    sdk.connect()
+    sdk.open_status()
+    instruction, descriptor = sdk.next_bundle()
+    list(sdk.input_blocks(instruction))
+    sdk.tell_status(next(sdk.asked).id, "thinks hard")
+    sdk.send(instruction, sink_of(descriptor), is_last=True)
+    sdk.respond(instruction)
+
+
+def test_a_harness_that_is_silent_is_asked_what_it_does(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(remote_bundle, "_LONG_SILENCE_S", 1.0)
+    assert run_one(scripted(describe_itself), [b"a"]).values == []
+    (line,) = (each.getMessage() for each in caplog.records if "itself" in each.getMessage())
+    assert "nothing was heard of the SDK harness for 1 s" in line
+    assert line.endswith("thinks hard")
+
+
 def test_the_next_bundle_gets_a_harness_that_works(scripted: Scripted) -> None:
     scripts = iter([drop_control, echo])
     pool = scripted(lambda sdk: next(scripts)(sdk))

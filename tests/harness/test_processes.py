@@ -202,6 +202,34 @@ def test_a_harness_is_another_jobs_only_if_it_is_to_be_cached(
     assert harnesses() == of_b
 
 
+def test_stages_are_spread_over_several_harnesses(
+    beam_harness: Callable[..., RemoteStage],
+) -> None:
+    """--sdk_worker_parallelism: bundles of two stages that run side by side."""
+    stages = [beam_harness(parallelism=2, stage=number) for number in (0, 1)]
+    bundles = [
+        each.start_bundle(dict.fromkeys(each.output_coders, Collected()), {}) for each in stages
+    ]
+    workers = [pid for pid in harnesses() if "sdk_worker_main" in " ".join(_command(pid)[2:])]
+    assert len(workers) == 2
+    for bundle in bundles:
+        bundle.finish()
+    run_one(stages[0])
+    assert len(harnesses()) == 4  # each has its guard
+
+
+def test_a_harness_says_where_its_code_is(
+    beam_harness: Callable[..., RemoteStage],
+) -> None:
+    """Beam's own harness opens the status stream, and answers with the stacks of its threads."""
+    stage = beam_harness()
+    run_one(stage)
+    (kept,) = sdk_workers._kept.values()
+    status = kept.worker.connection.status
+    wait_for(lambda: status.ask(5.0))
+    assert "THREAD DUMP" in (status.ask(5.0) or "")
+
+
 def test_a_harness_that_is_killed_in_a_bundle(beam_harness: Callable[..., RemoteStage]) -> None:
     stage = beam_harness()
     run_one(stage)

@@ -114,6 +114,7 @@ def test_reading_twice_gives_the_same() -> None:
         (["--environment_config=HOST:1"], "environment_config"),
         (["--sdk_worker_parallelism=2"], "sdk_worker_parallelism"),
         (["--sdk_worker_parallelism=some"], "sdk_worker_parallelism"),
+        (["--sdk_worker_parallelism=1.5", "--environment_type=LOOPBACK"], "sdk_worker_parallelism"),
         (["--environment_cache_millis=-1"], "environment_cache_millis"),
         (["--environment_start_timeout=0"], "environment_start_timeout"),
         (["--environment_start_timeout=soon"], "environment_start_timeout"),

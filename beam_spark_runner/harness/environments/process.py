@@ -150,6 +150,7 @@ def start_process(
         "WORKER_ID": worker_id,
         "CONTROL_API_SERVICE_DESCRIPTOR": _text(provision.control_endpoint),
         "LOGGING_API_SERVICE_DESCRIPTOR": _text(provision.logging_endpoint),
+        "STATUS_API_SERVICE_DESCRIPTOR": _text(provision.status_endpoint),
         "PIPELINE_OPTIONS": json_format.MessageToJson(provision.pipeline_options),
         "RUNNER_CAPABILITIES": " ".join(provision.runner_capabilities),
         **staged,

@@ -1,0 +1,88 @@
+"""The status service: what an SDK harness says of itself when it is asked."""
+
+import itertools
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import grpc
+from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
+
+MOST_CHARACTERS = 20_000
+
+
+class StatusStream:
+    """The status stream of one SDK harness, if it opens one. Threads: any."""
+
+    def __init__(self) -> None:
+        self._requests: queue.SimpleQueue[beam_fn_api_pb2.WorkerStatusRequest | None] = (
+            queue.SimpleQueue()
+        )
+        self._waiting: dict[str, queue.SimpleQueue[beam_fn_api_pb2.WorkerStatusResponse]] = {}
+        self._numbers = itertools.count(1)
+        self._is_open = threading.Event()
+
+    def ask(self, timeout_s: float) -> str | None:
+        """Return what the harness does just now: the stacks of its threads, as a rule.
+
+        Returns:
+            None if it has no such stream, or does not answer in time.
+        """
+        if not self._is_open.is_set():
+            return None
+        id_ = str(next(self._numbers))
+        answers: queue.SimpleQueue[beam_fn_api_pb2.WorkerStatusResponse] = queue.SimpleQueue()
+        self._waiting[id_] = answers
+        self._requests.put(beam_fn_api_pb2.WorkerStatusRequest(id=id_))
+        try:
+            answer = answers.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        finally:
+            self._waiting.pop(id_, None)
+        text: str = answer.error or answer.status_info
+        return text[:MOST_CHARACTERS]
+
+    def serve(
+        self, responses: Iterator[beam_fn_api_pb2.WorkerStatusResponse]
+    ) -> Iterator[beam_fn_api_pb2.WorkerStatusRequest]:
+        """Be the stream: yields requests until it is closed."""
+        threading.Thread(
+            target=self._read, args=(responses,), name="fn-api-status", daemon=True
+        ).start()
+        self._is_open.set()
+        while (request := self._requests.get()) is not None:
+            yield request
+
+    def close(self) -> None:
+        """End the stream."""
+        self._is_open.clear()
+        self._requests.put(None)
+
+    def _read(self, responses: Iterator[beam_fn_api_pb2.WorkerStatusResponse]) -> None:
+        try:
+            for response in responses:
+                waiting = self._waiting.get(response.id)
+                if waiting is not None:
+                    waiting.put(response)
+        except grpc.RpcError:
+            pass  # whoever waits for the harness is told by its control stream
+        finally:
+            self.close()
+
+
+class _Connection(Protocol):
+    @property
+    def status(self) -> StatusStream: ...
+
+
+class StatusService(beam_fn_api_pb2_grpc.BeamFnWorkerStatusServicer):  # type: ignore[misc]
+    """The gRPC side. ``connection_of`` finds who calls."""
+
+    def __init__(self, connection_of: Callable[[Any], _Connection]) -> None:
+        self._connection_of = connection_of
+
+    def WorkerStatus(self, responses: Any, context: Any) -> Iterator[Any]:
+        """See ``StatusStream.serve``."""
+        return self._connection_of(context).status.serve(responses)
