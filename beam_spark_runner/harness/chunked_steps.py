@@ -12,10 +12,11 @@ from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from apache_beam.runners import common
 from apache_beam.runners.worker import bundle_processor, operation_specs, operations
-from apache_beam.transforms import core, sideinputs
+from apache_beam.transforms import core, sideinputs, userstate
 from apache_beam.transforms.combiners import PhasedCombineFnExecutor
 from apache_beam.transforms.window import GlobalWindow
 
+from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.harness.chunks import (
     ChunkedCombine,
     ChunkedParDo,
@@ -64,7 +65,7 @@ _CHUNKED = {
 }
 
 
-class _Unpickled:
+class Unpickled:
     """A DoFn with its arguments. Pickles as a reference, so that Beam's operation has the same."""
 
     def __init__(self, data: tuple[Any, ...]) -> None:
@@ -75,7 +76,7 @@ class _Unpickled:
         return _unpickle, (id(self),)
 
 
-_unpickled: WeakValueDictionary[int, _Unpickled] = WeakValueDictionary()
+_unpickled: WeakValueDictionary[int, Unpickled] = WeakValueDictionary()
 
 
 def _unpickle(key: int) -> tuple[Any, ...]:
@@ -98,6 +99,7 @@ def _create_par_do(
     info = core.DoFnInfo.from_runner_api(payload.do_fn, factory.context)
     pickled = info.serialized_dofn_data()
     fn, args, kwargs, side_inputs, windowing = pickler.loads(pickled)
+    check_declared(fn, payload)
     process = common.MethodWrapper(fn, "process")
     if (
         side_inputs  # from before the Fn API
@@ -109,16 +111,37 @@ def _create_par_do(
         return create(pickled, payload)
     if windowing is None:
         windowing = factory.context.windowing_strategies.get_by_id(
-            factory.descriptor.pcollections[_main(transform, payload)].windowing_strategy_id
+            factory.descriptor.pcollections[main_input(transform, payload)].windowing_strategy_id
         )
     data = fn, args, kwargs, side_inputs, windowing
-    views = _views(factory, transform_id, transform, payload)
+    views = views_of(factory, transform_id, transform, payload)
     return _create_chunked(create, factory, transform, data, payload, consumers, views)
 
 
-def _main(
+def check_declared(fn: core.DoFn, payload: beam_runner_api_pb2.ParDoPayload) -> None:
+    """See to it that the runner knows of the states and timers that a DoFn asks for.
+
+    Raises:
+        FnApiProtocolError: it does not, so that the step may not even get its elements by key.
+    """
+    for kind, specs, declared in zip(
+        ("state", "timer"),
+        userstate.get_dofn_specs(fn),
+        (payload.state_specs, payload.timer_family_specs),
+        strict=True,
+    ):
+        for spec in specs:
+            if spec.name not in declared:
+                name = spec.name.removeprefix(userstate.TimerSpec.prefix)
+                raise FnApiProtocolError(
+                    f"the DoFn asks for the {kind} {name!r}, which its proto does not declare"
+                )
+
+
+def main_input(
     transform: beam_runner_api_pb2.PTransform, payload: beam_runner_api_pb2.ParDoPayload | None
 ) -> str:
+    """Say which collection is the step's input; the others are side inputs."""
     sides = () if payload is None else payload.side_inputs
     (collection,) = (transform.inputs[name] for name in transform.inputs if name not in sides)
     return str(collection)
@@ -130,7 +153,7 @@ def _is_the_same_for_all(side_input: beam_runner_api_pb2.SideInput) -> bool:
     return mapping is sideinputs._global_window_mapping_fn
 
 
-def _views(
+def views_of(
     factory: Any,
     transform_id: str,
     transform: beam_runner_api_pb2.PTransform,
@@ -159,7 +182,7 @@ def _create_chunked(
     consumers: dict[str, list[operations.Operation]],
     views: Sequence[bundle_processor.StateBackedSideInputMap] = (),
 ) -> ChunkedParDo:
-    unpickled = _Unpickled(data)  # lives as long as the operation, which may be set up again
+    unpickled = Unpickled(data)  # lives as long as the operation, which may be set up again
     fn, *_, windowing = data
 
     def arguments() -> tuple[Sequence[Any], Mapping[str, Any]]:
@@ -172,7 +195,7 @@ def _create_chunked(
         fn,
         arguments,
         windowing,
-        factory.get_windowed_coder(_main(transform, payload)).get_impl(),
+        factory.get_windowed_coder(main_input(transform, payload)).get_impl(),
         list(transform.outputs),
         consumers,
     )
@@ -229,7 +252,7 @@ def _create_combine(
     consumers: dict[str, list[operations.Operation]],
 ) -> operations.CombineOperation:
     combine_fn = core.CombineFn.from_runner_api(payload.combine_fn, factory.context)
-    unpickled = _Unpickled((combine_fn, [], {}))
+    unpickled = Unpickled((combine_fn, [], {}))
     operation = ChunkedCombine(
         common.NameContext(transform.unique_name, transform_id),
         operation_specs.WorkerCombineFn(

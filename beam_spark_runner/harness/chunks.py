@@ -24,7 +24,7 @@ from apache_beam.transforms.window import TimestampedValue, WindowFn
 from apache_beam.utils.windowed_value import WindowedBatch, WindowedValue
 
 from beam_spark_runner.harness.accumulators import Accumulators
-from beam_spark_runner.harness.failures import failure_of
+from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.steps import AssigningWindows, Assignment, OnTrial, Step, step_for
 
 _MOST_VALUES = 128  # beyond, what a chunk costs is a few nanoseconds per value
@@ -93,15 +93,11 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
 
     def setup(self, data_sampler: Any = None) -> None:
         super().setup(data_sampler)
-        tagged = operations._TaggedReceivers(self.counter_factory, self.step_name)
-        tagged.update(zip(self._output_tags, self.receivers, strict=True))
-        main = "None" if len(self._output_tags) > 1 else self._output_tags[0]
-        self._receiver = tagged[None] = tagged[main]
-        self._sizes = self._receiver.opcounter.mean_byte_counter
-        self._outputs = common._OutputHandler(
-            self._windowing.windowfn, self._receiver, tagged, None, None, False, False
-        )
-        self._edge = ChunkEdge(self._receiver, self._consumers.get(main, ()))
+        main = main_tag(self._output_tags)
+        receivers = dict(zip(self._output_tags, self.receivers, strict=True))
+        self._sizes = receivers[main].opcounter.mean_byte_counter
+        self._outputs = output_handler(self, self._windowing, self._output_tags)
+        self._edge = ChunkEdge(receivers[main], self._consumers.get(main, ()))
         self._step: Step | None = None
 
     def process(self, element: WindowedValue) -> None:
@@ -132,7 +128,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
                 for results, their_origins in step.pieces(values, origins):
                     self._pass_on(step, results, their_origins)
             except BaseException as error:
-                _charge(error, self.step_name)
+                charge(error, self.step_name)
                 raise
 
         if isinstance(step, OnTrial) and step.is_over():
@@ -210,7 +206,7 @@ class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]
             try:
                 self._accumulators.add(values, origins)
             except BaseException as error:
-                _charge(error, self.step_name)
+                charge(error, self.step_name)
                 raise
 
     def finish(self) -> None:
@@ -218,7 +214,7 @@ class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]
             try:
                 self._accumulators.drain()
             except BaseException as error:
-                _charge(error, self.step_name)
+                charge(error, self.step_name)
                 raise
 
 
@@ -248,14 +244,29 @@ class ChunkedCombine(operations.CombineOperation):  # type: ignore[misc]
             try:
                 self._edge.send([(key, apply(grouped)) for key, grouped in values], origins)
             except BaseException as error:
-                _charge(error, self.step_name)
+                charge(error, self.step_name)
                 raise
 
 
-def _charge(error: BaseException, step_name: str) -> None:
-    """Raise what names the step, unless the error is charged to one already."""
-    if not getattr(error, "_tagged_with_step", False):
-        raise failure_of(error, step_name) from error
+def main_tag(output_tags: Sequence[str]) -> str:
+    """Say which of a step's outputs is the main one."""
+    return "None" if len(output_tags) > 1 else output_tags[0]
+
+
+def output_handler(
+    operation: operations.Operation,
+    windowing: core.Windowing,
+    output_tags: Sequence[str],
+    *,
+    refuses_text: bool = False,
+) -> common.OutputHandler:
+    """Return what hands results of ``process``, tagged or not, to the receivers of a step."""
+    tagged = operations._TaggedReceivers(operation.counter_factory, operation.step_name)
+    tagged.update(zip(output_tags, operation.receivers, strict=True))
+    main = tagged[None] = tagged[main_tag(output_tags)]
+    return common._OutputHandler(
+        windowing.windowfn, main, tagged, None, None, False, False, refuses_text
+    )
 
 
 def _grown(limit: int, size: float) -> int:

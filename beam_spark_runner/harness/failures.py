@@ -43,6 +43,12 @@ def failure_of(error: BaseException, stage_name: str) -> BundleFailedError:
     return failure
 
 
+def charge(error: BaseException, step_name: str) -> None:
+    """Raise what names the step, unless the error is charged to one already."""
+    if not getattr(error, "_tagged_with_step", False):
+        raise failure_of(error, step_name) from error
+
+
 def _steps_being_created(error: BaseException) -> list[str]:
     """Find the step whose DoFn did not unpickle, in the frames of Beam's factory."""
     creates = bundle_processor.BeamTransformFactory.create_operation.__code__

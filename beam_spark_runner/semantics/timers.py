@@ -73,10 +73,11 @@ class TimerQueue:
         (3, None)
     """
 
-    __slots__ = ("_due", "_set", "_settings", "watermark_us")
+    __slots__ = ("_due", "_set", "_settings", "changes", "watermark_us")
 
     def __init__(self) -> None:
         self.watermark_us: int | None = None  # of the key; None: its elements still come
+        self.changes = 0  # grows with whatever would let a timer that is set again be another
         self._set: dict[TimerId, tuple[int, Timer]] = {}
         self._due: dict[Domain, list[_Due]] = {domain: [] for domain in Domain}
         self._settings = 0
@@ -105,6 +106,7 @@ class TimerQueue:
         if before is not None and before[1].fires_us == fires_us and before[1].domain is domain:
             self._set[id_] = before[0], timer  # each element may set the same one again
             return
+        self.changes += 1
         self._settings += 1
         self._set[id_] = self._settings, timer
         due = self._due[domain]
@@ -115,6 +117,7 @@ class TimerQueue:
 
     def clear(self, id_: TimerId) -> None:
         """Forget the timer of that id, if there is one."""
+        self.changes += 1
         self._set.pop(id_, None)
 
     def pop(self) -> Timer | None:
@@ -128,6 +131,7 @@ class TimerQueue:
         """
         if not self._set:
             return None
+        self.changes += 1
         for domain, due in self._due.items():
             while due:
                 first = heapq.heappop(due)
@@ -144,6 +148,7 @@ class TimerQueue:
 
     def restart(self) -> None:
         """The next key begins."""
+        self.changes += 1
         if self._settings:
             self._settings = 0
             self.watermark_us = None

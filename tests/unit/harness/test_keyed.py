@@ -1,12 +1,13 @@
 """Stateful steps on the real SDK, in this process: what is kept while keys come and go."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import apache_beam as beam
 import pytest
 from apache_beam.coders import BytesCoder, VarIntCoder
-from apache_beam.portability.api import metrics_pb2
+from apache_beam.portability.api import beam_runner_api_pb2, metrics_pb2
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import (
     BagStateSpec,
@@ -21,7 +22,7 @@ from apache_beam.transforms.window import FixedWindows, GlobalWindow, IntervalWi
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.core.errors import FnApiProtocolError
+from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.harness import keyed
 from beam_spark_runner.harness.embedded import EmbeddedBundle, EmbeddedStage
 from beam_spark_runner.job.compile import compile_pipeline
@@ -48,13 +49,13 @@ class Taken:
 class Running:
     """A bundle of the only keyed stage of a pipeline."""
 
-    def __init__(self, do_fn: beam.DoFn, windows: Any = None) -> None:
+    def __init__(self, do_fn: beam.DoFn, windows: Any = None, *args: Any) -> None:
         def build(p: beam.Pipeline) -> None:
             pairs = p | beam.Impulse() | beam.FlatMap(list).with_output_types(tuple[int, Any])
             if windows is not None:
                 pairs |= beam.WindowInto(windows)
             # A reader of another stage, so that the output leaves this one.
-            pairs | "keyed" >> beam.ParDo(do_fn) | beam.Reshuffle() | beam.Map(print)
+            pairs | "keyed" >> beam.ParDo(do_fn, *args) | beam.Reshuffle() | beam.Map(print)
 
         plan = compile_pipeline(proto_of(build))
         (id_,) = (id_ for id_, stage in plan.stages.items() if stage.is_keyed)
@@ -91,12 +92,13 @@ class Running:
 def running() -> Iterator[Callable[..., Running]]:
     started: list[Running] = []
 
-    def start(do_fn: beam.DoFn, windows: Any = None) -> Running:
-        started.append(Running(do_fn, windows))
+    def start(do_fn: beam.DoFn, windows: Any = None, *args: Any) -> Running:
+        started.append(Running(do_fn, windows, *args))
         return started[-1]
 
     yield start
     for each in started:
+        each.bundle.abort()  # if the test failed: a sampler that runs keeps the process
         each.stage.close()
 
 
@@ -188,21 +190,48 @@ def test_the_next_bundle_knows_nothing_of_the_last_one(running: Any) -> None:
     assert stage.out == [(1, 6, 2, 11, 2, [5, 6]), (1, 7, 1, 7, 1, [7])]
 
 
-class Undeclared(beam.DoFn):  # type: ignore[misc]
-    """Asks for a state that its proto does not have: an SDK's mistake, or an old pickle."""
+class Counts(beam.DoFn):  # type: ignore[misc]
+    DUE = TimerSpec("due", TimeDomain.WATERMARK)
 
-    SEEN = BagStateSpec("seen", VarIntCoder())
+    def process(self, pair: Any, due: Any = beam.DoFn.TimerParam(DUE)) -> None:
+        due.set(Timestamp(pair[1]), dynamic_timer_tag=str(pair[1]))
 
-    def process(self, pair: Any, seen: Any = beam.DoFn.StateParam(SEEN)) -> None:
-        seen._state_key.bag_user_state.user_state_id = "unseen"
-        list(seen.read())
+    @on_timer(DUE)  # type: ignore[untyped-decorator]
+    def count(self) -> None:
+        beam.metrics.Metrics.counter("timers", "fired").inc()
 
 
-def test_a_state_that_is_not_declared(running: Any) -> None:
-    stage = running(Undeclared())
-    with pytest.raises((FnApiProtocolError, RuntimeError), match=r"keyed: .*'unseen'"):
-        stage.push(1, [1])
-    stage.bundle.abort()
+@pytest.mark.parametrize(
+    ("do_fn", "kind", "name", "asked"),
+    [
+        (Everything(), "state_specs", "bag", "state 'bag'"),
+        (Everything(), "timer_family_specs", "ts-end", "timer 'end'"),
+        # The stage is not keyed then.
+        (Counts(), "timer_family_specs", "ts-due", "timer 'due'"),
+    ],
+)
+def test_what_the_proto_does_not_declare(
+    do_fn: beam.DoFn, kind: str, name: str, asked: str
+) -> None:
+    """An SDK's mistake, or an old pickle."""
+
+    def build(p: beam.Pipeline) -> None:
+        pairs = p | beam.Impulse() | beam.FlatMap(list).with_output_types(tuple[int, Any])
+        pairs | "keyed" >> beam.ParDo(do_fn)
+
+    proto = proto_of(build)
+    (step,) = (each for each in proto.components.transforms.values() if each.unique_name == "keyed")
+    payload = beam_runner_api_pb2.ParDoPayload.FromString(step.spec.payload)
+    del getattr(payload, kind)[name]
+    step.spec.payload = payload.SerializeToString()
+    plan = compile_pipeline(proto)
+    (id_,) = (
+        id_
+        for id_, stage in plan.stages.items()
+        if any(plan.graph.transforms[each].name == "keyed" for each in stage.transforms)
+    )
+    with pytest.raises(BundleFailedError, match=f"^keyed: .*asks for the {asked}, which its proto"):
+        EmbeddedStage("stage", describe(plan, id_))
 
 
 class Timers(beam.DoFn):  # type: ignore[misc]
@@ -246,17 +275,6 @@ def test_what_a_callback_is_told(running: Any) -> None:
     assert {each.windows for each in stage.taken.elements} == {(window,)}
 
 
-class Counts(beam.DoFn):  # type: ignore[misc]
-    DUE = TimerSpec("due", TimeDomain.WATERMARK)
-
-    def process(self, pair: Any, due: Any = beam.DoFn.TimerParam(DUE)) -> None:
-        due.set(Timestamp(pair[1]), dynamic_timer_tag=str(pair[1]))
-
-    @on_timer(DUE)  # type: ignore[untyped-decorator]
-    def count(self) -> None:
-        beam.metrics.Metrics.counter("timers", "fired").inc()
-
-
 def test_metrics_of_callbacks_are_charged_to_their_step(running: Any) -> None:
     stage = running(Counts())
     stage.key(1, [50, 30, 50])
@@ -265,3 +283,154 @@ def test_metrics_of_callbacks_are_charged_to_their_step(running: Any) -> None:
     (fired,) = (info for info in infos if info.labels.get("NAME") == "fired")
     assert fired.payload == VarIntCoder().encode(2)
     assert fired.labels["PTRANSFORM"] == stage.operation.name_context.transform_id
+
+
+class Asks(beam.DoFn):  # type: ignore[misc]
+    """For all that ``process`` may be given."""
+
+    SEEN = CombiningValueStateSpec("seen", sum)
+    DUE = TimerSpec("due", TimeDomain.WATERMARK)
+
+    def process(
+        self,
+        pair: Any,
+        given: str,
+        key: Any = beam.DoFn.KeyParam,
+        window: Any = beam.DoFn.WindowParam,
+        time: Any = beam.DoFn.TimestampParam,
+        whole: Any = beam.DoFn.WindowedValueParam,
+        pane: Any = beam.DoFn.PaneInfoParam,
+        seen: Any = beam.DoFn.StateParam(SEEN),
+        due: Any = beam.DoFn.TimerParam(DUE),
+        default: str = "default",
+    ) -> Iterator[Any]:
+        assert (whole.value, whole.windows, whole.timestamp) == (pair, (window,), time)
+        assert whole.pane_info == pane
+        seen.add(1)
+        due.set(window.end, dynamic_timer_tag=str(pair[1]))
+        yield pair, given, key, float(window.start), float(time), seen.read(), default
+
+    @on_timer(DUE)  # type: ignore[untyped-decorator]
+    def fire(self, seen: Any = beam.DoFn.StateParam(SEEN)) -> Iterator[int]:
+        yield seen.read()
+
+
+ENTERED = beam.DoFn.BundleContextParam(lambda: contextlib.nullcontext("entered"))
+
+
+class AsksForMore(Asks):
+    """For what only Beam's invoker knows, too."""
+
+    def process(
+        self,
+        pair: Any,
+        given: str,
+        key: Any = beam.DoFn.KeyParam,
+        window: Any = beam.DoFn.WindowParam,
+        time: Any = beam.DoFn.TimestampParam,
+        whole: Any = beam.DoFn.WindowedValueParam,
+        pane: Any = beam.DoFn.PaneInfoParam,
+        seen: Any = beam.DoFn.StateParam(Asks.SEEN),
+        due: Any = beam.DoFn.TimerParam(Asks.DUE),
+        entered: Any = ENTERED,
+    ) -> Iterator[Any]:
+        assert entered == "entered"
+        yield from super().process(pair, given, key, window, time, whole, pane, seen, due)
+
+
+@pytest.mark.parametrize("do_fn", [Asks, AsksForMore])
+def test_what_process_is_given(running: Any, do_fn: Any) -> None:
+    stage = running(do_fn(), SlidingWindows(10, 5), "given")
+    assert (stage.operation._make_call is None) == (do_fn is AsksForMore)
+    early, late = IntervalWindow(0, 10), IntervalWindow(5, 15)
+    stage.push(1, [7], (early,), time=2)
+    stage.push(1, [8, 9], (early, late), time=6)
+    stage.bundle.end_key()
+    stage.key(2, [7], (late,), time=11)
+    stage.bundle.finish()
+    rest = "default"
+    assert stage.out == [
+        ((1, 7), "given", 1, 0.0, 2.0, 1, rest),
+        ((1, 8), "given", 1, 0.0, 6.0, 2, rest),
+        ((1, 8), "given", 1, 5.0, 6.0, 1, rest),
+        ((1, 9), "given", 1, 0.0, 6.0, 3, rest),
+        ((1, 9), "given", 1, 5.0, 6.0, 2, rest),
+        *[3, 3, 3, 2, 2],
+        ((2, 7), "given", 2, 5.0, 11.0, 1, rest),
+        1,
+    ]
+
+
+class Toggles(beam.DoFn):  # type: ignore[misc]
+    """Sets one timer by what its elements say."""
+
+    DUE = TimerSpec("due", TimeDomain.WATERMARK)
+    TIMES = {1: Timestamp(1), 2: Timestamp(2)}  # noqa: RUF012
+
+    def process(self, pair: Any, due: Any = beam.DoFn.TimerParam(DUE)) -> None:
+        for act in pair[1]:
+            due.set(self.TIMES[act]) if act else due.clear()
+
+    @on_timer(DUE)  # type: ignore[untyped-decorator]
+    def fire(self, time: Any = beam.DoFn.TimestampParam) -> Iterator[float]:
+        yield float(time)
+
+
+@pytest.mark.parametrize(
+    ("acts", "fired"),
+    [
+        ([[1, 1], [1]], [1.0]),
+        ([[1, 0]], []),
+        ([[1, 0, 1]], [1.0]),
+        ([[1], [0], [1]], [1.0]),
+        ([[1, 2, 1]], [1.0]),
+        ([[1], [2]], [2.0]),
+        ([[1], [0]], []),
+    ],
+)
+@pytest.mark.parametrize("shares_origin", [False, True])
+def test_the_last_setting_counts(
+    running: Any, acts: list[list[int]], fired: list[float], shares_origin: bool
+) -> None:
+    stage = running(Toggles())
+    pairs = [(1, act) for act in acts]
+    origins = [WindowedValue(pair, Timestamp(0), GLOBAL) for pair in pairs]
+    if shares_origin:
+        origins = origins[:1] * len(pairs)
+    for _ in range(2):
+        stage.bundle.push(pairs, origins)
+        stage.bundle.end_key()
+    stage.bundle.finish()
+    assert stage.out == fired * 2
+
+
+class Largest(beam.DoFn):  # type: ignore[misc]
+    """Reads between what it adds: Beam's own CombineFn reorders its accumulator then."""
+
+    TOP = CombiningValueStateSpec("top", beam.combiners.TopCombineFn(2))
+
+    def process(self, pair: Any, top: Any = beam.DoFn.StateParam(TOP)) -> Iterator[list[int]]:
+        top.add(pair[1])
+        yield list(top.read())
+
+
+def test_a_combiner_is_read_between_two_inputs(running: Any) -> None:
+    stage = running(Largest())
+    stage.key(1, [5, 9, 7, 8, 1])
+    stage.key(2, [1])
+    stage.bundle.finish()
+    assert stage.out == [[5], [9, 5], [9, 7], [9, 8], [9, 8], [1]]
+
+
+class Text(beam.DoFn):  # type: ignore[misc]
+    SEEN = BagStateSpec("seen", VarIntCoder())
+
+    def process(self, pair: Any, seen: Any = beam.DoFn.StateParam(SEEN)) -> Any:
+        return "text"
+
+
+def test_text_is_no_result(running: Any) -> None:
+    stage = running(Text())
+    with pytest.raises(BundleFailedError, match="keyed: TypeError: Returning a str"):
+        stage.push(1, [1])
+    stage.bundle.abort()
