@@ -113,6 +113,12 @@ _DECLARED: Mapping[str, Mapping[str, Any]] = {
         "help": "For how long a splittable DoFn works at first before what is left is spread over "
         "the cluster again; twice as long each further time. 0: never. Default: 2.",
     },
+    "drain": {
+        "action": "store_true",
+        "default": False,
+        "help": "Let splittable DoFns truncate their restrictions before they process them: a "
+        "source without an end gives what its provider's truncate leaves, by default nothing.",
+    },
     "progress": {
         "default": "auto",
         "metavar": "auto|on|off",
@@ -150,6 +156,7 @@ class RunnerConfig:
     environment_cache_s: float = 0.0  # --environment_cache_millis. 0: for the job's time
     environment_start_timeout_s: float = DEFAULT_START_TIMEOUT_S
     sdf_round_budget_s: float = DEFAULT_ROUND_BUDGET_S  # 0: no rounds
+    drains: bool = False  # --drain
     job_name: str | None = None
     show_plan: PlanFormat | None = None
     progress: Progress = "auto"
@@ -190,6 +197,7 @@ class RunnerConfig:
             sdf_round_budget_s=_seconds(
                 "sdf_round_budget", getattr(ours, "sdf_round_budget", DEFAULT_ROUND_BUDGET_S)
             ),
+            drains=bool(getattr(ours, "drain", False)),
             job_name=cloud.job_name or None,
             show_plan=_one_of("show_plan", getattr(ours, "show_plan", None), PlanFormat),
             progress=_one_of("progress", getattr(ours, "progress", "auto"), Progress),

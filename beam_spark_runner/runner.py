@@ -105,6 +105,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             allow_non_deterministic_key_coders=options.view_as(
                 TypeOptions
             ).allow_non_deterministic_key_coders,
+            drains=config.drains,
         )
         if config.show_plan:
             print(explain(plan))

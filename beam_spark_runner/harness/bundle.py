@@ -6,7 +6,7 @@ to an SDK worker over gRPC. ``spark.task`` knows only these protocols.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.portability.api import beam_fn_api_pb2
@@ -46,15 +46,25 @@ class SideInputLookup(Protocol):
         ...
 
 
+class Residual(NamedTuple):
+    """What is left of a restriction, as a sized element of the stage's input."""
+
+    element: WindowedValue
+    delay_us: int  # before which it must not be processed; processing time
+    hold_us: int  # event time that waits for it: the least of its output watermarks
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleResult:
     """What is left to know once a bundle has finished.
 
     ``residual_roots``: what a splittable DoFn has deferred, as ProcessBundleResponse has it.
+    ``deferred``: the same from a harness in this process, as the objects that it is.
     """
 
     monitoring_infos: tuple[bytes, ...]  # serialised MonitoringInfo protos
     residual_roots: tuple[beam_fn_api_pb2.DelayedBundleApplication, ...] = ()
+    deferred: tuple[Residual, ...] = ()
 
 
 class BundleInput(Protocol):

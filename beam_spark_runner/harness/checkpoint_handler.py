@@ -6,9 +6,10 @@ streaming, where both are keyed state of the pipeline.
 Source: Beam design "self-checkpoint for portable runners"; Java ``BundleCheckpointHandlers``.
 """
 
+import itertools
 import uuid
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 from apache_beam.coders import Coder, WindowedValueCoder
 from apache_beam.portability.api import beam_fn_api_pb2
@@ -16,6 +17,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import FnApiProtocolError, InvalidPipelineError
+from beam_spark_runner.harness.bundle import BundleResult, Residual
 from beam_spark_runner.state.residuals import KeyedTimers, KeyedValues
 
 MIN_US: int = MIN_TIMESTAMP.micros
@@ -66,7 +68,8 @@ class StateAndTimerBundleCheckpointHandler:
         state_internals_factory: gives the states for a residual element.
         input_coder: of the stage's input, windowed.
         window_coder: of its windows, which are the namespaces.
-        new_id: must never give an id again, not after a restart either.
+        new_id: must never give an id again, not after a restart either. Default: random ones
+            with numbers.
     """
 
     def __init__(
@@ -76,13 +79,13 @@ class StateAndTimerBundleCheckpointHandler:
         input_coder: WindowedValueCoder,
         window_coder: Coder,
         *,
-        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+        new_id: Callable[[], str] | None = None,
     ) -> None:
         self._timers = timer_internals_factory
         self._states = state_internals_factory
         self._decode = input_coder.get_impl().decode_nested
         self._encode_window = window_coder.get_impl().encode
-        self._new_id = new_id
+        self._new_id = new_id or map(f"{uuid.uuid4().hex}-{{}}".format, itertools.count()).__next__
 
     def on_checkpoint(self, response: Checkpoint) -> None:
         """Schedule what ``response`` gives back.
@@ -100,10 +103,11 @@ class StateAndTimerBundleCheckpointHandler:
             hold_us = min(
                 (watermarks[output].ToMicroseconds() for output in watermarks), default=MIN_US
             )
-            self.schedule(element, delay_us, hold_us)
+            self.schedule(Residual(element, delay_us, hold_us))
 
-    def schedule(self, element: WindowedValue, delay_us: int, hold_us: int) -> None:
-        """Let ``element`` be processed, once in each of its windows, after a delay."""
+    def schedule(self, residual: Residual) -> None:
+        """Let the residual be processed, once in each of its windows, after its delay."""
+        element, delay_us, hold_us = residual
         id_ = self._new_id()
         timers = self._timers.timer_internals_for(element)
         states = self._states.state_internals_for(element)
@@ -120,9 +124,9 @@ class RefusingCheckpointHandler:
     def __init__(self, stage_name: str) -> None:
         self._stage_name = stage_name
 
-    def on_checkpoint(self, response: Checkpoint) -> None:
+    def on_checkpoint(self, result: BundleResult) -> None:
         """Fail the bundle if there are residuals."""
-        if any(True for _ in response.residual_roots):
+        if result.residual_roots or result.deferred:
             raise FnApiProtocolError(
                 f"{self._stage_name}: self-checkpoint is only supported on splittable DoFns"
             )
@@ -152,11 +156,14 @@ class SdfKeySelector:
                 collection,
             )
         self._encode = sized.key_coder().key_coder().get_impl().encode
+        self._latest: tuple[Any, bytes] | None = None  # a value and its key: both backends ask
 
     def __call__(self, element: WindowedValue) -> bytes:
         """Encode the element within a sized restriction."""
-        coded: bytes = self._encode(element.value[0][0])
-        return coded
+        value = element.value
+        if self._latest is None or self._latest[0] is not value:
+            self._latest = value, self._encode(value[0][0])
+        return self._latest[1]
 
 
 class SdfTimerInternals:

@@ -19,10 +19,12 @@ from apache_beam.options.value_provider import RuntimeValueProvider
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners import common
 from apache_beam.runners.worker import bundle_processor, statesampler
+from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.ids import PCollectionId
-from beam_spark_runner.harness.bundle import BundleResult, Receiver, SideInputLookup
+from beam_spark_runner.harness.bundle import BundleResult, Receiver, Residual, SideInputLookup
+from beam_spark_runner.harness.checkpoint_handler import MIN_US
 from beam_spark_runner.harness.chunked_steps import use_chunks
 from beam_spark_runner.harness.chunks import ChunkedParDo
 from beam_spark_runner.harness.edges import SinkOperation, SourceOperation
@@ -201,19 +203,32 @@ class EmbeddedBundle:
         try:
             for operation in self._processor.ops.values():
                 operation.finish()
-            residuals = tuple(
-                self._processor.delayed_bundle_application(operation, residual)
-                for operation, residual in self._execution.delayed_applications
+            deferred = tuple(
+                _residual(*residual) for _, residual in self._execution.delayed_applications
             )
             infos = tuple(info.SerializeToString() for info in self._processor.monitoring_infos())
         finally:
             statesampler.set_current_tracker(None)
         self._stage.stop_sampling(self._sampler)
-        return BundleResult(monitoring_infos=infos, residual_roots=residuals)
+        return BundleResult(monitoring_infos=infos, deferred=deferred)
 
     def abort(self) -> None:
         statesampler.set_current_tracker(None)
         self._stage.stop_sampling(self._sampler)
+
+
+def _residual(element: WindowedValue, watermark: Timestamp | None, delay: Any) -> Residual:
+    """What Beam encodes for others.
+
+    Args:
+        element: sized.
+        watermark: of the output.
+        delay: a Duration, or None.
+
+    Source: ``BundleProcessor.delayed_bundle_application``.
+    """
+    delay_us = 0 if delay is None else max(0, delay.micros)
+    return Residual(element, delay_us, MIN_US if watermark is None else watermark.micros)
 
 
 _stages: dict[tuple[str, int], EmbeddedStage] = {}

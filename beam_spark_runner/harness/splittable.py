@@ -14,7 +14,7 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.harness.bundle import Bundle, BundleResult
+from beam_spark_runner.harness.bundle import Bundle, BundleResult, Residual
 from beam_spark_runner.harness.checkpoint_handler import (
     MIN_US,
     SdfKeySelector,
@@ -111,7 +111,7 @@ class SplittableInput:
 
     def push_later(self, element: WindowedValue, due_us: int) -> None:
         """Process a sized restriction that was deferred elsewhere, not before its time."""
-        self._handler.schedule(element, due_us - self._now_us(), MIN_US)
+        self._handler.schedule(Residual(element, due_us - self._now_us(), MIN_US))
 
     def end_key(self) -> None:
         """See ``BundleInput.end_key``. ``graph.passes.validate`` lets no keyed stage come here."""
@@ -195,6 +195,8 @@ class SplittableInput:
                 raise checkpoint.error
             self._handler.on_checkpoint(checkpoint)
         self._handler.on_checkpoint(result)
+        for residual in result.deferred:
+            self._handler.schedule(residual)
 
     def _end_checkpoint(self) -> "_TimedCheckpoint | None":
         checkpoint, self._checkpoint = self._checkpoint, None

@@ -168,6 +168,8 @@ _BY_URN: dict[str, Callable[[Transform, Sequence[Element], object], Elements]] =
     urns.COMBINE_PER_KEY_EXTRACT_OUTPUTS: _extract,
     urns.SDF_PAIR_WITH_RESTRICTION: _pair,
     urns.SDF_SPLIT_AND_SIZE_RESTRICTIONS: _split,
+    # Bounded restrictions stay as they are.
+    urns.SDF_TRUNCATE_SIZED_RESTRICTIONS: lambda _, elements, __: list(elements),
 }
 
 

@@ -98,6 +98,11 @@ def test_expand_splittable(case: Case) -> None:
     check("expand_splittable", case)
 
 
+@pytest.mark.parametrize("case", cases("truncate_restrictions"))
+def test_truncate_restrictions(case: Case) -> None:
+    check("truncate_restrictions", case)
+
+
 @pytest.mark.parametrize("case", cases("insert_fusion_breaks"))
 def test_insert_fusion_breaks(case: Case) -> None:
     check("insert_fusion_breaks", case)

@@ -168,6 +168,65 @@ def test_periodic_sequences_that_wait_for_the_clock(spark_session: Any) -> None:
     assert time.time() - began >= 1
 
 
+class EndlessTracker(OffsetRestrictionTracker):  # type: ignore[misc]
+    def is_bounded(self) -> bool:
+        return False
+
+
+class CountingWithoutEnd(Counting):
+    """``truncate`` leaves nothing, as Beam has it for what is unbounded."""
+
+    def create_tracker(self, restriction: OffsetRange) -> OffsetRestrictionTracker:
+        return EndlessTracker(restriction)
+
+
+class CountingHalf(CountingWithoutEnd):
+    def truncate(self, element: tuple[str, int], restriction: OffsetRange) -> OffsetRange:
+        return OffsetRange(restriction.start, restriction.stop // 2)
+
+
+class CountAll(beam.DoFn):  # type: ignore[misc]
+    def process(self, element: tuple[str, int], tracker: Any = RESTRICTION) -> Iterator[Any]:
+        position = tracker.current_restriction().start
+        while tracker.try_claim(position):
+            yield element[0], position
+            position += 1
+
+
+WITHOUT_END = beam.DoFn.RestrictionParam(CountingWithoutEnd())
+HALF = beam.DoFn.RestrictionParam(CountingHalf())
+
+
+class CountAllWithoutEnd(CountAll):
+    def process(self, element: tuple[str, int], tracker: Any = WITHOUT_END) -> Iterator[Any]:
+        yield from super().process(element, tracker)
+
+
+class CountHalf(CountAll):
+    def process(self, element: tuple[str, int], tracker: Any = HALF) -> Iterator[Any]:
+        yield from super().process(element, tracker)
+
+
+def test_restrictions_are_truncated_when_the_pipeline_drains(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        elements = p | beam.Create([("a", 10), ("b", 4)])
+        return {
+            "bounded": elements | "bounded" >> beam.ParDo(CountAll()),
+            "unbounded": elements | "unbounded" >> beam.ParDo(CountAllWithoutEnd()),
+            "half": elements | "half" >> beam.ParDo(CountHalf()),
+        }
+
+    def counted(**lengths: int) -> list[tuple[str, int]]:
+        return [(name, step) for name, length in lengths.items() for step in range(length)]
+
+    found = harvest(spark_session, build, "--drain")
+    assert found["bounded"] == counted(a=10, b=4)
+    assert found["unbounded"] == []
+    assert found["half"] == counted(a=5, b=2)
+    found = harvest(spark_session, build)
+    assert found["unbounded"] == found["half"] == counted(a=10, b=4)
+
+
 class FailingTracker(OffsetRestrictionTracker):  # type: ignore[misc]
     def try_split(self, fraction_of_remainder: float) -> Any:
         raise RuntimeError("the tracker is broken")

@@ -7,10 +7,12 @@ from beam_spark_runner.graph.passes.expand_splittable import expand_splittable
 from beam_spark_runner.graph.passes.fuse import fuse
 from beam_spark_runner.graph.passes.insert_fusion_breaks import insert_fusion_breaks
 from beam_spark_runner.graph.passes.lift_combiners import lift_combiners
+from beam_spark_runner.graph.passes.truncate_restrictions import truncate_restrictions
 from beam_spark_runner.graph.passes.validate import validate
 
 __all__ = [
     "BATCH",
+    "DRAINING",
     "Observer",
     "Pass",
     "expand_splittable",
@@ -19,6 +21,7 @@ __all__ = [
     "insert_fusion_breaks",
     "lift_combiners",
     "run_passes",
+    "truncate_restrictions",
     "validate",
 ]
 
@@ -33,6 +36,16 @@ BATCH: tuple[Pass, ...] = (
     fuse,
 )
 """From what ``portable.pipeline`` reads to what ``plan.build`` wants."""
+
+DRAINING: tuple[Pass, ...] = (
+    validate,
+    lift_combiners,
+    expand_splittable,
+    truncate_restrictions,
+    insert_fusion_breaks,
+    fuse,
+)
+"""The same for a pipeline that is to come to an end soon."""
 
 
 def ignore(name: str, graph: Graph) -> None:

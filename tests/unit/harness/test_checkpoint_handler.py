@@ -7,6 +7,7 @@ from apache_beam import coders
 from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner.core.errors import FnApiProtocolError, InvalidPipelineError
+from beam_spark_runner.harness.bundle import BundleResult, Residual
 from beam_spark_runner.harness.checkpoint_handler import (
     MIN_US,
     RefusingCheckpointHandler,
@@ -206,11 +207,19 @@ def test_a_split_is_rescheduled_like_a_response(fixture: Fixture) -> None:
     assert fixture.take(timer).value[0] == ("a", (5, 0))
 
 
-def test_only_splittable_dofns_may_defer() -> None:
+@pytest.mark.parametrize(
+    "result",
+    [
+        BundleResult(monitoring_infos=(), residual_roots=(residual(restriction("a")),)),
+        BundleResult(monitoring_infos=(), deferred=(Residual(restriction("a"), 0, 0),)),
+    ],
+    ids=["encoded", "not encoded"],
+)
+def test_only_splittable_dofns_may_defer(result: BundleResult) -> None:
     handler = RefusingCheckpointHandler("Format")
-    handler.on_checkpoint(response())
+    handler.on_checkpoint(BundleResult(monitoring_infos=()))
     with pytest.raises(
         FnApiProtocolError,
         match="Format: self-checkpoint is only supported on splittable DoFns",
     ):
-        handler.on_checkpoint(response(residual(restriction("a"))))
+        handler.on_checkpoint(result)
