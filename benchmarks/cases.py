@@ -79,7 +79,8 @@ def _key_and_value(number: int) -> tuple[bytes, bytes]:
     return key.to_bytes(4, "big"), number.to_bytes(8, "big") + _PADDING[4:]
 
 
-def _check(total: int, expected: int) -> None:
+def check(total: int, expected: int) -> None:
+    """End a run that computes something else."""
     if total != expected:
         raise ValueError(f"{total} instead of {expected}: the run is void")
 
@@ -105,7 +106,7 @@ def group_by_key(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
         | beam.GroupByKey()
         | beam.ParDo(_CountValues())
         | beam.CombineGlobally(sum)
-        | "Check" >> beam.Map(_check, size)
+        | "Check" >> beam.Map(check, size)
     )
 
 
@@ -114,7 +115,7 @@ def ten_maps(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
     numbers = _numbers(pipeline, size)
     for position in range(10):
         numbers |= f"Map{position}" >> beam.Map(lambda number: number + 1)
-    numbers | beam.combiners.Count.Globally() | "Check" >> beam.Map(_check, size)
+    numbers | beam.combiners.Count.Globally() | "Check" >> beam.Map(check, size)
 
 
 def as_dict(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
@@ -130,7 +131,7 @@ def as_dict(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
         _numbers(pipeline, size)
         | "Look up" >> beam.Map(lambda n, table: table[n % entries], beam.pvalue.AsDict(table))
         | beam.CombineGlobally(sum)
-        | "Check" >> beam.Map(_check, sum(number % entries % 7 for number in range(size)))
+        | "Check" >> beam.Map(check, sum(number % entries % 7 for number in range(size)))
     )
 
 
@@ -171,11 +172,13 @@ def _check_sum(numbers: beam.PCollection, expected: int) -> None:
         numbers
         | "Together" >> beam.WindowInto(GlobalWindows())
         | beam.CombineGlobally(sum)
-        | "Check" >> beam.Map(_check, expected)
+        | "Check" >> beam.Map(check, expected)
     )
 
 
-class _Steps(RestrictionProvider):  # type: ignore[misc]
+class Steps(RestrictionProvider):  # type: ignore[misc]
+    """An element is a number of steps."""
+
     def initial_restriction(self, element: int) -> OffsetRange:
         return OffsetRange(0, element)
 
@@ -186,11 +189,11 @@ class _Steps(RestrictionProvider):  # type: ignore[misc]
         return int(restriction.size())
 
 
-_STEPS = beam.DoFn.RestrictionParam(_Steps())
+STEPS = beam.DoFn.RestrictionParam(Steps())
 
 
 class _DeferEachStep(beam.DoFn):  # type: ignore[misc]
-    def process(self, element: int, tracker: Any = _STEPS) -> Iterator[int]:
+    def process(self, element: int, tracker: Any = STEPS) -> Iterator[int]:
         position = tracker.current_restriction().start
         if tracker.try_claim(position):
             yield 1
@@ -204,7 +207,7 @@ def residuals(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
         | beam.Create([21] * size)
         | beam.ParDo(_DeferEachStep())
         | beam.CombineGlobally(sum)
-        | "Check" >> beam.Map(_check, 21 * size)
+        | "Check" >> beam.Map(check, 21 * size)
     )
 
 
@@ -215,7 +218,7 @@ def three_elements(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
         | beam.Create([1, 2, 3])
         | beam.Map(lambda number: (None, number))
         | beam.GroupByKey()
-        | "Check" >> beam.MapTuple(lambda _, numbers: _check(sum(numbers), 6))
+        | "Check" >> beam.MapTuple(lambda _, numbers: check(sum(numbers), 6))
     )
 
 

@@ -10,39 +10,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.transforms.core import RestrictionProvider
+
+from benchmarks.cases import STEPS, check
 
 _STEP_S = 0.01
 
 
-class _Steps(RestrictionProvider):  # type: ignore[misc]
-    def initial_restriction(self, element: int) -> OffsetRange:
-        return OffsetRange(0, element)
-
-    def create_tracker(self, restriction: OffsetRange) -> OffsetRestrictionTracker:
-        return OffsetRestrictionTracker(restriction)
-
-    def restriction_size(self, element: int, restriction: OffsetRange) -> int:
-        return int(restriction.size())
-
-
-_STEPS = beam.DoFn.RestrictionParam(_Steps())
-
-
 class _Step(beam.DoFn):  # type: ignore[misc]
-    def process(self, element: int, tracker: Any = _STEPS) -> Iterator[int]:
+    def process(self, element: int, tracker: Any = STEPS) -> Iterator[int]:
         position = tracker.current_restriction().start
         while tracker.try_claim(position):
             time.sleep(_STEP_S)
             yield 1
             position += 1
-
-
-def _check(total: int, expected: int) -> None:
-    if total != expected:
-        raise ValueError(f"{total} instead of {expected}: the run is void")
 
 
 def _timed(session: Any, steps: int, *flags: str) -> float:
@@ -56,7 +37,7 @@ def _timed(session: Any, steps: int, *flags: str) -> float:
             | beam.Create([steps * 9 // 10, steps // 10])
             | beam.ParDo(_Step())
             | beam.CombineGlobally(sum)
-            | beam.Map(_check, steps * 9 // 10 + steps // 10)
+            | beam.Map(check, steps * 9 // 10 + steps // 10)
         )
     return time.monotonic() - began
 

@@ -1,18 +1,19 @@
 """Values of one large group: streamed on the first pass, replayed on every other."""
 
-import os
 import struct
-import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from apache_beam.coders.coder_impl import FastPrimitivesCoderImpl
+
+from beam_spark_runner.state.spill import SpillFile
 
 MEMORY_LIMIT_BYTES = 16 << 20
 ROW_OVERHEAD_BYTES = 64  # what a bytes object and its slot in a list cost beside the bytes
 
 _LENGTH = struct.Struct("<I")
 _READ_BYTES = 1 << 20
+_WRITE_BYTES = 1 << 16
 
 
 class ValueLog:
@@ -22,22 +23,26 @@ class ValueLog:
     """
 
     def __init__(self, limit_bytes: int = MEMORY_LIMIT_BYTES) -> None:
-        self._limit_bytes = limit_bytes
-        self._bytes = 0
+        self._room = limit_bytes
         self._head: list[bytes] = []
-        self._file: Any = None
+        self._file = SpillFile()
+        self._unwritten = bytearray()
 
     def append(self, value: bytes) -> None:
         """Keep one more value."""
-        if self._file is None:
+        if self._room >= 0:
             self._head.append(value)
-            self._bytes += len(value) + ROW_OVERHEAD_BYTES
-            if self._bytes > self._limit_bytes:
-                # Unlinked at once: nothing is left behind however this process ends.
-                self._file = tempfile.TemporaryFile(prefix="beam-group-")  # noqa: SIM115
-        else:
-            self._file.write(_LENGTH.pack(len(value)))
-            self._file.write(value)
+            self._room -= len(value) + ROW_OVERHEAD_BYTES
+            return
+        self._unwritten += _LENGTH.pack(len(value))
+        self._unwritten += value
+        if len(self._unwritten) > _WRITE_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        if self._unwritten:
+            self._file.append(bytes(self._unwritten))
+            self._unwritten.clear()
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield what is there now and what is appended while the iteration lasts."""
@@ -45,36 +50,29 @@ class ValueLog:
         while position < len(self._head):
             yield self._head[position]
             position += 1
-        offset, pending = 0, b""
-        while self._file is not None:
-            self._file.flush()
-            chunk = os.pread(self._file.fileno(), _READ_BYTES, offset)
-            if not chunk:
+        offset, pending, wanted = 0, b"", _LENGTH.size
+        while True:
+            self._write()
+            size = min(max(_READ_BYTES, wanted - len(pending)), self._file.end - offset)
+            if size <= 0:  # closed meanwhile, perhaps
                 return
-            offset += len(chunk)
-            pending += chunk
+            pending += self._file.read(offset, size)
+            offset += size
             start = 0
-            while start + _LENGTH.size <= len(pending):
+            while (wanted := _LENGTH.size) <= len(pending) - start:
                 (length,) = _LENGTH.unpack_from(pending, start)
-                end = start + _LENGTH.size + length
-                if end > len(pending):
-                    missing = end - len(pending)
-                    if missing > _READ_BYTES:
-                        rest = os.pread(self._file.fileno(), missing, offset)
-                        offset += len(rest)
-                        pending += rest
-                        continue
+                wanted += length
+                if wanted > len(pending) - start:
                     break
-                yield pending[start + _LENGTH.size : end]
-                start = end
+                yield pending[start + _LENGTH.size : start + wanted]
+                start += wanted
             pending = pending[start:]
 
     def close(self) -> None:
         """Give memory and disk back."""
         self._head = []
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._unwritten.clear()
+        self._file.close()
 
 
 class StreamedValues:

@@ -13,17 +13,17 @@ class SpillFile:
 
     def __init__(self) -> None:
         self._file: Any = None
-        self._end = 0
+        self.end = 0  # where the next piece will begin
 
     def append(self, piece: bytes) -> int:
         """Write a piece; return where it begins."""
         if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="beam-state-", buffering=0)  # noqa: SIM115
-        start = self._end
+            self._file = tempfile.TemporaryFile(prefix="beam-spill-", buffering=0)  # noqa: SIM115
+        start = self.end
         view = memoryview(piece)
         while view:
-            written = os.pwrite(self._file.fileno(), view, self._end)
-            self._end += written
+            written = os.pwrite(self._file.fileno(), view, self.end)
+            self.end += written
             view = view[written:]
         return start
 
@@ -42,4 +42,4 @@ class SpillFile:
         """Give the disk back; the next ``append`` begins a new file."""
         if self._file is not None:
             self._file.close()
-            self._file, self._end = None, 0
+            self._file, self.end = None, 0

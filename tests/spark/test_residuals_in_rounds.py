@@ -10,30 +10,14 @@ import apache_beam as beam
 import fastavro
 import pytest
 from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
-from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, Duration
 
 from beam_spark_runner.core.errors import BundleFailedError
 from tests.spark.harvest import harvest, partition_of_task, run
+from tests.spark.restrictions import RESTRICTION, Counting
 
 pytestmark = pytest.mark.spark
-
-
-class Counting(RestrictionProvider):  # type: ignore[misc]
-    """An element is a name and how far to count."""
-
-    def initial_restriction(self, element: tuple[str, int]) -> OffsetRange:
-        return OffsetRange(0, element[1])
-
-    def create_tracker(self, restriction: OffsetRange) -> OffsetRestrictionTracker:
-        return OffsetRestrictionTracker(restriction)
-
-    def restriction_size(self, element: tuple[str, int], restriction: OffsetRange) -> int:
-        return int(restriction.size())
-
-
-RESTRICTION = beam.DoFn.RestrictionParam(Counting())
 
 
 class Count(beam.DoFn):  # type: ignore[misc]

@@ -10,31 +10,17 @@ import pytest
 from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.metrics import MetricsFilter
-from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.transforms.periodicsequence import PeriodicImpulse, PeriodicSequence
 from apache_beam.transforms.window import FixedWindows, SlidingWindows, TimestampedValue
 from apache_beam.utils.timestamp import Duration, Timestamp
 
 from beam_spark_runner.core.errors import BundleFailedError
 from tests.spark.harvest import harvest, run
+from tests.spark.restrictions import RESTRICTION, Counting
 
 pytestmark = pytest.mark.spark
 
 
-class Counting(RestrictionProvider):  # type: ignore[misc]
-    """An element is a name and how far to count."""
-
-    def initial_restriction(self, element: tuple[str, int]) -> OffsetRange:
-        return OffsetRange(0, element[1])
-
-    def create_tracker(self, restriction: OffsetRange) -> OffsetRestrictionTracker:
-        return OffsetRestrictionTracker(restriction)
-
-    def restriction_size(self, element: tuple[str, int], restriction: OffsetRange) -> int:
-        return int(restriction.size())
-
-
-RESTRICTION = beam.DoFn.RestrictionParam(Counting())
 ESTIMATOR = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_provider())
 
 
