@@ -20,10 +20,14 @@ from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.harness.blocks import BlockReader, BlockWriter
 from beam_spark_runner.harness.chunks import ChunkEdge
+from beam_spark_runner.harness.keyed import KeyedParDo, use_keys
 from beam_spark_runner.portable.wire import coder_seen_by_the_runner
 
 BLOCK_SOURCE_URN = "beam_spark_runner:block_source:v1"
+KEYED_SOURCE_URN = "beam_spark_runner:keyed_block_source:v1"
 BLOCK_SINK_URN = "beam_spark_runner:block_sink:v1"
+KEY_GOES_ON, KEY_ENDS = b"\0", b"\1"
+"""First byte of each block for a stage with state or timers: what comes behind the block."""
 _AT_ONCE = 128
 
 _Convert: TypeAlias = Callable[[Any], Any] | None  # None: as it is
@@ -38,6 +42,24 @@ def use_blocks(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
             port = beam_fn_api_pb2.RemoteGrpcPort.FromString(transform.spec.payload)
             if not _has_groups(descriptor, port.coder_id):
                 transform.spec.urn = BLOCK_SOURCE_URN
+
+
+def use_keys_here(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> bool:
+    """Let a stage keep its state and timers in the harness, if its source says where keys end.
+
+    After ``use_blocks``.
+
+    Returns:
+        Whether it does: each block then begins with ``KEY_GOES_ON`` or ``KEY_ENDS``.
+    """
+    sources = [each for each in descriptor.transforms.values() if each.spec.urn == BLOCK_SOURCE_URN]
+    if not sources:
+        return False
+    for each in sources:
+        each.spec.urn = KEYED_SOURCE_URN
+    use_keys(descriptor)
+    descriptor.ClearField("timer_api_service_descriptor")
+    return True
 
 
 def _has_groups(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str) -> bool:
@@ -71,6 +93,20 @@ class BlockSource(bundle_processor.DataInputOperation):  # type: ignore[misc]
                 self.index += len(some)
                 values = some if decode is None else list(map(decode, some))
                 send(values, origins[start : start + _AT_ONCE])
+
+
+class KeyedBlockSource(BlockSource):
+    """Root of a stage that has state or timers."""
+
+    def process_encoded(self, encoded_windowed_values: bytes) -> None:
+        """Process a block with its mark."""
+        before = self.index
+        super().process_encoded(encoded_windowed_values[1:])
+        for operation in self._readers:
+            if isinstance(operation, KeyedParDo):
+                operation.count(self.index - before)
+                if encoded_windowed_values[:1] == KEY_ENDS:
+                    operation.end_key()
 
 
 class BlockSink(bundle_processor.DataOutputOperation):  # type: ignore[misc]
@@ -133,10 +169,8 @@ def _converter(coder: Coder, of_part: Callable[[Coder], _Convert]) -> _Convert:
     return lambda pair: (first(pair[0]), second(pair[1]))
 
 
-@bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]
-    BLOCK_SOURCE_URN, beam_fn_api_pb2.RemoteGrpcPort
-)
-def _create_source(
+def _create_source_of(
+    kind: type[BlockSource],
     factory: Any,
     transform_id: str,
     transform: Any,
@@ -146,12 +180,26 @@ def _create_source(
     operation = bundle_processor.create_source_runner(
         factory, transform_id, transform, port, consumers
     )
-    operation.__class__ = BlockSource  # what it is made of differs between versions of Beam
+    operation.__class__ = kind  # what it is made of differs between versions of Beam
     operation.prepare(
         BlockReader(coder_seen_by_the_runner(factory.descriptor, port.coder_id)),
         [reader for readers in consumers.values() for reader in readers],
     )
     return operation  # type: ignore[no-any-return]
+
+
+@bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]
+    BLOCK_SOURCE_URN, beam_fn_api_pb2.RemoteGrpcPort
+)
+def _create_source(*arguments: Any) -> BlockSource:
+    return _create_source_of(BlockSource, *arguments)
+
+
+@bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]
+    KEYED_SOURCE_URN, beam_fn_api_pb2.RemoteGrpcPort
+)
+def _create_keyed_source(*arguments: Any) -> BlockSource:
+    return _create_source_of(KeyedBlockSource, *arguments)
 
 
 @bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]

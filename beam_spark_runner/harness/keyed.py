@@ -17,6 +17,7 @@ from apache_beam.transforms import core, userstate
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.harness.chunked_steps import (
     Unpickled,
@@ -28,6 +29,7 @@ from beam_spark_runner.harness.chunks import output_handler
 from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.key_states import KeyStates
 from beam_spark_runner.harness.keyed_call import KeyedCall, can_call
+from beam_spark_runner.harness.state_handler import EmbeddedStateHandler
 from beam_spark_runner.semantics.timers import Domain, Timer, TimerId
 
 KEYED_PAR_DO_URN = "beam_spark_runner:keyed_par_do:v1"
@@ -170,7 +172,7 @@ def _create_keyed_par_do(
     strategy_id = factory.descriptor.pcollections[collection].windowing_strategy_id
     lateness_ms = factory.descriptor.windowing_strategies[strategy_id].allowed_lateness
     states = KeyStates(
-        factory.state_handler,
+        _state_handler_for(factory),
         transform_id,
         coder.key_coder(),
         coder.window_coder,
@@ -210,3 +212,17 @@ def _create_keyed_par_do(
         payload.on_window_expiration_timer_family_spec,
     )
     return operation
+
+
+def _state_handler_for(factory: Any) -> EmbeddedStateHandler:
+    """Return what answers state requests in this process, also where side inputs are remote."""
+    handler = factory.state_handler
+    if isinstance(handler, EmbeddedStateHandler):
+        return handler
+    descriptor = beam_fn_api_pb2.ProcessBundleDescriptor()
+    descriptor.CopyFrom(factory.descriptor)
+    for transform in descriptor.transforms.values():
+        if transform.spec.urn == KEYED_PAR_DO_URN:
+            transform.spec.urn = common_urns.primitives.PAR_DO.urn
+    names = {TransformId(id_): each.unique_name for id_, each in descriptor.transforms.items()}
+    return EmbeddedStateHandler(descriptor, names)

@@ -8,7 +8,7 @@ from apache_beam.coders import WindowedValueCoder
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 
 from beam_spark_runner.core.ids import PCollectionId, TransformId
-from beam_spark_runner.harness.block_edges import use_blocks
+from beam_spark_runner.harness.block_edges import use_blocks, use_keys_here
 from beam_spark_runner.harness.bundle import Bundle, Receiver, SideInputLookup
 from beam_spark_runner.harness.chunked_steps import use_chunks
 from beam_spark_runner.harness.environments.process import runs_our_steps
@@ -47,6 +47,10 @@ class RemoteStage:
         }
         self._timers = declared_timers(self._descriptor)
         self._states = declared_states(self._descriptor)
+        # In a harness that has this package: without a question for each state of each key.
+        self._keeps_keys_there = False
+        if self._runs_our_steps and (self._states or self._timers.families):
+            self._keeps_keys_there = use_keys_here(self._descriptor_for("localhost"))
 
     def _coder(self, edge: TransformId) -> WindowedValueCoder:
         port = beam_fn_api_pb2.RemoteGrpcPort.FromString(
@@ -72,7 +76,8 @@ class RemoteStage:
         Raises:
             EnvironmentStartError: there is no harness.
         """
-        if not self._states and not self._timers.families:
+        is_keyed = bool(self._states or self._timers.families)
+        if not is_keyed or self._keeps_keys_there:
             return self._start(receivers, side_inputs)
         return RemoteKeyedBundle(
             functools.partial(self._start, receivers, side_inputs),
@@ -95,16 +100,10 @@ class RemoteStage:
         worker = sdk_workers.acquire(
             self._description.coded_environment, self._settings, self._stage_id
         )
-        descriptor = self._description.descriptor(worker.url)
-        descriptor.id = self._id
-        if self._runs_our_steps:
-            use_chunks(descriptor)
-            if not self._description.is_splittable:  # Beam's source counts elements one by one
-                use_blocks(descriptor)
         return RemoteBundle(
             self._name,
             self._description,
-            descriptor,
+            self._descriptor_for(worker.url),
             worker,
             self._input_coder,
             {
@@ -113,9 +112,21 @@ class RemoteStage:
             },
             side_inputs,
             user_state,
-            self._timers.families,
+            () if self._keeps_keys_there else self._timers.families,
             take_timers,
+            marks_keys=self._keeps_keys_there,
         )
+
+    def _descriptor_for(self, url: str) -> beam_fn_api_pb2.ProcessBundleDescriptor:
+        descriptor = self._description.descriptor(url)
+        descriptor.id = self._id
+        if self._runs_our_steps:
+            use_chunks(descriptor)
+            if not self._description.is_splittable:  # Beam's source counts elements one by one
+                use_blocks(descriptor)
+        if self._keeps_keys_there:
+            use_keys_here(descriptor)
+        return descriptor
 
     def close(self) -> None:
         """Nothing to do: the SDK tears down what it has not used for a while."""

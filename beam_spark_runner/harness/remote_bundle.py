@@ -18,6 +18,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.core.ids import TimerFamilyId, TransformId
+from beam_spark_runner.harness.block_edges import KEY_ENDS, KEY_GOES_ON
 from beam_spark_runner.harness.blocks import (
     BlockReader,
     BlockWriter,
@@ -50,6 +51,7 @@ _FIRST_BLOCK_BYTES = 16 << 10
 _BLOCK_BYTES = 1 << 20
 """Blocks grow from one to the other: the harness begins early, and then has much at a time."""
 _ADDED_AT_ONCE = 1024
+_MOST_BLOCKS = 1024  # of keys, in one message
 _REST_IS_IN_THE_STATE = struct.pack(">i", -1) + b"\xff" * 9 + b"\x01"
 """How an iterable begins of which nothing stands here: unknown length, then -1 as a varint."""
 _SILENCE_S = 10.0
@@ -73,6 +75,8 @@ class RemoteBundle:
         user_state: UserState | None,
         families: Collection[TimerFamilyId],
         take_timers: TimersTaker | None,
+        *,
+        marks_keys: bool = False,
     ) -> None:
         self._name = name
         self._source = description.source
@@ -85,7 +89,8 @@ class RemoteBundle:
             sink: (BlockReader(coder), receiver) for sink, (coder, receiver) in sinks.items()
         }
         self._out: list[bytes] = []  # pieces of the block that is being made
-        self._size = 0  # of them
+        self._blocks: list[beam_fn_api_pb2.Elements.Data] = []  # that have been made
+        self._size = 0  # of both
         self._block_bytes = _FIRST_BLOCK_BYTES
         tokens = _cache_tokens(side_inputs)
         if user_state is None:
@@ -97,6 +102,7 @@ class RemoteBundle:
             tokens.append(_user_state_token(user_state.cache_token))
         self._families = families
         self._take_timers = take_timers
+        self._marks_keys = marks_keys
         self._groups = 0
         self._response: beam_fn_api_pb2.ProcessBundleResponse | None = None
         self._descriptor = descriptor
@@ -159,7 +165,23 @@ class RemoteBundle:
         """Nothing to do: the SDK counts by itself."""
 
     def end_key(self) -> None:
-        """See ``BundleInput.end_key``. Nothing is kept by key: that is ``RemoteKeyedBundle``'s."""
+        """See ``BundleInput.end_key``. State is in the harness, or is ``RemoteKeyedBundle``'s."""
+        if not self._marks_keys:
+            return
+        self._cut(KEY_ENDS)
+        if self._size >= self._block_bytes or len(self._blocks) >= _MOST_BLOCKS:
+            self.flush()
+
+    def _cut(self, mark: bytes = b"") -> None:
+        """End the block that is being made; ``mark`` stands in front of it."""
+        self._blocks.append(
+            beam_fn_api_pb2.Elements.Data(
+                instruction_id=self._instruction,
+                transform_id=self._source,
+                data=b"".join((mark, *self._out)),
+            )
+        )
+        self._out = []
 
     def fire(self, family: TimerFamilyId, coded_timers: bytes) -> None:
         """See ``OneBundle.fire``."""
@@ -173,15 +195,14 @@ class RemoteBundle:
 
     def flush(self) -> None:
         """Send what was pushed so far."""
-        if not self._out:
+        if self._out:
+            self._cut(KEY_GOES_ON if self._marks_keys else b"")
+        if not self._blocks:
             return
-        coded = b"".join(self._out)
-        self._out, self._size = [], 0
+        blocks, size = self._blocks, self._size
+        self._blocks, self._size = [], 0
         self._block_bytes = min(2 * self._block_bytes, _BLOCK_BYTES)
-        data = beam_fn_api_pb2.Elements.Data(
-            instruction_id=self._instruction, transform_id=self._source, data=coded
-        )
-        self._send(beam_fn_api_pb2.Elements(data=[data]), len(coded))
+        self._send(beam_fn_api_pb2.Elements(data=blocks), size)
         while self._step(None):
             pass
 

@@ -8,6 +8,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.coders import BytesCoder, VarIntCoder
 from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.transforms.environments import ExternalEnvironment, ProcessEnvironment
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import (
     BagStateSpec,
@@ -24,9 +25,10 @@ from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.harness import remote_keys
 from beam_spark_runner.harness.bundle import Bundle
 from beam_spark_runner.harness.remote import RemoteStage
+from beam_spark_runner.harness.sdk_workers import sdk_workers
 from beam_spark_runner.harness.services import state as state_module
 from beam_spark_runner.state import memory
-from tests.harness.conftest import Collected, stage_on
+from tests.harness.conftest import Collected, stage_in
 
 pytestmark = pytest.mark.grpc
 
@@ -34,14 +36,14 @@ pytestmark = pytest.mark.grpc
 class Running:
     """A bundle of the keyed stage of a pipeline."""
 
-    def __init__(self, url: str, do_fn: beam.DoFn) -> None:
+    def __init__(self, environment: Any, do_fn: beam.DoFn) -> None:
         def build(p: beam.Pipeline) -> Any:
             pair = beam.Map(lambda x: (x, x)).with_output_types(tuple[bytes, bytes])
             step = beam.ParDo(do_fn).with_output_types(bytes)
             return p | beam.Impulse() | pair | "keyed" >> step | beam.Reshuffle()
 
         self.collected = Collected()
-        self.stage: RemoteStage = stage_on(url, build, stage=1)
+        self.stage: RemoteStage = stage_in(environment, build, stage=1)
         self.bundle: Bundle = self.stage.start_bundle(
             dict.fromkeys(self.stage.output_coders, self.collected), {}
         )
@@ -63,7 +65,14 @@ class Running:
 
 @pytest.fixture
 def running(beam_pool: str) -> Callable[[beam.DoFn], Running]:
-    return lambda do_fn: Running(beam_pool, do_fn)
+    return lambda do_fn: Running(ExternalEnvironment(beam_pool), do_fn)
+
+
+@pytest.fixture
+def running_ours() -> Iterator[Callable[[beam.DoFn], Running]]:
+    """On a harness that has this package."""
+    yield lambda do_fn: Running(ProcessEnvironment(""), do_fn)
+    sdk_workers.stop()
 
 
 @pytest.fixture
@@ -221,6 +230,40 @@ class Raises(beam.DoFn):  # type: ignore[misc]
 
 def test_what_a_timer_raises_names_the_step(running: Callable[..., Running]) -> None:
     keyed = running(Raises())
+    keyed.key(b"a", b"1")
+    with pytest.raises(BundleFailedError, match="ValueError: no more") as raised:
+        keyed.finish()
+    assert raised.value.step == "keyed"
+    keyed.bundle.abort()
+
+
+def test_a_harness_that_has_this_package_keeps_keys_by_itself(
+    running_ours: Callable[..., Running], requests: "Counter[str]"
+) -> None:
+    keyed = running_ours(Adds())
+    for number in range(3000):
+        keyed.push(b"%d:" % number, b"1")
+        keyed.push(b"%d:" % number, b"12")
+        keyed.bundle.end_key()
+    keyed.push(b"large:", *[b"1"] * 20_000)
+    keyed.bundle.end_key()
+    expected = [b"%d:%d" % (key, size) for key in range(3000) for size in (1, 3)]
+    assert keyed.finish() == sorted(expected + [b"large:%d" % n for n in range(1, 20_001)])
+    assert not requests
+
+
+def test_timers_in_a_harness_that_has_this_package(running_ours: Callable[..., Running]) -> None:
+    keyed = running_ours(Wakes())
+    keyed.key(b"a", b"...")
+    keyed.key(b"b", b".")
+    keyed.key(b"a", b"..")
+    assert keyed.finish() == sorted([b"a@1", b"a@11", b"a@21", b"b@1", b"a@1", b"a@11"])
+
+
+def test_what_a_timer_raises_in_a_harness_that_has_this_package(
+    running_ours: Callable[..., Running],
+) -> None:
+    keyed = running_ours(Raises())
     keyed.key(b"a", b"1")
     with pytest.raises(BundleFailedError, match="ValueError: no more") as raised:
         keyed.finish()
