@@ -20,7 +20,8 @@ from apache_beam.coders import (
     WindowedValueCoder,
 )
 from apache_beam.coders.coder_impl import create_InputStream
-from apache_beam.coders.coders import GlobalWindowCoder, IntervalWindowCoder
+from apache_beam.coders.coders import GlobalWindowCoder, IntervalWindowCoder, _TimerCoder
+from apache_beam.transforms.userstate import Timer
 from apache_beam.utils.windowed_value import WindowedValue
 
 Origins: TypeAlias = list[WindowedValue]
@@ -162,18 +163,8 @@ class BlockReader:
         self._header, self._origin = header, origin
 
     def _read_header(self, block: bytes, start: int) -> tuple[bytes, WindowedValue, int]:
-        (count,) = _COUNT.unpack_from(block, start + _TIMESTAMP_BYTES)
-        position = start + _TIMESTAMP_BYTES + _COUNT.size
-        if not 1 <= count <= _MOST_WINDOWS:
-            raise MalformedBlockError(f"an element is in {count} windows")
-        for _ in range(count):
-            position = self._end_of_window(block, position)
-        kind = block[position] >> 4
-        position += 1
-        if kind > 2:
-            raise MalformedBlockError(f"a pane is of kind {kind}")
-        for _ in range(kind):
-            _, position = _read_length(block, position)
+        position = _end_of_windows(self._window_coder, block, start + _TIMESTAMP_BYTES)
+        position = _end_of_pane(block, position)
         header = block[start:position]
         origin = self._origins.get(header)
         if origin is None:
@@ -184,17 +175,88 @@ class BlockReader:
             origin = self._origins[header] = self._origin_coder.decode(header + b"\0")
         return header, origin, position
 
-    def _end_of_window(self, block: bytes, position: int) -> int:
-        if isinstance(self._window_coder, GlobalWindowCoder):
-            return position
-        if isinstance(self._window_coder, IntervalWindowCoder):
-            return _read_length(block, position + _TIMESTAMP_BYTES)[1]
-        stream = create_InputStream(block[position:])
-        try:
-            self._window_coder.get_impl().decode_from_stream(stream, True)
-        except Exception as error:
-            raise MalformedBlockError(f"a window cannot be decoded: {error!r}") from error
-        return len(block) - int(stream.size())
+
+class TimerCodec:
+    """Decodes timers that an SDK harness has set or cleared, and encodes those that fire.
+
+    Args:
+        key_coder: one of ``portable.wire``.
+        window_coder: of the step's input.
+    """
+
+    def __init__(self, key_coder: Coder, window_coder: Coder) -> None:
+        self._window_coder = window_coder
+        self._read_key = _reader(key_coder)
+        coder = _TimerCoder(key_coder, window_coder).get_impl()
+        self._decode, self._encode = coder.decode, coder.encode_nested
+
+    def write(self, timer: Timer) -> bytes:
+        """Encode a timer."""
+        coded: bytes = self._encode(timer)
+        return coded
+
+    def read(self, block: bytes) -> Iterator[Timer]:
+        """Yield the timers of a block.
+
+        Raises:
+            MalformedBlockError: they end within a timer, or are none.
+        """
+        start = 0
+        while start < len(block):
+            try:
+                end = self._end(block, start)
+                if end > len(block):
+                    raise IndexError
+                timer: Timer = self._decode(block[start:end])
+            except (IndexError, struct.error) as error:
+                raise MalformedBlockError("it ends within a timer") from error
+            except UnicodeDecodeError as error:
+                raise MalformedBlockError(f"the tag of a timer is no text: {error}") from error
+            yield timer
+            start = end
+
+    def _end(self, block: bytes, start: int) -> int:
+        _, position = self._read_key(block, start)
+        _, position = _read_bytes(block, position)  # the tag
+        position = _end_of_windows(self._window_coder, block, position)
+        is_cleared = block[position]
+        position += 1
+        if is_cleared > 1:
+            raise MalformedBlockError(f"a timer is cleared or set, and not {is_cleared}")
+        return position if is_cleared else _end_of_pane(block, position + 2 * _TIMESTAMP_BYTES)
+
+
+def _end_of_windows(coder: Coder, block: bytes, position: int) -> int:
+    (count,) = _COUNT.unpack_from(block, position)
+    position += _COUNT.size
+    if not 1 <= count <= _MOST_WINDOWS:
+        raise MalformedBlockError(f"an element or a timer is in {count} windows")
+    for _ in range(count):
+        position = _end_of_window(coder, block, position)
+    return position
+
+
+def _end_of_window(coder: Coder, block: bytes, position: int) -> int:
+    if isinstance(coder, GlobalWindowCoder):
+        return position
+    if isinstance(coder, IntervalWindowCoder):
+        return _read_length(block, position + _TIMESTAMP_BYTES)[1]
+    stream = create_InputStream(block[position:])
+    try:
+        coder.get_impl().decode_from_stream(stream, True)
+    except Exception as error:
+        raise MalformedBlockError(f"a window cannot be decoded: {error!r}") from error
+    return len(block) - int(stream.size())
+
+
+def _end_of_pane(block: bytes, position: int) -> int:
+    kind = block[position] >> 4
+    position += 1
+    if kind > 2:
+        raise MalformedBlockError(f"a pane is of kind {kind}")
+    for _ in range(kind):
+        _, position = _read_length(block, position)
+    return position
 
 
 def _read_length(block: bytes, position: int) -> tuple[int, int]:

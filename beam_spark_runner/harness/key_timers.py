@@ -9,7 +9,6 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from apache_beam.coders import Coder
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from apache_beam.transforms import userstate
@@ -18,7 +17,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.ids import TimerFamilyId, TransformId
 from beam_spark_runner.core.time import whole_milliseconds
-from beam_spark_runner.portable.wire import timer_coder_seen_by_the_runner
+from beam_spark_runner.harness.blocks import TimerCodec
+from beam_spark_runner.portable.wire import timer_coders_seen_by_the_runner
 from beam_spark_runner.semantics.timers import Domain, Timer, TimerId, TimerQueue, expiry_us
 
 _TIME_DOMAIN = beam_runner_api_pb2.TimeDomain
@@ -33,7 +33,7 @@ class TimerFamily:
     """What a DoFn says of the timers of one family."""
 
     domain: Domain
-    coder: Coder  # of ``userstate.Timer``; keys are bytes
+    codec: TimerCodec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,9 @@ def declared_timers(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> Decl
         for name, spec in payload.timer_family_specs.items():
             families[TimerFamilyId(TransformId(id_), name)] = TimerFamily(
                 domain=_DOMAINS[spec.time_domain],
-                coder=timer_coder_seen_by_the_runner(descriptor, spec.timer_family_coder_id),
+                codec=TimerCodec(
+                    *timer_coders_seen_by_the_runner(descriptor, spec.timer_family_coder_id)
+                ),
             )
         if payload.timer_family_specs:
             (main,) = (
@@ -96,10 +98,13 @@ class KeyTimers:
 
         Returns:
             How many they were.
+
+        Raises:
+            MalformedBlockError: they are no timers.
         """
         count = 0
         declared = self._declared.families[family]
-        for timer in declared.coder.get_impl().decode_all(coded_timers):
+        for timer in declared.codec.read(coded_timers):
             count += 1
             for window in timer.windows:
                 id_ = TimerId(family.family, timer.dynamic_timer_tag, window)
@@ -150,7 +155,7 @@ class KeyTimers:
                 continue
             key, window = place
             family = by_name[timer.id.family]
-            coder = self._declared.families[family].coder
+            codec = self._declared.families[family].codec
             fired = userstate.Timer(
                 user_key=key,
                 dynamic_timer_tag=timer.id.tag,
@@ -160,7 +165,7 @@ class KeyTimers:
                 hold_timestamp=Timestamp(micros=timer.hold_us),
                 paneinfo=timer.payload,
             )
-            popped.setdefault(family, []).append(coder.get_impl().encode_nested(fired))
+            popped.setdefault(family, []).append(codec.write(fired))
         return {family: b"".join(timers) for family, timers in popped.items()}
 
     def _queue(self, key: bytes, window: Hashable) -> TimerQueue:

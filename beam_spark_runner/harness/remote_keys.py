@@ -13,7 +13,9 @@ from typing import Any, Protocol
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.core.ids import TimerFamilyId
+from beam_spark_runner.harness.blocks import MalformedBlockError
 from beam_spark_runner.harness.bundle import Bundle, BundleResult
 from beam_spark_runner.harness.key_timers import DeclaredTimers, KeyTimers
 from beam_spark_runner.portable.monitoring import merge
@@ -171,7 +173,12 @@ class RemoteKeyedBundle:
         self._bundle = None
         # Nobody says in which order timers of several families were set.
         for family, coded_timers in sorted(self._taken, key=lambda taken: taken[0]):
-            self._calls += self._timers.take(family, coded_timers)
+            try:
+                self._calls += self._timers.take(family, coded_timers)
+            except MalformedBlockError as error:
+                raise FnApiProtocolError(
+                    f"the SDK harness sent bytes that are no timers of {family.family}: {error}"
+                ) from error
         self._taken.clear()
         if len(self._infos) > _MOST_INFOS:
             self._infos = list(merge(self._infos))

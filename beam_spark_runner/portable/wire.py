@@ -12,7 +12,7 @@ Source: Beam ``LengthPrefixUnknownCoders`` and ``WireCoders``.
 from collections.abc import Callable, Iterable, MutableMapping
 
 from apache_beam.coders import BytesCoder, Coder, FloatCoder, IterableCoder, TupleCoder
-from apache_beam.coders.coders import WindowedValueCoder, _TimerCoder
+from apache_beam.coders.coders import WindowedValueCoder
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from apache_beam.runners.pipeline_context import PipelineContext
 
@@ -123,13 +123,12 @@ def coder_seen_by_the_runner(
     return WindowedValueCoder(_seen(descriptor, element), windows)
 
 
-def timer_coder_seen_by_the_runner(
+def timer_coders_seen_by_the_runner(
     descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str
-) -> Coder:
-    """Return the coder for timers, of Beam's ``userstate.Timer``; keys are bytes."""
+) -> tuple[Coder, Coder]:
+    """Return the coders for key and window of timers, whose own coder is ``id_``."""
     key, window = descriptor.coders[id_].component_coder_ids
-    windows = PipelineContext(descriptor).coders.get_by_id(window)
-    return _TimerCoder(_seen(descriptor, key), windows)
+    return _seen(descriptor, key), PipelineContext(descriptor).coders.get_by_id(window)
 
 
 def value_coder_seen_by_the_runner(

@@ -1,5 +1,6 @@
 """Timers of keys as an SDK harness sends them: which fire, and what is sent back."""
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -9,8 +10,11 @@ from apache_beam.transforms.userstate import Timer
 from apache_beam.transforms.window import IntervalWindow
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, create
+from hypothesis import given
+from hypothesis import strategies as st
 
 from beam_spark_runner.core.ids import TimerFamilyId, TransformId
+from beam_spark_runner.harness.blocks import MalformedBlockError, TimerCodec
 from beam_spark_runner.harness.key_timers import DeclaredTimers, KeyTimers, TimerFamily
 from beam_spark_runner.semantics.timers import Domain
 
@@ -18,6 +22,7 @@ STEP = TransformId("step")
 EVENT, CLOCK = TimerFamilyId(STEP, "event"), TimerFamilyId(STEP, "clock")
 EXPIRY = TimerFamilyId(STEP, "expiry")
 CODER = _TimerCoder(BytesCoder(), IntervalWindowCoder())
+CODEC = TimerCodec(BytesCoder(), IntervalWindowCoder())
 FIRST, SECOND = IntervalWindow(0, 10), IntervalWindow(10, 20)
 
 
@@ -31,7 +36,7 @@ def timers() -> KeyTimers:
     return KeyTimers(
         DeclaredTimers(
             families={
-                id_: TimerFamily(domain=domain, coder=CODER) for id_, domain in families.items()
+                id_: TimerFamily(domain=domain, codec=CODEC) for id_, domain in families.items()
             },
             expiration=EXPIRY,
             allowed_lateness_us=0,
@@ -100,3 +105,23 @@ def test_a_timer_behind_the_end_of_its_window_fires_there_and_only_once(timers: 
     timers.take(EVENT, timer(b"a", FIRST, 2))
     popped = timers.pop()
     assert list(popped) == [EVENT]
+
+
+def test_timers_are_read_as_they_are_written() -> None:
+    coded = timer(b"a", FIRST, 2, "x"), timer(b"b" * 300, SECOND, None), timer(b"", SECOND, 7)
+    assert [CODEC.write(each) for each in CODEC.read(b"".join(coded))] == list(coded)
+
+
+@pytest.mark.parametrize("time", [2, None])
+def test_what_ends_within_a_timer_is_told(time: float | None) -> None:
+    coded = timer(b"key", FIRST, time, "tag")
+    for end in range(1, len(coded)):
+        with pytest.raises(MalformedBlockError):
+            list(CODEC.read(coded[:end]))
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_timers_or_are_told(block: bytes) -> None:
+    with contextlib.suppress(MalformedBlockError):
+        for each in CODEC.read(block):
+            assert isinstance(each, Timer)
