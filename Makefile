@@ -67,9 +67,15 @@ $(READY_CONFORMANCE): setup.cfg pyproject.toml build_support/backend.py beam_spa
 	$(VENV_CONFORMANCE)/bin/python -m pip install --quiet --editable '.[conformance]'
 	touch $@
 
+# What DirectRunner runs most pipelines on; where there is no Go, Beam downloads it.
+PRISM = $(VENV_CONFORMANCE)/bin/prism
+$(PRISM): $(READY_CONFORMANCE)
+	version=$$($(VENV_CONFORMANCE)/bin/python -c 'import apache_beam; print(apache_beam.__version__)'); \
+	if command -v go; then GOBIN=$(abspath $(@D)) go install github.com/apache/beam/sdks/v2/go/cmd/prism@v$$version; fi
+
 conformance: conformance-suites random-pipelines ## Beam's suites on this runner and its peers (README's table), 1,000 random pipelines
 
-conformance-suites: $(READY_CONFORMANCE) ## Its suites alone; hours. SUITES="io yaml": only these; RESUME=1: go on with the last run
+conformance-suites: $(READY_CONFORMANCE) $(PRISM) ## Its suites alone; hours. SUITES="io yaml": only these; RESUME=1: go on with the last run
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --peers $(if $(RESUME),--resume) $(SUITES)
 
 random-pipelines: $(READY) ## 1,000 random pipelines, against Beam's own runner

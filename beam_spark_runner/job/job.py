@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +21,7 @@ from beam_spark_runner.harness.sdk_workers import HarnessSettings
 from beam_spark_runner.job.packages import share_packages
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.artifacts import Artifact
+from beam_spark_runner.portable.sinks import remove_temporary_files
 from beam_spark_runner.scheduling.partitions import derive_least
 from beam_spark_runner.spark import progress
 from beam_spark_runner.spark.batch import Setting, Tally, run_plan, segment_title
@@ -128,13 +130,16 @@ class Job:
     def _run(self) -> None:
         state = PipelineState.FAILED
         folder: Path | None = None
+        began: float | None = None
         try:
             self._progress = self._progress_line()
             with self._session.job_scope(self.job_id, "do executors have what they need?"):
                 check_executors(self._session, self._shared_storage)
             self._check_cancelled()
             folder = self._folder = self._make_folder()
-            run_plan(self.plan, self._setting(folder), self.tally)
+            setting = self._setting(folder)
+            began = time.time()
+            run_plan(self.plan, setting, self.tally)
             state = PipelineState.DONE
         except BaseException as error:
             if self._cancelled.is_set():
@@ -145,6 +150,10 @@ class Job:
         finally:
             if self._progress is not None:
                 self._progress.close()
+            if began is not None:
+                remove_temporary_files(
+                    self.plan.graph, began, has_failed=state != PipelineState.DONE
+                )
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
             try:

@@ -1,7 +1,9 @@
 """The runners that suites are run on, by name, each in the place of Beam's default runner."""
 
 import functools
+import sys
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
 from apache_beam import pipeline as beam_pipeline
@@ -9,6 +11,7 @@ from apache_beam.metrics.metric import MetricResults
 from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 
+PRISM = Path(sys.executable).parent / "prism"
 UNDER_TEST = "RunnerUnderTest"
 """What ``--runner`` and the default are while a suite runs."""
 
@@ -91,9 +94,18 @@ def _fn_api() -> PipelineRunner:
 
 
 def _direct() -> PipelineRunner:
+    from apache_beam.options.pipeline_options import PrismRunnerOptions
     from apache_beam.runners.direct.direct_runner import DirectRunner
 
-    return DirectRunner()
+    class Runner(DirectRunner):  # type: ignore[misc]
+        """Hands what it can to the Prism of this environment; else Beam downloads one."""
+
+        def run_pipeline(self, pipeline: Any, options: Any) -> PipelineResult:
+            if PRISM.exists():
+                options.view_as(PrismRunnerOptions).prism_location = str(PRISM)
+            return super().run_pipeline(pipeline, options)
+
+    return Runner()
 
 
 SPARK_EMBEDDED = "spark-embedded"

@@ -1,0 +1,110 @@
+"""The temporary files of Beam's own sinks: where they are, and their end.
+
+Beam removes them when a write has succeeded (``FileBasedSink``), or not at all
+(``fileio.WriteToFiles``). That a pipeline has failed, only its runner knows.
+"""
+
+import glob
+import logging
+import re
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from apache_beam.internal import pickler
+from apache_beam.io.filebasedsink import FileBasedSink
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.io.localfilesystem import LocalFileSystem
+from apache_beam.options.value_provider import ValueProvider
+from apache_beam.portability import python_urns
+from apache_beam.portability.api import beam_runner_api_pb2
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.graph.model import Graph, Transform
+
+_LOGGER = logging.getLogger(__name__)
+
+_INITIALIZES = "/InitializeWrite"  # of ``iobase.WriteImpl``
+_MOVES = "ParDo(_MoveTempFilesIntoFinalDestinationFn)"  # of ``fileio.WriteToFiles``
+_FILEIOS_FOLDER = re.compile(r"\.temp[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_NUMBER = re.compile(r"[0-9a-f]{32}")  # a UUID of version 1 at the end of a sink's folder
+_UUIDS_EPOCH_S = 12_219_292_800
+"""From the first day of the Gregorian calendar, 1582, to that of Unix."""
+_STRAGGLERS_S = 3.0
+"""Spark ends the Python workers of a job that it has given up within two seconds."""
+
+
+def remove_temporary_files(graph: Graph, since_s: float, *, has_failed: bool) -> None:
+    """Delete what the sinks of a pipeline have left; what cannot be deleted is logged.
+
+    Temporary folders that users chose for ``fileio`` are left alone.
+
+    Args:
+        graph: of a pipeline that was built in this process, and whose run has ended.
+        since_s: when it began, Unix time: what is older is another run's.
+        has_failed: else Beam has deleted those of each ``FileBasedSink`` itself.
+    """
+    try:
+        beginnings = list(_of_sinks(graph)) if has_failed else []
+        of_fileio = list(_of_fileio(graph))
+        if _remove(beginnings, of_fileio, since_s) and has_failed:
+            time.sleep(_STRAGGLERS_S)
+            _remove(beginnings, of_fileio, since_s)
+    except Exception as error:  # the pipeline's own end is what counts
+        _LOGGER.warning("temporary files of sinks may be left: %r", error)
+
+
+def _remove(beginnings: Iterable[str], folders: Iterable[str], since_s: float) -> bool:
+    found = [folder for folder in folders if FileSystems.exists(folder)]
+    for beginning in beginnings:
+        found += _younger(beginning, since_s)
+    for folder in found:
+        FileSystems.delete([folder])
+        _LOGGER.info("removed the temporary files in %s", folder)
+    return bool(found)
+
+
+def _of_sinks(graph: Graph) -> Iterator[str]:
+    """Find how the paths of sinks' folders begin: each attempt to start a write makes one."""
+    for step in graph.transforms.values():
+        if step.name.endswith(_INITIALIZES):
+            _, arguments, *_ = _do_fn_info(step)
+            for sink in arguments:
+                if isinstance(sink, FileBasedSink):
+                    base, last = FileSystems.split(sink.file_path_prefix.get())
+                    yield FileSystems.join(base, f"beam-temp-{last}-")
+
+
+def _of_fileio(graph: Graph) -> Iterator[str]:
+    for step in graph.transforms.values():
+        if step.name.endswith(_MOVES):
+            do_fn, *_ = _do_fn_info(step)
+            folder = do_fn.temporary_directory
+            path = folder.get() if isinstance(folder, ValueProvider) else folder
+            if _FILEIOS_FOLDER.fullmatch(FileSystems.split(path)[1]):
+                yield path
+
+
+def _do_fn_info(step: Transform) -> tuple[Any, ...]:
+    """Unpickle (DoFn, args, kwargs, …), or (None, ()) of what is no DoFn of Python's."""
+    if step.urn == urns.PAR_DO:
+        do_fn = beam_runner_api_pb2.ParDoPayload.FromString(step.payload).do_fn
+        if do_fn.urn == python_urns.PICKLED_DOFN_INFO:
+            return tuple(pickler.loads(do_fn.payload))
+    return None, ()
+
+
+def _younger(beginning: str, since_s: float) -> set[str]:
+    """Return the folders that were made since then, as the UUIDs in their names say."""
+    if isinstance(FileSystems.get_filesystem(beginning), LocalFileSystem):
+        paths = glob.glob(glob.escape(beginning) + "*")
+    else:  # object stores know files only
+        (matched,) = FileSystems.match([beginning + "**"])
+        paths = [file.path for file in matched.metadata_list]
+    folders = set()
+    for path in paths:
+        number, *_ = path.removeprefix(beginning).split("/")
+        if _NUMBER.fullmatch(number) and uuid.UUID(number).time / 1e7 - _UUIDS_EPOCH_S >= since_s:
+            folders.add(beginning + number)
+    return folders
