@@ -222,6 +222,24 @@ def mixed_attempts(p: beam.Pipeline, count: int, *, folder: str, tasks: int) -> 
     _check_all(here, count)
 
 
+class CountsItsHost(beam.DoFn):  # type: ignore[misc]
+    """Takes its time, and counts the element under the name of the executor's host."""
+
+    def setup(self) -> None:
+        arguments = Path(f"/proc/{_executor_of_this_worker()}/cmdline").read_text().split("\0")
+        host = arguments[arguments.index("--hostname") + 1]
+        self._counter = Metrics.counter("integration", host)
+
+    def process(self, element: int) -> None:
+        time.sleep(0.3)
+        self._counter.inc()
+
+
+def on_hosts(p: beam.Pipeline, count: int) -> None:
+    """Elements that one task makes and many take."""
+    _ = p | beam.Create(range(count)) | beam.Reshuffle() | beam.ParDo(CountsItsHost())
+
+
 def large_side_input(p: beam.Pipeline, megabytes: int) -> None:
     """Look up in a side input of that size, and read all of it."""
     parts = p | "Parts" >> beam.Create(range(megabytes)) | "Spread" >> beam.Reshuffle()

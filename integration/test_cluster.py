@@ -21,6 +21,7 @@ from integration.pipelines import (
     counters,
     large_side_input,
     mixed_attempts,
+    on_hosts,
     random_keys,
     two_readers,
 )
@@ -53,6 +54,12 @@ def test_two_readers_of_random_numbers_see_the_same(
             cluster_session, lambda p: two_readers(p, 600, in_two_segments=in_two_segments)
         )
         assert counters(result) == {"drawn": 600}
+
+
+def test_what_is_spread_is_spread_over_the_hosts(cluster_session: Any) -> None:
+    """Spark would rather run all tasks where the one that made the elements ran."""
+    result = run(cluster_session, lambda p: on_hosts(p, 24))
+    assert counters(result) == dict.fromkeys(("127.0.0.1", "127.0.0.2"), 12)
 
 
 @pytest.mark.timeout(1500)

@@ -143,6 +143,9 @@ def _settings(*, is_local: bool, has_fresh_jvm: bool, given: Mapping[str, str]) 
         "spark.ui.showConsoleProgress": "false",
         # Over TCP each Spark stage waits 40 ms for a delayed ACK (Spark 4.1+; ignored before).
         "spark.python.unix.domain.socket.enabled": "true",
+        # What one task has written, many shall read: by default all of them run, one after
+        # another, on the host where it lies, and the others stand idle.
+        "spark.shuffle.reduceLocality.enabled": "false",
         # Spark 3.5 has no setting of the session for it.
         "spark.python.worker.faulthandler.enabled": "true",
     }
