@@ -17,6 +17,8 @@ _LOGGER = logging.getLogger(__name__)
 
 PAGE_BYTES = 1 << 20
 _MOST_OPEN = 32
+_ANSWERING = threading.Lock()
+"""Held for each answer: lookups serve one thread at a time, and bundles may share them."""
 
 
 class Pages:
@@ -164,13 +166,11 @@ class StateStream:
     def answer(self, request: beam_fn_api_pb2.StateRequest) -> beam_fn_api_pb2.StateResponse:
         """Answer one request; what goes wrong is told to the SDK, whose user code raises it."""
         try:
-            # Lookups serve one thread at a time, and bundles may share them.
             with self._lock:
                 bundle = self._bundles.get(request.instruction_id)
-                if bundle is None:
-                    raise FnApiProtocolError(
-                        f"no bundle {request.instruction_id!r:.100} is under way"
-                    )
+            if bundle is None:
+                raise FnApiProtocolError(f"no bundle {request.instruction_id!r:.100} is under way")
+            with _ANSWERING:
                 response = bundle.answer(request)
         except Exception as error:
             if not isinstance(error, FnApiProtocolError):
