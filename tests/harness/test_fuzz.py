@@ -4,9 +4,13 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import apache_beam as beam
 import grpc
 import pytest
+from apache_beam.coders import BytesCoder
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +23,10 @@ pytestmark = [pytest.mark.grpc, pytest.mark.timeout(600)]
 
 IDS = st.sampled_from(["OURS", "1", "0", "99999", "", "x", "٣", "01"])
 SINKS = st.sampled_from(["SINK", "source-0", "", "other"])
-DATA = st.one_of(st.binary(max_size=40), st.just(b"ELEMENT"))
+STEPS = st.sampled_from(["STEP", "STEP", "", "other"])
+TIMER = b"\1k\0\0\0\0\1\0" + b"\x80" + bytes(7) + b"\x80" + bytes(7) + b"\x0f"
+"""One of the key ``k``, at the beginning of time."""
+DATA = st.one_of(st.binary(max_size=40), st.just(b"ELEMENT"), st.just(TIMER))
 elements = st.builds(
     beam_fn_api_pb2.Elements,
     data=st.lists(
@@ -33,7 +40,15 @@ elements = st.builds(
         max_size=3,
     ),
     timers=st.lists(
-        st.builds(beam_fn_api_pb2.Elements.Timers, instruction_id=IDS, timers=DATA), max_size=1
+        st.builds(
+            beam_fn_api_pb2.Elements.Timers,
+            instruction_id=IDS,
+            transform_id=STEPS,
+            timer_family_id=st.sampled_from(["ts-due", "ts-due", "", "other"]),
+            timers=DATA,
+            is_last=st.booleans(),
+        ),
+        max_size=2,
     ),
 )
 responses = st.builds(
@@ -53,7 +68,20 @@ state_keys = st.one_of(
         ),
     ),
     st.builds(
-        Key, bag_user_state=st.builds(Key.BagUserState, transform_id=SINKS, key=DATA, window=DATA)
+        Key,
+        bag_user_state=st.builds(
+            Key.BagUserState,
+            transform_id=STEPS,
+            user_state_id=st.sampled_from(["seen", "seen", "other"]),
+            key=DATA,
+            window=DATA,
+        ),
+    ),
+    st.builds(
+        Key,
+        ordered_list_user_state=st.builds(
+            Key.OrderedListUserState, transform_id=STEPS, user_state_id=st.just("seen"), key=DATA
+        ),
     ),
 )
 tokens = st.sampled_from([b"", b"1", b"999999999", b"-1", b"x", b"9" * 30])
@@ -113,6 +141,7 @@ def send(sdk: ScriptedSdk, said: list[Message]) -> None:
     sdk.connect()
     instruction, descriptor = sdk.next_bundle()
     sink = sink_of(descriptor)
+    step = next(id_ for id_, each in descriptor.transforms.items() if "pardo" in each.spec.urn)
 
     def ours(message: Any) -> Any:
         for part in (*getattr(message, "data", ()), *getattr(message, "timers", ()), message):
@@ -120,6 +149,12 @@ def send(sdk: ScriptedSdk, said: list[Message]) -> None:
                 part.instruction_id = instruction
             if getattr(part, "transform_id", "") == "SINK":
                 part.transform_id = sink
+            if getattr(part, "transform_id", "") == "STEP":
+                part.transform_id = step
+        key = getattr(message, "state_key", None)
+        kind = key and key.WhichOneof("type")
+        if kind and getattr(getattr(key, kind), "transform_id", "") == "STEP":
+            getattr(key, kind).transform_id = step
         return message
 
     states = [ours(message) for kind, message in said if kind == "state"]
@@ -141,6 +176,30 @@ def send(sdk: ScriptedSdk, said: list[Message]) -> None:
     sdk.end_control()
 
 
+class Keeps(beam.DoFn):  # type: ignore[misc]
+    """Has a state and a timer; no SDK ever runs it."""
+
+    SEEN = BagStateSpec("seen", BytesCoder())
+    DUE = TimerSpec("due", TimeDomain.WATERMARK)
+
+    def process(
+        self,
+        pair: Any,
+        seen: Any = beam.DoFn.StateParam(SEEN),
+        due: Any = beam.DoFn.TimerParam(DUE),
+    ) -> Any: ...
+
+    @on_timer(DUE)  # type: ignore[untyped-decorator]
+    def wake(self) -> Any: ...
+
+
+def keyed_step(pipeline: beam.Pipeline) -> Any:
+    """Stage 1 is a step with state and timers."""
+    pair = beam.Map(lambda x: (x, x)).with_output_types(tuple[bytes, bytes])
+    step = beam.ParDo(Keeps()).with_output_types(bytes)
+    return pipeline | beam.Impulse() | pair | "step" >> step | beam.Reshuffle()
+
+
 MESSAGES = int(os.environ.get("FUZZ_MESSAGES", "800"))
 PER_HARNESS = 40
 
@@ -150,15 +209,16 @@ PER_HARNESS = 40
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-@given(said=st.lists(messages, min_size=PER_HARNESS, max_size=PER_HARNESS))
+@given(said=st.lists(messages, min_size=PER_HARNESS, max_size=PER_HARNESS), is_keyed=st.booleans())
 def test_a_harness_that_sends_anything(
-    said: list[Message], fuzzed: Callable[[list[Message]], Pool]
+    said: list[Message], is_keyed: bool, fuzzed: Callable[[list[Message]], Pool]
 ) -> None:
     pool = fuzzed(said)
-    stage = stage_on(pool.url, one_step)
+    stage = stage_on(pool.url, keyed_step if is_keyed else one_step, stage=int(is_keyed))
     bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, Collected()), {})
     try:
-        bundle.push([b"a"], [BARE])
+        bundle.push([(b"k", b"a") if is_keyed else b"a"], [BARE])
+        bundle.end_key()
         bundle.finish()
     except HarnessError:
         bundle.abort()
