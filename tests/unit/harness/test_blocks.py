@@ -57,7 +57,7 @@ WINDOWS: list[tuple[Coder, st.SearchStrategy[Any]]] = [
                 st.integers(-1000, 1000),
                 st.integers(1, 10_000),
             ),
-            min_size=1,
+            min_size=0,  # sliding windows may have gaps between them
             max_size=3,
         ).map(tuple),
     ),
@@ -151,7 +151,6 @@ def test_any_bytes_are_elements_or_malformed(shape: Any, window: Any, block: byt
     ("block", "words"),
     [
         (b"\xff" * 7, "ends within"),
-        (b"\0" * 8 + struct.pack(">i", 0), "0 windows"),
         (b"\0" * 8 + struct.pack(">i", -1), "-1 windows"),
         (b"\0" * 8 + struct.pack(">i", 1) + b"\xff", "kind 15"),
         (b"\0" * 8 + struct.pack(">i", 1) + b"\x0f" + b"\xff" * 11, "ten bytes"),
