@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.stager import Stager
 from apache_beam.transforms.environments import PyPIArtifactRegistry
@@ -20,6 +20,13 @@ from beam_spark_runner.spark.shared_file import SharedFile, share_file
 from beam_spark_runner.spark.side_inputs import SHARED_BYTES
 
 _READ_BYTES = 1 << 20
+_ASKING = (
+    "requirements_file",
+    "setup_file",
+    "extra_packages",
+    "files_to_stage",
+    "save_main_session",
+)
 
 
 def collect_packages(options: PipelineOptions, folder: Path) -> Sequence[Any]:
@@ -35,12 +42,16 @@ def collect_packages(options: PipelineOptions, folder: Path) -> Sequence[Any]:
     Raises:
         StagingError: something is not there, or cannot be built or downloaded.
     """
+    required = ["".join(each) for each in PyPIArtifactRegistry.get_artifacts()]
+    setup = options.view_as(SetupOptions)
+    if not required and not any(getattr(setup, name) for name in _ASKING):
+        return ()  # Beam would make a folder for downloads
     try:
         return list(
             Stager.create_job_resources(
                 options,
                 str(folder),
-                pypi_requirements=["".join(each) for each in PyPIArtifactRegistry.get_artifacts()],
+                pypi_requirements=required,
                 # A list for people to read, which costs a second.
                 log_submission_env_dependencies=False,
             )
