@@ -268,5 +268,11 @@ CASES = {
     "stateful_100k_keys": Case(
         build=functools.partial(stateful, keys=100_000), size=2_000_000, unit="elements", goal=0.5
     ),
+    "stateful_2m_keys": Case(
+        build=functools.partial(stateful, keys=2_000_000),
+        size=2_000_000,
+        unit="elements",
+        goal=None,
+    ),
     "three_elements": Case(build=three_elements, size=3, unit="elements", goal=None),
 }

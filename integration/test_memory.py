@@ -26,6 +26,8 @@ if "BEAM_SPARK_35_PYTHON" in os.environ:
     [
         ("one_element_to_2_gb", {str(2 * GB)}),
         ("group_of_2_gb", {str((3, 2 * 1024 * 1024, 2 * GB))}),
+        ("bag_of_1_gb", {str((1024 * 1024, GB))}),
+        ("bag_of_megabytes", {str((1024, GB))}),
         ("key_of_50_mb", {str((50 * MB, 3, 3))}),
         ("elements_of_1_mb", {str(2000 * MB)}),
         ("grouped_elements_of_1_mb", {str((1, 1000, 1000 * MB))}),

@@ -6,6 +6,7 @@ from there then.
 """
 
 import copy
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -30,6 +31,7 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
     def __init__(self, handler: Any, *coders_and_id: Any, allowed_lateness_us: int) -> None:
         super().__init__(handler, *coders_and_id)
         self.timers = TimerQueue()
+        self.piled_bytes = 0  # in bags, since they were written: about
         self._all_states: dict[tuple[userstate.StateSpec, Any], Any] = {}
         self._handler = handler
         self._allowed_lateness_us = allowed_lateness_us
@@ -52,6 +54,7 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
             made = self._create_state(spec, key, window)
         else:
             made = kind(
+                self,
                 self._handler,
                 lambda: self._bag_key(spec, key, window),
                 spec.coder,
@@ -100,11 +103,13 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
             self.commit()
             self._all_states = {}
             self._is_written = True
+            self.piled_bytes = 0
 
     def forget(self) -> None:
         """Drop all state and all timers: the key's work is done."""
         self._all_states = {}
         self._is_written = False
+        self.piled_bytes = 0
         self.timers.restart()
         self._handler.forget_keys()
 
@@ -120,6 +125,7 @@ class KeyBag(bundle_processor.SynchronousBagRuntimeState):  # type: ignore[misc]
     """Beam's bag, whose address is made when it is needed, and which knows when it is new.
 
     Args:
+        states: of the key.
         handler: answers state requests.
         make_key: gives the address.
         coder: of the values.
@@ -128,6 +134,7 @@ class KeyBag(bundle_processor.SynchronousBagRuntimeState):  # type: ignore[misc]
 
     def __init__(
         self,
+        states: KeyStates,
         handler: Any,
         make_key: Callable[[], beam_fn_api_pb2.StateKey],
         coder: Any,
@@ -135,11 +142,17 @@ class KeyBag(bundle_processor.SynchronousBagRuntimeState):  # type: ignore[misc]
         is_new: bool,
     ) -> None:
         # What Beam's methods read. A bag that was cleared is not asked for, either.
+        self._states = states
         self._state_handler = handler
         self._make_key = make_key
         self._value_coder = coder
         self._cleared = is_new
         self._added_elements: list[Any] = []
+
+    def add(self, value: Any) -> None:
+        """See Beam's ``BagRuntimeState``."""
+        self._added_elements.append(value)
+        self._states.piled_bytes += sys.getsizeof(value)
 
     @property
     def _state_key(self) -> beam_fn_api_pb2.StateKey:

@@ -35,6 +35,7 @@ from beam_spark_runner.semantics.timers import Domain, Timer, TimerId
 KEYED_PAR_DO_URN = "beam_spark_runner:keyed_par_do:v1"
 
 _MOST_CALLS = 8192  # elements and timers of one key between two writings of its state
+_MOST_BYTES = 64 << 20  # in its bags
 
 
 def use_keys(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
@@ -120,7 +121,7 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
     def count(self, elements: int) -> None:
         """Note that so many elements of the key were processed."""
         self._calls += elements
-        if self._calls > _MOST_CALLS:
+        if self._calls > _MOST_CALLS or self.states.piled_bytes > _MOST_BYTES:
             self._calls = 0
             self.states.write()
             self._forget_call()

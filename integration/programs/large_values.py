@@ -3,8 +3,12 @@
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import apache_beam as beam
+from apache_beam.coders import BytesCoder
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 
 from beam_spark_runner import SparkPortableRunner
 
@@ -132,12 +136,66 @@ def side_input_of_2_gb_iterated(pipeline: beam.Pipeline) -> beam.PCollection:
     )
 
 
+class _Pile(beam.DoFn):  # type: ignore[misc]
+    """Keeps all that its key gets, and looks at it when event time ends."""
+
+    BAG = BagStateSpec("bag", BytesCoder())
+    END = TimerSpec("end", TimeDomain.WATERMARK)
+
+    def process(
+        self,
+        pair: tuple[bytes, bytes],
+        window: Any = beam.DoFn.WindowParam,
+        bag: Any = beam.DoFn.StateParam(BAG),
+        end: Any = beam.DoFn.TimerParam(END),
+    ) -> None:
+        bag.add(pair[1])
+        end.set(window.end)
+
+    @on_timer(END)  # type: ignore[untyped-decorator]
+    def measure(self, bag: Any = beam.DoFn.StateParam(BAG)) -> Iterator[tuple[int, int]]:
+        """Say how many values there are, and how long they are, twice."""
+        for _ in range(2):
+            count = size = 0
+            for value in bag.read():
+                count += 1
+                size += len(value)
+            yield count, size
+
+
+def bag_of_1_gb(pipeline: beam.Pipeline) -> beam.PCollection:
+    """A million values of 1 kB in the state of one key."""
+    return (
+        pipeline
+        | beam.Create([16 * 1024] * 64)
+        | beam.Reshuffle()
+        | beam.FlatMap(
+            lambda count: ((b"key", value) for value in _kilobytes(count))
+        ).with_output_types(tuple[bytes, bytes])
+        | beam.ParDo(_Pile())
+    )
+
+
+def bag_of_megabytes(pipeline: beam.Pipeline) -> beam.PCollection:
+    """1,024 values of 1 MB in the state of one key."""
+    return (
+        pipeline
+        | beam.Create(list(range(1024)))
+        | beam.Map(lambda _: (b"key", os.urandom(MB // 64) * 64)).with_output_types(
+            tuple[bytes, bytes]
+        )
+        | beam.ParDo(_Pile())
+    )
+
+
 CASES: dict[str, Callable[[beam.Pipeline], beam.PCollection]] = {
     case.__name__: case
     for case in (
         one_element_to_2_gb,
         group_of_2_gb,
         key_of_50_mb,
+        bag_of_1_gb,
+        bag_of_megabytes,
         elements_of_1_mb,
         grouped_elements_of_1_mb,
         multimap_of_2_gb,

@@ -180,6 +180,42 @@ def test_nothing_is_left_of_a_key(running: Any, monkeypatch: pytest.MonkeyPatch)
     assert len(stage.out) == 100
 
 
+class Piles(beam.DoFn):  # type: ignore[misc]
+    BAG = BagStateSpec("bag", BytesCoder())
+    END = TimerSpec("end", TimeDomain.WATERMARK)
+
+    def process(
+        self,
+        pair: tuple[int, int],
+        window: Any = beam.DoFn.WindowParam,
+        bag: Any = beam.DoFn.StateParam(BAG),
+        end: Any = beam.DoFn.TimerParam(END),
+    ) -> None:
+        bag.add(bytes(pair[1]))
+        end.set(window.end)
+
+    @on_timer(END)  # type: ignore[untyped-decorator]
+    def at_end(self, bag: Any = beam.DoFn.StateParam(BAG)) -> Iterator[list[int]]:
+        yield list(map(len, bag.read()))
+
+
+def test_long_values_are_handed_to_the_backend_early(
+    running: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyed, "_MOST_BYTES", 10_000)
+    stage = running(Piles())
+    held = []
+    for _ in range(20):
+        stage.push(1, [3_000])
+        held.append(stage.operation.states.piled_bytes)
+    assert max(held) < 10_000
+    assert held.count(0) == 5
+    stage.bundle.end_key()
+    stage.key(2, [3_000])
+    stage.bundle.finish()
+    assert stage.out == [[3_000] * 20, [3_000]]
+
+
 def test_the_next_bundle_knows_nothing_of_the_last_one(running: Any) -> None:
     stage = running(Everything())
     stage.key(1, [5, 6])
