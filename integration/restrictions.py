@@ -36,11 +36,11 @@ class TakeSteps(beam.DoFn):  # type: ignore[misc]
     """Takes 20 ms for a step, defers now and then, and loses its executor at one of them.
 
     Args:
-        fatal: the position at which ``kill -9`` comes, once per marker file.
+        fatal: the position at which ``kill -9`` comes, once per marker file; -1: nowhere.
         defers_every: after so many steps; 0: never.
     """
 
-    def __init__(self, marker: str, fatal: int, defers_every: int = 0) -> None:
+    def __init__(self, marker: str = "", fatal: int = -1, defers_every: int = 0) -> None:
         self._marker = marker
         self._fatal = fatal
         self._defers_every = defers_every

@@ -1,5 +1,6 @@
 """Spark Connect: no ``sparkContext`` in the driver, nor a JVM of its own."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from integration.pipelines import (
     random_keys,
     two_readers,
 )
+from integration.restrictions import TakeSteps, steps
 
 pytestmark = pytest.mark.connect
 
@@ -137,6 +139,17 @@ def test_random_stages_and_segments(remote_session: Any) -> None:
     result = pipeline.run()
     result.wait_until_finish()
     assert counters(result)["late"] == 300
+
+
+def test_rounds_of_a_splittable_dofn(remote_session: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    options = PipelineOptions(["--sdf_round_budget=0.5", "--parallelism=4"])
+    pipeline = beam.Pipeline(runner=SparkPortableRunner(remote_session), options=options)
+    steps(pipeline, {"long": 150, "short": 10}, TakeSteps(defers_every=10))
+    result = pipeline.run()
+    assert result.wait_until_finish(300_000) == PipelineState.DONE
+    assert counters(result) == {"steps": 160, "names": 2}
+    assert any(text.startswith("round ") for text in caplog.messages)
 
 
 def test_files_in_shared_storage(remote_session: Any, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Spark 3.5 and the older Beam, in a virtual environment of their own: ``make integration``."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ from typing import Any
 import apache_beam as beam
 import pyspark
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 from apache_beam.testing.util import assert_that, equal_to
 
@@ -18,6 +20,7 @@ from beam_spark_runner.runner import SparkPortableRunner
 from beam_spark_runner.spark.launch import start_classic, version_of
 from integration.cluster import start_cluster
 from integration.pipelines import Counted, counters, random_keys, two_readers
+from integration.restrictions import TakeSteps, steps
 
 pytestmark = [
     pytest.mark.cluster,
@@ -72,6 +75,15 @@ def test_two_readers(local_session: Any, in_two_segments: bool) -> None:
     pipeline = beam.Pipeline(runner=SparkPortableRunner(local_session))
     two_readers(pipeline, 300, in_two_segments=in_two_segments)
     assert counters(finished(pipeline)) == {"drawn": 300}
+
+
+def test_rounds_of_a_splittable_dofn(local_session: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    options = PipelineOptions(["--sdf_round_budget=0.5", "--parallelism=4"])
+    pipeline = beam.Pipeline(runner=SparkPortableRunner(local_session), options=options)
+    steps(pipeline, {"long": 150, "short": 10}, TakeSteps(defers_every=10))
+    assert counters(finished(pipeline)) == {"steps": 160, "names": 2}
+    assert any(text.startswith("round ") for text in caplog.messages)
 
 
 def test_user_errors(local_session: Any) -> None:
