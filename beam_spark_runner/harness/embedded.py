@@ -10,7 +10,6 @@ This package is the one place that touches ``apache_beam.runners.worker``.
 
 import json
 import logging
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,8 +27,10 @@ from beam_spark_runner.harness.checkpoint_handler import MIN_US
 from beam_spark_runner.harness.chunked_steps import use_chunks
 from beam_spark_runner.harness.chunks import ChunkedParDo
 from beam_spark_runner.harness.edges import SinkOperation, SourceOperation
+from beam_spark_runner.harness.estimators import use_one_estimator
 from beam_spark_runner.harness.failures import failures_of
 from beam_spark_runner.harness.keyed import KeyedParDo, use_keys
+from beam_spark_runner.harness.sampling import Sampling
 from beam_spark_runner.harness.state_handler import EmbeddedStateHandler
 from beam_spark_runner.portable.descriptor import StageDescription
 
@@ -53,17 +54,18 @@ class EmbeddedStage:
         self.side_inputs = side_inputs  # ids of those that it reads
         self._name = name
         self._description = description
-        self._stopping: threading.Thread | None = None
         # It logs what user code raises, once per step and task; the runner reports it once.
         logging.getLogger(common.__name__).setLevel(logging.CRITICAL)
         descriptor = description.descriptor()
         self._state = EmbeddedStateHandler(descriptor, description.step_names)
         use_chunks(descriptor)
         use_keys(descriptor)
+        use_one_estimator()
         with failures_of(name):
             self._processor = bundle_processor.BundleProcessor(
                 frozenset(), descriptor, self._state, data_channel_factory=None
             )
+        self._sampling = Sampling(self._processor.state_sampler)
         self._source: SourceOperation = self._processor.ops[description.source]
         self._sinks: dict[PCollectionId, SinkOperation] = {
             collection: self._processor.ops[sink] for sink, collection in description.sinks.items()
@@ -87,8 +89,7 @@ class EmbeddedStage:
         side_inputs: Mapping[tuple[str, str], SideInputLookup],
     ) -> "EmbeddedBundle":
         """See ``StageHarness.start_bundle``."""
-        if self._stopping is not None:
-            self._stopping.join()
+        self._sampling.prepare()
         if not self._is_fresh:
             self._processor.reset()
         self._is_fresh = False
@@ -96,7 +97,7 @@ class EmbeddedStage:
         for collection, sink in self._sinks.items():
             sink.deliver_to(receivers[collection])
         return EmbeddedBundle(
-            self,
+            self._sampling,
             self._name,
             next(iter(self._description.step_names.values()), self._name),
             self._processor,
@@ -104,11 +105,6 @@ class EmbeddedStage:
             self._chunked,
             self._keyed,
         )
-
-    def stop_sampling(self, sampler: statesampler.StateSampler) -> None:
-        """End the sampler's thread, which may sleep for up to 200 ms, without waiting for it."""
-        self._stopping = threading.Thread(target=sampler.stop_if_still_running, daemon=True)
-        self._stopping.start()
 
     def close(self) -> None:
         """Run ``teardown``. What it raises is logged: the work is done already."""
@@ -123,7 +119,7 @@ class EmbeddedBundle:
 
     def __init__(
         self,
-        stage: EmbeddedStage,
+        sampling: Sampling,
         name: str,
         step_at_root: str,
         processor: Any,
@@ -131,7 +127,7 @@ class EmbeddedBundle:
         chunked: Sequence[ChunkedParDo],
         keyed: Sequence[KeyedParDo],
     ) -> None:
-        self._stage = stage
+        self._sampling = sampling
         self._step_at_root = step_at_root
         self._processor = processor
         self._chunked = chunked
@@ -142,7 +138,7 @@ class EmbeddedBundle:
         before = statesampler.get_current_tracker()
         try:
             with failures_of(name):
-                self._sampler.start()
+                sampling.start()
                 for operation in reversed(processor.ops.values()):
                     operation.execution_context = self._execution
                     operation.start()
@@ -208,13 +204,11 @@ class EmbeddedBundle:
             )
             infos = tuple(info.SerializeToString() for info in self._processor.monitoring_infos())
         finally:
-            statesampler.set_current_tracker(None)
-        self._stage.stop_sampling(self._sampler)
+            self._sampling.end()
         return BundleResult(monitoring_infos=infos, deferred=deferred)
 
     def abort(self) -> None:
-        statesampler.set_current_tracker(None)
-        self._stage.stop_sampling(self._sampler)
+        self._sampling.end()
 
 
 def _residual(element: WindowedValue, watermark: Timestamp | None, delay: Any) -> Residual:
