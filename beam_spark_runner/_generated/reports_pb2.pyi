@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TaskReport(_message.Message):
-    __slots__ = ("level", "partition", "attempt", "consumed_count", "consumed_sum", "monitoring_infos", "failure", "poisoned", "emitted_bytes", "residuals")
+    __slots__ = ("level", "partition", "attempt", "consumed_count", "consumed_sum", "monitoring_infos", "failure", "poisoned", "emitted_bytes", "residuals", "worker", "told", "finalizes")
     class ResidualsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -24,6 +24,9 @@ class TaskReport(_message.Message):
     POISONED_FIELD_NUMBER: _ClassVar[int]
     EMITTED_BYTES_FIELD_NUMBER: _ClassVar[int]
     RESIDUALS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    TOLD_FIELD_NUMBER: _ClassVar[int]
+    FINALIZES_FIELD_NUMBER: _ClassVar[int]
     level: int
     partition: int
     attempt: int
@@ -34,7 +37,10 @@ class TaskReport(_message.Message):
     poisoned: bool
     emitted_bytes: int
     residuals: _containers.MessageMap[int, Residuals]
-    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed_count: _Optional[int] = ..., consumed_sum: _Optional[int] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ...) -> None: ...
+    worker: str
+    told: int
+    finalizes: bool
+    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed_count: _Optional[int] = ..., consumed_sum: _Optional[int] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., told: _Optional[int] = ..., finalizes: bool = ...) -> None: ...
 
 class Residuals(_message.Message):
     __slots__ = ("count", "hold_us")

@@ -54,17 +54,34 @@ class Residual(NamedTuple):
     hold_us: int  # event time that waits for it: the least of its output watermarks
 
 
+class Callbacks(Protocol):
+    """What user code wants to be called back for once a bundle's output is there to stay.
+
+    Threads: any. Either method is called once.
+    """
+
+    def run(self) -> None:
+        """Call back. What user code raises is logged."""
+        ...
+
+    def drop(self) -> None:
+        """The output is void, or nobody will ever know: forget them."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleResult:
     """What is left to know once a bundle has finished.
 
     ``residual_roots``: what a splittable DoFn has deferred, as ProcessBundleResponse has it.
     ``deferred``: the same from a harness in this process, as the objects that it is.
+    ``callbacks``: of bundle finalization, if user code has registered any.
     """
 
     monitoring_infos: tuple[bytes, ...]  # serialised MonitoringInfo protos
     residual_roots: tuple[beam_fn_api_pb2.DelayedBundleApplication, ...] = ()
     deferred: tuple[Residual, ...] = ()
+    callbacks: tuple[Callbacks, ...] = ()
 
 
 class BundleInput(Protocol):
@@ -117,6 +134,14 @@ class Bundle(BundleInput, Protocol):
 
         Raises:
             BundleFailedError: the restriction tracker raised. The bundle must be aborted.
+        """
+        ...
+
+    def progress(self) -> Sequence[bytes]:
+        """Return serialised MonitoringInfos of what was done so far.
+
+        Threads: any, at any time before ``finish`` or ``abort`` has returned. Best effort: it may
+        raise whatever reading what another thread changes raises.
         """
         ...
 

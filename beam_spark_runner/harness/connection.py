@@ -4,6 +4,7 @@ import contextlib
 import queue
 import secrets
 import threading
+import time
 from typing import Any
 
 from apache_beam.portability.api import (
@@ -96,18 +97,20 @@ class SdkConnection:
         return instruction, inbox
 
     def ask(
-        self, request: beam_fn_api_pb2.InstructionRequest
+        self, request: beam_fn_api_pb2.InstructionRequest, timeout_s: float | None = None
     ) -> beam_fn_api_pb2.InstructionResponse | None:
-        """Send an instruction that is answered at once, and wait; None: the harness is lost.
+        """Send an instruction that is answered at once, and wait.
 
-        Its id is set here.
+        Its id is set here. None: the harness is lost, or has not answered in time.
         """
         request.instruction_id = self.instructions.next()
         answers: queue.SimpleQueue[beam_fn_api_pb2.InstructionResponse] = queue.SimpleQueue()
         self.control.ask(request, answers.put)
-        while self._error is None:
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while self._error is None and (deadline is None or time.monotonic() < deadline):
             with contextlib.suppress(queue.Empty):
                 return answers.get(timeout=_LOOK_EVERY_S)
+        self.control.forget(request.instruction_id)
         return None
 
     def end_bundle(self, instruction: str) -> None:

@@ -1,0 +1,57 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class WorkerFrame(_message.Message):
+    __slots__ = ("token", "worker", "told", "log_entries", "left_out", "progress", "finalized")
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    TOLD_FIELD_NUMBER: _ClassVar[int]
+    LOG_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    FINALIZED_FIELD_NUMBER: _ClassVar[int]
+    token: str
+    worker: str
+    told: int
+    log_entries: _containers.RepeatedScalarFieldContainer[bytes]
+    left_out: int
+    progress: _containers.RepeatedCompositeFieldContainer[TaskProgress]
+    finalized: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, token: _Optional[str] = ..., worker: _Optional[str] = ..., told: _Optional[int] = ..., log_entries: _Optional[_Iterable[bytes]] = ..., left_out: _Optional[int] = ..., progress: _Optional[_Iterable[_Union[TaskProgress, _Mapping]]] = ..., finalized: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class TaskProgress(_message.Message):
+    __slots__ = ("attempt", "run", "monitoring_infos", "deferred")
+    class DeferredEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Deferred
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Deferred, _Mapping]] = ...) -> None: ...
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    MONITORING_INFOS_FIELD_NUMBER: _ClassVar[int]
+    DEFERRED_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    run: int
+    monitoring_infos: _containers.RepeatedScalarFieldContainer[bytes]
+    deferred: _containers.MessageMap[str, Deferred]
+    def __init__(self, attempt: _Optional[int] = ..., run: _Optional[int] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., deferred: _Optional[_Mapping[str, Deferred]] = ...) -> None: ...
+
+class Deferred(_message.Message):
+    __slots__ = ("count", "hold_us")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    HOLD_US_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    hold_us: int
+    def __init__(self, count: _Optional[int] = ..., hold_us: _Optional[int] = ...) -> None: ...
+
+class DriverFrame(_message.Message):
+    __slots__ = ("accepted",)
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    accepted: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, accepted: _Optional[_Iterable[int]] = ...) -> None: ...

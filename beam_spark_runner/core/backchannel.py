@@ -1,0 +1,6 @@
+"""How workers tell the driver something beside the rows."""
+
+from typing import Literal
+
+BackchannelKind = Literal["auto", "files", "off"]
+"""To a port of the driver, or by files where they cannot reach it; only by files; not at all."""

@@ -1,0 +1,356 @@
+"""What a Python worker tells the driver beside the rows: log lines, progress, metrics so far.
+
+Whoever tells something never waits and never fails: it goes to a queue, from which a thread of
+this process takes it. The way to the driver is opened with the first thing to tell; a short
+pipeline that logs nothing has none. Without a way, log lines go to stderr, the rest nowhere.
+"""
+
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from apache_beam.portability.api import beam_fn_api_pb2
+
+from beam_spark_runner._generated.backchannel_pb2 import (
+    DriverFrame,
+    TaskProgress,
+    WorkerFrame,
+)
+from beam_spark_runner.harness import links
+from beam_spark_runner.harness.bundle import Callbacks
+from beam_spark_runner.harness.links import Link, Route
+from beam_spark_runner.harness.log_lines import Levels, LogHandler
+
+_LOGGER = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 1.0
+"""How often running tasks are asked how far they are. A quicker job is not asked."""
+MOST_LINES = 2_000
+"""That wait to be sent; further ones are counted only."""
+
+_LAST_WORDS_S = 1.0
+_IS_KEPT = bool(os.environ.get("SPARK_REUSE_WORKER"))  # this process, for a next task
+
+Look = Callable[[], TaskProgress]
+
+
+class Backchannel:
+    """One process's way to the driver of one job.
+
+    Threads: any. It has one of its own as soon as there is a task, and another one where it
+    waits to hear from the driver.
+    """
+
+    def __init__(
+        self, route: Route, connect: Callable[[Route, str], Link | None] = links.connect
+    ) -> None:
+        self.route = route
+        self.worker = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._connect = connect
+        self._lines: deque[bytes] = deque()
+        self._left_out = 0
+        self._progress: dict[int, TaskProgress] = {}  # by attempt
+        self._held: dict[int, Sequence[Callbacks]] = {}  # by attempt
+        self._finalized: list[int] = []
+        self._calls = False  # there is something to hear, if not to tell
+        self._tasks: dict[int, Look] = {}  # that run now
+        self._told = 0
+        self._began_s = time.monotonic()
+        self._looks_at_s = self._began_s + LOOK_EVERY_S
+        self._wake = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._hearing: threading.Thread | None = None
+        self._is_closed = False
+        self._is_idle = True  # nothing waits to be sent
+        self._is_lost = route.address is None and route.folder is None
+        self._link: Link | None = None
+
+    def told(self) -> tuple[str, int]:
+        """Return who told the driver how much, for a report; an empty name if nothing."""
+        with self._wake:
+            if self._is_lost or not self._told:
+                return "", 0
+            return self.worker, self._told
+
+    def log(self, entry: beam_fn_api_pb2.LogEntry) -> None:
+        """Tell a log line."""
+        with self._wake:
+            if not self._is_lost:
+                self._told += 1
+                if len(self._lines) < MOST_LINES:
+                    self._lines.append(entry.SerializeToString())
+                else:
+                    self._left_out += 1
+                self._wake_up()
+                return
+        write_line(entry)
+
+    def leave_out(self, lines: int) -> None:
+        """Tell that so many lines were too many."""
+        with self._wake:
+            if not self._is_lost:
+                self._told += 1
+                self._left_out += lines
+                self._wake_up()
+                return
+        write_count(lines)
+
+    @contextlib.contextmanager
+    def watching(self, attempt: int, look: Look) -> Iterator[None]:
+        """Ask an attempt at a task now and then how far it is, for as long as it runs.
+
+        Args:
+            attempt: its number.
+            look: called from another thread, and once more at the end; what it raises is taken
+                for "not now".
+        """
+        with self._wake:
+            self._tasks[attempt] = look
+            self._wake_up()
+        try:
+            yield
+        finally:
+            with self._wake:
+                self._tasks.pop(attempt, None)
+        if time.monotonic() - self._began_s >= LOOK_EVERY_S:  # before, nobody has asked
+            self._tell_progress(attempt, look)
+
+    def _tell_progress(self, attempt: int, look: Look) -> None:
+        progress = None
+        # The task may go on meanwhile: a dict grows while it is read, a bundle ends.
+        with contextlib.suppress(Exception):
+            progress = look()
+        if progress is None:
+            return
+        progress.attempt = attempt
+        with self._wake:
+            if not self._is_lost:
+                self._progress[attempt] = progress
+                self._told += 1
+                self._wake_up()
+
+    def hold(self, attempt: int, callbacks: Sequence[Callbacks]) -> bool:
+        """Run the callbacks of an attempt's bundles once its output is accepted.
+
+        Returns:
+            False: nobody will ever say so. They are dropped.
+        """
+        with self._wake:
+            if not self._is_lost:
+                self._held[attempt] = callbacks
+                self._calls = True
+                self._told += 1
+                self._wake_up()
+                return True
+        for each in callbacks:
+            each.drop()
+        _LOGGER.warning("callbacks of bundle finalization do not run: nobody can be heard here")
+        return False
+
+    def wait_until_sent(self, timeout_s: float) -> bool:
+        """Wait for what was told so far to be on its way; False if it is not in time."""
+        with self._wake:
+            return self._wake.wait_for(lambda: self._is_lost or self._is_idle, timeout_s)
+
+    def close(self) -> None:
+        """Tell nothing more. What waits to be sent is sent; callbacks that wait are dropped."""
+        with self._wake:
+            self._is_closed = True
+            self._wake.notify_all()
+
+    def _wake_up(self) -> None:
+        if self._thread is None and not self._is_lost:
+            self._thread = threading.Thread(target=self._run, name="beam-backchannel", daemon=True)
+            self._thread.start()
+        self._is_idle = False
+        self._wake.notify_all()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._look()
+                frame = self._take()
+                if frame is not None:
+                    self._send(frame)
+                with self._wake:
+                    if self._has_something():
+                        continue
+                    self._is_idle = True
+                    self._wake.notify_all()
+                    if self._is_closed or self._is_lost:
+                        return
+                    wait_s = max(self._looks_at_s - time.monotonic(), 0.01)
+                    self._wake.wait(wait_s if self._tasks else None)
+        finally:
+            if self._link is not None:
+                self._link.close()
+            self._drop_held()
+
+    def _has_something(self) -> bool:
+        return bool(
+            self._lines or self._left_out or self._progress or self._finalized or self._calls
+        )
+
+    def _look(self) -> None:
+        if time.monotonic() < self._looks_at_s:
+            return
+        self._looks_at_s = time.monotonic() + LOOK_EVERY_S
+        with self._wake:
+            looks = list(self._tasks.items())
+        for attempt, look in looks:
+            self._tell_progress(attempt, look)
+
+    def _take(self) -> WorkerFrame | None:
+        with self._wake:
+            if not self._has_something():
+                return None
+            frame = WorkerFrame(
+                told=self._told,
+                log_entries=self._lines,
+                left_out=self._left_out,
+                progress=self._progress.values(),
+                finalized=self._finalized,
+            )
+            self._lines.clear()
+            self._progress.clear()
+            self._finalized.clear()
+            self._left_out = 0
+            self._calls = False
+            return frame
+
+    def _send(self, frame: WorkerFrame) -> None:
+        if self._link is None and not self._is_lost:
+            self._link = self._connect(self.route, self.worker)
+        if self._link is not None:
+            with contextlib.suppress(OSError):
+                self._link.send(frame.SerializeToString())
+                self._begin_to_hear(self._link)
+                return
+        with self._wake:
+            self._is_lost = True
+            self._tasks.clear()
+        for coded in frame.log_entries:
+            write_line(beam_fn_api_pb2.LogEntry.FromString(coded))
+        if frame.left_out:
+            write_count(frame.left_out)
+
+    def _begin_to_hear(self, link: Link) -> None:
+        if self._held and self._hearing is None:
+            self._hearing = threading.Thread(
+                target=self._hear, args=(link,), name="beam-backchannel-down", daemon=True
+            )
+            self._hearing.start()
+
+    def _hear(self, link: Link) -> None:
+        """Run callbacks as the driver accepts what they wait for. In a thread of its own."""
+        while (messages := link.receive()) is not None:
+            for message in messages:
+                for attempt in DriverFrame.FromString(message).accepted:
+                    self._finalize(attempt)
+        # It says nothing more, and so will never accept them.
+        self._drop_held()
+
+    def _finalize(self, attempt: int) -> None:
+        with self._wake:
+            callbacks = self._held.pop(attempt, ())
+        for each in callbacks:
+            each.run()
+        with self._wake:
+            self._finalized.append(attempt)
+            self._told += 1
+            self._wake_up()
+
+    def _drop_held(self) -> None:
+        with self._wake:
+            held, self._held = list(self._held.values()), {}
+        for callbacks in held:
+            for each in callbacks:
+                each.drop()
+
+
+class CurrentBackchannel:
+    """That of the job whose task this process ran last. Threads: tasks come one at a time."""
+
+    def __init__(self) -> None:
+        self._channel: Backchannel | None = None
+        self._handler: LogHandler | None = None
+        self._levels = Levels()
+
+    def serve(self, route: Route, options: Mapping[str, Any]) -> Backchannel:
+        """Return the job's, kept from task to task; its log levels hold from now on.
+
+        Args:
+            route: of the job.
+            options: of the pipeline, by name.
+        """
+        if self._channel is None or self._channel.route != route:
+            if self._channel is not None:
+                self._channel.close()
+            self._channel = Backchannel(route)
+            root = logging.getLogger()
+            for handler in root.handlers[:]:
+                # Imports may have set one up that writes to stderr: every line would be there, too.
+                if handler is self._handler or type(handler) is logging.StreamHandler:
+                    root.removeHandler(handler)
+            self._handler = LogHandler(self._channel)
+            root.addHandler(self._handler)
+            self._levels.use(options)
+        return self._channel
+
+    def hold(self, attempt: int, callbacks: Sequence[Callbacks]) -> bool:
+        """See ``Backchannel.hold``."""
+        if self._channel is None:
+            for each in callbacks:
+                each.drop()
+            return False
+        return self._channel.hold(attempt, callbacks)
+
+    def end_task(self) -> tuple[str, int]:
+        """See ``Backchannel.told``, all that the task has logged included."""
+        if self._channel is None or self._handler is None:
+            return "", 0
+        self._handler.flush()
+        if not _IS_KEPT:
+            self._channel.wait_until_sent(_LAST_WORDS_S)
+        return self._channel.told()
+
+    def log(self, entry: beam_fn_api_pb2.LogEntry) -> None:
+        """See ``Backchannel.log``."""
+        if self._channel is None:
+            write_line(entry)
+        else:
+            self._channel.log(entry)
+
+    def leave_out(self, lines: int) -> None:
+        """See ``Backchannel.leave_out``."""
+        if self._channel is None:
+            write_count(lines)
+        else:
+            self._channel.leave_out(lines)
+
+
+current = CurrentBackchannel()
+"""This process's."""
+
+
+def write_line(entry: beam_fn_api_pb2.LogEntry) -> None:
+    """Write a line where this process's errors go."""
+    level = beam_fn_api_pb2.LogEntry.Severity.Enum.Name(entry.severity)
+    step = f" [{entry.transform_id}]" if entry.transform_id else ""
+    trace = f"\n{entry.trace}" if entry.trace else ""
+    with contextlib.suppress(OSError, ValueError):  # nobody listens any more
+        print(f"{level}: {entry.message}{step}{trace}", file=sys.stderr)
+
+
+def write_count(lines: int) -> None:
+    """Write how many lines are missing, in the same place."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"{lines} log lines were left out: there were too many", file=sys.stderr)

@@ -1,0 +1,160 @@
+"""The two ways from a Python worker to the driver of a job: a socket, or files.
+
+Nothing that decides results goes this way, so that a way which is not there, or breaks, costs
+nothing but what would have gone over it.
+"""
+
+import contextlib
+import socket
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from beam_spark_runner._generated.backchannel_pb2 import WorkerFrame
+from beam_spark_runner.core.framing import Unframer, framed
+
+CONNECT_TIMEOUT_S = 5.0
+LOOK_EVERY_S = 0.5
+"""How often files are looked at, on both sides."""
+FOLDER = "backchannel"
+_PIECE_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Where the driver of a job can be told something. Travels to executors.
+
+    Attributes:
+        job_id: of the pipeline's run.
+        token: proves that a stream is this job's.
+        address: host and port of the driver, as executors see it. None: it does not listen.
+        folder: that driver and workers share, for where the driver cannot be reached.
+    """
+
+    job_id: str
+    token: str = field(default="", repr=False)
+    address: tuple[str, int] | None = None
+    folder: str | None = None
+
+
+class Link(Protocol):
+    """One worker's way to the driver. Threads: one sends, one receives."""
+
+    def send(self, message: bytes) -> None:
+        """Send a message.
+
+        Raises:
+            OSError: the way is broken.
+        """
+        ...
+
+    def receive(self) -> list[bytes] | None:
+        """Wait for messages of the driver. None: there will be no more."""
+        ...
+
+    def close(self) -> None:
+        """Whoever waits in ``receive`` is told."""
+        ...
+
+
+def connect(route: Route, worker: str) -> Link | None:
+    """Open the first way that is there, and say who comes. None: there is none."""
+    link: Link | None = None
+    if route.address is not None:
+        try:
+            link = SocketLink(route.address)
+        except OSError as error:
+            # Not to ``logging``: that would come back here.
+            host, port = route.address
+            print(
+                f"the driver does not answer at {host}:{port} ({error}): log lines of "
+                f"{worker} stay here, or go by way of --temp_location",
+                file=sys.stderr,
+            )
+    if link is None and route.folder is not None:
+        link = FileLink(Path(route.folder), worker)
+    if link is not None:
+        try:
+            link.send(WorkerFrame(token=route.token, worker=worker).SerializeToString())
+        except OSError:
+            link.close()
+            return None
+    return link
+
+
+class SocketLink:
+    """See ``Link``."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        """Connect.
+
+        Raises:
+            OSError: nobody answers there.
+        """
+        self._socket = socket.create_connection(address, timeout=CONNECT_TIMEOUT_S)
+        self._socket.settimeout(None)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._unframer = Unframer()
+
+    def send(self, message: bytes) -> None:
+        self._socket.sendall(framed(message))
+
+    def receive(self) -> list[bytes] | None:
+        while True:
+            try:
+                piece = self._socket.recv(_PIECE_BYTES)
+            except OSError:
+                return None
+            if not piece:
+                return None
+            if messages := list(self._unframer.feed(piece)):
+                return messages
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # the other end has closed it
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+class FileLink:
+    """See ``Link``. Each direction is a file that only grows."""
+
+    def __init__(self, folder: Path, worker: str) -> None:
+        self._up = folder / FOLDER / f"{worker}.up"
+        self._down = self._up.with_suffix(".down")
+        self._position = 0
+        self._unframer = Unframer()
+        self._is_closed = False
+
+    def send(self, message: bytes) -> None:
+        # Opened and closed each time: that is when network file systems let others see it.
+        # Not made here, with its folder: the job's end removes it.
+        with self._up.open("ab", buffering=0) as file:
+            file.write(framed(message))
+
+    def receive(self) -> list[bytes] | None:
+        while not self._is_closed and self._down.parent.is_dir():
+            with contextlib.suppress(FileNotFoundError):  # nothing was said yet
+                piece = read_from(self._down, self._position)
+                self._position += len(piece)
+                if messages := list(self._unframer.feed(piece)):
+                    return messages
+            time.sleep(LOOK_EVERY_S)
+        return None
+
+    def close(self) -> None:
+        self._is_closed = True
+
+
+def read_from(path: Path, position: int) -> bytes:
+    """Return what stands behind ``position``.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        file.seek(position)
+        return file.read()

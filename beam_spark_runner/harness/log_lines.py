@@ -1,0 +1,163 @@
+"""Log lines of user code: which of them, in which form, and how many at most.
+
+The embedded harness runs user code in this process, whose root logger is then the user's; an SDK
+harness beside it sends entries in the same form.
+"""
+
+import logging
+import time
+import traceback
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.runners.worker import statesampler
+
+from beam_spark_runner.harness.services.log_valve import LogValve
+
+_LOGGER = logging.getLogger(__name__)
+_Severity = beam_fn_api_pb2.LogEntry.Severity
+# In ascending order.
+_LEVELS = {
+    _Severity.TRACE: logging.DEBUG - 1,
+    _Severity.DEBUG: logging.DEBUG,
+    _Severity.INFO: logging.INFO,
+    _Severity.NOTICE: logging.INFO + 1,
+    _Severity.WARN: logging.WARNING,
+    _Severity.ERROR: logging.ERROR,
+    _Severity.CRITICAL: logging.CRITICAL,
+}
+_DEFAULT_LEVEL = "default_sdk_harness_log_level"
+_LEVELS_BY_NAME = "sdk_harness_log_level_overrides"
+
+
+def level_of(entry: beam_fn_api_pb2.LogEntry) -> int:
+    """Return the level in Python's terms."""
+    return _LEVELS.get(entry.severity, logging.INFO)
+
+
+def is_chatter(entry: beam_fn_api_pb2.LogEntry) -> bool:
+    """Whether an entry tells only of the SDK's own start, or of what the runner reports itself."""
+    where: str = entry.log_location.rpartition(":")[0]
+    severity: int = entry.severity
+    info: int = _Severity.INFO
+    error: int = _Severity.ERROR
+    if where.endswith("/apache_beam/runners/worker/sdk_worker_main.py"):
+        return severity < error
+    if where.endswith(("/runners/worker/sdk_worker.py", "/apache_beam/runners/common.py")):
+        return severity <= info or severity == error
+    return severity <= info and "/apache_beam/runners/worker/" in where
+
+
+class Told(Protocol):
+    """Takes lines; see ``Backchannel``."""
+
+    def log(self, entry: beam_fn_api_pb2.LogEntry) -> None: ...
+    def leave_out(self, lines: int) -> None: ...
+
+
+class LogLines:
+    """Lines of one stream on their way: chatter stays here, a flood is cut with a count.
+
+    Threads: one at a time.
+    """
+
+    def __init__(self, to: Told) -> None:
+        self._to = to
+        self._valve = LogValve(time.monotonic())
+
+    def has_room(self) -> bool:
+        """Count a line in; False: it is one too many."""
+        return self._valve.lets_through(time.monotonic())
+
+    def send(self, entry: beam_fn_api_pb2.LogEntry) -> None:
+        """Pass on a line that was counted in."""
+        self.tell_left_out()
+        self._to.log(entry)
+
+    def tell_left_out(self) -> None:
+        """Say how many were too many, if there were any."""
+        count = self._valve.take_left_out()
+        if count:
+            self._to.leave_out(count)
+
+
+class LogHandler(logging.Handler):
+    """Gets the records of this process's loggers, in a Spark worker. See ``LogLines``."""
+
+    def __init__(self, to: Told) -> None:
+        super().__init__()
+        self._lines = LogLines(to)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass a record on. Cheap where it is one too many: nothing is formatted then."""
+        if self._lines.has_room():
+            try:
+                entry = self._entry_of(record)
+            except Exception:
+                self.handleError(record)  # its arguments do not fit its text: says so on stderr
+                return
+            if not is_chatter(entry):
+                self._lines.send(entry)
+
+    def flush(self) -> None:
+        """Say how many were too many; at the end of a task."""
+        with self.lock:  # type: ignore[union-attr]
+            self._lines.tell_left_out()
+
+    def _entry_of(self, record: logging.LogRecord) -> beam_fn_api_pb2.LogEntry:
+        entry = beam_fn_api_pb2.LogEntry(
+            severity=_severity_of(record.levelno),
+            message=record.getMessage(),
+            thread=record.threadName or "",
+            log_location=f"{record.pathname or record.module}:{record.lineno or record.funcName}",
+            transform_id=_running_transform(),
+        )
+        entry.timestamp.FromNanoseconds(int(record.created * 1e9))
+        if record.exc_info and record.exc_info[0] is not None:
+            entry.trace = "".join(traceback.format_exception(*record.exc_info)).rstrip()
+        return entry
+
+
+def _severity_of(level: int) -> Any:
+    reached = [severity for severity, least in _LEVELS.items() if least <= level]
+    return reached[-1] if reached else _Severity.TRACE
+
+
+def _running_transform() -> str:
+    """Return the transform whose code this thread runs now; empty if none."""
+    tracker = statesampler.get_current_tracker()
+    state = tracker.current_state() if tracker is not None else None
+    context = state.name_context if state is not None else None
+    return getattr(context, "transform_id", None) or ""
+
+
+class Levels:
+    """Levels of this process's loggers, as a job's options ask for. Threads: one."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, int] = {}
+
+    def use(self, options: Mapping[str, Any]) -> None:
+        """Set what one job asks for, and undo what the one before did.
+
+        Args:
+            options: by name, as SDK harnesses read them.
+
+        Source: Beam Python ``sdk_worker_main``; a level that is none is told, and INFO counts.
+        """
+        for name, before in self._before.items():
+            logging.getLogger(name).setLevel(before)
+        self._before = {}
+        wanted: dict[str, Any] = {"": options.get(_DEFAULT_LEVEL) or "INFO"}
+        by_name = options.get(_LEVELS_BY_NAME)
+        if isinstance(by_name, Mapping):
+            wanted.update(by_name)
+        for name, level in wanted.items():
+            logger = logging.getLogger(name)
+            self._before[name] = logger.level
+            try:
+                logger.setLevel(int(level) if str(level).isdecimal() else str(level).upper())
+            except ValueError:
+                logger.setLevel(logging.INFO)
+                _LOGGER.error("%r is no level to log %s at; INFO is taken", level, name or "all")

@@ -1,0 +1,53 @@
+"""Whether all that tasks say to have told has arrived."""
+
+from collections.abc import Callable
+
+import pytest
+
+from beam_spark_runner.scheduling.arrivals import Arrivals
+
+A, B = "worker a", "worker b"
+Fact = Callable[[Arrivals], None]
+
+
+@pytest.mark.parametrize(
+    ("facts", "unheard", "awaited"),
+    [
+        pytest.param([], [], [], id="nothing was told"),
+        pytest.param([lambda x: x.expect(A, 2)], [A], [], id="a worker has not called"),
+        pytest.param(
+            [lambda x: x.expect(A, 2), lambda x: x.arrived(A, 2)], [], [], id="all has come"
+        ),
+        pytest.param(
+            [lambda x: x.arrived(A, 3), lambda x: x.expect(A, 2), lambda x: x.expect(A, 1)],
+            [],
+            [],
+            id="it came before the report, and reports come in any order",
+        ),
+        pytest.param([lambda x: x.expect(A, 2), lambda x: x.gone(A)], [], [], id="it is gone"),
+        pytest.param(
+            [lambda x: x.accepted(7, A), lambda x: x.accepted(8, B), lambda x: x.finalized([7])],
+            [],
+            [8],
+            id="callbacks of one have run",
+        ),
+        pytest.param(
+            [lambda x: x.accepted(7, A), lambda x: x.gone(A)], [], [], id="lost callbacks"
+        ),
+    ],
+)
+def test_what_is_waited_for(facts: list[Fact], unheard: list[str], awaited: list[int]) -> None:
+    arrivals = Arrivals()
+    for fact in facts:
+        fact(arrivals)
+    assert arrivals.unheard() == frozenset(unheard)
+    assert arrivals.awaited_callbacks() == frozenset(awaited)
+    assert arrivals.are_complete() == (not unheard and not awaited)
+
+
+def test_a_worker_that_has_called_may_still_owe_something() -> None:
+    arrivals = Arrivals()
+    arrivals.expect(A, 2)
+    arrivals.arrived(A, 1)
+    assert not arrivals.unheard()
+    assert not arrivals.are_complete()
