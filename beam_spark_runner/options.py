@@ -25,6 +25,7 @@ from apache_beam.options.pipeline_options import (
     StandardOptions,
 )
 
+from beam_spark_runner.core.backchannel import BackchannelKind
 from beam_spark_runner.core.environments import EnvironmentKind
 from beam_spark_runner.core.errors import OptionsError
 
@@ -119,6 +120,12 @@ _DECLARED: Mapping[str, Mapping[str, Any]] = {
         "help": "Let splittable DoFns truncate their restrictions before they process them: a "
         "source without an end gives what its provider's truncate leaves, by default nothing.",
     },
+    "backchannel": {
+        "default": "auto",
+        "metavar": "auto|files|off",
+        "help": "How workers tell log lines and metrics while they run. auto: to a port of this "
+        "program; by files in --temp_location where they cannot reach it. files: only so.",
+    },
     "progress": {
         "default": "auto",
         "metavar": "auto|on|off",
@@ -160,6 +167,7 @@ class RunnerConfig:
     job_name: str | None = None
     show_plan: PlanFormat | None = None
     progress: Progress = "auto"
+    backchannel: BackchannelKind = "auto"
     experiments: frozenset[str] = frozenset()
 
     @classmethod
@@ -201,6 +209,9 @@ class RunnerConfig:
             job_name=cloud.job_name or None,
             show_plan=_one_of("show_plan", getattr(ours, "show_plan", None), PlanFormat),
             progress=_one_of("progress", getattr(ours, "progress", "auto"), Progress),
+            backchannel=_one_of(
+                "backchannel", getattr(ours, "backchannel", "auto"), BackchannelKind
+            ),
             experiments=frozenset(options.view_as(DebugOptions).experiments or ()),
         )
 

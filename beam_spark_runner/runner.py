@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from apache_beam.metrics.metric import MetricResults
 from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
-from apache_beam.portability.api import beam_runner_api_pb2, metrics_pb2
+from apache_beam.portability.api import beam_job_api_pb2, beam_runner_api_pb2, metrics_pb2
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from apache_beam.transforms import environments
 
@@ -131,13 +131,13 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             harnesses=_harness_settings(job_id, plan, config, given),
             packages=packages,
             round_budget_s=config.sdf_round_budget_s,
+            backchannel=config.backchannel,
             close_session=closing.close,
             shows_progress=config.progress == "on"
             or (config.progress == "auto" and _is_terminal(sys.stderr)),
         )
-        names = {id_: step.name for id_, step in plan.graph.transforms.items()}
         job.start()
-        result = SparkPipelineResult(job, names)
+        result = SparkPipelineResult(job)
         if is_notebook:
             result.wait_until_finish()
         return result
@@ -204,10 +204,9 @@ def _is_terminal(stream: TextIO | None) -> bool:
 class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
     """A pipeline that runs, or has run."""
 
-    def __init__(self, job: Job, step_names: dict[Any, str]) -> None:
+    def __init__(self, job: Job) -> None:
         super().__init__(job.state)
         self._job = job
-        self._step_names = step_names
 
     @property
     def job_id(self) -> str:
@@ -254,14 +253,25 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
         return [metrics_pb2.MonitoringInfo.FromString(each) for each in self._job.tally.committed]
 
     def metrics(self) -> MetricResults:
-        """Return attempted and committed metrics; of a failed job, too."""
-        tally = self._job.tally
+        """Return attempted and committed metrics; of a failed job, too.
+
+        While the pipeline runs, attempted ones include what its tasks have told so far.
+        """
         now_ms = time.time_ns() // 1_000_000
-        live = [
+        deferred = [
             gauge.SerializeToString()
-            for step, pending in self._job.pending().items()
-            for gauge in residual_gauges(step, pending.number, pending.hold_us, now_ms)
+            for step, each in self._job.deferrals().items()
+            for gauge in residual_gauges(step, each.number, each.hold_us, now_ms)
         ]
         return to_metric_results(
-            tally.committed, [*tally.attempted, *live], step_names=self._step_names
+            self._job.tally.committed,
+            [*self._job.attempted(), *deferred],
+            step_names=self._job.step_names,
         )
+
+    def messages(self) -> tuple[beam_job_api_pb2.JobMessage, ...]:
+        """Return what user code has logged so far, and why the job failed, if it has.
+
+        The latest 10,000, in the form of Beam's job service.
+        """
+        return self._job.messages()

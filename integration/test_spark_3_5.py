@@ -108,7 +108,12 @@ def test_killed_executors_on_a_cluster(local_session: Any, tmp_path: Path) -> No
 
 def test_connect_needs_shared_storage() -> None:
     session: Any = SimpleNamespace(
-        spark=None, is_connect=True, is_local=False, version=(3, 5), max_task_attempts=4
+        spark=None,
+        is_connect=True,
+        is_local=False,
+        version=(3, 5),
+        max_task_attempts=4,
+        driver_host=lambda: None,
     )
     job = Job(
         "job",
@@ -122,4 +127,4 @@ def test_connect_needs_shared_storage() -> None:
         close_session=lambda: None,
     )
     with pytest.raises(OptionsError, match=r"--temp_location: Spark 3\.5 cannot keep rows"):
-        job._setting(None)
+        job._setting(None, job._listen(None))

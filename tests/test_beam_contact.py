@@ -16,6 +16,7 @@ from apache_beam.metrics.execution import MetricKey, MetricResult
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import (
     beam_fn_api_pb2,
+    beam_job_api_pb2,
     beam_provision_api_pb2,
     beam_runner_api_pb2,
     metrics_pb2,
@@ -28,6 +29,7 @@ from apache_beam.runners.worker import (
     operations,
     sdk_worker,
     sdk_worker_main,
+    statesampler,
 )
 from apache_beam.transforms import timeutil
 from apache_beam.utils import windowed_value
@@ -204,7 +206,13 @@ def test_the_urns_of_the_descriptor_are_beams() -> None:
             "instruction_id process_bundle process_bundle_progress process_bundle_split "
             "finalize_bundle",
         ),
-        (beam_fn_api_pb2.InstructionResponse, "instruction_id error process_bundle"),
+        (
+            beam_fn_api_pb2.InstructionResponse,
+            "instruction_id error process_bundle process_bundle_progress",
+        ),
+        (beam_fn_api_pb2.FinalizeBundleRequest, "instruction_id"),
+        (beam_fn_api_pb2.ProcessBundleProgressRequest, "instruction_id"),
+        (beam_fn_api_pb2.ProcessBundleProgressResponse, "monitoring_infos"),
         (beam_fn_api_pb2.ProcessBundleRequest, "process_bundle_descriptor_id cache_tokens"),
         (beam_fn_api_pb2.ProcessBundleRequest.CacheToken, "side_input token"),
         (
@@ -221,7 +229,11 @@ def test_the_urns_of_the_descriptor_are_beams() -> None:
         (beam_fn_api_pb2.StateKey, "runner iterable_side_input multimap_side_input"),
         (
             beam_fn_api_pb2.LogEntry,
-            "severity message trace instruction_id transform_id log_location",
+            "severity message trace transform_id log_location timestamp thread",
+        ),
+        (
+            beam_job_api_pb2.JobMessage,
+            "message_id time importance message_text",
         ),
         (
             beam_fn_api_pb2.StartWorkerRequest,
@@ -289,8 +301,10 @@ def test_parameters_are_as_we_pass_them(function: Callable[..., Any], parameters
         (coders.TupleCoder, "key_coder value_coder"),
         (
             bundle_processor.BundleProcessor,
-            "create_execution_tree monitoring_infos shutdown reset delayed_bundle_application",
+            "create_execution_tree monitoring_infos shutdown reset delayed_bundle_application "
+            "requires_finalization finalize_bundle",
         ),
+        (statesampler, "get_current_tracker"),
         (operations.SdfProcessSizedElements, "try_split current_element_progress"),
         (operations.ConsumerSet, "try_split"),
         (coder_impl.create_OutputStream, "get size"),

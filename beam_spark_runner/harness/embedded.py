@@ -10,6 +10,7 @@ This package is the one place that touches ``apache_beam.runners.worker``.
 
 import json
 import logging
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -56,32 +57,30 @@ class EmbeddedStage:
         self._description = description
         # It logs what user code raises, once per step and task; the runner reports it once.
         logging.getLogger(common.__name__).setLevel(logging.CRITICAL)
-        descriptor = description.descriptor()
-        self._state = EmbeddedStateHandler(descriptor, description.step_names)
-        use_chunks(descriptor)
-        use_keys(descriptor)
+        self._descriptor = description.descriptor()
+        self._state = EmbeddedStateHandler(self._descriptor, description.step_names)
+        use_chunks(self._descriptor)
+        use_keys(self._descriptor)
         use_one_estimator()
-        with failures_of(name):
-            self._processor = bundle_processor.BundleProcessor(
-                frozenset(), descriptor, self._state, data_channel_factory=None
+        self._steps = self._make_steps()
+        self._idle: list[_Steps] = []  # whose callbacks have run
+        self._is_closed = False
+        self._lock = threading.Lock()  # callbacks run in a thread of their own
+
+    def _make_steps(self) -> "_Steps":
+        with failures_of(self._name):
+            processor = bundle_processor.BundleProcessor(
+                frozenset(), self._descriptor, self._state, data_channel_factory=None
             )
-        self._sampling = Sampling(self._processor.state_sampler)
-        self._source: SourceOperation = self._processor.ops[description.source]
-        self._sinks: dict[PCollectionId, SinkOperation] = {
-            collection: self._processor.ops[sink] for sink, collection in description.sinks.items()
-        }
-        operations = list(self._processor.ops.values())
-        self._chunked = [op for op in operations if isinstance(op, ChunkedParDo)]
-        self._keyed = [op for op in operations if isinstance(op, KeyedParDo)]
-        self._is_fresh = True
+        return _Steps(processor, self._description)
 
     @property
     def input_coder(self) -> WindowedValueCoder:
-        return self._source.windowed_coder
+        return self._steps.source.windowed_coder
 
     @property
     def output_coders(self) -> Mapping[PCollectionId, WindowedValueCoder]:
-        return {collection: sink.windowed_coder for collection, sink in self._sinks.items()}
+        return {collection: sink.windowed_coder for collection, sink in self._steps.sinks.items()}
 
     def start_bundle(
         self,
@@ -89,29 +88,74 @@ class EmbeddedStage:
         side_inputs: Mapping[tuple[str, str], SideInputLookup],
     ) -> "EmbeddedBundle":
         """See ``StageHarness.start_bundle``."""
-        self._sampling.prepare()
-        if not self._is_fresh:
-            self._processor.reset()
-        self._is_fresh = False
+        with self._lock:
+            if self._steps.has_callbacks:  # Beam's processor would forget them
+                self._steps = self._idle.pop() if self._idle else self._make_steps()
+        self._steps.begin()
         self._state.side_inputs = side_inputs
-        for collection, sink in self._sinks.items():
+        for collection, sink in self._steps.sinks.items():
             sink.deliver_to(receivers[collection])
         return EmbeddedBundle(
-            self._sampling,
+            self,
             self._name,
             next(iter(self._description.step_names.values()), self._name),
-            self._processor,
-            self._source,
-            self._chunked,
-            self._keyed,
+            self._steps,
         )
 
+    def take_callbacks(self, steps: "_Steps") -> "tuple[EmbeddedCallbacks, ...]":
+        """Return what a bundle that has just finished has registered."""
+        if not steps.processor.requires_finalization():
+            return ()
+        steps.has_callbacks = True
+        return (EmbeddedCallbacks(self, steps),)
+
+    def take_back(self, steps: "_Steps") -> None:
+        """Use steps again whose callbacks have run, or never will. Threads: any."""
+        with self._lock:
+            steps.has_callbacks = False
+            if not self._is_closed:
+                if steps is not self._steps:
+                    self._idle.append(steps)
+                return
+        self._shut_down(steps)
+
     def close(self) -> None:
-        """Run ``teardown``. What it raises is logged: the work is done already."""
+        """Run ``teardown``; of steps whose callbacks wait, behind those."""
+        with self._lock:
+            self._is_closed = True
+            idle = [each for each in (self._steps, *self._idle) if not each.has_callbacks]
+        for steps in idle:
+            self._shut_down(steps)
+
+    def _shut_down(self, steps: "_Steps") -> None:
         try:
-            self._processor.shutdown()
-        except Exception:
+            steps.processor.shutdown()
+        except Exception:  # the work is done already
             _LOGGER.exception("teardown failed in %s", self._name)
+
+
+class _Steps:
+    """The operations of a stage: its DoFns, set up once, for one bundle after another."""
+
+    def __init__(self, processor: Any, description: StageDescription) -> None:
+        self.processor = processor
+        self.source: SourceOperation = processor.ops[description.source]
+        self.sinks: dict[PCollectionId, SinkOperation] = {
+            collection: processor.ops[sink] for sink, collection in description.sinks.items()
+        }
+        operations = list(processor.ops.values())
+        self.chunked = [op for op in operations if isinstance(op, ChunkedParDo)]
+        self.keyed = [op for op in operations if isinstance(op, KeyedParDo)]
+        self.sampling = Sampling(processor.state_sampler)
+        self.has_callbacks = False  # of bundle finalization, that wait
+        self._is_fresh = True
+
+    def begin(self) -> None:
+        """Make ready for a bundle."""
+        self.sampling.prepare()
+        if not self._is_fresh:
+            self.processor.reset()
+        self._is_fresh = False
 
 
 class EmbeddedBundle:
@@ -119,26 +163,25 @@ class EmbeddedBundle:
 
     def __init__(
         self,
-        sampling: Sampling,
+        stage: EmbeddedStage,
         name: str,
         step_at_root: str,
-        processor: Any,
-        source: SourceOperation,
-        chunked: Sequence[ChunkedParDo],
-        keyed: Sequence[KeyedParDo],
+        steps: _Steps,
     ) -> None:
-        self._sampling = sampling
+        self._stage = stage
+        self._sampling = steps.sampling
         self._step_at_root = step_at_root
-        self._processor = processor
-        self._chunked = chunked
-        self._keyed = keyed
+        self._steps = steps
+        self._processor = processor = steps.processor
+        self._chunked = steps.chunked
+        self._keyed = steps.keyed
         self._sampler = processor.state_sampler
         self._execution = bundle_processor.ExecutionContext(instruction_id="embedded")
-        self._source = source
+        self._source = steps.source
         before = statesampler.get_current_tracker()
         try:
             with failures_of(name):
-                sampling.start()
+                self._sampling.start()
                 for operation in reversed(processor.ops.values()):
                     operation.execution_context = self._execution
                     operation.start()
@@ -194,6 +237,10 @@ class EmbeddedBundle:
                 for operation, residual in residuals
             ]
 
+    def progress(self) -> Sequence[bytes]:
+        """See ``Bundle.progress``."""
+        return [info.SerializeToString() for info in self._processor.monitoring_infos()]
+
     def finish(self) -> BundleResult:
         self.enter()
         try:
@@ -205,7 +252,11 @@ class EmbeddedBundle:
             infos = tuple(info.SerializeToString() for info in self._processor.monitoring_infos())
         finally:
             self._sampling.end()
-        return BundleResult(monitoring_infos=infos, deferred=deferred)
+        return BundleResult(
+            monitoring_infos=infos,
+            deferred=deferred,
+            callbacks=self._stage.take_callbacks(self._steps),
+        )
 
     def abort(self) -> None:
         self._sampling.end()
@@ -223,6 +274,25 @@ def _residual(element: WindowedValue, watermark: Timestamp | None, delay: Any) -
     """
     delay_us = 0 if delay is None else max(0, delay.micros)
     return Residual(element, delay_us, MIN_US if watermark is None else watermark.micros)
+
+
+class EmbeddedCallbacks:
+    """See ``Callbacks``. The steps that hold them serve no bundle meanwhile."""
+
+    def __init__(self, stage: EmbeddedStage, steps: _Steps) -> None:
+        self._stage = stage
+        self._steps = steps
+
+    def run(self) -> None:
+        """See ``Callbacks.run``."""
+        try:
+            self._steps.processor.finalize_bundle()
+        finally:
+            self._stage.take_back(self._steps)
+
+    def drop(self) -> None:
+        """See ``Callbacks.drop``."""
+        self._stage.take_back(self._steps)
 
 
 _stages: dict[tuple[str, int], EmbeddedStage] = {}
@@ -251,14 +321,18 @@ def stage_for(
     return _stages[key]
 
 
-def use_options(options_json: str) -> None:
+def use_options(options_json: str) -> Mapping[str, Any]:
     """Let Beam's value providers see the pipeline's options, as SDK harnesses do at their start.
 
     Args:
         options_json: as of ``sdk_workers.options_json``.
+
+    Returns:
+        The options, by name.
     """
     given = {urn.split(":")[2]: value for urn, value in json.loads(options_json).items()}
     RuntimeValueProvider.set_runtime_options(given)
+    return given
 
 
 def discard(job_id: str, stage_id: int) -> None:

@@ -37,6 +37,7 @@ from beam_spark_runner.harness.protocol import (
     Silent,
     TakeTimers,
 )
+from beam_spark_runner.harness.remote_callbacks import RemoteCallbacks
 from beam_spark_runner.harness.remote_keys import TakeTimers as TimersTaker
 from beam_spark_runner.harness.remote_keys import UserState
 from beam_spark_runner.harness.sdk_workers import SdkWorker, sdk_workers
@@ -58,6 +59,7 @@ _SILENCE_S = 10.0
 _LONG_SILENCE_S = 300.0
 """Then the harness is asked what it does; again when it has been silent for twice as long."""
 _STATUS_TIMEOUT_S = 5.0
+_PROGRESS_TIMEOUT_S = 1.0
 
 
 class RemoteBundle:
@@ -284,6 +286,21 @@ class RemoteBundle:
             )
         )
 
+    def progress(self) -> Sequence[bytes]:
+        """See ``Bundle.progress``."""
+        answer = self._connection.ask(
+            beam_fn_api_pb2.InstructionRequest(
+                process_bundle_progress=beam_fn_api_pb2.ProcessBundleProgressRequest(
+                    instruction_id=self._instruction
+                )
+            ),
+            timeout_s=_PROGRESS_TIMEOUT_S,
+        )
+        if answer is None or answer.error:
+            return ()
+        infos = answer.process_bundle_progress.monitoring_infos
+        return [info.SerializeToString() for info in infos]
+
     def finish(self) -> BundleResult:
         self.flush()
         self._act(InputEnded())
@@ -295,8 +312,12 @@ class RemoteBundle:
                 else:
                     self._note_silence()
                 self._act(Silent(_SILENCE_S))
-        self._end()
+        callbacks: tuple[RemoteCallbacks, ...] = ()
+        if self._response.requires_finalization:
+            callbacks = (RemoteCallbacks(self._name, self._instruction, self._worker),)
+        self._end(keep=bool(callbacks))
         return BundleResult(
+            callbacks=callbacks,
             monitoring_infos=tuple(
                 info.SerializeToString() for info in self._response.monitoring_infos
             ),
@@ -310,9 +331,12 @@ class RemoteBundle:
         """See ``Bundle.abort``. Nothing stops an SDK but its end: user code must not run on."""
         self._end(kill=not self._protocol.has_ended)
 
-    def _end(self, *, kill: bool = False) -> None:
+    def _end(self, *, kill: bool = False, keep: bool = False) -> None:
+        """End it once. ``keep``: the harness is still needed, by ``RemoteCallbacks``."""
         self._connection.end_bundle(self._instruction)
         worker, self._worker = self._worker, None  # type: ignore[assignment]
+        if keep:
+            return
         if worker is not None:
             sdk_workers.release(worker, kill=kill)
 

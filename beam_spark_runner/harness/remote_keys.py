@@ -16,7 +16,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.core.ids import TimerFamilyId
 from beam_spark_runner.harness.blocks import MalformedBlockError
-from beam_spark_runner.harness.bundle import Bundle, BundleResult
+from beam_spark_runner.harness.bundle import Bundle, BundleResult, Callbacks
 from beam_spark_runner.harness.key_timers import DeclaredTimers, KeyTimers
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.state.requests import StateRequests
@@ -89,6 +89,7 @@ class RemoteKeyedBundle:
         self._declared_timers = timers
         self._has_expirations = timers.expiration is not None
         self._infos: list[bytes] = []
+        self._callbacks: list[Callbacks] = []
         self._bundle: OneBundle | None = None
         self._taken: list[tuple[TimerFamilyId, bytes]] = []  # timers, as the bundle sends them
         self._begin_keys()
@@ -145,13 +146,20 @@ class RemoteKeyedBundle:
         """See ``Bundle.split``. Keys are not split."""
         return ()
 
+    def progress(self) -> Sequence[bytes]:
+        """See ``Bundle.progress``."""
+        bundle = self._bundle
+        return [*self._infos, *(bundle.progress() if bundle is not None else ())]
+
     def finish(self) -> BundleResult:
         """See ``Bundle.finish``."""
         self._end_keys()
-        return BundleResult(monitoring_infos=tuple(self._infos))
+        return BundleResult(monitoring_infos=tuple(self._infos), callbacks=tuple(self._callbacks))
 
     def abort(self) -> None:
         """See ``Bundle.abort``."""
+        for each in self._callbacks:
+            each.drop()
         if self._bundle is not None:
             self._bundle.abort()
 
@@ -169,7 +177,9 @@ class RemoteKeyedBundle:
         if self._bundle is None:
             return
         # It stays the open one while it finishes: if that fails, it is to be aborted.
-        self._infos += self._bundle.finish().monitoring_infos
+        result = self._bundle.finish()
+        self._infos += result.monitoring_infos
+        self._callbacks += result.callbacks
         self._bundle = None
         # Nobody says in which order timers of several families were set.
         for family, coded_timers in sorted(self._taken, key=lambda taken: taken[0]):

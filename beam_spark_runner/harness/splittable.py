@@ -124,6 +124,11 @@ class SplittableInput:
         """How many restrictions wait here, deferred or not begun."""
         return len(self._timers) + len(self._ready)
 
+    def progress(self) -> Sequence[bytes]:
+        """See ``Bundle.progress``: of the bundle that is open, if one is."""
+        bundle = self._bundle
+        return () if bundle is None else bundle.progress()
+
     def watermark_hold_us(self) -> int:
         """Event time that waits for them; the end of time if there are none."""
         return MIN_US if self._ready else self._timers.watermark_hold_us()

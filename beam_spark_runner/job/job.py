@@ -9,28 +9,32 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 from apache_beam.runners.runner import PipelineState
 
+from beam_spark_runner.core.backchannel import BackchannelKind
 from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.harness.sdk_workers import HarnessSettings
+from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.job.packages import share_packages
+from beam_spark_runner.job.told import Deferrals, LiveTasks, ToldByTasks
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.artifacts import Artifact
+from beam_spark_runner.portable.monitoring import count_elements
 from beam_spark_runner.portable.sinks import remove_temporary_files
 from beam_spark_runner.scheduling.partitions import derive_least
 from beam_spark_runner.spark import progress
-from beam_spark_runner.spark.batch import Setting, Tally, run_plan, segment_title
+from beam_spark_runner.spark.batch import run_plan, segment_title
 from beam_spark_runner.spark.materialise import CheckpointOnExecutors, FilesInSharedStorage
-from beam_spark_runner.spark.pending import Pending, read_pending
 from beam_spark_runner.spark.preflight import check_executors
 from beam_spark_runner.spark.programs import Limits
 from beam_spark_runner.spark.rows import MAX_VALUE_BYTES
 from beam_spark_runner.spark.session import SessionHandle
+from beam_spark_runner.spark.setting import Setting, Tally
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -60,6 +64,7 @@ class Job:
         cache_bytes: int,
         options_json: str,
         round_budget_s: float,
+        backchannel: BackchannelKind = "auto",
         harnesses: HarnessSettings | None = None,
         packages: Mapping[str, tuple[Artifact, ...]] = MappingProxyType({}),
         close_session: Callable[[], None],
@@ -68,6 +73,9 @@ class Job:
         self.job_id = job_id
         self.tally = Tally()
         self.plan = plan
+        self.step_names = {id_: step.name for id_, step in plan.graph.transforms.items()}
+        self.messages = JobMessages(self.step_names)
+        self._live = LiveTasks()
         self._session = session
         self._partitions = partitions
         self._shared_storage = shared_storage
@@ -77,9 +85,9 @@ class Job:
         self._packages = packages
         self._working_folder = os.getcwd()  # now: the program may go elsewhere
         self._round_budget_s = round_budget_s
+        self._backchannel = backchannel
         self._close_session = close_session
         self._shows_progress = shows_progress
-        self._folder: Path | None = None  # that driver and workers share
         self._progress: progress.ProgressLine | None = None
         self._state: str = PipelineState.STARTING
         self._error: BaseException | None = None
@@ -110,9 +118,13 @@ class Job:
         """Wait for the end; False if it has not come in time."""
         return self._ended.wait(timeout_s)
 
-    def pending(self) -> Mapping[TransformId, Pending]:
-        """What splittable DoFns have deferred, as far as tasks that run now can tell."""
-        return read_pending(None if self._folder is None else str(self._folder))
+    def deferrals(self) -> Mapping[TransformId, Deferrals]:
+        """What splittable DoFns have deferred, as far as tasks that run now have told."""
+        return self._live.deferrals()
+
+    def attempted(self) -> Sequence[bytes]:
+        """Metrics of all that was tried, and of what runs now: serialised MonitoringInfos."""
+        return [*self.tally.attempted, *self._live.monitoring_infos()]
 
     def cancel(self) -> None:
         """Cancel the Spark jobs and wait until they are gone. Does nothing after the end."""
@@ -131,13 +143,15 @@ class Job:
         state = PipelineState.FAILED
         folder: Path | None = None
         began: float | None = None
+        told: ToldByTasks | None = None
         try:
             self._progress = self._progress_line()
             with self._session.job_scope(self.job_id, "do executors have what they need?"):
                 check_executors(self._session, self._shared_storage)
             self._check_cancelled()
-            folder = self._folder = self._make_folder()
-            setting = self._setting(folder)
+            folder = self._make_folder()
+            told = self._listen(folder)
+            setting = self._setting(folder, told)
             began = time.time()
             run_plan(self.plan, setting, self.tally)
             state = PipelineState.DONE
@@ -148,6 +162,14 @@ class Job:
                 _LOGGER.debug("the pipeline failed", exc_info=error)
                 self._error = error
         finally:
+            if told is not None:
+                try:
+                    told.close()
+                except Exception:
+                    _LOGGER.exception("the backchannel did not close")
+            if self._error is not None:
+                self.messages.fail(self._error)
+            self.messages.close()
             if self._progress is not None:
                 self._progress.close()
             if began is not None:
@@ -174,7 +196,8 @@ class Job:
             seen_by,
             len(self.plan.segments),
             sys.stderr,
-            residuals=lambda: sum(each.number for each in self.pending().values()),
+            residuals=lambda: sum(each.number for each in self.deferrals().values()),
+            elements=lambda: count_elements(self.attempted()),
         )
         line.start()
         return line
@@ -199,7 +222,29 @@ class Job:
             )
         return None
 
-    def _setting(self, folder: Path | None) -> Setting:
+    def _listen(self, folder: Path | None) -> ToldByTasks:
+        """Open the backchannel; see ``harness.links``."""
+        is_wanted = self._backchannel != "off"
+        needs_files = self._backchannel == "files" or not self._session.is_local
+        told = ToldByTasks(
+            self.job_id,
+            self.messages,
+            self._live,
+            self._session.driver_host() if self._backchannel == "auto" else None,
+            folder if is_wanted and needs_files else None,
+            has_harnesses=self._harnesses is not None,
+        )
+        if told.route.address is None and told.route.folder is None:
+            for step in self.plan.graph.transforms.values():
+                if step.finalizes_bundles:
+                    self.messages.warn(
+                        f"{step.name}: callbacks of bundle finalization will not run: workers "
+                        "cannot hear of it from here; name storage that this machine and all "
+                        "executors share (--temp_location)"
+                    )
+        return told
+
+    def _setting(self, folder: Path | None, told: ToldByTasks) -> Setting:
         session = self._session
         spark_3 = session.version < (4, 0)
         by_files = folder is not None and not session.is_local
@@ -228,6 +273,7 @@ class Job:
                 cache_bytes=self._cache_bytes,
                 options_json=self._options_json,
                 working_folder=self._working_folder if session.is_local else None,
+                route=told.route,
                 harnesses=self._with_packages(folder),
             ),
             materialiser=FilesInSharedStorage(session.spark, str(folder))
@@ -237,6 +283,7 @@ class Job:
             share=session.share,
             job_scope=self._job_scope,
             check_cancelled=self._check_cancelled,
+            observer=told,
             round_budget_s=self._round_budget_s or None,
         )
 

@@ -113,6 +113,20 @@ def residual_gauges(
     )
 
 
+def count_elements(coded_infos: Iterable[bytes]) -> int:
+    """Return how many elements there are in all collections, as the SDK has counted them.
+
+    Args:
+        coded_infos: serialised MonitoringInfos.
+    """
+    infos = map(metrics_pb2.MonitoringInfo.FromString, coded_infos)
+    return sum(
+        monitoring_infos.extract_counter_value(info)
+        for info in infos
+        if info.urn == monitoring_infos.ELEMENT_COUNT_URN
+    )
+
+
 class PipelineMetrics(MetricResults):  # type: ignore[misc]
     """What ``result.metrics()`` returns. A step is named as the user named it."""
 

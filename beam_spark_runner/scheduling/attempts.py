@@ -43,6 +43,9 @@ class Report:
     poisoned: bool = False
     emitted_bytes: int = 0
     residuals: Mapping[int, Residuals] = field(default_factory=dict)  # by destination: what is left
+    worker: str = ""  # the process, if it told the driver anything beside the rows
+    told: int = 0  # how much it had told by then
+    finalizes: bool = False  # it holds callbacks for when the attempt's output is accepted
 
 
 @dataclass(frozen=True, slots=True)

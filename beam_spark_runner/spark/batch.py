@@ -1,13 +1,9 @@
 """Running a plan: one Spark job after another, each accepted before the next begins."""
 
-import contextlib
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -31,48 +27,15 @@ from beam_spark_runner.scheduling.partitions import derive_partitions
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.exchange import exchange
 from beam_spark_runner.spark.failures import machines_were_lost, reason_of, stages_behind
-from beam_spark_runner.spark.materialise import Materialiser
 from beam_spark_runner.spark.program import SideInputRows
-from beam_spark_runner.spark.programs import Limits, ProgramBuilder
+from beam_spark_runner.spark.programs import ProgramBuilder
 from beam_spark_runner.spark.reports import attempts_of, collect_reports, error_of
+from beam_spark_runner.spark.setting import Setting, Tally
 from beam_spark_runner.spark.side_inputs import Surroundings, gather
 from beam_spark_runner.spark.task import level_function
 from beam_spark_runner.state.residuals import MAX_US
 
 _LOGGER = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """Where and how a plan runs."""
-
-    spark: SparkSession
-    job_id: str
-    least_partitions: int  # of each exchange
-    counts_bytes: bool  # more partitions for more data; not where the user has said how many
-    limits: Limits
-    materialiser: Materialiser
-    folder: str | None  # that driver and workers share
-    share: Callable[[Path], tuple[Any, str | None]]  # see ``SessionHandle.share``
-    job_scope: Callable[[str], contextlib.AbstractContextManager[None]]  # names Spark jobs
-    check_cancelled: Callable[[], None]  # raises if the job is to end
-    round_budget_s: float | None  # see ``scheduling.rounds``; None: no rounds
-
-
-@dataclass(slots=True)
-class Tally:
-    """Metrics of what was accepted, and of all that was tried (serialised MonitoringInfos).
-
-    Threads: one writes, any may read.
-    """
-
-    attempted: tuple[bytes, ...] = ()
-    accepted: dict[SegmentId, tuple[bytes, ...]] = field(default_factory=dict)
-
-    @property
-    def committed(self) -> tuple[bytes, ...]:
-        """A segment counts once, however often it ran."""
-        return merge(info for infos in list(self.accepted.values()) for info in infos)
 
 
 def run_plan(plan: Plan, setting: Setting, tally: Tally) -> None:
@@ -164,7 +127,9 @@ class _PlanRun:
     def _run_rounds(self, segment: Segment, source: DataFrame) -> Verdict:
         """Run the Spark jobs that a segment takes: one, unless splittable DoFns leave something."""
         budget_s = None
-        if self._builder.has_rounds(segment) and self._partitions(segment) > 1:
+        if self._builder.has_rounds(segment) and (
+            self._partitions(segment) > 1 or self._builder.finalizes(segment)
+        ):
             budget_s = self._setting.round_budget_s
         machine = rounds.Rounds(len(segment.levels), budget_s or 0.0)
         action = machine.start()
@@ -189,8 +154,9 @@ class _PlanRun:
                     _LOGGER.info("round %d: %d restriction(s) are left", number, count)
                     source = _rows_for(self._left(last), frames[-1:])
             self._job = job
-            frame, partitions = self._frame(segment, source, job, budget_s and action.budget_s)
             self._runs += 1
+            self._setting.observer.began(self._runs)
+            frame, partitions = self._frame(segment, source, job, budget_s and action.budget_s)
             if segment.writes or budget_s is not None:
                 name = f"segment-{segment.id}-run-{self._runs}"
                 frame = self._setting.materialiser.materialise(frame, name)
@@ -199,9 +165,11 @@ class _PlanRun:
             if frames or self._left(last):
                 infos += self._gauges(segment, last)
             self._tally.attempted = merge([*self._tally.attempted, *infos])
+            self._setting.observer.reported(last)
             verdict = judge(last, partitions)
             if not isinstance(verdict, Accepted):
                 return verdict
+            self._setting.observer.accepted(last)
             frames.append(frame)
             reports += last
             all_infos += infos
@@ -316,6 +284,7 @@ class _PlanRun:
                 self._gathered,
                 job=job,
                 round_budget_s=round_budget_s,
+                run=self._runs,
             )
             if segment.levels[index].has_exchange:
                 frame = exchange(

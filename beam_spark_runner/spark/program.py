@@ -6,6 +6,7 @@ from typing import Any
 
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.graph.model import TimestampCombiner
+from beam_spark_runner.harness.links import Route
 from beam_spark_runner.harness.sdk_workers import HarnessSettings
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.portable.descriptor import StageDescription
@@ -83,6 +84,7 @@ class LevelProgram:
 
     job_id: str
     title: str
+    run: int  # of the Spark job, counted over the pipeline's
     level: int
     partitions: int
     has_next: bool
@@ -96,4 +98,5 @@ class LevelProgram:
     folder: str | None = None  # that driver and workers share
     options_json: str = "{}"  # pipeline options, as SDK harnesses get them
     working_folder: str | None = None  # of the program, where tasks run on its machine
+    route: Route | None = None  # to the driver, beside the rows
     harnesses: HarnessSettings | None = None  # set where code runs in SDK harnesses

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
+from beam_spark_runner.harness.links import Route
 from beam_spark_runner.harness.sdk_workers import HarnessSettings
 from beam_spark_runner.plan.model import Delivery, Level, Plan, Segment
 from beam_spark_runner.portable.descriptor import describe
@@ -17,8 +18,8 @@ class Limits:
 
     ``cache_bytes``: of decoded side inputs that a worker keeps. ``options_json``: pipeline
     options, for what reads them where user code runs. ``working_folder``: of the program, if
-    tasks run on its machine. ``harnesses``: set where
-    code runs in SDK harnesses.
+    tasks run on its machine. ``route``: to the driver, beside the rows; None: nothing is told.
+    ``harnesses``: set where code runs in SDK harnesses.
     """
 
     max_attempts: int
@@ -27,6 +28,7 @@ class Limits:
     cache_bytes: int
     options_json: str = "{}"
     working_folder: str | None = None
+    route: Route | None = None
     harnesses: HarnessSettings | None = None
 
 
@@ -84,6 +86,19 @@ class ProgramBuilder:
         """Whether a splittable DoFn is among the segment's stages."""
         return any(map(self._hosts_splittable, segment.levels))
 
+    def finalizes(self, segment: Segment) -> bool:
+        """Whether a splittable DoFn among the stages may wait to hear of its bundles' acceptance.
+
+        It hears of that only between two rounds.
+        """
+        return any(
+            self._plan.graph.transforms[transform].finalizes_bundles
+            for level in segment.levels
+            for id_ in level.stages
+            if self._plan.stages[id_].is_splittable
+            for transform in self._plan.stages[id_].transforms
+        )
+
     def may_pass_on(
         self, segment: Segment, index: int, job: range, round_budget_s: float | None
     ) -> bool:
@@ -104,6 +119,7 @@ class ProgramBuilder:
         *,
         job: range,
         round_budget_s: float | None,
+        run: int = 0,
     ) -> LevelProgram:
         """Return the program of one level.
 
@@ -114,6 +130,7 @@ class ProgramBuilder:
             side_inputs: where the rows are that earlier segments gathered.
             job: the levels that the Spark job has.
             round_budget_s: for which splittable DoFns work; None: until they are done.
+            run: number of the Spark job among all of the pipeline's.
         """
         here = frozenset(segment.levels[index].stages)
         programs = tuple(
@@ -122,6 +139,7 @@ class ProgramBuilder:
         return LevelProgram(
             job_id=self._job_id,
             title=" | ".join(program.name for program in programs),
+            run=run,
             level=index,
             partitions=partitions,
             has_next=index + 1 in job,
@@ -135,6 +153,7 @@ class ProgramBuilder:
             folder=self._folder,
             options_json=self._limits.options_json,
             working_folder=self._limits.working_folder,
+            route=self._limits.route,
             harnesses=self._limits.harnesses,
         )
 

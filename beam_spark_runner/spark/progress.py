@@ -128,12 +128,14 @@ class ProgressLine:
         out: TextIO,
         clock: Callable[[], float] = time.monotonic,
         residuals: Callable[[], int] = lambda: 0,  # that are known to wait
+        elements: Callable[[], int] = lambda: 0,  # that are known to be processed
     ) -> None:
         self._watch = seen_by
         self._segments = segments
         self._out = out
         self._clock = clock
         self._residuals = residuals
+        self._elements = elements
         self._began = clock()
         self._segment = 0
         self._exchanged: int | None = None
@@ -199,12 +201,11 @@ class ProgressLine:
             parts.append(f"tasks {counts.tasks_done}/{counts.tasks}")
             if counts.exchanged is not None:
                 self._exchanged = counts.exchanged
+        if elements := self._elements():
+            parts.append(f"{elements:,} elements processed")
         if self._exchanged:
             parts.append(f"{self._exchanged:,} elements exchanged")
-        waiting = 0
-        with contextlib.suppress(Exception):  # the folder where tasks tell may have gone
-            waiting = self._residuals()
-        if waiting:
+        if waiting := self._residuals():
             parts.append(f"{waiting:,} deferred")
         return " · ".join(parts)
 

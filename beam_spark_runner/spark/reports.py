@@ -53,6 +53,9 @@ def _report_of(proto: reports_pb2.TaskReport) -> Report:
         residuals={
             dest: Residuals(left.count, left.hold_us) for dest, left in proto.residuals.items()
         },
+        worker=proto.worker,
+        told=proto.told,
+        finalizes=proto.finalizes,
     )
 
 

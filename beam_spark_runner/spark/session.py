@@ -11,6 +11,7 @@ from beam_spark_runner.spark.conf import get_conf, is_connect
 from beam_spark_runner.spark.launch import version_of
 
 _SHUFFLE_PARTITIONS_OF_SPARK = "200"
+_LOOPBACK = "127.0.0.1"
 
 
 class Owner(Protocol):
@@ -59,6 +60,18 @@ class SessionHandle:
         if in_one_jvm:  # there Spark ignores spark.task.maxFailures
             return int(in_one_jvm[1] or 1)
         return int(get_conf(self.spark, "spark.task.maxFailures") or 4)
+
+    def driver_host(self) -> tuple[str, str] | None:
+        """Return where this process may listen for executors, and how they call that host.
+
+        None: it cannot be told, as on Spark Connect, where the driver is another process.
+        """
+        if self.is_local:
+            return _LOOPBACK, _LOOPBACK
+        host = get_conf(self.spark, "spark.driver.host")
+        if self.is_connect or not host:
+            return None
+        return get_conf(self.spark, "spark.driver.bindAddress") or host, host
 
     def local_folder(self) -> str | None:
         """Return a folder that Spark deletes when it stops, even if this process is killed.

@@ -1,17 +1,17 @@
 """The stages of a level while a task runs them: each with its bundle, reader and writers."""
 
 import contextlib
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner._generated.backchannel_pb2 import Deferred, TaskProgress
 from beam_spark_runner.core.errors import BundleFailedError, RunnerError
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId, TransformId
 from beam_spark_runner.harness import kept_stages
-from beam_spark_runner.harness.bundle import Bundle, BundleResult, Receiver
+from beam_spark_runner.harness.bundle import Bundle, BundleResult, Callbacks, Receiver
 from beam_spark_runner.harness.checkpoint_handler import RefusingCheckpointHandler
 from beam_spark_runner.harness.failures import failure_of
 from beam_spark_runner.harness.splittable import Budget, SplittableInput, run_to_end
@@ -20,7 +20,6 @@ from beam_spark_runner.scheduling.attempts import Residuals
 from beam_spark_runner.spark.cursor import RowCursor
 from beam_spark_runner.spark.group_readers import GroupReader
 from beam_spark_runner.spark.lookup import lookup_for
-from beam_spark_runner.spark.pending import Pending, PendingFile
 from beam_spark_runner.spark.program import LevelProgram, StageProgram
 from beam_spark_runner.spark.readers import RestrictionReader, reader_for
 from beam_spark_runner.spark.writers import ResidualWriter, writer_for
@@ -68,6 +67,8 @@ class OpenStages:
             first=partition,
         )
         self._open: dict[StageId, _OpenStage] = {}
+        self._finished: list[bytes] = []  # monitoring infos of bundles
+        self.callbacks: list[Callbacks] = []  # of bundles that have finished
         self.residuals: dict[DestinationId, Residuals] = {}  # what was left, behind ``finish``
 
     def __getitem__(self, id_: StageId) -> "_OpenStage":
@@ -89,33 +90,41 @@ class OpenStages:
         """
         splittable = [stage for stage in self._open.values() if isinstance(stage, _OpenSplittable)]
         if splittable:
-            told = PendingFile(self._level.folder, uuid.uuid4().hex)
-
-            def wait_us(duration_us: int) -> None:
-                told.tell({each.step: each.pending() for each in splittable}, duration_us)
-                self._wait_us(duration_us)
-
-            try:
-                run_to_end(splittable, self._now_us, wait_us)
-            finally:
-                told.close()
+            run_to_end(splittable, self._now_us, self._wait_us)
             self.residuals = {
                 each.program.input.dest: each.left for each in splittable if each.left.count
             }
-        infos: list[bytes] = []
         for id_ in self._programs:  # producers stand before consumers
             stage = self._open.get(id_)
             if stage is not None:
-                infos.extend(stage.finish())
+                self._finished.extend(stage.finish())
+                self.callbacks += stage.callbacks
                 del self._open[id_]
-        return infos
+        return self._finished
+
+    def progress(self) -> TaskProgress:
+        """Say how far all bundles are, in any thread; see ``Bundle.progress``."""
+        told = TaskProgress(run=self._level.run)
+        infos = list(self._finished)
+        for stage in list(self._open.values()):
+            infos += stage.progress()
+            if isinstance(stage, _OpenSplittable):
+                deferred = stage.deferred()
+                if deferred.count:
+                    told.deferred[stage.step].CopyFrom(deferred)
+        told.monitoring_infos.extend(merge(infos))
+        return told
 
     def abort(self) -> None:
         """Forget all bundles, and tear down what ran them."""
         for stage in self._open.values():
             stage.abort()
+            self.callbacks += stage.callbacks
             kept_stages.discard(self._level.job_id, stage.program.stage)
         self._open = {}
+        for each in self.callbacks:
+            each.drop()
+        self.callbacks = []
 
 
 class _OpenStage:
@@ -130,6 +139,7 @@ class _OpenStage:
         now_us: Callable[[], int],
     ) -> None:
         self.program = program
+        self.callbacks: list[Callbacks] = []
         self._level = level
         self._outlet = outlet
         self._harness = kept_stages.stage_for(
@@ -189,11 +199,19 @@ class _OpenStage:
         """
         with _charged_to(self.program.name):
             result = self._bundle.finish()
+            self._keep_callbacks(result)
             RefusingCheckpointHandler(self.program.name).on_checkpoint(result)
             self._flush()
         if isinstance(self._reader, GroupReader):
             self._reader.close()
         return result.monitoring_infos
+
+    def _keep_callbacks(self, result: BundleResult) -> None:
+        self.callbacks += result.callbacks
+
+    def progress(self) -> Sequence[bytes]:
+        """See ``Bundle.progress``."""
+        return self._bundle.progress()
 
     def _flush(self) -> None:
         for writer in self._writers:
@@ -232,9 +250,13 @@ class _OpenSplittable(_OpenStage):
         """The splittable DoFn."""
         return next(iter(self.program.description.step_names))
 
-    def pending(self) -> Pending:
+    def deferred(self) -> Deferred:
         """What waits in this task."""
-        return Pending(self._input.pending(), self._input.watermark_hold_us())
+        return Deferred(count=self._input.pending(), hold_us=self._input.watermark_hold_us())
+
+    def progress(self) -> Sequence[bytes]:
+        """See ``Bundle.progress``."""
+        return [*self._infos, *self._input.progress()]
 
     def _leave(self, element: WindowedValue, due_us: int, hold_us: int) -> None:
         if self._residuals is None:
@@ -259,6 +281,7 @@ class _OpenSplittable(_OpenStage):
         return self._input.next_due_us()
 
     def _count(self, result: BundleResult) -> None:
+        self._keep_callbacks(result)
         self._infos += result.monitoring_infos
         if len(self._infos) > _MOST_INFOS:
             self._infos = list(merge(self._infos))

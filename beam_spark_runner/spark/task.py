@@ -13,7 +13,7 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from beam_spark_runner.core import routing
 from beam_spark_runner.core.errors import (
     RunnerError,
 )
-from beam_spark_runner.harness import decoded, embedded
+from beam_spark_runner.harness import backchannel, decoded, embedded
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.collection import exempt_from_collection
 from beam_spark_runner.spark.cursor import RowCursor
@@ -142,8 +142,9 @@ class LevelTask:
             )
             try:
                 decoded.cache.serve(self._program.job_id, self._program.cache_bytes)
-                embedded.use_options(self._program.options_json)
-                report.monitoring_infos.extend(self._process(batches))
+                options = embedded.use_options(self._program.options_json)
+                with self._telling_the_driver(options):
+                    report.monitoring_infos.extend(self._process(batches))
                 for dest, left in self._stages.residuals.items():
                     told = reports_pb2.Residuals(count=left.count, hold_us=left.hold_us)
                     report.residuals[dest].CopyFrom(told)
@@ -162,6 +163,11 @@ class LevelTask:
             report.consumed_count = len(self._consumed)
             report.consumed_sum = sum(self._consumed) % (1 << 64)
             report.emitted_bytes = self._emitted_bytes
+            callbacks, self._stages.callbacks = self._stages.callbacks, []
+            if callbacks:
+                # Dropped at the end of the job, if the driver never accepts the attempt.
+                report.finalizes = backchannel.current.hold(self._attempt, callbacks)
+            report.worker, report.told = backchannel.current.end_task()
             self._emit_marks(
                 failed=report.poisoned or report.HasField("failure"),
                 left_residuals=self._passes_on or bool(report.residuals),
@@ -176,6 +182,17 @@ class LevelTask:
                 self._put(error)
             except AbandonedError:
                 _LOGGER.warning("failed after Spark had gone", exc_info=error)
+
+    @contextlib.contextmanager
+    def _telling_the_driver(self, options: Mapping[str, Any]) -> Iterator[None]:
+        """Have what this task logs and counts told beside the rows, while it runs."""
+        route = self._program.route
+        if route is None:
+            yield
+            return
+        channel = backchannel.current.serve(route, options)
+        with channel.watching(self._attempt, self._stages.progress):
+            yield
 
     def _process(self, batches: Iterator[pa.RecordBatch]) -> list[bytes]:
         """Run the stages over the input.

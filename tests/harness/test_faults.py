@@ -414,7 +414,7 @@ def test_state_that_nobody_has_is_an_error_of_the_request(scripted: Scripted) ->
 
 
 def test_a_flood_of_log_lines_is_cut_with_a_count(
-    scripted: Scripted, caplog: pytest.LogCaptureFixture
+    scripted: Scripted, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pool = scripted(echo)
     run_one(pool, [b"a"])
@@ -423,11 +423,10 @@ def test_a_flood_of_log_lines_is_cut_with_a_count(
         severity=beam_fn_api_pb2.LogEntry.Severity.ERROR, message="oh", transform_id="t"
     )
     entries = beam_fn_api_pb2.LogEntry.List(log_entries=[entry] * 1000)
-    with caplog.at_level("INFO", "beam_spark_runner.sdk"):
-        stub = beam_fn_api_pb2_grpc.BeamFnLoggingStub(sdk.channel)
-        list(stub.Logging(iter([entries] * 30), metadata=sdk.metadata))
-    texts = [record.getMessage() for record in caplog.records]
-    lines = texts.count("oh [t]")
+    stub = beam_fn_api_pb2_grpc.BeamFnLoggingStub(sdk.channel)
+    list(stub.Logging(iter([entries] * 30), metadata=sdk.metadata))
+    texts = capsys.readouterr().err.splitlines()
+    lines = texts.count("ERROR: oh [t]")
     left_out = sum(int(text.split()[0]) for text in texts if "were left out" in text)
     assert lines + left_out == 30_000
     assert 1_000 <= lines < 3_000

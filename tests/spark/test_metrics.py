@@ -1,5 +1,6 @@
 """Metrics on the result: attempted, committed, and of a job that failed."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,6 +8,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.metrics import Metrics
 from apache_beam.metrics.metric import MetricsFilter
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_spark_runner import SparkPortableRunner
 from tests.spark.harvest import run
@@ -97,3 +99,41 @@ def test_a_job_that_failed(spark_session: Any) -> None:
     second = only(result, "counters", "second", "second")
     assert not second.committed
     assert 0 < second.attempted <= 100
+
+
+class Slow(beam.DoFn):  # type: ignore[misc]
+    def process(self, n: int) -> Iterator[int]:
+        Metrics.counter("tests", "slow").inc()
+        time.sleep(0.02)
+        yield n
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_live"),
+    [
+        pytest.param((), True, id="socket"),
+        pytest.param(("--backchannel=files",), True, id="files"),
+        pytest.param(("--backchannel=off",), False, id="off"),
+        pytest.param(("--environment_type=PROCESS", "--environment_config={}"), True, id="PROCESS"),
+    ],
+)
+def test_a_job_that_runs(spark_session: Any, flags: tuple[str, ...], is_live: bool) -> None:
+    """Attempted values grow while it runs; at its end they are exact with and without that."""
+    pipeline = beam.Pipeline(
+        runner=SparkPortableRunner(spark=spark_session), options=PipelineOptions(list(flags))
+    )
+    numbers = pipeline | beam.Create(range(400), reshuffle=True) | "slow" >> beam.ParDo(Slow())
+    numbers | beam.Map(lambda n: (n % 5, n)) | beam.GroupByKey()
+    result = pipeline.run()
+    query = MetricsFilter().with_name("slow")
+    seen: set[int] = set()
+    while result.wait_until_finish(duration=100) == "RUNNING":
+        for each in result.metrics().query(query)["counters"]:
+            assert each.committed in (None, 400)  # accepted, and about to end
+            assert each.key.step == "slow"
+            seen.add(each.attempted)
+    assert result.state == "DONE"
+    assert bool(seen - {400}) == is_live
+    assert all(0 < value <= 400 for value in seen)
+    (last,) = result.metrics().query(query)["counters"]
+    assert (last.committed, last.attempted) == (400, 400)

@@ -74,6 +74,12 @@ def test_what_is_deferred_is_shown() -> None:
     assert line.text(None) == "segment 1 of 1 · 1,234 deferred"
 
 
+def test_what_tasks_have_told_is_shown() -> None:
+    line = ProgressLine(None, 1, io.StringIO(), elements=lambda: 12_345)
+    line.enter(1)
+    assert line.text(None) == "segment 1 of 1 · 12,345 elements processed"
+
+
 def on_a_terminal(seen: Any) -> bytes:
     """Let a line be drawn at least twice on a real terminal, and return all that it received."""
     ours, theirs = pty.openpty()

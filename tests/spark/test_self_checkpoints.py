@@ -281,8 +281,11 @@ def test_one_that_defers_for_ever_can_be_cancelled(spark_session: Any) -> None:
     pipeline = beam.Pipeline(runner=SparkPortableRunner(spark_session))
     build(pipeline)
     result = pipeline.run()
-    assert result.wait_until_finish(duration=3_000) != "DONE"
-    found = result.metrics().query(MetricsFilter().with_name("sdf_pending_residuals"))["gauges"]
+    pending = MetricsFilter().with_name("sdf_pending_residuals")
+    deadline = time.monotonic() + 60
+    while not (found := result.metrics().query(pending)["gauges"]):
+        assert result.wait_until_finish(duration=200) == "RUNNING"
+        assert time.monotonic() < deadline
     assert [each.attempted.value for each in found] == [1]
     began = time.monotonic()
     assert result.cancel() == "CANCELLED"

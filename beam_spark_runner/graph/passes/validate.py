@@ -33,7 +33,7 @@ def validate(graph: Graph) -> Graph:
     """Collect every reason why ``graph`` cannot run, and raise them together.
 
     Example:
-        impulse -> count(state) -> send(finalizes)   ==>   two problems
+        test_stream -> count(state), whose input has no keys   ==>   two problems
 
     Returns:
         ``graph`` itself.
@@ -85,7 +85,6 @@ def _problems_of_the_step(graph: Graph, transform: Transform) -> Iterator[Pipeli
             count = len(transform.main_inputs)
             yield InvalidPipelineError(f"it needs one main input, but has {count}", where)
             return
-    yield from _unsupported_features(transform)
     yield from _problems_of_side_inputs(graph, transform)
     if transform.urn in _GROUPING_URNS:
         yield from _problems_of_grouping(graph, transform)
@@ -93,12 +92,6 @@ def _problems_of_the_step(graph: Graph, transform: Transform) -> Iterator[Pipeli
         yield from _problems_of_flatten(graph, transform)
     if transform.is_keyed:
         yield from _problems_of_keyed_steps(graph, transform)
-
-
-def _unsupported_features(transform: Transform) -> Iterator[PipelineError]:
-    where = transform.name
-    if transform.finalizes_bundles:
-        yield UnsupportedFeatureError("bundle finalization", where)
 
 
 def _problems_of_side_inputs(graph: Graph, transform: Transform) -> Iterator[PipelineError]:

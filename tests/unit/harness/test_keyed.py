@@ -80,7 +80,7 @@ class Running:
 
     @property
     def operation(self) -> keyed.KeyedParDo:
-        (operation,) = self.stage._keyed
+        (operation,) = self.stage._steps.keyed
         return operation
 
     @property

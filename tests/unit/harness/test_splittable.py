@@ -73,6 +73,9 @@ class _Bundle:
     def enter(self) -> None:
         pass
 
+    def progress(self) -> list[bytes]:
+        return [b"%d" % self._sdk.bundles[-1]]
+
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         for value, origin in zip(values, origins, strict=True):
             (element, (position, _)), _ = value

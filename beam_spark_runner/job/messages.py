@@ -1,0 +1,103 @@
+"""What a job has to say: lines that user code logged, and why it failed.
+
+They go to this process's logging as they come, under ``beam_spark_runner.sdk``, and are kept in
+the form of Beam's job service.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from datetime import datetime, timezone
+
+from apache_beam.portability.api import beam_fn_api_pb2, beam_job_api_pb2
+
+from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.harness.log_lines import level_of
+from beam_spark_runner.harness.services.log_valve import LogValve
+
+SDK_LOGGER = "beam_spark_runner.sdk"
+MOST_MESSAGES = 10_000
+"""Of one job; of more, the latest are kept."""
+_PER_SECOND, _AT_ONCE = 1_000, 10_000  # from all workers together
+
+_LOGGER = logging.getLogger(SDK_LOGGER)
+_IMPORTANCE = (
+    (logging.ERROR, beam_job_api_pb2.JobMessage.JOB_MESSAGE_ERROR),
+    (logging.WARNING, beam_job_api_pb2.JobMessage.JOB_MESSAGE_WARNING),
+    (logging.INFO, beam_job_api_pb2.JobMessage.JOB_MESSAGE_BASIC),
+    (logging.DEBUG, beam_job_api_pb2.JobMessage.JOB_MESSAGE_DETAILED),
+)
+
+
+class JobMessages:
+    """The messages of one job. Threads: any.
+
+    Args:
+        step_names: full name of each transform id that a line may carry.
+    """
+
+    def __init__(self, step_names: Mapping[TransformId, str]) -> None:
+        self._step_names = step_names
+        self._kept: deque[beam_job_api_pb2.JobMessage] = deque(maxlen=MOST_MESSAGES)
+        self._number = 0
+        self._left_out = 0
+        self._valve = LogValve(time.monotonic(), per_second=_PER_SECOND, at_once=_AT_ONCE)
+        self._lock = threading.Lock()
+
+    def __call__(self) -> tuple[beam_job_api_pb2.JobMessage, ...]:
+        """Return those that are kept, in the order in which they came."""
+        with self._lock:
+            return tuple(self._kept)
+
+    def take_line(self, worker: str, entry: beam_fn_api_pb2.LogEntry) -> None:
+        """Log and keep a line of user code."""
+        with self._lock:
+            if not self._valve.lets_through(time.monotonic()):
+                return
+        step = self._step_names.get(TransformId(entry.transform_id), entry.transform_id)
+        where = f"{step}, {worker}" if step else worker
+        trace = f"\n{entry.trace}" if entry.trace else ""
+        level = level_of(entry)
+        extra = {"beam_step": step, "beam_worker": worker}
+        _LOGGER.log(level, "%s [%s]%s", entry.message, where, trace, extra=extra)
+        self._keep(level, f"{entry.message} [{where}]{trace}", entry.timestamp.ToJsonString())
+
+    def leave_out(self, lines: int) -> None:
+        """Count lines that were too many."""
+        with self._lock:
+            self._left_out += lines
+
+    def warn(self, text: str) -> None:
+        """Log and keep a warning of the runner's own."""
+        _LOGGER.warning(text)
+        self._keep(logging.WARNING, text)
+
+    def fail(self, error: BaseException) -> None:
+        """Keep why the job failed. Whoever waits for its end gets the error itself."""
+        self._keep(logging.ERROR, str(error) or type(error).__name__)
+
+    def close(self) -> None:
+        """Say how many lines are missing, if any."""
+        with self._lock:
+            count = self._left_out + self._valve.take_left_out()
+            self._left_out = 0
+        if count:
+            self.warn(f"{count:,} log lines were left out: there were too many")
+
+    def _keep(self, level: int, text: str, at: str = "") -> None:
+        importance = next(
+            (known for least, known in _IMPORTANCE if level >= least),
+            beam_job_api_pb2.JobMessage.JOB_MESSAGE_DEBUG,
+        )
+        with self._lock:
+            self._number += 1
+            self._kept.append(
+                beam_job_api_pb2.JobMessage(
+                    message_id=str(self._number),
+                    time=at or datetime.now(timezone.utc).isoformat(),
+                    importance=importance,
+                    message_text=text,
+                )
+            )

@@ -1,0 +1,99 @@
+"""What the backchannel costs: ``python -m benchmarks.backchannel``.
+
+Of a log line: CPU time of this process, both ends of a socket on loopback included. Of a job:
+three elements in a warm session, with the backchannel and without, in turns.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_fn_api_pb2
+
+from beam_spark_runner import SparkPortableRunner
+from beam_spark_runner._generated.backchannel_pb2 import WorkerFrame
+from beam_spark_runner.harness.backchannel import Backchannel
+from beam_spark_runner.harness.log_lines import LogHandler
+from beam_spark_runner.harness.services.log_valve import AT_ONCE
+from beam_spark_runner.job.backchannel import BackchannelServer
+from beam_spark_runner.job.messages import JobMessages
+from beam_spark_runner.spark.launch import start_classic
+from benchmarks.cases import CASES
+
+_LINES = 100_000
+_RUNS = 12
+
+
+def _cpu_us(lines: int, work: Callable[[], None]) -> float:
+    began = time.process_time_ns()
+    work()
+    return (time.process_time_ns() - began) / 1000 / lines
+
+
+def _lines() -> None:
+    messages = JobMessages({})
+
+    def take(worker: str, frame: WorkerFrame) -> None:
+        for coded in frame.log_entries:
+            messages.take_line(worker, beam_fn_api_pb2.LogEntry.FromString(coded))
+
+    server = BackchannelServer("job", take, listen=("127.0.0.1", 0), advertise="127.0.0.1")
+    channel = Backchannel(server.route)
+    handler = LogHandler(channel)
+    logger = logging.getLogger("benchmarks.lines")
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+    def log(count: int) -> None:
+        for number in range(count):
+            logger.info("line %d of user code", number)
+
+    logger.addHandler(logging.NullHandler())
+    nowhere = _cpu_us(_LINES, lambda: log(_LINES))
+    logger.addHandler(handler)
+
+    def log_and_settle() -> None:
+        log(AT_ONCE)
+        server.expect(*channel.told())
+        server.settle()
+
+    sent = _cpu_us(AT_ONCE, log_and_settle)
+    dropped = _cpu_us(_LINES, lambda: log(_LINES))
+    channel.close()
+    server.close()
+    print(f"a line that nobody takes (Python's logging):        {nowhere:6.1f} us")
+    print(f"a line that arrives, both ends:                     {sent:6.1f} us")
+    print(f"a line of a flood, counted only:                    {dropped:6.1f} us")
+
+
+def _jobs() -> None:
+    session = start_classic("local[2]", "benchmarks", {"spark.ui.enabled": "false"})
+    seconds: dict[str, list[float]] = {"auto": [], "off": []}
+    for number in range(2 * _RUNS + 2):
+        kind = ("auto", "off")[number % 2]
+        began = time.monotonic()
+        options = PipelineOptions([f"--backchannel={kind}"])
+        with beam.Pipeline(runner=SparkPortableRunner(spark=session), options=options) as pipeline:
+            CASES["three_elements"].build(pipeline, 3, Path())
+        if number > 1:
+            seconds[kind].append(time.monotonic() - began)
+    for kind, all_ in seconds.items():
+        ordered = sorted(all_)
+        print(
+            f"three elements, --backchannel={kind + ':':6} best {ordered[0]:.3f} s, "
+            f"median {ordered[len(ordered) // 2]:.3f} s"
+        )
+    session.stop()
+
+
+def main() -> None:
+    """Print both."""
+    _lines()
+    _jobs()
+
+
+if __name__ == "__main__":
+    main()

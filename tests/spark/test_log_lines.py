@@ -1,0 +1,157 @@
+"""What user code logs reaches the program that runs the pipeline, and is kept with the job."""
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_job_api_pb2
+
+from beam_spark_runner import SparkPortableRunner
+from beam_spark_runner.core.errors import BundleFailedError
+from beam_spark_runner.job.messages import SDK_LOGGER
+from tests.spark.harvest import run
+
+pytestmark = pytest.mark.spark
+PROCESS = ("--environment_type=PROCESS", "--environment_config={}")
+WAYS = [
+    pytest.param((), id="socket"),
+    pytest.param(("--backchannel=files",), id="files"),
+    pytest.param(PROCESS, id="PROCESS"),
+]
+
+
+class Says(beam.DoFn):  # type: ignore[misc]
+    def process(self, element: int) -> Iterator[int]:
+        logger = logging.getLogger("user.module")
+        logger.debug("detail of %d", element)
+        logger.info("saw %d", element)
+        logger.warning("mind %d", element)
+        yield element
+
+
+class Fails(beam.DoFn):  # type: ignore[misc]
+    def process(self, element: int) -> None:
+        logging.getLogger("user.module").error("about to fail")
+        raise ValueError("on purpose")
+
+
+class Floods(beam.DoFn):  # type: ignore[misc]
+    def process(self, element: int) -> Iterator[int]:
+        for number in range(element):
+            logging.getLogger("user.module").info("line %d", number)
+        yield element
+
+
+def build_saying(p: beam.Pipeline) -> None:
+    p | beam.Create([1, 2, 3]) | "Outer" >> Wrapped()
+
+
+class Wrapped(beam.PTransform):  # type: ignore[misc]
+    def expand(self, numbers: Any) -> Any:
+        return numbers | "Say" >> beam.ParDo(Says())
+
+
+@pytest.mark.parametrize("flags", WAYS)
+def test_lines_have_level_step_and_worker(
+    spark_session: Any, caplog: pytest.LogCaptureFixture, flags: tuple[str, ...]
+) -> None:
+    caplog.set_level(logging.DEBUG, SDK_LOGGER)
+    result = run(spark_session, build_saying, *flags)
+    lines = [each for each in caplog.records if each.name == SDK_LOGGER]
+    assert sorted((each.levelno, each.args[0]) for each in lines) == sorted(  # type: ignore[index]
+        [(logging.INFO, f"saw {n}") for n in (1, 2, 3)]
+        + [(logging.WARNING, f"mind {n}") for n in (1, 2, 3)]
+    )
+    assert {each.beam_step for each in lines} == {"Outer/Say"}  # type: ignore[attr-defined]
+    workers = {each.beam_worker for each in lines}  # type: ignore[attr-defined]
+    assert all(workers)
+    kept = result.messages()
+    job_message = beam_job_api_pb2.JobMessage
+    assert sorted((each.importance, each.message_text.split(" [")[0]) for each in kept) == sorted(
+        [(job_message.JOB_MESSAGE_BASIC, f"saw {n}") for n in (1, 2, 3)]
+        + [(job_message.JOB_MESSAGE_WARNING, f"mind {n}") for n in (1, 2, 3)]
+    )
+    assert all(
+        any(f"[Outer/Say, {worker}]" in each.message_text for worker in workers) for each in kept
+    )
+
+
+ONE_MODULE = (
+    "--default_sdk_harness_log_level=ERROR",
+    '--sdk_harness_log_level_overrides={"user.module":"DEBUG"}',
+)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (("--default_sdk_harness_log_level=DEBUG",), {"detail", "saw", "mind"}),
+        (("--default_sdk_harness_log_level=30",), {"mind"}),
+        (('--sdk_harness_log_level_overrides={"user":"ERROR"}',), set()),
+        (ONE_MODULE, {"detail", "saw", "mind"}),
+        ((*ONE_MODULE, *PROCESS), {"detail", "saw", "mind"}),
+    ],
+)
+def test_levels_are_obeyed(spark_session: Any, flags: tuple[str, ...], expected: set[str]) -> None:
+    result = run(spark_session, build_saying, *flags)
+    texts = [each.message_text for each in result.messages() if "[Outer/Say" in each.message_text]
+    assert {text.split()[0] for text in texts} == expected
+    # The next pipeline in the same worker has its own levels.
+    assert len(run(spark_session, build_saying).messages()) == 6
+
+
+def test_a_failed_job_has_its_last_lines_and_the_reason(spark_session: Any) -> None:
+    pipeline = beam.Pipeline(runner=SparkPortableRunner(spark=spark_session))
+    pipeline | beam.Create([1]) | "Fail" >> beam.ParDo(Fails())
+    result = pipeline.run()
+    with pytest.raises(BundleFailedError):
+        result.wait_until_finish()
+    line, reason = result.messages()
+    assert line.message_text.startswith("about to fail [Fail, ")
+    assert "ValueError: on purpose" in reason.message_text
+    assert reason.importance == beam_job_api_pb2.JobMessage.JOB_MESSAGE_ERROR
+
+
+@pytest.mark.parametrize("flags", [(), PROCESS], ids=["embedded", "PROCESS"])
+def test_a_flood_is_cut_with_a_count(spark_session: Any, flags: tuple[str, ...]) -> None:
+    def build(p: beam.Pipeline) -> None:
+        p | beam.Create([100_000]) | "Flood" >> beam.ParDo(Floods())
+
+    result = run(spark_session, build, *flags)
+    *lines, last = [each.message_text for each in result.messages()]
+    assert "log lines were left out: there were too many" in last
+    left_out = int(last.split()[0].replace(",", ""))
+    assert 1_000 <= len(lines) < 10_000
+    if flags:  # Beam's harness drops some by itself, and does not say how many
+        assert len(lines) + left_out <= 100_000
+        assert left_out > 50_000
+    else:
+        assert len(lines) + left_out == 100_000
+
+
+@pytest.mark.parametrize("way", ["off", "unreachable"])
+def test_without_a_backchannel_the_job_is_none_the_worse(
+    spark_session: Any, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    flags = []
+    if way == "off":
+        flags = ["--backchannel=off"]
+    else:
+        # An address of which nothing comes back (RFC 5737).
+        monkeypatch.setattr(
+            "beam_spark_runner.spark.session.SessionHandle.driver_host",
+            lambda _: ("127.0.0.1", "192.0.2.1"),
+        )
+    began = time.monotonic()
+    pipeline = beam.Pipeline(
+        runner=SparkPortableRunner(spark=spark_session), options=PipelineOptions(flags)
+    )
+    build_saying(pipeline)
+    result = pipeline.run()
+    assert result.wait_until_finish() == "DONE"
+    assert time.monotonic() - began < 15
+    assert result.messages() == ()
