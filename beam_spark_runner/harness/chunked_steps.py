@@ -22,6 +22,7 @@ from beam_spark_runner.harness.chunks import (
     ChunkedParDo,
     ChunkedPrecombine,
     WindowInto,
+    main_tag,
 )
 
 CHUNKED_PAR_DO_URN = "beam_spark_runner:chunked_par_do:v1"
@@ -103,6 +104,7 @@ def _create_par_do(
     process = common.MethodWrapper(fn, "process")
     if (
         side_inputs  # from before the Fn API
+        or main_tag(list(transform.outputs)) not in transform.outputs  # as of packed combiners
         or not all(map(_is_the_same_for_all, payload.side_inputs.values()))
         or process.defaults  # parameters that Beam fills in
         or fn._process_batch_defined
