@@ -11,7 +11,7 @@ VENV_CONFORMANCE = .venv-conformance
 READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test lint format unit spark-tests install-tests integration integration-3.5 conformance conformance-suites conformance-process conformance-quick random-pipelines bench clean
+.PHONY: help wordcount test lint format unit spark-tests install-tests integration integration-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-quick random-pipelines bench clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -81,9 +81,12 @@ conformance-suites: $(READY_CONFORMANCE) $(PRISM) ## Its suites alone; hours. SU
 random-pipelines: $(READY) ## 1,000 random pipelines, against Beam's own runner
 	RANDOM_PIPELINES=1000 $(PYTEST) tests/spark/test_random_pipelines.py
 
-conformance-process: $(READY_CONFORMANCE) $(READY) ## The same with SDK harnesses beside the Spark workers; 10,000 wrong messages
+conformance-process: $(READY_CONFORMANCE) $(READY) ## What is judged of it with SDK harnesses beside the Spark workers; 10,000 wrong messages
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-process
 	FUZZ_MESSAGES=10000 $(PYTEST) tests/harness/test_fuzz.py
+
+conformance-loopback: $(READY_CONFORMANCE) ## What is judged of it with SDK harnesses in the client
+	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-loopback
 
 conformance-quick: $(READY) ## The part of Beam's suites that `make test` runs
 	$(BIN)/python -m integration.validates_runner --quick

@@ -20,7 +20,6 @@ from integration.validates_runner.runners import (
     NOTHING,
     RUNNERS,
     SPARK_EMBEDDED,
-    SPARK_PROCESS,
 )
 from integration.validates_runner.suites import ROOT, SUITES
 
@@ -28,7 +27,7 @@ from integration.validates_runner.suites import ROOT, SUITES
 def main() -> int:
     """Parse the command line, run, print, compare."""
     parser = argparse.ArgumentParser(prog="python -m integration.validates_runner")
-    parser.add_argument("suites", nargs="*", help=f"of {', '.join(SUITES)}; all if none is named")
+    parser.add_argument("suites", nargs="*", help=f"of {', '.join(SUITES)}; else all")
     parser.add_argument("--quick", action="store_true", help="the suites that `make test` runs")
     parser.add_argument("--runner", default=SPARK_EMBEDDED, choices=sorted(RUNNERS))
     parser.add_argument("--peers", action="store_true", help="FnApiRunner and DirectRunner, too")
@@ -40,8 +39,11 @@ def main() -> int:
     unknown = set(arguments.suites) - set(SUITES)
     if unknown:
         parser.error(f"no such suite: {', '.join(sorted(unknown))}")
+    judged = expected.judged_suites(arguments.runner)
     names = arguments.suites or [
-        name for name, suite in SUITES.items() if suite.is_quick or not arguments.quick
+        name
+        for name, suite in SUITES.items()
+        if (suite.is_quick or not arguments.quick) and (judged is None or name in judged)
     ]
     runners = [arguments.runner, *([FN_API, DIRECT] if arguments.peers else [])]
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -53,10 +55,10 @@ def main() -> int:
         of_runner = {
             runner: _run(name, runner, arguments) for runner in dict.fromkeys([NOTHING, *runners])
         }
-        judged = {runner: judge(of_runner[runner], of_runner[NOTHING]) for runner in runners}
-        rows.append((name, [judged[runner] for runner in runners]))
+        found = {runner: judge(of_runner[runner], of_runner[NOTHING]) for runner in runners}
+        rows.append((name, [found[runner] for runner in runners]))
         results |= of_runner[arguments.runner]
-        verdicts |= judged[arguments.runner]
+        verdicts |= found[arguments.runner]
     print("\n" + table.render(runners, rows))
     if arguments.only:
         for test, verdict in verdicts.items():
@@ -64,20 +66,18 @@ def main() -> int:
         return 0
     if arguments.write_lists:
         expected.write_lists(verdicts)
-    found = list(
+    differences = list(
         surprises(
             results,
             verdicts,
-            expected.load(
-                apache_beam.__version__, with_processes=arguments.runner == SPARK_PROCESS
-            ),
+            expected.load(apache_beam.__version__, arguments.runner),
             is_whole=names == list(SUITES),
         )
     )
-    for line in found:
+    for line in differences:
         print(line)
-    print(f"{len(found)} difference(s) from {expected.EXPECTATIONS.name}")
-    return 1 if found else 0
+    print(f"{len(differences)} difference(s) from {expected.EXPECTATIONS.name}")
+    return 1 if differences else 0
 
 
 def _run(name: str, runner: str, arguments: argparse.Namespace) -> dict[str, Result]:

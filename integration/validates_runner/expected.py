@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from integration.validates_runner.ledger import Expectations, Verdict, collapse
+from integration.validates_runner.runners import SPARK_EMBEDDED, SPARK_LOOPBACK, SPARK_PROCESS
 from integration.validates_runner.suites import HERE
 
 if sys.version_info >= (3, 11):
@@ -13,8 +14,12 @@ else:
     import tomli as tomllib
 
 EXPECTATIONS = HERE / "expectations.toml"
-EXPECTATIONS_PROCESS = HERE / "expectations_process.toml"
-"""Tests that fail with SDK harnesses in processes, and pass, or fail otherwise, without."""
+DIFFERENCES = {
+    SPARK_PROCESS: HERE / "expectations_process.toml",
+    SPARK_LOOPBACK: HERE / "expectations_loopback.toml",
+}
+"""Of a runner: which tests fail on it and not otherwise, or the other way round; and which suites
+have been judged."""
 OWN_RUNNER = HERE / "own_runner.txt"
 NO_PIPELINE = HERE / "no_pipeline.txt"
 
@@ -23,12 +28,20 @@ class ExpectationsError(ValueError):
     """The files contradict themselves, or are for another Beam."""
 
 
-def load(beam_version: str, *, with_processes: bool = False) -> Expectations:
+def judged_suites(runner: str) -> list[str] | None:
+    """Return the suites that have been judged on a runner; None: all."""
+    if runner not in DIFFERENCES:
+        return None
+    judged: list[str] = tomllib.loads(DIFFERENCES[runner].read_text())["judged"]
+    return judged
+
+
+def load(beam_version: str, runner: str = SPARK_EMBEDDED) -> Expectations:
     """Load what is expected.
 
     Args:
         beam_version: of the suites.
-        with_processes: user code runs in SDK harnesses beside the Spark workers.
+        runner: of ``runners.RUNNERS``.
 
     Raises:
         ExpectationsError: it is for another minor version of Beam, or a test is named twice.
@@ -38,12 +51,20 @@ def load(beam_version: str, *, with_processes: bool = False) -> Expectations:
         raise ExpectationsError(
             f"{EXPECTATIONS.name} is for Beam {content['beam']}, but {beam_version} is installed"
         )
-    failing = content["failing"]
-    if with_processes:
-        failing = failing + tomllib.loads(EXPECTATIONS_PROCESS.read_text())["failing"]
+    failing, vacuous = _reasons(content["failing"]), _reasons(content["vacuous"])
+    if runner in DIFFERENCES:
+        differences = tomllib.loads(DIFFERENCES[runner].read_text())
+        for test in _reasons(differences["passing"]):
+            if failing.pop(test, None) is None:
+                raise ExpectationsError(f"{test} passes on {runner}, but is not said to fail")
+        for test, reason in _reasons(differences["failing"]).items():
+            if test in failing:
+                raise ExpectationsError(f"{test} fails on all runners, not on {runner} alone")
+            failing[test] = reason
+            vacuous.pop(test, None)
     return Expectations(
-        failing=_reasons(failing),
-        vacuous=_reasons(content["vacuous"]),
+        failing=failing,
+        vacuous=vacuous,
         skipped=_reasons(content["skipped"]),
         own_runner=frozenset(OWN_RUNNER.read_text().split("\n")[:-1]),
         no_pipeline=frozenset(NO_PIPELINE.read_text().split("\n")[:-1]),

@@ -24,6 +24,9 @@ class DoNothingRunner(PipelineRunner):  # type: ignore[misc]
 
 
 class _Nothing(PipelineResult):  # type: ignore[misc]
+    def monitoring_infos(self) -> list[Any]:
+        return []
+
     def wait_until_finish(self, duration: int | None = None) -> str:
         return str(self.state)
 
@@ -53,7 +56,7 @@ def _spark_embedded() -> PipelineRunner:
     return SparkPortableRunner(spark=_session())
 
 
-def _spark_process() -> PipelineRunner:
+def _spark_with(environment: tuple[str, str | None]) -> PipelineRunner:
     from apache_beam.options.pipeline_options import PortableOptions
 
     from beam_spark_runner import SparkPortableRunner
@@ -63,7 +66,7 @@ def _spark_process() -> PipelineRunner:
 
         def default_environment(self, options: Any) -> Any:
             portable = options.view_as(PortableOptions)
-            portable.environment_type, portable.environment_config = "PROCESS", "{}"
+            portable.environment_type, portable.environment_config = environment
             portable.environment_cache_millis = 600_000  # tests share harnesses
             return super().default_environment(options)
 
@@ -110,16 +113,33 @@ def _direct() -> PipelineRunner:
 
 SPARK_EMBEDDED = "spark-embedded"
 SPARK_PROCESS = "spark-process"
+SPARK_LOOPBACK = "spark-loopback"
 NOTHING = "nothing"
 FN_API = "FnApiRunner"
 DIRECT = "DirectRunner"
 RUNNERS: dict[str, Callable[[], PipelineRunner]] = {
     SPARK_EMBEDDED: _spark_embedded,
-    SPARK_PROCESS: _spark_process,
+    SPARK_PROCESS: functools.partial(_spark_with, ("PROCESS", "{}")),
+    SPARK_LOOPBACK: functools.partial(_spark_with, ("LOOPBACK", None)),
     NOTHING: DoNothingRunner,
     FN_API: _fn_api,
     DIRECT: _direct,
 }
+
+
+_CLIENTS_ENVIRONMENTS = {
+    SPARK_PROCESS: ("PROCESS", '{"command": ""}'),
+    SPARK_LOOPBACK: ("LOOPBACK", None),
+}
+_installed: list[str] = []
+
+
+def environment_under_test() -> tuple[str, str | None] | None:
+    """Return what a client of a job service says of the environment: its type and config.
+
+    None: nothing but what Beam's own suites say.
+    """
+    return _CLIENTS_ENVIRONMENTS.get(_installed[-1])
 
 
 def install(name: str, *, in_place_of: Collection[str] = ()) -> None:
@@ -130,6 +150,7 @@ def install(name: str, *, in_place_of: Collection[str] = ()) -> None:
         in_place_of: names of Beam's runners that tests pin, and that mean it, too.
     """
     make = RUNNERS[name]
+    _installed.append(name)
     create_runner = beam_pipeline.create_runner
 
     def create(runner_name: str) -> PipelineRunner:

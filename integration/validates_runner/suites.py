@@ -22,6 +22,7 @@ class Suite:
 
 
 FN_RUNNER = HERE / "fn_runner_suite.py"
+PORTABLE_RUNNER = HERE / "portable_runner_suite.py"
 _WINDOWS = "transforms/window_test.py"
 _SIDE_INPUTS = "transforms/sideinputs_test.py"
 _TRIGGERS = "transforms/trigger_test.py"
@@ -30,6 +31,7 @@ _MEASURES = "ml/anomaly/univariate/perf_test.py"  # for minutes, and drives no p
 
 SUITES = {
     "FnApiRunnerTest": Suite(targets=(str(FN_RUNNER),), is_quick=True),
+    "PortableRunnerTest": Suite(targets=(str(PORTABLE_RUNNER),)),
     "it_validatesrunner": Suite(
         targets=(
             "pipeline_test.py",

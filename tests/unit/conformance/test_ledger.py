@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 
+import apache_beam
 import pytest
 
+from integration.validates_runner import expected
 from integration.validates_runner.ledger import (
     Expectations,
     Verdict,
@@ -12,6 +14,7 @@ from integration.validates_runner.ledger import (
     surprises,
 )
 from integration.validates_runner.run import Result
+from integration.validates_runner.suites import SUITES
 
 PASS = Result(outcome="passed", drives_runner=True)
 FAIL = Result(outcome="failed", message="boom", drives_runner=True)
@@ -136,3 +139,12 @@ def test_lists_name_whole_files_and_classes_where_all_passes_agree() -> None:
         "b.py::A::two": Verdict.FAILING,
     }
     assert collapse(Verdict.NO_PIPELINE, verdicts) == ["a.py::A", "a.py::B::one", "b.py"]
+
+
+@pytest.mark.parametrize("runner", sorted(expected.DIFFERENCES))
+def test_what_differs_on_a_runner_fits_what_is_expected_of_all(runner: str) -> None:
+    expectations = expected.load(apache_beam.__version__, runner)
+    assert expectations.skipped
+    judged = expected.judged_suites(runner)
+    assert judged is not None
+    assert set(judged) <= set(SUITES)
