@@ -26,7 +26,7 @@ from apache_beam.options.pipeline_options import (
 )
 
 from beam_spark_runner.core.backchannel import BackchannelKind
-from beam_spark_runner.core.environments import EnvironmentKind
+from beam_spark_runner.core.environments import EnvironmentKind, ExecutorEnvironment
 from beam_spark_runner.core.errors import OptionsError
 
 _LOGGER = logging.getLogger(__name__)
@@ -108,6 +108,12 @@ _DECLARED: Mapping[str, Mapping[str, Any]] = {
         "metavar": "SECONDS",
         "help": "How long an SDK harness may take to start and connect. Default: 120.",
     },
+    "executor_environment": {
+        "default": "auto",
+        "metavar": "auto|installed|archive",
+        "help": "What Spark workers on a cluster run with: the packages that are installed there; "
+        "those of this program, sent as an archive; auto: the latter where Beam is missing.",
+    },
     "sdf_round_budget": {
         "default": str(DEFAULT_ROUND_BUDGET_S),
         "metavar": "SECONDS",
@@ -160,6 +166,7 @@ class RunnerConfig:
     max_cache_memory_usage_mb: int = DEFAULT_CACHE_MB  # of each worker, for side inputs
     environment: EnvironmentKind = "embedded"  # --environment_type: where user code runs
     sdk_worker_parallelism: int = 1  # SDK harnesses beside each PySpark worker
+    executor_environment: ExecutorEnvironment = "auto"  # the packages of Spark workers
     environment_cache_s: float = 0.0  # --environment_cache_millis. 0: for the job's time
     environment_start_timeout_s: float = DEFAULT_START_TIMEOUT_S
     sdf_round_budget_s: float = DEFAULT_ROUND_BUDGET_S  # 0: no rounds
@@ -198,6 +205,11 @@ class RunnerConfig:
             max_cache_memory_usage_mb=_cache_mb(options),
             environment=environment,
             sdk_worker_parallelism=_sdk_worker_parallelism(options, environment),
+            executor_environment=_one_of(
+                "executor_environment",
+                getattr(ours, "executor_environment", "auto"),
+                ExecutorEnvironment,
+            ),
             environment_cache_s=_cache_s(options),
             environment_start_timeout_s=_start_timeout_s(
                 getattr(ours, "environment_start_timeout", None)

@@ -130,6 +130,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             options_json=given,
             harnesses=_harness_settings(job_id, plan, config, given),
             packages=packages,
+            executor_environment=config.executor_environment,
             round_budget_s=config.sdf_round_budget_s,
             backchannel=config.backchannel,
             close_session=closing.close,

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_spark_runner.core.errors import ExecutorMismatchError, OptionsError
 from beam_spark_runner.runner import SparkPortableRunner
-from beam_spark_runner.spark import preflight
+from beam_spark_runner.spark import client_environment, preflight
 from integration.cluster import Cluster
+from tests.user_packages import wheel
 
 pytestmark = pytest.mark.cluster
-_BARE = ("pyspark", "pyarrow", "pandas", "numpy", "py4j", "dateutil", "six", "pytz", "tzdata")
+_BARE = ("pyspark", "pyarrow", "py4j")
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +39,10 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def fresh_checks() -> Iterator[None]:
     preflight._checked.clear()
+    preflight._archives.clear()
     yield
     preflight._checked.clear()
+    preflight._archives.clear()
 
 
 def run(session: Any, *arguments: str) -> None:
@@ -47,27 +51,76 @@ def run(session: Any, *arguments: str) -> None:
         _ = pipeline | beam.Create([1])
 
 
-@pytest.mark.usefixtures("fresh_checks")
-def test_missing_packages_are_named(cluster: Cluster, bare_python: str) -> None:
+@pytest.fixture
+def bare_session(
+    cluster: Cluster, bare_python: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Any]:
+    """A session whose executors have no Beam. Nothing was packed for them yet."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(cluster.master_url)
-    conf = {**cluster.conf, "spark.executorEnv.PYTHONPATH": ""}
-    for key, value in conf.items():
+    for key, value in {**cluster.conf, "spark.executorEnv.PYTHONPATH": ""}.items():
         builder = builder.config(key, value)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", bare_python)
-        session = builder.getOrCreate()
-        try:
-            with pytest.raises(ExecutorMismatchError) as caught:
-                run(session)
-        finally:
-            session.stop()
+    monkeypatch.setenv("PYSPARK_PYTHON", bare_python)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+@pytest.mark.usefixtures("fresh_checks")
+def test_missing_packages_are_named(bare_session: Any, bare_python: str) -> None:
+    with pytest.raises(ExecutorMismatchError) as caught:
+        run(bare_session, "--executor_environment=installed")
     text = str(caught.value)
     assert bare_python in text
     assert "apache-beam is missing, here 2." in text
     assert "beam-spark-runner is missing" in text
     assert "pyspark.python" in text
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("fresh_checks")
+def test_executors_without_beam_are_sent_it(
+    bare_session: Any, bare_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once for all pipelines of the application, also beneath packages of a pipeline's own."""
+
+    def look(_: Any) -> str:
+        import importlib.util
+        import sys
+
+        import beam_spark_runner
+
+        found = importlib.util.find_spec("packed_for_a_test")
+        version = found and __import__("packed_for_a_test").VERSION
+        return f"{beam_spark_runner.__file__} {sys.executable} {version}"
+
+    def seen(*flags: str) -> set[str]:
+        with tempfile.TemporaryDirectory() as folder:
+            options = PipelineOptions(list(flags))
+            with beam.Pipeline(SparkPortableRunner(bare_session), options) as p:
+                looked = p | beam.Create(range(20)) | beam.Reshuffle() | beam.Map(look)
+                _ = looked | beam.Distinct() | beam.io.WriteToText(f"{folder}/seen")
+            lines = [path.read_text().splitlines() for path in Path(folder).glob("seen*")]
+            return {line for each in lines for line in each}
+
+    packed: list[Any] = []
+
+    def pack(pythons: Any) -> Path:
+        packed.append(pythons)
+        return client_environment.pack_environment(pythons)
+
+    monkeypatch.setattr(preflight, "pack_environment", pack)
+    for _ in range(2):
+        without_package = seen()
+        assert all("/environment-" in line and bare_python in line for line in without_package)
+        assert packed == [[bare_python]]
+    file = wheel(tmp_path, "packed_for_a_test", "1.5", "VERSION = '1.5'\n")
+    with_package = seen(f"--extra_package={file}")
+    assert all("/environment-" in line and line.endswith(" 1.5") for line in with_package)
+    assert len(packed) == 1
+    assert len(list((tmp_path / "cache").rglob("environment-*.tar.gz"))) == 1
 
 
 @pytest.mark.usefixtures("fresh_checks")

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner.core.backchannel import BackchannelKind
+from beam_spark_runner.core.environments import ExecutorEnvironment
 from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.harness.sdk_workers import HarnessSettings
@@ -67,6 +68,7 @@ class Job:
         backchannel: BackchannelKind = "auto",
         harnesses: HarnessSettings | None = None,
         packages: Mapping[str, tuple[Artifact, ...]] = MappingProxyType({}),
+        executor_environment: ExecutorEnvironment = "installed",
         close_session: Callable[[], None],
         shows_progress: bool = False,
     ) -> None:
@@ -82,6 +84,7 @@ class Job:
         self._cache_bytes = cache_bytes
         self._options_json = options_json
         self._harnesses = harnesses
+        self._executor_environment: ExecutorEnvironment = executor_environment
         self._packages = packages
         self._working_folder = os.getcwd()  # now: the program may go elsewhere
         self._round_budget_s = round_budget_s
@@ -147,7 +150,7 @@ class Job:
         try:
             self._progress = self._progress_line()
             with self._session.job_scope(self.job_id, "do executors have what they need?"):
-                check_executors(self._session, self._shared_storage)
+                check_executors(self._session, self._shared_storage, self._executor_environment)
             self._check_cancelled()
             folder = self._make_folder()
             told = self._listen(folder)

@@ -15,12 +15,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from beam_spark_runner.core.environments import ExecutorEnvironment
 from beam_spark_runner.core.errors import ExecutorMismatchError, OptionsError
 from beam_spark_runner.core.version import VERSION
+from beam_spark_runner.spark.client_environment import pack_environment
 from beam_spark_runner.spark.session import SessionHandle
 
 _INSTALL = (
-    "Install the same versions where the executors' Python is, or point "
+    "Install the same versions where the executors' Python is, have them sent with "
+    "--executor_environment=archive, or point "
     "--spark_conf=spark.pyspark.python=… (PYSPARK_PYTHON for spark-submit) to a Python that has "
     "them: README, 'On a cluster'."
 )
@@ -39,24 +42,36 @@ class Installed:
     problem: str  # with the file it should have read; empty if none
 
 
-def check_executors(session: SessionHandle, shared_storage: str | None) -> None:
+def check_executors(
+    session: SessionHandle,
+    shared_storage: str | None,
+    environment: ExecutorEnvironment = "installed",
+) -> None:
     """Run one small task per slot, once for each application and storage.
 
     Args:
         session: nothing is done where tasks run beside the driver.
         shared_storage: a folder that executors must see, if one was named.
+        environment: what executors run with: what is installed there; this program's packages,
+            sent as an archive; or the latter where Beam or this package is missing.
 
     Raises:
         ExecutorMismatchError: with every difference, and what to do.
-        OptionsError: executors do not see the shared storage.
+        OptionsError: executors do not see the shared storage, or the packages cannot be sent.
     """
     if session.is_local:
         return
-    key = (_application(session), shared_storage)
+    application = _application(session)
+    key = (application, shared_storage, environment)
     with _lock:
+        if application in _archives and environment != "installed":
+            session.use_archive(_archives[application])
         if key in _checked:
             return
         found = _ask(session, shared_storage)
+        if application not in _archives and _wants_archive(session, found, environment):
+            _archives[application] = _send(session, found, environment)
+            found = _ask(session, shared_storage)
         _check_versions(found)
         for one in found:
             if one.problem:
@@ -70,8 +85,40 @@ def check_executors(session: SessionHandle, shared_storage: str | None) -> None:
         _checked.add(key)
 
 
-_checked: set[tuple[str, str | None]] = set()
+_checked: set[tuple[str, str | None, ExecutorEnvironment]] = set()
+_archives: dict[str, Path] = {}  # by application
 _lock = threading.Lock()
+
+
+def _wants_archive(
+    session: SessionHandle, found: Sequence[Installed], environment: ExecutorEnvironment
+) -> bool:
+    if environment == "archive" and session.is_connect:
+        raise OptionsError(
+            "executor_environment",
+            "an archive cannot be sent over Spark Connect yet; install what this program runs with "
+            "where the executors' Python is, and leave the option out",
+        )
+    here = "{}.{}".format(*sys.version_info[:2])
+    if environment == "installed" or session.is_connect or {one.version for one in found} != {here}:
+        return False
+    return environment == "archive" or any(not (one.beam and one.runner) for one in found)
+
+
+def _send(
+    session: SessionHandle, found: Sequence[Installed], environment: ExecutorEnvironment
+) -> Path:
+    try:
+        archive = pack_environment(sorted({one.python for one in found}))
+    except OptionsError as error:
+        if environment == "archive":
+            raise
+        raise ExecutorMismatchError(
+            f"executors have no apache-beam, and {error.problem}.", _INSTALL
+        ) from error
+    session.add_archive(archive)
+    session.use_archive(archive)
+    return archive
 
 
 def _application(session: SessionHandle) -> str:

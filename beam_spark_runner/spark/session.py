@@ -12,6 +12,11 @@ from beam_spark_runner.spark.launch import version_of
 
 _SHUFFLE_PARTITIONS_OF_SPARK = "200"
 _LOOPBACK = "127.0.0.1"
+_WORKER_PYTHON = "spark.sql.execution.pyspark.python"
+
+
+def _folder_of(archive: Path) -> str:
+    return archive.name.partition(".")[0]
 
 
 class Owner(Protocol):
@@ -147,6 +152,14 @@ class SessionHandle:
         # It belongs to this session, and goes with it.
         self.spark.addArtifacts(str(path), file=True)
         return None, path.name
+
+    def add_archive(self, path: Path) -> None:
+        """Give an archive to all executors, also to those that join later (classic only)."""
+        self.spark.sparkContext.addArchive(f"{path}#{_folder_of(path)}")
+
+    def use_archive(self, path: Path) -> None:
+        """Let this session's Python workers run ``bin/python`` of an archive that they have."""
+        self.spark.conf.set(_WORKER_PYTHON, f"./{_folder_of(path)}/bin/python")
 
     def cancel(self, tag: str) -> None:
         """Stop the jobs that run under ``tag`` now. A job that starts later is not affected.

@@ -1,0 +1,159 @@
+"""The packages that are installed where the program runs, as one archive for executors.
+
+Executors bring the interpreter, PySpark and pyarrow; all other packages come out of the archive,
+in which ``bin/python`` is a script that starts that interpreter with them.
+"""
+
+import hashlib
+import importlib.metadata
+import io
+import json
+import logging
+import os
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from beam_spark_runner.core import version
+from beam_spark_runner.core.errors import OptionsError
+
+_LOGGER = logging.getLogger(__name__)
+_OURS = "beam-spark-runner"
+_OF_SPARK = frozenset({"pyspark", "pyspark-client", "pyspark-connect", "py4j"})
+"""What Spark puts on its workers' path itself, in the cluster's version."""
+_PACKAGES = "packages"
+_KEPT_S = 30 * 86_400.0
+_SCRIPT = """\
+#!/bin/sh
+here=$(cd "$(dirname "$0")/.." && pwd -P)
+export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$here/%s"
+for python in %s; do
+  [ -x "$python" ] && exec "$python" "$@"
+done
+echo "no Python of this executor is among: %s" >&2
+exit 127
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    source: Path
+    target: str  # below the folder of packages
+
+
+def pack_environment(pythons: Sequence[str], cache: Path | None = None) -> Path:
+    """Return an archive of the packages that are installed here, from the cache if it is there.
+
+    Args:
+        pythons: the executors' interpreters: the first one that a machine has is used there.
+        cache: folder of archives; None: the user's. What nobody has used for 30 days is removed.
+
+    Raises:
+        OptionsError: some package is not installed in a way that can be sent.
+    """
+    cache = cache or _user_cache()
+    distributions, digest = _installed(), hashlib.sha256(repr(sorted(pythons)).encode())
+    own = list(_own_files())
+    for each in distributions:
+        digest.update(f"{each.metadata['Name']} {each.version} {each.read_text('RECORD')}".encode())
+    for file in own:
+        digest.update(file.target.encode() + b"\0" + file.source.read_bytes())
+    path = cache / f"environment-{digest.hexdigest()[:32]}.tar.gz"
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for old in cache.glob("environment-*.tar.gz"):
+        if old != path and time.time() - old.stat().st_mtime > _KEPT_S:
+            old.unlink(missing_ok=True)
+    if path.exists():
+        os.utime(path)
+        return path
+    began = time.monotonic()
+    _write(path, [*own, *_files(distributions)], pythons)
+    _LOGGER.info(
+        "packed the packages of this environment in %.0f s: %d MB",
+        time.monotonic() - began,
+        path.stat().st_size >> 20,
+    )
+    return path
+
+
+def _user_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / _OURS
+
+
+def _installed() -> list[importlib.metadata.Distribution]:
+    """Return what is to be sent, but for this package: what is found first counts.
+
+    Raises:
+        OptionsError: see ``pack_environment``.
+    """
+    found: dict[str, importlib.metadata.Distribution] = {}
+    for each in importlib.metadata.distributions():
+        name = (each.metadata["Name"] or "").lower().replace("_", "-")
+        if name and name not in _OF_SPARK and name != _OURS:
+            found.setdefault(name, each)
+    problems = [
+        f"{name} ({problem})" for name, each in sorted(found.items()) if (problem := _problem(each))
+    ]
+    if problems:
+        raise OptionsError(
+            "executor_environment",
+            "this environment cannot be sent to executors: only what pip, or another installer, "
+            "has copied into it can, and these are something else: "
+            f"{', '.join(problems)}. Install them plainly, or bring them along with "
+            "--extra_package and install Beam where the executors' Python is",
+        )
+    return [each for _, each in sorted(found.items())]
+
+
+def _problem(distribution: importlib.metadata.Distribution) -> str | None:
+    where = json.loads(distribution.read_text("direct_url.json") or "{}")
+    if where.get("dir_info", {}).get("editable"):
+        return f"editable, from {where.get('url')}"
+    if distribution.read_text("RECORD") is None:
+        return "without a list of its files"
+    return None
+
+
+def _files(distributions: Sequence[importlib.metadata.Distribution]) -> Iterator[_File]:
+    for each in distributions:
+        for file in each.files or ():
+            source = Path(str(each.locate_file(file)))
+            # Scripts and data outside of the folder of packages name paths of this machine.
+            if ".." not in file.parts and source.is_file():
+                yield _File(source, file.as_posix())
+
+
+def _own_files() -> Iterator[_File]:
+    """This package is taken as it is imported: in development it is not installed."""
+    root = Path(version.__file__).parents[1]
+    for source in sorted(root.rglob("*")):
+        if source.is_file() and "__pycache__" not in source.parts:
+            yield _File(source, source.relative_to(root.parent).as_posix())
+
+
+def _write(path: Path, files: Sequence[_File], pythons: Sequence[str]) -> None:
+    """Write the archive, gzipped: Spark unpacks plain tar files without their permissions."""
+    quoted = " ".join("'" + python.replace("'", "'\\''") + "'" for python in pythons)
+    script = (_SCRIPT % (_PACKAGES, quoted, quoted.replace("'", ""))).encode()
+    handle, temporary = tempfile.mkstemp(prefix=path.name, dir=path.parent)
+    try:
+        with (
+            os.fdopen(handle, "wb") as file,
+            tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as tar,
+        ):
+            entry = tarfile.TarInfo("bin/python")
+            entry.size, entry.mode, entry.mtime = len(script), 0o755, int(time.time())
+            tar.addfile(entry, io.BytesIO(script))
+            seen: set[str] = set()
+            for each in files:
+                if each.target not in seen:
+                    seen.add(each.target)
+                    # With its time of change, so that the bytecode beside it is valid.
+                    tar.add(each.source, f"{_PACKAGES}/{each.target}", recursive=False)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
