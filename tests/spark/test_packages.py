@@ -8,6 +8,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.transforms.userstate import CombiningValueStateSpec
 
 from beam_spark_runner.core.errors import EnvironmentStartError, OptionsError, StagingError
 from tests.spark.harvest import harvest, run
@@ -68,6 +69,14 @@ def test_requirements(spark_session: Any, tmp_path: Path, monkeypatch: pytest.Mo
     assert version == "3.3"
 
 
+class Numbering(beam.DoFn):  # type: ignore[misc]
+    SEEN = CombiningValueStateSpec("seen", sum)
+
+    def process(self, element: Any, seen: Any = beam.DoFn.StateParam(SEEN)) -> Any:
+        seen.add(1)
+        yield element[0], look(element)[0], seen.read()
+
+
 @pytest.mark.usefixtures("no_index")
 def test_a_project_and_files(spark_session: Any, tmp_path: Path) -> None:
     folder = tmp_path / "project"
@@ -83,12 +92,18 @@ def test_a_project_and_files(spark_session: Any, tmp_path: Path) -> None:
             path = Path(os.environ["SEMI_PERSISTENT_DIRECTORY"], "staged", f"{module.__name__}.py")
             return module.COLOUR, path.exists()
 
-        return {**versions(p), "colour": p | beam.Impulse() | "Colour" >> beam.Map(colour)}
+        keyed = p | "Keyed" >> beam.Create([("a", 1), ("a", 2), ("b", 3)])
+        return {
+            **versions(p),
+            "colour": p | beam.Impulse() | "Colour" >> beam.Map(colour),
+            "state": keyed | beam.ParDo(Numbering()),
+        }
 
     flags = [f"--setup_file={folder / 'setup.py'}", f"--files_to_stage={staged}"]
     found = harvest(spark_session, build, *flags)
     assert [version for version, _ in found["seen"]] == ["4.0"]
     assert found["colour"] == [("green", True)]
+    assert found["state"] == [("a", "4.0", 1), ("a", "4.0", 2), ("b", "4.0", 1)]
 
 
 BROKEN = "raise SystemExit('the setup of this package is broken')\n"
