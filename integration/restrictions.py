@@ -8,28 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
 from apache_beam.testing.util import assert_that, equal_to
-from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.utils.timestamp import Duration
 
 from integration.pipelines import Counted, kill_this_executor_once
-
-
-class Steps(RestrictionProvider):  # type: ignore[misc]
-    """An element is a name and how many steps to take."""
-
-    def initial_restriction(self, element: tuple[str, int]) -> OffsetRange:
-        return OffsetRange(0, element[1])
-
-    def create_tracker(self, restriction: OffsetRange) -> OffsetRestrictionTracker:
-        return OffsetRestrictionTracker(restriction)
-
-    def restriction_size(self, element: tuple[str, int], restriction: OffsetRange) -> int:
-        return int(restriction.size())
-
-
-STEPS = beam.DoFn.RestrictionParam(Steps())
+from tests.spark.restrictions import RESTRICTION
 
 
 class TakeSteps(beam.DoFn):  # type: ignore[misc]
@@ -45,7 +28,9 @@ class TakeSteps(beam.DoFn):  # type: ignore[misc]
         self._fatal = fatal
         self._defers_every = defers_every
 
-    def process(self, element: tuple[str, int], tracker: Any = STEPS) -> Iterator[tuple[str, int]]:
+    def process(
+        self, element: tuple[str, int], tracker: Any = RESTRICTION
+    ) -> Iterator[tuple[str, int]]:
         position = tracker.current_restriction().start
         while tracker.try_claim(position):
             time.sleep(0.02)

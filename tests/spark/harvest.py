@@ -21,6 +21,9 @@ from beam_spark_runner import SparkPortableRunner
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+PROCESS = ("--environment_type=PROCESS", "--environment_config={}")
+"""User code runs in SDK harnesses beside the PySpark workers."""
+
 
 class Kept(NamedTuple):
     """One element, with what Beam keeps beside it."""

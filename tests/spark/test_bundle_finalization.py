@@ -13,15 +13,10 @@ from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTr
 from apache_beam.transforms.core import RestrictionProvider
 
 from beam_spark_runner.core.errors import BundleFailedError
-from tests.spark.harvest import run
+from tests.spark.backchannel_ways import WAYS
+from tests.spark.harvest import PROCESS, run
 
 pytestmark = pytest.mark.spark
-PROCESS = ("--environment_type=PROCESS", "--environment_config={}")
-WAYS = [
-    pytest.param((), id="socket"),
-    pytest.param(("--backchannel=files",), id="files"),
-    pytest.param(PROCESS, id="PROCESS"),
-]
 
 
 class Finalizes(beam.DoFn):  # type: ignore[misc]

@@ -13,15 +13,10 @@ from apache_beam.portability.api import beam_job_api_pb2
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.job.messages import SDK_LOGGER
-from tests.spark.harvest import run
+from tests.spark.backchannel_ways import WAYS
+from tests.spark.harvest import PROCESS, run
 
 pytestmark = pytest.mark.spark
-PROCESS = ("--environment_type=PROCESS", "--environment_config={}")
-WAYS = [
-    pytest.param((), id="socket"),
-    pytest.param(("--backchannel=files",), id="files"),
-    pytest.param(PROCESS, id="PROCESS"),
-]
 
 
 class Says(beam.DoFn):  # type: ignore[misc]

@@ -11,11 +11,10 @@ from apache_beam.pvalue import AsDict, AsIter, AsList, AsMultiMap, AsSingleton
 from apache_beam.transforms.window import FixedWindows, Sessions, TimestampedValue
 
 from beam_spark_runner.core.errors import BundleFailedError
-from tests.spark.harvest import harvest, run
+from tests.spark.harvest import PROCESS, harvest, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.grpc]
 
-PROCESS = ("--environment_type=PROCESS", "--environment_config={}")
 LOOPBACK = ("--environment_type=LOOPBACK",)
 LINES = ["to be or not to be", "that is the question"] * 50
 

@@ -14,7 +14,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, Duration
 
 from beam_spark_runner.core.errors import BundleFailedError
-from tests.spark.harvest import harvest, partition_of_task, run
+from tests.spark.harvest import PROCESS, harvest, partition_of_task, run
 from tests.spark.restrictions import RESTRICTION, Counting
 
 pytestmark = pytest.mark.spark
@@ -79,7 +79,7 @@ def test_in_an_sdk_harness_of_its_own(spark_session: Any) -> None:
         steps = p | beam.Create(elements) | beam.ParDo(Count(0.03, pause_at=50))
         return {"steps": steps, "counts": steps | beam.combiners.Count.PerKey()}
 
-    flags = ("--environment_type=PROCESS", "--environment_config={}", "--sdf_round_budget=0.4")
+    flags = (*PROCESS, "--sdf_round_budget=0.4")
     found = harvest(spark_session, build, *flags)
     assert found["steps"] == steps_of(*elements)
     assert found["counts"] == sorted(elements)

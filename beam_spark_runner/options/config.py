@@ -1,19 +1,10 @@
-"""Pipeline options: what we declare, and the one validated form the rest reads.
-
-Beam already declares most of what a Spark runner needs, and programs pass those
-names to every runner, so they are reused. Declared here is only what has no
-name in Beam. ``import_hook`` loads this module in the middle of Beam's own
-import: from Beam it may import nothing but ``pipeline_options``.
-"""
+"""The one validated form of the options, which the rest reads."""
 
 import argparse
-import json
 import logging
-import math
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal
 
 from apache_beam.options.pipeline_options import (
     DebugOptions,
@@ -28,6 +19,8 @@ from apache_beam.options.pipeline_options import (
 from beam_spark_runner.core.backchannel import BackchannelKind
 from beam_spark_runner.core.environments import EnvironmentKind, ExecutorEnvironment
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.options.declared import DEFAULT_ROUND_BUDGET_S, SparkPortableRunnerOptions
+from beam_spark_runner.options.values import master, number, one_of, positive, spark_conf
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -36,7 +29,6 @@ PlanFormat = Literal["text"]
 
 DEFAULT_CACHE_MB = 100
 DEFAULT_START_TIMEOUT_S = 120.0
-DEFAULT_ROUND_BUDGET_S = 2
 _ENVIRONMENTS: Mapping[str, EnvironmentKind] = {
     "EMBEDDED": "embedded",
     "EMBEDDED_PYTHON": "embedded",
@@ -53,7 +45,6 @@ _INSTALL_BEAM = (
     "workers run the Apache Beam that is installed beside this package; install that one "
     "everywhere, and leave the option out"
 )
-_MASTER = re.compile(r"local(-cluster)?(\[.*\])?|yarn|(spark|k8s|mesos|sc)://.+")
 _OTHER_RUNNER = "belongs to Beam's SparkRunner, which starts a Java job server; leave it out"
 
 _REFUSED: Mapping[str, tuple[type[PipelineOptions], str]] = {
@@ -74,84 +65,6 @@ _REFUSED_OF_SPARK = {
     "spark_rest_url": _OTHER_RUNNER,
     "spark_job_server_jar": _OTHER_RUNNER,
 }
-
-
-class SparkPortableRunnerOptions(PipelineOptions):  # type: ignore[misc]
-    """Options of SparkPortableRunner that no class of Beam's declares.
-
-    Beam parses the options of all loaded classes together, and argparse takes
-    a name that is declared twice for an error. A program's own option wins
-    over ours of the same name, so that loading this package breaks nobody.
-    """
-
-    @classmethod
-    def _add_argparse_args(cls, parser: Any) -> None:
-        taken = _declared_by_programs(type(parser))
-        for name, settings in _DECLARED.items():
-            if f"--{name}" not in taken:
-                parser.add_argument(f"--{name}", **settings)
-
-
-_DECLARED: Mapping[str, Mapping[str, Any]] = {
-    "spark_conf": {
-        "action": "append",
-        "metavar": "KEY=VALUE",
-        "help": "A Spark setting, as with spark-submit --conf. May be repeated.",
-    },
-    "show_plan": {
-        "nargs": "?",
-        "const": "text",
-        "metavar": "FORMAT",
-        "help": "Print how the pipeline will run on Spark before it does. FORMAT: text.",
-    },
-    "environment_start_timeout": {
-        "metavar": "SECONDS",
-        "help": "How long an SDK harness may take to start and connect. Default: 120.",
-    },
-    "executor_environment": {
-        "default": "auto",
-        "metavar": "auto|installed|archive",
-        "help": "What Spark workers on a cluster run with: the packages that are installed there; "
-        "those of this program, sent as an archive; auto: the latter where Beam is missing.",
-    },
-    "sdf_round_budget": {
-        "default": str(DEFAULT_ROUND_BUDGET_S),
-        "metavar": "SECONDS",
-        "help": "For how long a splittable DoFn works at first before what is left is spread over "
-        "the cluster again; twice as long each further time. 0: never. Default: 2.",
-    },
-    "drain": {
-        "action": "store_true",
-        "default": False,
-        "help": "Let splittable DoFns truncate their restrictions before they process them: a "
-        "source without an end gives what its provider's truncate leaves, by default nothing.",
-    },
-    "backchannel": {
-        "default": "auto",
-        "metavar": "auto|files|off",
-        "help": "How workers tell log lines and metrics while they run. auto: to a port of this "
-        "program; by files in --temp_location where they cannot reach it. files: only so.",
-    },
-    "progress": {
-        "default": "auto",
-        "metavar": "auto|on|off",
-        "help": "A progress line on stderr. auto: if stderr is a terminal.",
-    },
-}
-
-
-def _declared_by_programs(parser_class: type[argparse.ArgumentParser]) -> frozenset[str]:
-    """Return the option strings of the loaded classes that are neither Beam's nor ours."""
-    names: set[str] = set()
-    for declaring in PipelineOptions.__subclasses__():
-        package = declaring.__module__.partition(".")[0]
-        # By name, not by identity: a main session may hold a second copy of a class.
-        if package in ("apache_beam", "beam_spark_runner"):
-            continue
-        scratch = parser_class(add_help=False)
-        declaring._add_argparse_args(scratch)
-        names.update(scratch._option_string_actions)
-    return frozenset(names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,23 +102,23 @@ class RunnerConfig:
         ours = options.view_as(SparkPortableRunnerOptions)
         flink = options.view_as(FlinkRunnerOptions)  # where Beam keeps its parallelism options
         cloud = options.view_as(GoogleCloudOptions)  # and its temp_location and job_name
-        parallelism = _positive("parallelism", flink.parallelism)
-        max_parallelism = _positive("max_parallelism", flink.max_parallelism)
+        parallelism = positive("parallelism", flink.parallelism)
+        max_parallelism = positive("max_parallelism", flink.max_parallelism)
         if parallelism and max_parallelism and parallelism > max_parallelism:
             raise OptionsError(
                 "parallelism", f"{parallelism} is more than --max_parallelism={max_parallelism}"
             )
         environment = _environment(options)
         return cls(
-            spark_master_url=_master(_given_of_spark(options).get("spark_master_url")),
-            spark_conf=tuple(_conf(getattr(ours, "spark_conf", None)).items()),
+            spark_master_url=master(_given_of_spark(options).get("spark_master_url")),
+            spark_conf=tuple(spark_conf(getattr(ours, "spark_conf", None)).items()),
             parallelism=parallelism,
             max_parallelism=max_parallelism,
             shared_storage=cloud.temp_location or None,
             max_cache_memory_usage_mb=_cache_mb(options),
             environment=environment,
             sdk_worker_parallelism=_sdk_worker_parallelism(options, environment),
-            executor_environment=_one_of(
+            executor_environment=one_of(
                 "executor_environment",
                 getattr(ours, "executor_environment", "auto"),
                 ExecutorEnvironment,
@@ -214,14 +127,14 @@ class RunnerConfig:
             environment_start_timeout_s=_start_timeout_s(
                 getattr(ours, "environment_start_timeout", None)
             ),
-            sdf_round_budget_s=_seconds(
+            sdf_round_budget_s=number(
                 "sdf_round_budget", getattr(ours, "sdf_round_budget", DEFAULT_ROUND_BUDGET_S)
             ),
             drains=bool(getattr(ours, "drain", False)),
             job_name=cloud.job_name or None,
-            show_plan=_one_of("show_plan", getattr(ours, "show_plan", None), PlanFormat),
-            progress=_one_of("progress", getattr(ours, "progress", "auto"), Progress),
-            backchannel=_one_of(
+            show_plan=one_of("show_plan", getattr(ours, "show_plan", None), PlanFormat),
+            progress=one_of("progress", getattr(ours, "progress", "auto"), Progress),
+            backchannel=one_of(
                 "backchannel", getattr(ours, "backchannel", "auto"), BackchannelKind
             ),
             experiments=frozenset(options.view_as(DebugOptions).experiments or ()),
@@ -285,37 +198,26 @@ def _needs_of_its_own(options: PipelineOptions) -> str | None:
 def _sdk_worker_parallelism(options: PipelineOptions, kind: EnvironmentKind) -> int:
     """Read how many SDK harnesses each PySpark worker has; 0 is the runner's choice: one."""
     given = options.view_as(PortableOptions).sdk_worker_parallelism
-    number = _number("sdk_worker_parallelism", given)
-    if number != int(number):
+    harnesses = number("sdk_worker_parallelism", given)
+    if harnesses != int(harnesses):
         raise OptionsError("sdk_worker_parallelism", f"{given} is no number of SDK harnesses")
-    if number > 1 and kind == "embedded":
+    if harnesses > 1 and kind == "embedded":
         raise OptionsError("sdk_worker_parallelism", "is of no use without --environment_type")
-    return max(1, int(number))
+    return max(1, int(harnesses))
 
 
 def _cache_s(options: PipelineOptions) -> float:
     given = options.view_as(PortableOptions).environment_cache_millis
-    return _number("environment_cache_millis", given) / 1000
+    return number("environment_cache_millis", given) / 1000
 
 
 def _start_timeout_s(given: object) -> float:
     if given is None:
         return DEFAULT_START_TIMEOUT_S
-    seconds = _number("environment_start_timeout", given)
+    seconds = number("environment_start_timeout", given)
     if not seconds:
         raise OptionsError("environment_start_timeout", "must be more than 0 seconds")
     return seconds
-
-
-def _number(option: str, given: Any) -> float:
-    """Read a number that is not negative; some of Beam's options come as text."""
-    try:
-        number = float(given)
-    except (TypeError, ValueError):
-        number = -1.0
-    if not 0 <= number < float("inf"):
-        raise OptionsError(option, f"must be a number that is not negative, not {given!r}")
-    return number
 
 
 def _given_of_spark(options: PipelineOptions) -> Mapping[str, Any]:
@@ -351,76 +253,3 @@ def _cache_mb(options: PipelineOptions) -> int:
     if megabytes < 0:
         raise OptionsError("max_cache_memory_usage_mb", f"must be a number of MB, not {given!r}")
     return megabytes
-
-
-def _master(url: str | None) -> str | None:
-    if url is None:
-        return None
-    if not _MASTER.fullmatch(url):
-        raise OptionsError(
-            "spark_master_url",
-            f"{url!r} is no Spark master; say local[*], spark://HOST:PORT, yarn, k8s://…, "
-            "or sc://HOST:PORT for Spark Connect",
-        )
-    return url
-
-
-def _conf(given: object) -> dict[str, str]:
-    """Read ``--spark_conf``: KEY=VALUE strings, a JSON object, or a mapping set by program."""
-    conf: dict[str, str] = {}
-    for key, value in _conf_items(given):
-        if not key.startswith("spark."):
-            raise OptionsError(
-                "spark_conf", f"{key!r}: the keys of Spark's settings begin with 'spark.'"
-            )
-        if key in ("spark.master", "spark.remote"):
-            raise OptionsError("spark_conf", f"{key} is set by --spark_master_url")
-        conf[key] = value
-    return conf
-
-
-def _conf_items(given: object) -> Iterator[tuple[str, str]]:
-    if not given:
-        return
-    if isinstance(given, Mapping):
-        for key, value in given.items():
-            # As Spark spells booleans.
-            yield str(key), str(value).lower() if isinstance(value, bool) else str(value)
-        return
-    for text in [given] if isinstance(given, str) else cast("list[str]", given):
-        if text.lstrip().startswith("{"):  # what PipelineOptions.from_dictionary makes of a dict
-            try:
-                decoded = json.loads(text)
-            except ValueError as error:
-                raise OptionsError("spark_conf", f"{text!r} is no JSON: {error}") from error
-            yield from _conf_items(decoded)
-            continue
-        key, separator, value = text.partition("=")
-        if not separator:
-            raise OptionsError("spark_conf", f"{text!r} is not of the form KEY=VALUE")
-        yield key.strip(), value.strip()
-
-
-def _positive(option: str, value: object) -> int | None:
-    """Read a count of Beam's, where -1 stands for "not given"."""
-    if value is None or value == -1:
-        return None
-    if not isinstance(value, int) or value < 1:
-        raise OptionsError(option, f"must be a positive number, not {value!r}")
-    return value
-
-
-def _seconds(option: str, value: object) -> float:
-    try:
-        seconds = float(str(value))
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise OptionsError(option, f"must be a number of seconds, not {value!r}")
-    return seconds
-
-
-def _one_of(option: str, value: Any, choices: Any) -> Any:
-    if value is None or value in get_args(choices):
-        return value
-    raise OptionsError(option, f"{value!r} is not one of: {', '.join(get_args(choices))}")

@@ -1,0 +1,92 @@
+"""The options that have no name in Beam.
+
+Beam already declares most of what a Spark runner needs, and programs pass those
+names to every runner, so they are reused. ``import_hook`` loads this module in the
+middle of Beam's own import: from Beam it may import nothing but ``pipeline_options``.
+"""
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from apache_beam.options.pipeline_options import PipelineOptions
+
+DEFAULT_ROUND_BUDGET_S = 2
+
+
+class SparkPortableRunnerOptions(PipelineOptions):  # type: ignore[misc]
+    """Options of SparkPortableRunner that no class of Beam's declares.
+
+    Beam parses the options of all loaded classes together, and argparse takes
+    a name that is declared twice for an error. A program's own option wins
+    over ours of the same name, so that loading this package breaks nobody.
+    """
+
+    @classmethod
+    def _add_argparse_args(cls, parser: Any) -> None:
+        taken = _declared_by_programs(type(parser))
+        for name, settings in _DECLARED.items():
+            if f"--{name}" not in taken:
+                parser.add_argument(f"--{name}", **settings)
+
+
+_DECLARED: Mapping[str, Mapping[str, Any]] = {
+    "spark_conf": {
+        "action": "append",
+        "metavar": "KEY=VALUE",
+        "help": "A Spark setting, as with spark-submit --conf. May be repeated.",
+    },
+    "show_plan": {
+        "nargs": "?",
+        "const": "text",
+        "metavar": "FORMAT",
+        "help": "Print how the pipeline will run on Spark before it does. FORMAT: text.",
+    },
+    "environment_start_timeout": {
+        "metavar": "SECONDS",
+        "help": "How long an SDK harness may take to start and connect. Default: 120.",
+    },
+    "executor_environment": {
+        "default": "auto",
+        "metavar": "auto|installed|archive",
+        "help": "What Spark workers on a cluster run with: the packages that are installed there; "
+        "those of this program, sent as an archive; auto: the latter where Beam is missing.",
+    },
+    "sdf_round_budget": {
+        "default": str(DEFAULT_ROUND_BUDGET_S),
+        "metavar": "SECONDS",
+        "help": "For how long a splittable DoFn works at first before what is left is spread over "
+        "the cluster again; twice as long each further time. 0: never. Default: 2.",
+    },
+    "drain": {
+        "action": "store_true",
+        "default": False,
+        "help": "Let splittable DoFns truncate their restrictions before they process them: a "
+        "source without an end gives what its provider's truncate leaves, by default nothing.",
+    },
+    "backchannel": {
+        "default": "auto",
+        "metavar": "auto|files|off",
+        "help": "How workers tell log lines and metrics while they run. auto: to a port of this "
+        "program; by files in --temp_location where they cannot reach it. files: only so.",
+    },
+    "progress": {
+        "default": "auto",
+        "metavar": "auto|on|off",
+        "help": "A progress line on stderr. auto: if stderr is a terminal.",
+    },
+}
+
+
+def _declared_by_programs(parser_class: type[argparse.ArgumentParser]) -> frozenset[str]:
+    """Return the option strings of the loaded classes that are neither Beam's nor ours."""
+    names: set[str] = set()
+    for declaring in PipelineOptions.__subclasses__():
+        package = declaring.__module__.partition(".")[0]
+        # By name, not by identity: a main session may hold a second copy of a class.
+        if package in ("apache_beam", "beam_spark_runner"):
+            continue
+        scratch = parser_class(add_help=False)
+        declaring._add_argparse_args(scratch)
+        names.update(scratch._option_string_actions)
+    return frozenset(names)

@@ -1,0 +1,86 @@
+"""What users write, read as values; an error names the option and says what to write."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, cast, get_args
+
+from beam_spark_runner.core.errors import OptionsError
+
+_MASTER = re.compile(r"local(-cluster)?(\[.*\])?|yarn|(spark|k8s|mesos|sc)://.+")
+
+
+def number(option: str, given: Any) -> float:
+    """Read a number that is not negative; some of Beam's options come as text."""
+    try:
+        number = float(given)
+    except (TypeError, ValueError):
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise OptionsError(option, f"must be a number that is not negative, not {given!r}")
+    return number
+
+
+def master(url: str | None) -> str | None:
+    """Read ``--spark_master_url``."""
+    if url is None:
+        return None
+    if not _MASTER.fullmatch(url):
+        raise OptionsError(
+            "spark_master_url",
+            f"{url!r} is no Spark master; say local[*], spark://HOST:PORT, yarn, k8s://…, "
+            "or sc://HOST:PORT for Spark Connect",
+        )
+    return url
+
+
+def spark_conf(given: object) -> dict[str, str]:
+    """Read ``--spark_conf``: KEY=VALUE strings, a JSON object, or a mapping set by program."""
+    conf: dict[str, str] = {}
+    for key, value in _conf_items(given):
+        if not key.startswith("spark."):
+            raise OptionsError(
+                "spark_conf", f"{key!r}: the keys of Spark's settings begin with 'spark.'"
+            )
+        if key in ("spark.master", "spark.remote"):
+            raise OptionsError("spark_conf", f"{key} is set by --spark_master_url")
+        conf[key] = value
+    return conf
+
+
+def _conf_items(given: object) -> Iterator[tuple[str, str]]:
+    if not given:
+        return
+    if isinstance(given, Mapping):
+        for key, value in given.items():
+            # As Spark spells booleans.
+            yield str(key), str(value).lower() if isinstance(value, bool) else str(value)
+        return
+    for text in [given] if isinstance(given, str) else cast("list[str]", given):
+        if text.lstrip().startswith("{"):  # what PipelineOptions.from_dictionary makes of a dict
+            try:
+                decoded = json.loads(text)
+            except ValueError as error:
+                raise OptionsError("spark_conf", f"{text!r} is no JSON: {error}") from error
+            yield from _conf_items(decoded)
+            continue
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise OptionsError("spark_conf", f"{text!r} is not of the form KEY=VALUE")
+        yield key.strip(), value.strip()
+
+
+def positive(option: str, value: object) -> int | None:
+    """Read a count of Beam's, where -1 stands for "not given"."""
+    if value is None or value == -1:
+        return None
+    if not isinstance(value, int) or value < 1:
+        raise OptionsError(option, f"must be a positive number, not {value!r}")
+    return value
+
+
+def one_of(option: str, value: Any, choices: Any) -> Any:
+    """Read one of the values of a ``Literal``, or None."""
+    if value is None or value in get_args(choices):
+        return value
+    raise OptionsError(option, f"{value!r} is not one of: {', '.join(get_args(choices))}")
