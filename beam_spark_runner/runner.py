@@ -27,7 +27,7 @@ from beam_spark_runner.harness.sdk_workers import HarnessSettings, options_json
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.job.environments import default_environment, serve_loopback
 from beam_spark_runner.job.job import Job
-from beam_spark_runner.job.packages import collect_packages, identify_packages
+from beam_spark_runner.job.packages import asks_for_packages, collect_packages, identify_packages
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.explain import explain
 from beam_spark_runner.plan.model import Plan
@@ -65,7 +65,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         """
         kind = RunnerConfig.from_options(options).environment
         artifacts: Sequence[Any] = ()
-        if kind in ("process", "external"):
+        if kind in ("process", "external") and asks_for_packages(options):
             folder = tempfile.mkdtemp(prefix="beam-packages-")
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             artifacts = collect_packages(options, Path(folder))

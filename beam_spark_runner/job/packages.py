@@ -29,6 +29,16 @@ _ASKING = (
 )
 
 
+def asks_for_packages(options: PipelineOptions) -> bool:
+    """Whether a pipeline brings packages or files along. Beam's stager makes folders anyway."""
+    setup = options.view_as(SetupOptions)
+    return bool(_required()) or any(getattr(setup, name) for name in _ASKING)
+
+
+def _required() -> list[str]:
+    return ["".join(each) for each in PyPIArtifactRegistry.get_artifacts()]
+
+
 def collect_packages(options: PipelineOptions, folder: Path) -> Sequence[Any]:
     """Have Beam build and download what its options for packages name.
 
@@ -42,16 +52,12 @@ def collect_packages(options: PipelineOptions, folder: Path) -> Sequence[Any]:
     Raises:
         StagingError: something is not there, or cannot be built or downloaded.
     """
-    required = ["".join(each) for each in PyPIArtifactRegistry.get_artifacts()]
-    setup = options.view_as(SetupOptions)
-    if not required and not any(getattr(setup, name) for name in _ASKING):
-        return ()  # Beam would make a folder for downloads
     try:
         return list(
             Stager.create_job_resources(
                 options,
                 str(folder),
-                pypi_requirements=required,
+                pypi_requirements=_required(),
                 # A list for people to read, which costs a second.
                 log_submission_env_dependencies=False,
             )

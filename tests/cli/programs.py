@@ -85,7 +85,7 @@ class Program:
         left = [path.name for path in self.temp.iterdir()]
         # Beam leaves its own where the program fails before the pipeline runs.
         if not jvm_was_killed:
-            assert [name for name in left if not name.startswith("beam-pipeline-temp")] == []
+            assert [name for name in left if not name.startswith("beam-pipeline-temp")] == [], left
         return Ended(self._process.returncode, out, err, seconds)
 
     def _processes(self) -> list[str]:
