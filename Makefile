@@ -26,8 +26,11 @@ $(READY): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner/im
 wordcount: $(READY) ## Run Beam's own word count on Spark, over Beam's own sources (10 MB)
 	$(BIN)/python examples/wordcount.py
 
+# Tests of the gRPC services in a process of their own: one that has had such servers cannot
+# start a JVM for sure, since that forks.
 test: lint ## Lint, type check, all tests but integration, the quick part of Beam's suites
-	$(PYTEST) tests
+	$(PYTEST) tests/harness
+	$(PYTEST) tests --ignore=tests/harness
 	$(MAKE) conformance-quick
 
 lint: $(READY) ## ruff and mypy --strict
