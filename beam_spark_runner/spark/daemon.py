@@ -13,6 +13,10 @@ import contextlib
 import importlib
 import logging
 import os
+import socket
+from collections.abc import Callable
+
+Worker = Callable[[socket.socket, bool], int]
 
 
 def load() -> None:
@@ -35,6 +39,18 @@ def unshare_randomness() -> None:
         os.register_at_fork(after_in_child=np.random.seed)
 
 
+def quiet_once_spark_is_gone(worker: Worker) -> Worker:
+    """Let a worker end in silence when Spark, which ends or has cancelled its task, hung up."""
+
+    def run(sock: socket.socket, authenticated: bool) -> int:
+        try:
+            return worker(sock, authenticated)
+        except ConnectionError:  # nobody waits for what it still had to say
+            return 1
+
+    return run
+
+
 if __name__ == "__main__":
     from pyspark import daemon
 
@@ -43,4 +59,5 @@ if __name__ == "__main__":
     load()
     exempt_from_collection()
     unshare_randomness()
+    daemon.worker = quiet_once_spark_is_gone(daemon.worker)
     daemon.manager()

@@ -46,8 +46,8 @@ def soon() -> Iterator[None]:
     assert time.monotonic() - start < SOON_S
 
 
-def run_one(pool: Pool, values: list[bytes]) -> Collected:
-    stage = stage_on(pool.url, one_step, start_timeout_s=2)
+def run_one(pool: Pool, values: list[bytes], *, start_timeout_s: float = 30) -> Collected:
+    stage = stage_on(pool.url, one_step, start_timeout_s=start_timeout_s)
     collected = Collected()
     bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, collected), {})
     try:
@@ -76,7 +76,7 @@ def test_a_harness_that_keeps_to_the_protocol(scripted: Scripted) -> None:
 
 def test_a_harness_that_never_connects(scripted: Scripted) -> None:
     with pytest.raises(EnvironmentStartError, match=r"2 s \(--environment_start_timeout\)"):
-        run_one(scripted(lambda sdk: None), [b"a"])
+        run_one(scripted(lambda sdk: None), [b"a"], start_timeout_s=2)
 
 
 def test_a_pool_that_nobody_runs() -> None:
