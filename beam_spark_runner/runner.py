@@ -35,6 +35,7 @@ from beam_spark_runner.plan.picture import picture
 from beam_spark_runner.portable.environments import has_remote_code
 from beam_spark_runner.portable.monitoring import residual_gauges, to_metric_results
 from beam_spark_runner.spark.opening import open_session
+from beam_spark_runner.spark.session import SessionHandle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,14 +83,18 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         """
         config = RunnerConfig.from_options(options)
         closing = contextlib.ExitStack()
-        stop_pool = serve_loopback(pipeline, config.max_cache_memory_usage_mb << 20)
-        if stop_pool is not None:
-            closing.callback(stop_pool)
         try:
             return self._start(pipeline, options, config, closing)
         except BaseException:
             closing.close()
             raise
+
+    def _open(
+        self, config: RunnerConfig, closing: contextlib.ExitStack, *, keeps: bool
+    ) -> SessionHandle:
+        session = open_session(config, self._spark, keeps=keeps)
+        closing.callback(session.close)
+        return session
 
     def _start(
         self,
@@ -100,6 +105,19 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
     ) -> "SparkPipelineResult":
         """Compile and start. ``closing``: what is to be done at the end of the job."""
         packages = identify_packages(pipeline)
+        is_notebook = _is_called_by_interactive_beam()
+        session: SessionHandle | None = None
+        if config.environment == "loopback":
+            # In this order: the JVM is started by a fork, in which gRPC's threads would start
+            # again, and some children die of it.
+            session = self._open(config, closing, keeps=is_notebook)
+            if not session.is_local:
+                raise OptionsError(
+                    "environment_type",
+                    "LOOPBACK runs user code in this process, which executors of a cluster cannot "
+                    "reach; leave it out, or say PROCESS",
+                )
+            closing.callback(serve_loopback(pipeline, config.max_cache_memory_usage_mb << 20))
         plan = compile_pipeline(
             pipeline,
             allow_non_deterministic_key_coders=options.view_as(
@@ -109,15 +127,8 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         )
         if config.show_plan:
             print(explain(plan))
-        is_notebook = _is_called_by_interactive_beam()
-        session = open_session(config, self._spark, keeps=is_notebook)
-        closing.callback(session.close)
-        if config.environment == "loopback" and not session.is_local:
-            raise OptionsError(
-                "environment_type",
-                "LOOPBACK runs user code in this process, which executors of a cluster cannot "
-                "reach; leave it out, or say PROCESS",
-            )
+        if session is None:
+            session = self._open(config, closing, keeps=is_notebook)
         job_id = uuid.uuid4().hex[:12]
         given = _options_json(config, options)
         job = Job(

@@ -114,10 +114,8 @@ def _external(portable: Any, artifacts: Sequence[Any]) -> environments.Environme
     )
 
 
-def serve_loopback(
-    pipeline: beam_runner_api_pb2.Pipeline, cache_bytes: int
-) -> Callable[[], None] | None:
-    """Serve this process as a worker pool, if the pipeline's code is to run in it.
+def serve_loopback(pipeline: beam_runner_api_pb2.Pipeline, cache_bytes: int) -> Callable[[], None]:
+    """Serve this process as a worker pool, for the pipeline's code to run in it.
 
     The pipeline is changed: its LOOPBACK environments name the pool's address.
 
@@ -126,15 +124,13 @@ def serve_loopback(
         cache_bytes: of state that each harness may keep.
 
     Returns:
-        What ends the pool; None if there is none.
+        What ends the pool.
     """
     wanted = [
         each
         for each in pipeline.components.environments.values()
         if each.urn == python_urns.EMBEDDED_PYTHON_LOOPBACK
     ]
-    if not wanted:
-        return None
     pool = grpc.server(futures.ThreadPoolExecutor(thread_name_prefix="beam-loopback"))
     beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(
         BeamFnExternalWorkerPoolServicer(use_process=False, state_cache_size=cache_bytes), pool

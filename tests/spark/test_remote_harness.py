@@ -10,6 +10,7 @@ from apache_beam.metrics import Metrics
 from apache_beam.pvalue import AsDict, AsIter, AsList, AsMultiMap, AsSingleton
 from apache_beam.transforms.window import FixedWindows, Sessions, TimestampedValue
 
+from beam_spark_runner import runner
 from beam_spark_runner.core.errors import BundleFailedError
 from tests.spark.harvest import PROCESS, harvest, run
 
@@ -130,3 +131,20 @@ def test_what_user_code_raises_names_the_step(spark_session: Any) -> None:
     assert raised.value.step == "Divide it"
     assert raised.value.cause == "ZeroDivisionError: integer division or modulo by zero"
     assert "1 // n" in raised.value.traceback_text
+
+
+def test_loopback_serves_once_the_jvm_runs(
+    spark_session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is started by a fork, which is not safe where gRPC has threads."""
+    order: list[str] = []
+    for name in ("open_session", "serve_loopback"):
+        real = getattr(runner, name)
+
+        def noted(*args: Any, _real: Any = real, _name: str = name, **kwargs: Any) -> Any:
+            order.append(_name)
+            return _real(*args, **kwargs)
+
+        monkeypatch.setattr(runner, name, noted)
+    run(spark_session, lambda p: p | beam.Create([1]), *LOOPBACK)
+    assert order == ["open_session", "serve_loopback"]
