@@ -124,6 +124,9 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
                 TypeOptions
             ).allow_non_deterministic_key_coders,
             drains=config.drains,
+            streams=config.streams,
+            # Up to then a Reshuffle lost panes, and whoever asks for that version wants it to.
+            expands_reshuffles=options.is_compat_version_prior_to("2.65.0"),
         )
         if config.show_plan:
             print(explain(plan))

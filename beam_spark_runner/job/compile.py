@@ -2,6 +2,8 @@
 
 from apache_beam.portability.api import beam_runner_api_pb2
 
+from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.graph.model import Graph
 from beam_spark_runner.graph.passes import BATCH, DRAINING, Observer, ignore, run_passes
 from beam_spark_runner.plan.build import build
 from beam_spark_runner.plan.model import Plan
@@ -14,6 +16,8 @@ def compile_pipeline(
     *,
     allow_non_deterministic_key_coders: bool = False,
     drains: bool = False,
+    streams: bool = False,
+    expands_reshuffles: bool = False,
     observe: Observer = ignore,
 ) -> Plan:
     """Compile a pipeline. Nothing has run, and nothing was opened, when this returns or raises.
@@ -22,16 +26,32 @@ def compile_pipeline(
         pipeline: as an SDK wrote it; client-side optimisations (lifted combiners) are fine.
         allow_non_deterministic_key_coders: Beam's option of that name.
         drains: splittable DoFns truncate their restrictions before they process them.
+        streams: ``--streaming``: a pipeline without an end is not to be taken for a batch.
+        expands_reshuffles: what Beam's SDK put into a Reshuffle runs, not ours in its place.
         observe: sees the graph after each pass.
 
     Raises:
         PipelineRefusedError: with everything in it that this runner cannot run.
         InvalidPipelineError: it is not a legal proto.
+        OptionsError: it is to stream, and has an unbounded collection.
     """
-    graph = run_passes(from_proto(pipeline), DRAINING if drains else BATCH, observe)
+    graph = from_proto(pipeline, expands_reshuffles=expands_reshuffles)
+    if streams:
+        _refuse_unbounded(graph)
+    graph = run_passes(graph, DRAINING if drains else BATCH, observe)
     check_key_coders(
         graph,
         Coders(graph),
         allow_non_deterministic_key_coders=allow_non_deterministic_key_coders,
     )
     return build(graph)
+
+
+def _refuse_unbounded(graph: Graph) -> None:
+    for transform in graph.transforms.values():
+        if not all(graph.pcollections[id_].is_bounded for id_ in transform.outputs.values()):
+            raise OptionsError(
+                "streaming",
+                f"{transform.name} makes an unbounded collection, and streaming pipelines are not "
+                "supported yet; without the option it runs as a batch until its sources end",
+            )

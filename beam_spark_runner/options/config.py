@@ -48,7 +48,6 @@ _INSTALL_BEAM = (
 _OTHER_RUNNER = "belongs to Beam's SparkRunner, which starts a Java job server; leave it out"
 
 _REFUSED: Mapping[str, tuple[type[PipelineOptions], str]] = {
-    "streaming": (StandardOptions, "streaming pipelines are not supported yet"),
     "job_endpoint": (
         PortableOptions,
         "a job server is not supported yet; leave it out: the pipeline then runs "
@@ -84,6 +83,7 @@ class RunnerConfig:
     environment_start_timeout_s: float = DEFAULT_START_TIMEOUT_S
     sdf_round_budget_s: float = DEFAULT_ROUND_BUDGET_S  # 0: no rounds
     drains: bool = False  # --drain
+    streams: bool = False  # --streaming: obeyed where every collection is bounded
     job_name: str | None = None
     show_plan: PlanFormat | None = None
     progress: Progress = "auto"
@@ -131,6 +131,7 @@ class RunnerConfig:
                 "sdf_round_budget", getattr(ours, "sdf_round_budget", DEFAULT_ROUND_BUDGET_S)
             ),
             drains=bool(getattr(ours, "drain", False)),
+            streams=bool(options.view_as(StandardOptions).streaming),
             job_name=cloud.job_name or None,
             show_plan=one_of("show_plan", getattr(ours, "show_plan", None), PlanFormat),
             progress=one_of("progress", getattr(ours, "progress", "auto"), Progress),

@@ -2,7 +2,7 @@
 
 import heapq
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from apache_beam.portability.api import beam_runner_api_pb2
 
@@ -38,12 +38,17 @@ _KNOWN = (
 )
 """Leaves that never vanish."""
 
+_KEPT_WHOLE = frozenset({urns.COMBINE_PER_KEY, urns.RESHUFFLE})
+"""Composites that become one Transform."""
+
 _ONE_TO_ONE = frozenset(
     {urns.GROUP_BY_KEY, urns.RESHUFFLE, urns.COMBINE_PER_KEY, urns.ASSIGN_WINDOWS}
 )
 
 
-def from_proto(pipeline: beam_runner_api_pb2.Pipeline) -> Graph:
+def from_proto(
+    pipeline: beam_runner_api_pb2.Pipeline, *, expands_reshuffles: bool = False
+) -> Graph:
     """Flatten a pipeline's composites and gather the facts that passes need.
 
     A leaf of the hierarchy becomes a Transform. A Reshuffle, and a CombinePerKey
@@ -54,6 +59,10 @@ def from_proto(pipeline: beam_runner_api_pb2.Pipeline) -> Graph:
     Example:
         Count[CombinePerKey[GroupByKey, Combine]] -> Write[…, Reshuffle[…], …]
         ==>   Count -> Write/… -> Write/Reshuffle -> Write/…
+
+    Args:
+        pipeline: as an SDK wrote it.
+        expands_reshuffles: a Reshuffle is a composite like any other.
 
     Returns:
         A Graph whose transforms are in topological order; among transforms that are
@@ -66,7 +75,8 @@ def from_proto(pipeline: beam_runner_api_pb2.Pipeline) -> Graph:
     Source: Beam QueryablePipeline.getPrimitiveTransformIds.
     """
     components = pipeline.components
-    leaves = _without_pass_throughs(_leaves(pipeline), components)
+    kept_whole = {urns.COMBINE_PER_KEY} if expands_reshuffles else _KEPT_WHOLE
+    leaves = _without_pass_throughs(_leaves(pipeline, kept_whole), components)
     environments = _environments(components)
     transforms = {id_: _transform(id_, components, environments) for id_ in leaves}
     ordered = _in_topological_order(transforms)
@@ -92,7 +102,9 @@ def from_proto(pipeline: beam_runner_api_pb2.Pipeline) -> Graph:
     return graph
 
 
-def _leaves(pipeline: beam_runner_api_pb2.Pipeline) -> list[TransformId]:
+def _leaves(
+    pipeline: beam_runner_api_pb2.Pipeline, kept_whole: Container[str]
+) -> list[TransformId]:
     """Ids of the transforms to keep, in the order in which the pipeline names them.
 
     An explicit stack: composites may nest deeper than Python recurses.
@@ -114,7 +126,9 @@ def _leaves(pipeline: beam_runner_api_pb2.Pipeline) -> list[TransformId]:
             if entered[id_]:
                 raise InvalidPipelineError("this composite contains itself", name)
             continue
-        if not proto.subtransforms or _is_kept_whole(proto, pipeline.components):
+        if not proto.subtransforms or (
+            proto.spec.urn in kept_whole and _may_be_kept_whole(proto, pipeline.components)
+        ):
             entered[id_] = False
             leaves.append(TransformId(id_))
             continue
@@ -124,7 +138,7 @@ def _leaves(pipeline: beam_runner_api_pb2.Pipeline) -> list[TransformId]:
     return leaves
 
 
-def _is_kept_whole(
+def _may_be_kept_whole(
     proto: beam_runner_api_pb2.PTransform, components: beam_runner_api_pb2.Components
 ) -> bool:
     if len(proto.inputs) != 1 or len(proto.outputs) != 1:
@@ -140,7 +154,7 @@ def _is_kept_whole(
             )
             if strategy in components.windowing_strategies
         )
-    return bool(proto.spec.urn == urns.RESHUFFLE)
+    return True
 
 
 def _without_pass_throughs(

@@ -59,7 +59,6 @@ def closed_port() -> int:
             ["--spark_conf=spark.executor.memory"], "is not of the form KEY=VALUE", id="conf"
         ),
         pytest.param(["--parallelism=0"], "--parallelism: must be a positive", id="parallelism"),
-        pytest.param(["--streaming"], "--streaming: streaming pipelines", id="streaming"),
         pytest.param(
             ["--environment_type=DOCKER"], "--environment_type: DOCKER is not", id="environment"
         ),

@@ -9,7 +9,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.transforms.window import FixedWindows, GlobalWindow, TimestampedValue
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
-from apache_beam.utils.windowed_value import WindowedValue
+from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue
 
 from tests.spark.harvest import harvest
 
@@ -212,6 +212,25 @@ def test_types_of_all_kinds(spark_session: Any) -> None:
     assert found["keyed"] == [("''", ["2"]), ("None", ["1", "None"]), ("b''", ["3"])]
     assert found["untyped"] == sorted((repr(x), repr([x])) for x in things)
     assert found["typed"] == [("k", [1])]
+
+
+@pytest.mark.parametrize(
+    ("flags", "timing"),
+    [
+        ((), PaneInfoTiming.LATE),
+        (("--update_compatibility_version=2.64.0",), PaneInfoTiming.UNKNOWN),
+    ],
+)
+def test_reshuffle_keeps_panes_unless_it_is_to_be_an_old_one(
+    spark_session: Any, flags: tuple[str, ...], timing: int
+) -> None:
+    pane = PaneInfo(False, False, PaneInfoTiming.LATE, 1, 1)
+    element = WindowedValue("late", 33, [GlobalWindow()], pane)
+    found = harvest(
+        spark_session, lambda p: {"late": p | beam.Create([element]) | beam.Reshuffle()}, *flags
+    )
+    assert found.timed("late") == [("late", 33.0)]
+    assert [each.pane.timing for each in found.kept["late"]] == [timing]
 
 
 def test_reshuffle_keeps_time_and_windows(spark_session: Any) -> None:

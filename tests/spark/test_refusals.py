@@ -9,6 +9,7 @@ from apache_beam.coders import VarIntCoder
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing import test_stream
 from apache_beam.transforms import userstate, window
+from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.window import TimestampedValue
 
 from beam_spark_runner import SparkPortableRunner
@@ -77,9 +78,17 @@ def test_the_option_for_streams(spark_session: Any) -> None:
     pipeline = beam.Pipeline(
         runner=SparkPortableRunner(spark=spark_session), options=PipelineOptions(["--streaming"])
     )
-    pipeline | beam.Create([1])
-    with pytest.raises(OptionsError, match="--streaming"):
+    pipeline | "clock" >> PeriodicImpulse(start_timestamp=0, stop_timestamp=1)
+    with pytest.raises(OptionsError, match=r"--streaming: clock.* makes an unbounded collection"):
         pipeline.run()
+
+
+def test_the_option_for_streams_where_all_is_bounded(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        pairs = p | beam.Create([("a", 1), ("a", 2), ("b", 3)])
+        return {"sums": pairs | beam.CombinePerKey(sum) | beam.Reshuffle()}
+
+    assert harvest(spark_session, build, "--streaming")["sums"] == [("a", 3), ("b", 3)]
 
 
 @pytest.mark.parametrize(

@@ -233,6 +233,13 @@ def test_reshuffle_stays_whole_and_belongs_to_the_runner() -> None:
     assert transform_named(graph, "shuffle").environment is None
 
 
+def test_a_reshuffle_is_expanded_on_demand() -> None:
+    proto = proto_of(lambda p: p | beam.Impulse() | "shuffle" >> beam.Reshuffle())
+    kinds = [kind for _, kind in shape(from_proto(proto, expands_reshuffles=True))]
+    assert "group_by_key" in kinds, kinds
+    assert "reshuffle" not in kinds, kinds
+
+
 def test_what_the_runner_executes_has_no_environment() -> None:
     def build(p: beam.Pipeline) -> None:
         (p | "a" >> of((1, 1)), p | "b" >> of((1, 2))) | beam.Flatten() | beam.GroupByKey()
