@@ -21,6 +21,7 @@ from beam_spark_runner.harness.services.logging import LoggingService
 from beam_spark_runner.harness.services.provision import ProvisionService
 from beam_spark_runner.harness.services.state import StateService
 from beam_spark_runner.harness.services.status import StatusService
+from beam_spark_runner.harness.serving import stop_serving
 
 _MOST_STREAMS = 256  # a thread each, made when it is needed; a harness has five or six
 _OPTIONS = [
@@ -80,7 +81,7 @@ class FnApiServer:
         """Close the port and all streams."""
         for connection in list(self._connections.values()):
             self.remove(connection)
-        self._server.stop(0.5).wait()
+        stop_serving(self._server)
 
     def _is_known(self, worker_id: str) -> bool:
         return worker_id in self._connections

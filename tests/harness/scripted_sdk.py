@@ -9,6 +9,8 @@ from typing import Any
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
+from beam_spark_runner.harness.serving import stop_serving
+
 _END = object()
 
 
@@ -150,4 +152,4 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type: igno
     def close(self) -> None:
         for sdk in self.sdks:
             sdk.close()
-        self._server.stop(0).wait()
+        stop_serving(self._server)

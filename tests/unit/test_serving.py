@@ -1,0 +1,25 @@
+"""The end of a gRPC server, when gRPC does not tell of it."""
+
+import logging
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from beam_spark_runner.harness import serving
+
+
+def test_a_server_of_whose_end_nobody_is_told_is_left(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(serving, "_MOST_STOP_S", 0.01)
+    serving.stop_serving(SimpleNamespace(stop=lambda grace: threading.Event()))
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+
+
+def test_one_that_ends_is_silent(caplog: pytest.LogCaptureFixture) -> None:
+    ended = threading.Event()
+    ended.set()
+    serving.stop_serving(SimpleNamespace(stop=lambda grace: ended))
+    assert not caplog.records
