@@ -25,7 +25,11 @@ from apache_beam.transforms import environments
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.harness.sdk_workers import HarnessSettings, options_json
 from beam_spark_runner.job.compile import compile_pipeline
-from beam_spark_runner.job.environments import default_environment, serve_loopback
+from beam_spark_runner.job.environments import (
+    default_environment,
+    runs_in_this_process,
+    serve_loopback,
+)
 from beam_spark_runner.job.job import Job
 from beam_spark_runner.job.packages import asks_for_packages, collect_packages, identify_packages
 from beam_spark_runner.options import RunnerConfig
@@ -107,7 +111,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         packages = identify_packages(pipeline)
         is_notebook = _is_called_by_interactive_beam()
         session: SessionHandle | None = None
-        if config.environment == "loopback":
+        if runs_in_this_process(pipeline):
             # In this order: the JVM is started by a fork, in which gRPC's threads would start
             # again, and some children die of it.
             session = self._open(config, closing, keeps=is_notebook)

@@ -19,6 +19,7 @@ from apache_beam.transforms import environments
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.environments import EnvironmentKind
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.harness.serving import stop_serving
 
 
 def default_environment(
@@ -114,6 +115,21 @@ def _external(portable: Any, artifacts: Sequence[Any]) -> environments.Environme
     )
 
 
+def runs_in_this_process(pipeline: beam_runner_api_pb2.Pipeline) -> bool:
+    """Whether the pipeline's code, or some of it, is to run here (LOOPBACK)."""
+    return bool(_loopback_environments(pipeline))
+
+
+def _loopback_environments(
+    pipeline: beam_runner_api_pb2.Pipeline,
+) -> list[beam_runner_api_pb2.Environment]:
+    return [
+        each
+        for each in pipeline.components.environments.values()
+        if each.urn == python_urns.EMBEDDED_PYTHON_LOOPBACK
+    ]
+
+
 def serve_loopback(pipeline: beam_runner_api_pb2.Pipeline, cache_bytes: int) -> Callable[[], None]:
     """Serve this process as a worker pool, for the pipeline's code to run in it.
 
@@ -126,11 +142,6 @@ def serve_loopback(pipeline: beam_runner_api_pb2.Pipeline, cache_bytes: int) -> 
     Returns:
         What ends the pool.
     """
-    wanted = [
-        each
-        for each in pipeline.components.environments.values()
-        if each.urn == python_urns.EMBEDDED_PYTHON_LOOPBACK
-    ]
     pool = grpc.server(futures.ThreadPoolExecutor(thread_name_prefix="beam-loopback"))
     beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(
         BeamFnExternalWorkerPoolServicer(use_process=False, state_cache_size=cache_bytes), pool
@@ -140,11 +151,11 @@ def serve_loopback(pipeline: beam_runner_api_pb2.Pipeline, cache_bytes: int) -> 
     payload = beam_runner_api_pb2.ExternalPayload(
         endpoint=endpoints_pb2.ApiServiceDescriptor(url=f"127.0.0.1:{port}")
     )
-    for each in wanted:
+    for each in _loopback_environments(pipeline):
         each.urn = urns.ENVIRONMENT_EXTERNAL
         each.payload = payload.SerializeToString()
 
     def stop() -> None:
-        pool.stop(0.5).wait()
+        stop_serving(pool)
 
     return stop
