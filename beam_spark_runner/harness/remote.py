@@ -14,8 +14,7 @@ from beam_spark_runner.harness.chunked_steps import use_chunks
 from beam_spark_runner.harness.environments.process import runs_our_steps
 from beam_spark_runner.harness.key_timers import declared_timers
 from beam_spark_runner.harness.remote_bundle import RemoteBundle
-from beam_spark_runner.harness.remote_keys import RemoteKeyedBundle, UserState
-from beam_spark_runner.harness.remote_keys import TakeTimers as TimersTaker
+from beam_spark_runner.harness.remote_keys import RemoteKeyedBundle, TimersTaker, UserState
 from beam_spark_runner.harness.sdk_workers import HarnessSettings, sdk_workers
 from beam_spark_runner.portable.descriptor import StageDescription
 from beam_spark_runner.portable.wire import (

@@ -5,11 +5,9 @@ encodes inputs, waits for room in the stream, and meanwhile hands outputs to the
 receivers, so that a stage behind this one in the same task runs on that thread, too.
 """
 
-import itertools
 import logging
-import struct
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from apache_beam.coders import WindowedValueCoder
@@ -18,13 +16,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.core.ids import TimerFamilyId, TransformId
-from beam_spark_runner.harness.block_edges import KEY_ENDS, KEY_GOES_ON
-from beam_spark_runner.harness.blocks import (
-    BlockReader,
-    BlockWriter,
-    MalformedBlockError,
-    length_prefix,
-)
+from beam_spark_runner.harness.blocks import BlockReader, MalformedBlockError
 from beam_spark_runner.harness.bundle import BundleResult, Receiver, SideInputLookup
 from beam_spark_runner.harness.protocol import (
     BundleProtocol,
@@ -38,23 +30,16 @@ from beam_spark_runner.harness.protocol import (
     TakeTimers,
 )
 from beam_spark_runner.harness.remote_callbacks import RemoteCallbacks
-from beam_spark_runner.harness.remote_keys import TakeTimers as TimersTaker
-from beam_spark_runner.harness.remote_keys import UserState
+from beam_spark_runner.harness.remote_input import RemoteInput
+from beam_spark_runner.harness.remote_keys import TimersTaker, UserState
 from beam_spark_runner.harness.sdk_workers import SdkWorker, sdk_workers
 from beam_spark_runner.harness.services.state import BundleState
-from beam_spark_runner.harness.spill import StreamedValues
 from beam_spark_runner.harness.told_failures import user_failure
 from beam_spark_runner.portable.descriptor import StageDescription
 
 _LOGGER = logging.getLogger(__name__)
 
-_FIRST_BLOCK_BYTES = 16 << 10
-_BLOCK_BYTES = 1 << 20
-"""Blocks grow from one to the other: the harness begins early, and then has much at a time."""
 _ADDED_AT_ONCE = 1024
-_MOST_BLOCKS = 1024  # of keys, in one message
-_REST_IS_IN_THE_STATE = struct.pack(">i", -1) + b"\xff" * 9 + b"\x01"
-"""How an iterable begins of which nothing stands here: unknown length, then -1 as a varint."""
 _SILENCE_S = 10.0
 _LONG_SILENCE_S = 300.0
 """Then the harness is asked what it does; again when it has been silent for twice as long."""
@@ -86,29 +71,21 @@ class RemoteBundle:
         self._worker = worker
         self._connection = worker.connection
         self._data = worker.connection.data
-        self._writer = BlockWriter(input_coder)
         self._sinks = {
             sink: (BlockReader(coder), receiver) for sink, (coder, receiver) in sinks.items()
         }
-        self._out: list[bytes] = []  # pieces of the block that is being made
-        self._blocks: list[beam_fn_api_pb2.Elements.Data] = []  # that have been made
-        self._size = 0  # of both
-        self._block_bytes = _FIRST_BLOCK_BYTES
         tokens = _cache_tokens(side_inputs)
         if user_state is None:
-            self._state = BundleState(side_inputs)
+            state = BundleState(side_inputs)
         else:
-            self._state = BundleState(
-                side_inputs, user_state.requests, on_pages=user_state.forget_cached
-            )
+            state = BundleState(side_inputs, user_state.requests, on_pages=user_state.forget_cached)
             tokens.append(_user_state_token(user_state.cache_token))
         self._families = families
         self._take_timers = take_timers
         self._marks_keys = marks_keys
-        self._groups = 0
         self._response: beam_fn_api_pb2.ProcessBundleResponse | None = None
         self._descriptor = descriptor
-        (self._input,) = descriptor.transforms[description.source].outputs.values()
+        (self._collection,) = descriptor.transforms[description.source].outputs.values()
         self._is_splittable = description.is_splittable
         self._pushed: list[bytes] = []  # each element, where a part may be given back
         self._too_late: list[bytes] = []  # pushed after the input was cut
@@ -116,8 +93,9 @@ class RemoteBundle:
         self._splitting = threading.Lock()
         self._silent_s = 0.0
         self._told_at_s = _LONG_SILENCE_S
-        self._instruction, self._inbox = self._connection.start_bundle(
-            descriptor, tokens, self._state
+        self._instruction, self._inbox = self._connection.start_bundle(descriptor, tokens, state)
+        self._input = RemoteInput(
+            self._instruction, self._source, input_coder, state, marks_keys=marks_keys
         )
         self._protocol = BundleProtocol(self._instruction, self._sinks, families)
 
@@ -125,43 +103,21 @@ class RemoteBundle:
         """See ``BundleInput.push``."""
         if self._is_splittable:
             for value, origin in zip(values, origins, strict=True):
-                self._add([value], [origin])
-                if self._is_taken(b"".join(self._out)):
+                self._input.add([value], [origin])
+                if self._is_taken(self._input.unsent()):
                     self.flush()  # a block for each element: it may be given back
                 else:
-                    self._out, self._size = [], 0
+                    self._input.drop()
             return
         for start in range(0, len(values), _ADDED_AT_ONCE):
             end = start + _ADDED_AT_ONCE
-            self._add(values[start:end], origins[start:end])
-            if self._size >= self._block_bytes:
+            self._input.add(values[start:end], origins[start:end])
+            if self._input.is_full:
                 self.flush()
-
-    def _add(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        first = len(self._out)
-        if not any(type(value) is tuple and type(value[1]) is StreamedValues for value in values):
-            self._writer.write(values, origins, self._out)
-        else:
-            for value, origin in zip(values, origins, strict=True):
-                if type(value[1]) is StreamedValues:
-                    self._add_group(value[0], value[1], origin)
-                else:
-                    self._writer.write([value], [origin], self._out)
-        self._size += sum(map(len, itertools.islice(self._out, first, None)))
 
     def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """See ``Bundle.push_from_within``."""
         self.push(values, origins)
-
-    def _add_group(self, key: bytes, values: StreamedValues, origin: WindowedValue) -> None:
-        """Hand over a key, and a token by which the SDK reads the values, page by page."""
-        # Whoever reads the state does so in another thread: nothing may change any more.
-        values.drain(keep=True)
-        self._groups += 1
-        token = b"group-%d" % self._groups
-        self._state.keep_group(token, _NestedValues(values))
-        self._out += (self._writer.header(origin), length_prefix(len(key)), key)
-        self._out += (_REST_IS_IN_THE_STATE, length_prefix(len(token)), token)
 
     def enter(self) -> None:
         """Nothing to do: the SDK counts by itself."""
@@ -170,20 +126,9 @@ class RemoteBundle:
         """See ``BundleInput.end_key``. State is in the harness, or is ``RemoteKeyedBundle``'s."""
         if not self._marks_keys:
             return
-        self._cut(KEY_ENDS)
-        if self._size >= self._block_bytes or len(self._blocks) >= _MOST_BLOCKS:
+        self._input.end_key()
+        if self._input.is_full:
             self.flush()
-
-    def _cut(self, mark: bytes = b"") -> None:
-        """End the block that is being made; ``mark`` stands in front of it."""
-        self._blocks.append(
-            beam_fn_api_pb2.Elements.Data(
-                instruction_id=self._instruction,
-                transform_id=self._source,
-                data=b"".join((mark, *self._out)),
-            )
-        )
-        self._out = []
 
     def fire(self, family: TimerFamilyId, coded_timers: bytes) -> None:
         """See ``OneBundle.fire``."""
@@ -197,13 +142,9 @@ class RemoteBundle:
 
     def flush(self) -> None:
         """Send what was pushed so far."""
-        if self._out:
-            self._cut(KEY_GOES_ON if self._marks_keys else b"")
-        if not self._blocks:
+        blocks, size = self._input.take()
+        if not blocks:
             return
-        blocks, size = self._blocks, self._size
-        self._blocks, self._size = [], 0
-        self._block_bytes = min(2 * self._block_bytes, _BLOCK_BYTES)
         self._send(beam_fn_api_pb2.Elements(data=blocks), size)
         while self._step(None):
             pass
@@ -278,7 +219,7 @@ class RemoteBundle:
             (id_, tag)
             for id_, each in self._descriptor.transforms.items()
             for tag, collection in each.inputs.items()
-            if collection == self._input
+            if collection == self._collection
         )
         return beam_fn_api_pb2.DelayedBundleApplication(
             application=beam_fn_api_pb2.BundleApplication(
@@ -396,16 +337,6 @@ class RemoteBundle:
             if some is None:
                 return
             receiver.accept_chunk(*some)
-
-
-class _NestedValues:
-    """Values of a group as the state service hands them out."""
-
-    def __init__(self, values: StreamedValues) -> None:
-        self._values = values
-
-    def __iter__(self) -> Iterator[bytes]:
-        return (length_prefix(len(value)) + value for value in self._values)
 
 
 def _cache_tokens(

@@ -35,7 +35,7 @@ class OneBundle(Bundle, Protocol):
         ...
 
 
-class TakeTimers(Protocol):
+class TimersTaker(Protocol):
     """Gets the timers that a bundle has set or cleared."""
 
     def __call__(self, family: TimerFamilyId, coded_timers: bytes) -> Any: ...
@@ -71,7 +71,7 @@ class MakeState(Protocol):
 class StartBundle(Protocol):
     """Begins a bundle on the SDK harness."""
 
-    def __call__(self, state: UserState, take_timers: TakeTimers) -> OneBundle: ...
+    def __call__(self, state: UserState, take_timers: TimersTaker) -> OneBundle: ...
 
 
 class RemoteKeyedBundle:
