@@ -38,6 +38,8 @@ _LOGGER = logging.getLogger(__name__)
 
 MOST_IDLE_S = 30.0
 """Without --environment_cache_millis, how long a harness waits for the next task of its job."""
+MOST_OF_OTHER_JOBS = 4
+"""With --environment_cache_millis, how many harnesses wait for others than the job that runs."""
 _LAST_WORDS_S = 1.0  # between the end of a harness's streams and that of its process
 _TEARDOWN_S = 10.0  # for DoFns to be torn down when their harness is to end
 
@@ -220,6 +222,7 @@ class SdkWorkers:
             with self._lock:
                 if key in self._kept:
                     return self._use(key, settings)
+                self._drop(self._too_many(settings.job_id))
                 if self._server is None:
                     self._server = FnApiServer()
                 server = self._server
@@ -279,6 +282,16 @@ class SdkWorkers:
         worker = SdkWorker(server, environment, settings.options_json, staged)
         worker.start(settings.start_timeout_s)
         return worker
+
+    def _too_many(self, job_id: str) -> "list[_Key]":
+        """List what other jobs have left beyond the limit, unused for longest. The lock is held."""
+        idle = [
+            key
+            for key, kept in self._kept.items()
+            if kept.settings.job_id != job_id and not kept.users
+        ]
+        idle.sort(key=lambda key: self._kept[key].idle_since, reverse=True)
+        return idle[MOST_OF_OTHER_JOBS:]
 
     def _drop(self, keys: "Iterable[_Key]") -> None:
         for key in list(keys):

@@ -123,7 +123,7 @@ class RunnerConfig:
                 getattr(ours, "executor_environment", "auto"),
                 ExecutorEnvironment,
             ),
-            environment_cache_s=_cache_s(options),
+            environment_cache_s=_cache_s(options, environment),
             environment_start_timeout_s=_start_timeout_s(
                 getattr(ours, "environment_start_timeout", None)
             ),
@@ -207,9 +207,12 @@ def _sdk_worker_parallelism(options: PipelineOptions, kind: EnvironmentKind) -> 
     return max(1, int(harnesses))
 
 
-def _cache_s(options: PipelineOptions) -> float:
-    given = options.view_as(PortableOptions).environment_cache_millis
-    return number("environment_cache_millis", given) / 1000
+def _cache_s(options: PipelineOptions, kind: EnvironmentKind) -> float:
+    """Read ``--environment_cache_millis``. LOOPBACK: the next job has a worker pool of its own."""
+    given = number(
+        "environment_cache_millis", options.view_as(PortableOptions).environment_cache_millis
+    )
+    return 0.0 if kind == "loopback" else given / 1000
 
 
 def _start_timeout_s(given: object) -> float:

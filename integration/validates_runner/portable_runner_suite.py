@@ -21,6 +21,7 @@ class _Job(local_job_service.BeamJob):  # type: ignore[misc]
         runner = beam_pipeline.create_runner(runners.UNDER_TEST)
         given = self.pipeline_options()._all_options
         del given["spark_master_url"]  # every client sends Beam's default
+        given.pop("job_name", None)  # no other job could use its harnesses
         options = PipelineOptions.from_dictionary(given)  # JSON has made text of numbers
         # For the client: the pipeline names its environments.
         portable = options.view_as(PortableOptions)

@@ -67,7 +67,8 @@ def _spark_with(environment: tuple[str, str | None]) -> PipelineRunner:
         def default_environment(self, options: Any) -> Any:
             portable = options.view_as(PortableOptions)
             portable.environment_type, portable.environment_config = environment
-            portable.environment_cache_millis = 600_000  # tests share harnesses
+            if portable.environment_type == "PROCESS":
+                portable.environment_cache_millis = 600_000  # tests share harnesses
             return super().default_environment(options)
 
     return Runner(spark=_session())

@@ -1,6 +1,7 @@
 """Stages on an SDK harness in this process: scripted, or Beam's own."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import apache_beam as beam
@@ -47,6 +48,7 @@ def stage_in(
     *,
     stage: int = 0,
     job_id: str = "job",
+    options: Mapping[str, object] = MappingProxyType({}),
     **settings: Any,
 ) -> RemoteStage:
     """Return a stage of a pipeline whose code runs in ``environment``.
@@ -60,7 +62,7 @@ def stage_in(
     return RemoteStage(
         plan.stages[id_].name,
         describe(plan, id_),
-        HarnessSettings(job_id=job_id, options_json=options_json({}), **settings),
+        HarnessSettings(job_id=job_id, options_json=options_json(options), **settings),
         id_,
     )
 

@@ -202,6 +202,25 @@ def test_a_harness_is_another_jobs_only_if_it_is_to_be_cached(
     assert harnesses() == of_b
 
 
+def test_few_harnesses_wait_for_jobs_that_may_never_come(
+    beam_harness: Callable[..., RemoteStage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each job has a name, no other has the same options."""
+    monkeypatch.setattr(module, "MOST_OF_OTHER_JOBS", 1)
+
+    def run_job(name: str) -> set[int]:
+        before = set(harnesses())
+        run_one(beam_harness(job_id=name, options={"job_name": name}, cache_s=60.0))
+        return set(harnesses()) - before
+
+    of_a, of_b = run_job("a"), run_job("b")
+    assert all(map(is_alive, of_a))
+    of_c = run_job("c")
+    wait_for(lambda: not any(map(is_alive, of_a)))
+    assert run_job("b") == set()
+    assert all(map(is_alive, of_b | of_c))
+
+
 def test_stages_are_spread_over_several_harnesses(
     beam_harness: Callable[..., RemoteStage],
 ) -> None:

@@ -64,6 +64,11 @@ def test_nothing_given_is_the_default() -> None:
         ),
         (["--extra_package=p.whl", "--environment_type=EXTERNAL"], "environment", "external"),
         (["--environment_cache_millis=1500"], "environment_cache_s", 1.5),
+        (
+            ["--environment_type=LOOPBACK", "--environment_cache_millis=1500"],
+            "environment_cache_s",
+            0.0,
+        ),
         (["--environment_start_timeout=2.5"], "environment_start_timeout_s", 2.5),
         (
             ["--spark_conf=spark.a=1", "--spark_conf", "spark.b=x=y", "--spark_conf=spark.a=2"],
