@@ -31,8 +31,8 @@ def user_failure(text: str, stage_name: str, steps: Collection[str]) -> BundleFa
     named = _STEP_IN_MESSAGE.findall(text)
     step = named[0] if named else stage_name
     ending = f" [while running '{step}']"  # so it ends on Beam's other runners
-    original, _, copy = text.partition(_CONTEXT)
-    if not named or not copy:
+    original, _, copy = text.rpartition(_CONTEXT)  # what the user raised may have a chain, too
+    if not original or not _STEP_IN_MESSAGE.search(copy):
         original = text
     original = original.rstrip().removesuffix(ending)
     return BundleFailedError(step, _message(original), f"{original}{ending}\n")

@@ -41,6 +41,24 @@ def test_the_copy_names_the_step_and_the_original_is_shown() -> None:
     assert failure.traceback_text.count("while running") == 1
 
 
+def test_what_was_raised_while_another_error_was_handled() -> None:
+    """The copy stands behind the whole of the user's chain."""
+    try:
+        try:
+            try:
+                raise KeyError("first")
+            except KeyError:
+                raise ValueError("second")  # noqa: B904
+        except ValueError as error:
+            raise ValueError(f"{error} [while running 'Step']")  # noqa: B904
+    except ValueError as copy:
+        failure = user_failure(text_of(copy), "stage", [])
+    assert failure.cause == "ValueError: second"
+    assert "KeyError: 'first'" in failure.traceback_text
+    assert failure.traceback_text.endswith("ValueError: second [while running 'Step']\n")
+    assert failure.traceback_text.count("while running") == 1
+
+
 def test_an_error_without_a_step_is_charged_to_the_stage() -> None:
     failure = user_failure(text_of(raised()), "stage", ["Step"])
     assert (failure.step, failure.cause) == ("stage", "ValueError: boom")
