@@ -26,7 +26,7 @@ from integration.pipelines import (
     two_readers,
 )
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 RUNS = 20
 SLOTS = 6  # of the whole cluster
 CHECKSUMS = (
@@ -62,7 +62,6 @@ def test_what_is_spread_is_spread_over_the_hosts(cluster_session: Any) -> None:
     assert counters(result) == dict.fromkeys(("127.0.0.1", "127.0.0.2"), 12)
 
 
-@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("storage", ["executors", "shared storage"])
 @pytest.mark.parametrize("checksums", ["on", "off"])
 def test_killed_executors_cost_no_element(
