@@ -1,5 +1,6 @@
 """How results are judged, and held against what is expected."""
 
+import dataclasses
 from collections.abc import Mapping
 
 import apache_beam
@@ -119,6 +120,21 @@ def test_what_is_expected_is_no_surprise(verdict: Verdict, expected: Expectation
 def test_surprises(verdict: Verdict, expected: Expectations, line: str) -> None:
     found = list(surprises({TEST: FAIL}, {TEST: verdict}, expected, is_whole=False))
     assert found == [f"{TEST}: {line}"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "lines"),
+    [
+        (Verdict.SOUND, []),
+        (Verdict.FAILING, []),
+        (Verdict.VACUOUS, [f"{TEST}: vacuous, not expected: boom"]),
+    ],
+)
+def test_what_sometimes_fails_does_not_pass_where_nothing_runs(
+    verdict: Verdict, lines: list[str]
+) -> None:
+    expected = dataclasses.replace(expectations(), varying={TEST: "why"})
+    assert list(surprises({TEST: FAIL}, {TEST: verdict}, expected, is_whole=False)) == lines
 
 
 def test_an_expectation_of_no_test_is_stale_once_all_suites_ran() -> None:
