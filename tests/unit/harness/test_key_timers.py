@@ -26,29 +26,32 @@ CODEC = TimerCodec(BytesCoder(), IntervalWindowCoder())
 FIRST, SECOND = IntervalWindow(0, 10), IntervalWindow(10, 20)
 
 
-@pytest.fixture
-def timers() -> KeyTimers:
+def declared(allowed_lateness_us: int = 0) -> DeclaredTimers:
     families = {
         EVENT: Domain.EVENT_TIME,
         CLOCK: Domain.PROCESSING_TIME,
         EXPIRY: Domain.EVENT_TIME,
     }
-    return KeyTimers(
-        DeclaredTimers(
-            families={
-                id_: TimerFamily(domain=domain, codec=CODEC) for id_, domain in families.items()
-            },
-            expiration=EXPIRY,
-            allowed_lateness_us=0,
-        )
+    return DeclaredTimers(
+        families={id_: TimerFamily(domain=domain, codec=CODEC) for id_, domain in families.items()},
+        expiration=EXPIRY,
+        allowed_lateness_us=allowed_lateness_us,
     )
 
 
-def timer(key: bytes, window: Any, time: float | None, tag: str = "") -> bytes:
-    """Encode a timer; without a time, the clearing of one."""
+@pytest.fixture
+def timers() -> KeyTimers:
+    return KeyTimers(declared())
+
+
+def timer(
+    key: bytes, window: Any, time: float | None, tag: str = "", hold: float | None = None
+) -> bytes:
+    """Encode a timer; without a time, the clearing of one. ``hold``: of its output."""
     fires = None if time is None else Timestamp(time)
+    holds = fires if hold is None else Timestamp(hold)
     coded: bytes = CODER.encode(
-        Timer(key, tag, (window,), time is None, fires, fires, PANE_INFO_UNKNOWN)
+        Timer(key, tag, (window,), time is None, fires, holds, PANE_INFO_UNKNOWN)
     )
     return coded
 
@@ -105,6 +108,29 @@ def test_a_timer_behind_the_end_of_its_window_fires_there_and_only_once(timers: 
     timers.take(EVENT, timer(b"a", FIRST, 2))
     popped = timers.pop()
     assert list(popped) == [EVENT]
+
+
+def test_windows_live_on_for_the_allowed_lateness() -> None:
+    timers = KeyTimers(declared(allowed_lateness_us=5_000_000))
+    timers.expect_expiry(b"a", create(None, 0, (FIRST,), PANE_INFO_UNKNOWN))
+    timers.take(EVENT, timer(b"a", FIRST, 13) + timer(b"a", FIRST, 500, "behind"))
+    assert rounds(timers) == [
+        {"event": [(b"a", 0, 13)]},
+        {"event": [(b"a", 0, 15)]},
+        {"expiry": [(b"a", 0, 15)]},
+    ]
+
+
+def test_a_timer_keeps_the_timestamp_of_its_output(timers: KeyTimers) -> None:
+    """Java lets both differ. What fires at the end of its window emits nothing behind it."""
+    timers.take(EVENT, timer(b"a", FIRST, 7, hold=3) + timer(b"b", FIRST, 500, hold=400))
+    timers.take(CLOCK, timer(b"c", FIRST, 1e9, hold=4))
+    fired = {
+        each.user_key: (float(each.fire_timestamp), float(each.hold_timestamp))
+        for coded in timers.pop().values()
+        for each in CODER.get_impl().decode_all(coded)
+    }
+    assert fired == {b"a": (7, 3), b"b": (10, 10), b"c": (1e9, 4)}
 
 
 def test_timers_are_read_as_they_are_written() -> None:

@@ -9,6 +9,7 @@ import pytest
 from apache_beam.coders import BytesCoder, VarIntCoder
 from apache_beam.portability.api import beam_runner_api_pb2, metrics_pb2
 from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.trigger import AccumulationMode, AfterCount, AfterWatermark
 from apache_beam.transforms.userstate import (
     BagStateSpec,
     CombiningValueStateSpec,
@@ -53,7 +54,8 @@ class Running:
         def build(p: beam.Pipeline) -> None:
             pairs = p | beam.Impulse() | beam.FlatMap(list).with_output_types(tuple[int, Any])
             if windows is not None:
-                pairs |= beam.WindowInto(windows)
+                into = isinstance(windows, beam.WindowInto)
+                pairs |= windows if into else beam.WindowInto(windows)
             # A reader of another stage, so that the output leaves this one.
             pairs | "keyed" >> beam.ParDo(do_fn, *args) | beam.Reshuffle() | beam.Map(print)
 
@@ -319,6 +321,45 @@ def test_metrics_of_callbacks_are_charged_to_their_step(running: Any) -> None:
     (fired,) = (info for info in infos if info.labels.get("NAME") == "fired")
     assert fired.payload == VarIntCoder().encode(2)
     assert fired.labels["PTRANSFORM"] == stage.operation.name_context.transform_id
+
+
+class Loops(beam.DoFn):  # type: ignore[misc]
+    """Its timer sets itself again, four seconds later."""
+
+    EACH = TimerSpec("each", TimeDomain.WATERMARK)
+    SEEN = CombiningValueStateSpec("seen", sum)
+
+    def process(self, pair: tuple[int, float], each: Any = beam.DoFn.TimerParam(EACH)) -> None:
+        each.set(Timestamp(pair[1]))
+
+    @on_timer(EACH)  # type: ignore[untyped-decorator]
+    def again(
+        self,
+        time: Any = beam.DoFn.TimestampParam,
+        each: Any = beam.DoFn.TimerParam(EACH),
+        seen: Any = beam.DoFn.StateParam(SEEN),
+    ) -> Iterator[tuple[float, int]]:
+        seen.add(1)
+        yield float(time), seen.read()
+        each.set(time + 4)
+
+
+@pytest.mark.parametrize(
+    ("allowed_lateness", "times"), [(0, [3, 7, 10]), (5, [3, 7, 11, 15]), (6, [3, 7, 11, 15, 16])]
+)
+def test_state_and_timers_live_as_long_as_their_window(
+    running: Any, allowed_lateness: int, times: list[float]
+) -> None:
+    windows = beam.WindowInto(
+        FixedWindows(10),
+        trigger=AfterWatermark(late=AfterCount(1)),
+        accumulation_mode=AccumulationMode.DISCARDING,
+        allowed_lateness=allowed_lateness,
+    )
+    bundle = running(Loops(), windows)
+    for _ in range(2):  # nothing is left for the same key and window
+        bundle.key(1, [3.0], (IntervalWindow(0, 10),))
+    assert bundle.out == 2 * [(time, number) for number, time in enumerate(times, 1)]
 
 
 class Asks(beam.DoFn):  # type: ignore[misc]
