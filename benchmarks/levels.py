@@ -67,7 +67,9 @@ def _generating(pipeline: beam.Pipeline) -> Any:
 
 def _stateful(pipeline: beam.Pipeline) -> Any:
     pairs = pipeline | beam.Impulse() | beam.ParDo(_Pairs())
-    ones = pairs | beam.MapTuple(lambda key, _: (key, 1)).with_output_types(tuple[bytes, int])
+    ones = pairs | beam.MapTuple(lambda key, _: (int.from_bytes(key, "big"), 1)).with_output_types(
+        tuple[int, int]
+    )
     return ones | beam.ParDo(SumByKey()) | beam.ParDo(_Drop())
 
 
