@@ -103,6 +103,8 @@ def _writer(coder: Coder) -> _Writer:
         write_one = _writer(coder.value_coder())
 
         def write_all(values: Any, out: list[bytes]) -> None:
+            if type(values) is not list:
+                values = list(values)  # what Beam's triggers give has no length
             out.append(_COUNT.pack(len(values)))
             for value in values:
                 write_one(value, out)

@@ -14,6 +14,7 @@ from apache_beam.coders import (
 )
 from apache_beam.coders.coder_impl import create_OutputStream
 from apache_beam.coders.coders import GlobalWindowCoder, IntervalWindowCoder
+from apache_beam.transforms.trigger import _UnwindowedValues
 from apache_beam.transforms.window import GlobalWindow, IntervalWindow
 from apache_beam.utils.windowed_value import (
     PANE_INFO_UNKNOWN,
@@ -110,6 +111,14 @@ def test_what_is_written_is_what_beam_writes(
 ) -> None:
     coder, elements = case
     assert written(coder, elements) == as_beam_writes(coder, elements)
+
+
+def test_the_values_of_a_trigger_have_no_length() -> None:
+    coder = WindowedValueCoder(GROUPED, GlobalWindowCoder())
+    origin = create(None, 0, (GlobalWindow(),), PANE_INFO_UNKNOWN)
+    values = _UnwindowedValues([origin.with_value(each) for each in (b"x", b"yz")])
+    block = written(coder, [origin.with_value((b"key", values))])
+    assert block == as_beam_writes(coder, [origin.with_value((b"key", [b"x", b"yz"]))])
 
 
 def test_the_origin_of_many_elements_is_one_object() -> None:
