@@ -23,6 +23,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from apache_beam.transforms import environments
 
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.harness.embedded import use_options
 from beam_spark_runner.harness.sdk_workers import HarnessSettings, options_json
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.job.environments import (
@@ -110,6 +111,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         """Compile and start. ``closing``: what is to be done at the end of the job."""
         packages = identify_packages(pipeline)
         is_notebook = _is_called_by_interactive_beam()
+        given = _options_json(config, options)
         session: SessionHandle | None = None
         if runs_in_this_process(pipeline):
             # In this order: the JVM is started by a fork, in which gRPC's threads would start
@@ -122,6 +124,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
                     "reach; leave it out, or say PROCESS",
                 )
             closing.callback(serve_loopback(pipeline, config.max_cache_memory_usage_mb << 20))
+            use_options(given)
         plan = compile_pipeline(
             pipeline,
             allow_non_deterministic_key_coders=options.view_as(
@@ -137,7 +140,6 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         if session is None:
             session = self._open(config, closing, keeps=is_notebook)
         job_id = uuid.uuid4().hex[:12]
-        given = _options_json(config, options)
         job = Job(
             job_id,
             plan,

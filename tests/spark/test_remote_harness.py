@@ -7,6 +7,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.metrics import Metrics
+from apache_beam.options.value_provider import RuntimeValueProvider
 from apache_beam.pvalue import AsDict, AsIter, AsList, AsMultiMap, AsSingleton
 from apache_beam.transforms.window import FixedWindows, Sessions, TimestampedValue
 
@@ -102,6 +103,21 @@ def test_a_pipeline_of_all_kinds(spark_session: Any, flags: tuple[str, ...]) -> 
     assert found.counter("words") == 500
     here = os.getpid()
     assert (found["pids"] == [here]) is (flags is LOOPBACK)
+
+
+@pytest.mark.parametrize("flags", [PROCESS, LOOPBACK], ids=["process", "loopback"])
+def test_value_providers(
+    spark_session: Any, flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RuntimeValueProvider, "runtime_options", None)
+    name = RuntimeValueProvider("job_name", str, "nameless")
+    found = harvest(
+        spark_session,
+        lambda p: {"names": p | beam.Impulse() | beam.Map(lambda _: name.get())},
+        "--job_name=mine",
+        *flags,
+    )
+    assert found["names"] == ["mine"]
 
 
 def test_a_command_of_the_users(spark_session: Any) -> None:
