@@ -35,10 +35,10 @@ def compile_pipeline(
         InvalidPipelineError: it is not a legal proto.
         OptionsError: it is to stream, and has an unbounded collection.
     """
-    graph = from_proto(pipeline, expands_reshuffles=expands_reshuffles)
+    described = from_proto(pipeline, expands_reshuffles=expands_reshuffles)
+    graph = run_passes(described, DRAINING if drains else BATCH, observe)
     if streams:
-        _refuse_unbounded(graph)
-    graph = run_passes(graph, DRAINING if drains else BATCH, observe)
+        _refuse_unbounded(described)
     check_key_coders(
         graph,
         Coders(graph),
