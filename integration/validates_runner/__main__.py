@@ -7,12 +7,22 @@ suites are kept in the output folder; without ``--resume`` they are run anew.
 import argparse
 import sys
 import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import apache_beam
 
 from integration.validates_runner import expected, table
-from integration.validates_runner.ledger import Verdict, judge, surprises
+from integration.validates_runner.ledger import (
+    Expectations,
+    Verdict,
+    judge,
+    settled,
+    surprises,
+    surprises_elsewhere,
+)
 from integration.validates_runner.run import Result, run_suite
 from integration.validates_runner.runners import (
     DIRECT,
@@ -48,15 +58,25 @@ def main() -> int:
     runners = [arguments.runner, *([FN_API, DIRECT] if arguments.peers else [])]
     arguments.out.mkdir(parents=True, exist_ok=True)
 
+    expectations = expected.load(apache_beam.__version__, arguments.runner)
     results: dict[str, Result] = {}
     verdicts: dict[str, Verdict] = {}
+    results_elsewhere: dict[str, Result] = {}
+    verdicts_elsewhere: dict[str, Verdict] = {}
     rows = []
     for name in names:
-        of_runner = {
-            runner: _run(name, runner, arguments) for runner in dict.fromkeys([NOTHING, *runners])
+        nothing = _run(name, NOTHING, arguments)
+        of_runner = {NOTHING: nothing} | {
+            runner: _run(name, runner, arguments, known=settled(nothing))
+            for runner in runners
+            if runner != NOTHING
         }
-        found = {runner: judge(of_runner[runner], of_runner[NOTHING]) for runner in runners}
-        rows.append((name, [found[runner] for runner in runners]))
+        found = {runner: judge(of_runner[runner], nothing) for runner in runners}
+        again = _run_elsewhere(name, of_runner[arguments.runner], expectations, arguments)
+        judged_again = judge(again, nothing)
+        rows.append((name, [found[runner] for runner in runners], judged_again))
+        results_elsewhere |= again
+        verdicts_elsewhere |= judged_again
         results |= of_runner[arguments.runner]
         verdicts |= found[arguments.runner]
     print("\n" + table.render(runners, rows))
@@ -66,27 +86,48 @@ def main() -> int:
         return 0
     if arguments.write_lists:
         expected.write_lists(verdicts)
-    differences = list(
-        surprises(
-            results,
-            verdicts,
-            expected.load(apache_beam.__version__, arguments.runner),
-            is_whole=names == list(SUITES),
-        )
-    )
+    differences = [
+        *surprises(results, verdicts, expectations, is_whole=names == list(SUITES)),
+        *surprises_elsewhere(results_elsewhere, verdicts_elsewhere, expectations),
+    ]
     for line in differences:
         print(line)
     print(f"{len(differences)} difference(s) from {expected.EXPECTATIONS.name}")
     return 1 if differences else 0
 
 
-def _run(name: str, runner: str, arguments: argparse.Namespace) -> dict[str, Result]:
+def _run_elsewhere(
+    name: str,
+    results: Mapping[str, Result],
+    expectations: Expectations,
+    arguments: argparse.Namespace,
+) -> dict[str, Result]:
+    """Run the failing tests again that are said to pass on another runner, on that one."""
+    tests_of = defaultdict(list)
+    for test, result in results.items():
+        if result.outcome == "failed" and test in expectations.passes_on:
+            tests_of[expectations.passes_on[test]].append(test)
+    found: dict[str, Result] = {}
+    for runner, tests in tests_of.items():
+        again = _run(name, runner, arguments, tests=tests)
+        found |= {test: again[test] for test in tests}
+    return found
+
+
+def _run(
+    name: str,
+    runner: str,
+    arguments: argparse.Namespace,
+    *,
+    tests: Sequence[str] = (),
+    known: Mapping[str, Result] = MappingProxyType({}),
+) -> dict[str, Result]:
     log = arguments.out / f"{name} on {runner}.jsonl".replace("/", ".").replace(" ", "-")
     if not arguments.resume:
         log.unlink(missing_ok=True)
         log.with_suffix(".out").unlink(missing_ok=True)
     started = time.monotonic()
-    results = run_suite(name, runner, log, only=arguments.only)
+    results = run_suite(name, runner, log, only=arguments.only, tests=tests, known=known)
     print(f"{name} on {runner}: {time.monotonic() - started:.0f} s", flush=True)
     return results
 

@@ -67,6 +67,7 @@ def load(beam_version: str, runner: str = SPARK_EMBEDDED) -> Expectations:
     return Expectations(
         failing=failing,
         vacuous=vacuous,
+        passes_on={} if runner in DIFFERENCES else _passes_on(content["failing"]),
         skipped=_reasons(content["skipped"]),
         own_runner=frozenset(OWN_RUNNER.read_text().split("\n")[:-1]),
         no_pipeline=frozenset(NO_PIPELINE.read_text().split("\n")[:-1]),
@@ -82,6 +83,15 @@ def _reasons(groups: list[dict[str, Any]]) -> dict[str, str]:
                 raise ExpectationsError(f"{EXPECTATIONS.name} names {test} twice")
             reasons[test] = group["reason"]
     return reasons
+
+
+def _passes_on(groups: list[dict[str, Any]]) -> dict[str, str]:
+    return {
+        test: group["passes_on"]
+        for group in groups
+        if "passes_on" in group
+        for test in group["tests"]
+    }
 
 
 def write_lists(verdicts: dict[str, Verdict]) -> None:

@@ -43,6 +43,22 @@ def _judge(result: Result, nothing: Result | None) -> Verdict:
     return Verdict.SOUND
 
 
+def settled(nothing: Mapping[str, Result]) -> dict[str, Result]:
+    """Return the results that are the same on every runner.
+
+    Args:
+        nothing: of a suite on ``DoNothingRunner``.
+
+    Returns:
+        Tests that passed or skipped themselves, and gave it no pipeline.
+    """
+    return {
+        test: result
+        for test, result in nothing.items()
+        if result.outcome != "failed" and not result.drives_runner
+    }
+
+
 def count(verdicts: Iterable[Verdict]) -> Counter[Verdict]:
     """Count verdicts."""
     return Counter(verdicts)
@@ -54,6 +70,7 @@ class Expectations:
 
     failing: Mapping[str, str]  # test -> reason
     vacuous: Mapping[str, str]  # test -> reason
+    passes_on: Mapping[str, str]  # failing test -> runner on which it passes all the same
     skipped: Mapping[str, str]  # pattern, as of ``fnmatch`` -> reason
     own_runner: frozenset[str]  # tests, or all passes of a class or file
     no_pipeline: frozenset[str]  # the same
@@ -98,6 +115,24 @@ def surprises(
         )
         for entry in sorted(set(known) - used):
             yield f"{entry}: expected, but there is no such test"
+
+
+def surprises_elsewhere(
+    results: Mapping[str, Result], verdicts: Mapping[str, Verdict], expected: Expectations
+) -> Iterator[str]:
+    """Yield a line for each test without a sound pass on the runner where it is said to pass.
+
+    Args:
+        results: of failing tests on the runners of ``expected.passes_on``.
+        verdicts: of the same tests.
+        expected: for all suites.
+    """
+    for test, verdict in sorted(verdicts.items()):
+        if verdict is not Verdict.SOUND:
+            yield (
+                f"{test}: {verdict.value} on {expected.passes_on[test]}, where it is said to "
+                f"pass: {results[test].message}"
+            )
 
 
 def _entry(test: str, verdict: Verdict, expected: Expectations) -> str | None:

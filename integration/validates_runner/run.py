@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from integration.validates_runner.suites import HERE, ROOT, SUITES, pytest_arguments
@@ -30,7 +32,15 @@ class Result:
     other_runners: tuple[str, ...] = ()
 
 
-def run_suite(name: str, runner: str, log: Path, *, only: str | None = None) -> dict[str, Result]:
+def run_suite(
+    name: str,
+    runner: str,
+    log: Path,
+    *,
+    only: str | None = None,
+    tests: Sequence[str] = (),
+    known: Mapping[str, Result] = MappingProxyType({}),
+) -> dict[str, Result]:
     """Run a suite; what ``log`` already has is not run again.
 
     Args:
@@ -38,6 +48,8 @@ def run_suite(name: str, runner: str, log: Path, *, only: str | None = None) -> 
         runner: of ``runners.RUNNERS``.
         log: lines of JSON, written as tests begin and end.
         only: pytest's ``-k``.
+        tests: ids of those to run; none: all.
+        known: results that need no run.
 
     Raises:
         RuntimeError: pytest itself does not work.
@@ -50,11 +62,12 @@ def run_suite(name: str, runner: str, log: Path, *, only: str | None = None) -> 
     command += ["--rootdir", str(beam.parent), "-p", "integration.validates_runner.plugin"]
     command += [f"--conformance-runner={runner}", f"--conformance-log={log}"]
     command += [f"--timeout={_TEST_TIMEOUT_S}", "--continue-on-collection-errors"]
-    command += pytest_arguments(SUITES[name], beam) + (["-k", only] if only else [])
+    command += pytest_arguments(SUITES[name], beam, tests) + (["-k", only] if only else [])
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
     }
+    _note(known, log)
     while True:
         before = log.read_text() if log.exists() else ""
         with log.with_suffix(".out").open("a") as output:
@@ -78,6 +91,14 @@ def run_suite(name: str, runner: str, log: Path, *, only: str | None = None) -> 
         if not log.exists() or log.read_text() == before:
             out = log.with_suffix(".out")
             raise RuntimeError(f"pytest ended with {returncode} and does not get on; see {out}")
+
+
+def _note(known: Mapping[str, Result], log: Path) -> None:
+    there = {line.get("test") for line in _lines(log)}
+    with log.open("a") as lines:
+        for test, result in known.items():
+            if test not in there:
+                print(json.dumps({"test": test, **asdict(result)}), file=lines)
 
 
 def _wait(process: "subprocess.Popen[bytes]", log: Path) -> int:

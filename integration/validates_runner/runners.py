@@ -8,7 +8,7 @@ from typing import Any
 
 from apache_beam import pipeline as beam_pipeline
 from apache_beam.metrics.metric import MetricResults
-from apache_beam.options.pipeline_options import StandardOptions
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 
 PRISM = Path(sys.executable).parent / "prism"
@@ -56,19 +56,16 @@ def _spark_embedded() -> PipelineRunner:
     return SparkPortableRunner(spark=_session())
 
 
-def _spark_with(environment: tuple[str, str | None]) -> PipelineRunner:
-    from apache_beam.options.pipeline_options import PortableOptions
-
+def _spark_with(*flags: str) -> PipelineRunner:
     from beam_spark_runner import SparkPortableRunner
 
+    given = PipelineOptions(list(flags)).get_all_options(drop_default=True)
+
     class Runner(SparkPortableRunner):
-        """As if each test said where its code is to run."""
+        """As if each test gave these options."""
 
         def default_environment(self, options: Any) -> Any:
-            portable = options.view_as(PortableOptions)
-            portable.environment_type, portable.environment_config = environment
-            if portable.environment_type == "PROCESS":
-                portable.environment_cache_millis = 600_000  # tests share harnesses
+            options._all_options.update(given)
             return super().default_environment(options)
 
     return Runner(spark=_session())
@@ -115,13 +112,26 @@ def _direct() -> PipelineRunner:
 SPARK_EMBEDDED = "spark-embedded"
 SPARK_PROCESS = "spark-process"
 SPARK_LOOPBACK = "spark-loopback"
+SPARK_ONE_PARTITION = "spark-one-partition"
+"""A few elements are one bundle."""
+SPARK_ONE_PROCESS = "spark-one-process"
+"""User code runs in the test's own process, too, as with FnApiRunner."""
 NOTHING = "nothing"
 FN_API = "FnApiRunner"
 DIRECT = "DirectRunner"
+_LOOPBACK = "--environment_type=LOOPBACK"
+_ONE_PARTITION = "--parallelism=1"
 RUNNERS: dict[str, Callable[[], PipelineRunner]] = {
     SPARK_EMBEDDED: _spark_embedded,
-    SPARK_PROCESS: functools.partial(_spark_with, ("PROCESS", "{}")),
-    SPARK_LOOPBACK: functools.partial(_spark_with, ("LOOPBACK", None)),
+    SPARK_PROCESS: functools.partial(
+        _spark_with,
+        "--environment_type=PROCESS",
+        "--environment_config={}",
+        "--environment_cache_millis=600000",  # tests share harnesses
+    ),
+    SPARK_LOOPBACK: functools.partial(_spark_with, _LOOPBACK),
+    SPARK_ONE_PARTITION: functools.partial(_spark_with, _ONE_PARTITION),
+    SPARK_ONE_PROCESS: functools.partial(_spark_with, _LOOPBACK, _ONE_PARTITION),
     NOTHING: DoNothingRunner,
     FN_API: _fn_api,
     DIRECT: _direct,

@@ -1,5 +1,6 @@
 """The suites: what of Beam's wheel each holds, and how it is run."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,14 +71,23 @@ SUITES = {
 """In the order of the table."""
 
 
-def pytest_arguments(suite: Suite, beam: Path) -> list[str]:
+def is_ours(test: str) -> bool:
+    """Whether a test is of this folder's files, by its id."""
+    return test.startswith(f"{HERE.relative_to(ROOT)}/")
+
+
+def pytest_arguments(suite: Suite, beam: Path, tests: Sequence[str] = ()) -> list[str]:
     """Return what pytest is told to collect.
 
     Args:
         suite: of ``SUITES``.
         beam: the installed package's folder.
+        tests: ids of those to run; none: all.
     """
-    arguments = [str(beam / target) for target in suite.targets]
+    if tests:
+        arguments = [str((ROOT if is_ours(test) else beam.parent) / test) for test in tests]
+    else:
+        arguments = [str(beam / target) for target in suite.targets]
     for path in suite.left_out:
         arguments.append(f"--ignore={beam / path}")
     if suite.marker:

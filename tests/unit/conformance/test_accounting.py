@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.validates_runner.ledger import Verdict, judge
+from integration.validates_runner.ledger import Verdict, judge, settled
 from integration.validates_runner.run import Result, run_suite
 from integration.validates_runner.runners import FN_API, NOTHING
 from integration.validates_runner.suites import SUITES, Suite
@@ -70,10 +70,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Res
     (folder / "sample_test.py").write_text(TESTS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(SUITES, "sample", Suite(targets=(str(folder / "sample_test.py"),)))
-        by_runner = {
-            runner: run_suite("sample", runner, folder / f"{runner}.jsonl")
-            for runner in (NOTHING, FN_API)
-        }
+        nothing = run_suite("sample", NOTHING, folder / "nothing.jsonl")
+        fn_api = run_suite("sample", FN_API, folder / "fn.jsonl", known=settled(nothing))
+        by_runner = {NOTHING: nothing, FN_API: fn_api}
     return {
         runner: {
             f"sample_test.py::{test.partition('::')[2]}": result for test, result in of.items()
@@ -126,6 +125,17 @@ def test_the_suites_are_part_of_the_installed_beam(tmp_path: Path) -> None:
     beam = Path(apache_beam.__file__).parent
     paths = [beam / path for suite in SUITES.values() for path in suite.targets + suite.left_out]
     assert [path for path in paths if not path.exists()] == []
+
+
+@pytest.mark.slow
+def test_single_tests_of_a_suite(tmp_path: Path) -> None:
+    file = tmp_path / "sample_test.py"
+    file.write_text(TESTS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SUITES, "sample", Suite(targets=(str(tmp_path),)))
+        test = f"{file}::Tests::test_no_pipeline"
+        found = run_suite("sample", NOTHING, tmp_path / "log.jsonl", tests=[test])
+    assert {name.rpartition("_")[2] for name in found} == {"pipeline"}
 
 
 def test_a_process_that_does_not_even_begin_is_an_error(tmp_path: Path) -> None:

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 import apache_beam
 import pytest
 
-from integration.validates_runner import expected
+from integration.validates_runner import expected, table
 from integration.validates_runner.ledger import (
     Expectations,
     Verdict,
     collapse,
     judge,
+    settled,
     surprises,
+    surprises_elsewhere,
 )
 from integration.validates_runner.run import Result
 from integration.validates_runner.suites import SUITES
@@ -53,6 +55,7 @@ def expectations(
     return Expectations(
         failing=failing or {},
         vacuous=vacuous or {},
+        passes_on={TEST: "one process"},
         skipped=skipped or {},
         own_runner=own_runner,
         no_pipeline=no_pipeline,
@@ -143,6 +146,36 @@ def test_an_expectation_of_no_test_is_stale_once_all_suites_ran() -> None:
     assert list(surprises({TEST: PASS}, verdicts, expected, is_whole=False)) == []
     (line,) = surprises({TEST: PASS}, verdicts, expected, is_whole=True)
     assert line == "apache_beam/gone_test.py::test: expected, but there is no such test"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "lines"),
+    [
+        (Verdict.SOUND, []),
+        (Verdict.VACUOUS, [f"{TEST}: vacuous on one process, where it is said to pass: boom"]),
+        (Verdict.FAILING, [f"{TEST}: failing on one process, where it is said to pass: boom"]),
+    ],
+)
+def test_who_is_said_to_pass_elsewhere_has_to(verdict: Verdict, lines: list[str]) -> None:
+    assert list(surprises_elsewhere({TEST: FAIL}, {TEST: verdict}, expectations())) == lines
+
+
+def test_only_what_asks_a_runner_is_run_on_others() -> None:
+    nothing = {"pass": PASS, "fail": FAIL, "skip": SKIP, "apart": APART, "other": OTHER}
+    nothing["broken"] = Result(outcome="failed", message="before any pipeline")
+    assert list(settled(nothing)) == ["skip", "apart", "other"]
+
+
+def test_the_table_counts_what_passes_in_one_process_beside_the_runner_measured() -> None:
+    measured = {"a": Verdict.SOUND, "b": Verdict.FAILING, "c": Verdict.FAILING}
+    peer = {"a": Verdict.SOUND, "b": Verdict.SOUND, "c": Verdict.VACUOUS}
+    row = ("io", [measured, peer], {"b": Verdict.SOUND, "c": Verdict.FAILING})
+    head, _, line = table.render(["ours", "peer"], [row]).splitlines()
+    assert head.endswith(
+        "| ours: sound / vacuous / failing | of these pass in one process "
+        "| peer: sound / vacuous / failing |"
+    )
+    assert line == "| io | 3 | 0 | 0 | 0 | 1 / 0 / 2 | 1 | 2 / 1 / 0 |"
 
 
 def test_lists_name_whole_files_and_classes_where_all_passes_agree() -> None:
