@@ -14,6 +14,7 @@ from apache_beam.transforms.periodicsequence import PeriodicImpulse, PeriodicSeq
 from apache_beam.transforms.window import FixedWindows, SlidingWindows, TimestampedValue
 from apache_beam.utils.timestamp import Duration, Timestamp
 
+from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.core.errors import BundleFailedError
 from tests.spark.harvest import harvest, run
 from tests.spark.restrictions import RESTRICTION, Counting
@@ -272,21 +273,31 @@ def test_what_a_replay_raises_is_charged_to_its_step(spark_session: Any) -> None
         run(spark_session, build)
 
 
-def test_one_that_defers_for_ever_can_be_cancelled(spark_session: Any) -> None:
-    def build(p: beam.Pipeline) -> Any:
-        return p | beam.Create([("a", 1 << 40)]) | beam.ParDo(Defer(0.05))
+class Poll(beam.DoFn):  # type: ignore[misc]
+    """Never finds anything later than a hundred seconds."""
 
-    from beam_spark_runner import SparkPortableRunner
+    def process(
+        self, element: tuple[str, int], tracker: Any = RESTRICTION, estimator: Any = ESTIMATOR
+    ) -> None:
+        if tracker.try_claim(tracker.current_restriction().start):
+            estimator.set_watermark(Timestamp(100))
+            tracker.defer_remainder(Duration(0.2))
 
+
+def test_one_that_defers_for_ever_is_seen_and_can_be_cancelled(spark_session: Any) -> None:
     pipeline = beam.Pipeline(runner=SparkPortableRunner(spark_session))
-    build(pipeline)
+    pipeline | beam.Create([("a", 1 << 40)]) | beam.ParDo(Poll())
     result = pipeline.run()
-    pending = MetricsFilter().with_name("sdf_pending_residuals")
+
+    def gauges() -> dict[str, int]:
+        found = result.metrics().query(MetricsFilter().with_step("ParDo(Poll)/Process"))["gauges"]
+        return {each.key.metric.name: each.attempted.value for each in found}
+
     deadline = time.monotonic() + 60
-    while not (found := result.metrics().query(pending)["gauges"]):
+    expected = {"sdf_pending_residuals": 1, "sdf_watermark_hold": 100_000}  # milliseconds
+    while gauges() != expected:
         assert result.wait_until_finish(duration=200) == "RUNNING"
         assert time.monotonic() < deadline
-    assert [each.attempted.value for each in found] == [1]
     began = time.monotonic()
     assert result.cancel() == "CANCELLED"
     assert time.monotonic() - began < 15

@@ -343,3 +343,53 @@ def test_every_part_of_a_tree_is_processed_once_and_in_time(trees: list[Tree]) -
     assert all(at_us >= due.get((each, node), 0) for each, node, at_us in sdk.done)
     assert all(hold_us <= expected for hold_us, expected in holds)
     assert sdk.input.watermark_hold_us() == MAX_US
+
+
+@given(
+    trees=st.lists(_trees(), min_size=1, max_size=4),
+    step_us=st.sampled_from([0, 1, 300_000, 2_000_000]),
+    budget_us=st.sampled_from([1_000, 100_000, 1_000_000, 10_000_000]),
+    sizes=st.lists(st.sampled_from([1.0, 90.0]), min_size=4, max_size=4),
+)
+def test_every_part_of_a_tree_is_processed_once_in_whichever_round(
+    trees: list[Tree], step_us: int, budget_us: int, sizes: list[float]
+) -> None:
+    due: dict[tuple[str, int], int] = {}
+    marks: dict[tuple[str, int], int] = {}
+
+    def process(element: str, position: int) -> list[tuple[str, int, float, float]]:
+        deferred = trees[int(element)].get(position, [])
+        for node, delay_ms, watermark in deferred:
+            # A bundle's residuals are scheduled when it ends, which is not earlier than now.
+            due[element, node] = sdk.now_us + delay_ms * 1000
+            marks[element, node] = watermark * 1_000_000
+        return [(element, node, delay_ms, watermark) for node, delay_ms, watermark in deferred]
+
+    sdk = Sdk(process)
+    sdk.process = _slow(sdk, step_us, process)
+    left = [(str(number), 0, 0, MIN_US) for number in range(len(trees))]
+    first = True
+    for _ in range(100):
+        pending, left = left, sdk.give_budget(budget_us)
+        for name, position, due_us, hold_us in pending:
+            assert hold_us <= marks.get((name, position), MIN_US)
+            element = _sized(name, sizes[int(name)] if first else 1.0, position)
+            if due_us:
+                sdk.input.push_later(element, due_us)
+            else:
+                sdk.push(element)
+        sdk.run()
+        assert sdk.input.watermark_hold_us() == MAX_US
+        budget_us, first = 2 * budget_us, False
+        if not left:
+            break
+    assert not left
+    processed = [(element, position) for element, position, _ in sdk.done]
+    nodes = {
+        (str(number), node)
+        for number, tree in enumerate(trees)
+        for node in [0, *(child for some in tree.values() for child, _, _ in some)]
+    }
+    assert len(processed) == len(set(processed))
+    assert set(processed) == nodes
+    assert all(at_us >= due.get((each, node), 0) for each, node, at_us in sdk.done)
