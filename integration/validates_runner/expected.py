@@ -52,11 +52,12 @@ def load(beam_version: str, runner: str = SPARK_EMBEDDED) -> Expectations:
             f"{EXPECTATIONS.name} is for Beam {content['beam']}, but {beam_version} is installed"
         )
     failing, vacuous = _reasons(content["failing"]), _reasons(content["vacuous"])
+    passing: dict[str, str] = {}
     varying: dict[str, str] = {}
     if runner in DIFFERENCES:
         differences = tomllib.loads(DIFFERENCES[runner].read_text())
-        varying = _reasons(differences["varying"])
-        for test in (*_reasons(differences["passing"]), *varying):
+        passing, varying = _reasons(differences["passing"]), _reasons(differences["varying"])
+        for test in (*passing, *varying):
             if failing.pop(test, None) is None:
                 raise ExpectationsError(f"{test} passes on {runner}, but is not said to fail")
         for test, reason in _reasons(differences["failing"]).items():
@@ -71,6 +72,7 @@ def load(beam_version: str, runner: str = SPARK_EMBEDDED) -> Expectations:
         skipped=_reasons(content["skipped"]),
         own_runner=frozenset(OWN_RUNNER.read_text().split("\n")[:-1]),
         no_pipeline=frozenset(NO_PIPELINE.read_text().split("\n")[:-1]),
+        passing=passing,
         varying=varying,
     )
 

@@ -129,6 +129,21 @@ def test_surprises(verdict: Verdict, expected: Expectations, line: str) -> None:
     ("verdict", "lines"),
     [
         (Verdict.SOUND, []),
+        (Verdict.FAILING, [f"{TEST}: failing, not expected: boom"]),
+        (Verdict.VACUOUS, [f"{TEST}: vacuous, not expected: boom"]),
+    ],
+)
+def test_what_passes_on_one_runner_alone(verdict: Verdict, lines: list[str]) -> None:
+    """On the others, no pass of its file runs a pipeline."""
+    of_file = expectations(no_pipeline=frozenset({"apache_beam/a_test.py"}))
+    expected = dataclasses.replace(of_file, passing={TEST: "why"})
+    assert list(surprises({TEST: FAIL}, {TEST: verdict}, expected, is_whole=False))[:1] == lines
+
+
+@pytest.mark.parametrize(
+    ("verdict", "lines"),
+    [
+        (Verdict.SOUND, []),
         (Verdict.FAILING, []),
         (Verdict.VACUOUS, [f"{TEST}: vacuous, not expected: boom"]),
     ],
