@@ -1,0 +1,78 @@
+"""A Spark Connect server in a process of its own, from the pyspark package."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE_ROOT = Path(__file__).parents[1]
+_SERVER = """
+import sys
+from pyspark.sql import SparkSession
+SparkSession.builder.master("local[2]").config(map=dict(
+    item.split("=", 1) for item in sys.argv[1:])).getOrCreate()
+print("ready", flush=True)
+sys.stdin.read()  # until the test process ends, however it ends
+"""
+_NO_INDEX = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0"}
+"""Whoever asks for a package index in a worker gets no answer, and gets that at once."""
+
+
+@contextlib.contextmanager
+def start_connect_server(
+    log: Path, *, python: str = sys.executable, has_this_package: bool = True
+) -> Iterator[str]:
+    """Start a server with two slots, and yield its URL.
+
+    Args:
+        log: file for what it writes.
+        python: of its workers.
+        has_this_package: whether workers find this checkout.
+    """
+    import pyspark
+
+    if not list(Path(pyspark.__file__).parent.glob("jars/spark-connect_*.jar")):
+        pytest.skip("this pyspark ships no Spark Connect server (3.5 does not)")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = {
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": port,
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        # As Spark's own start-connect-server.sh has it: files are a session's own.
+        "spark.sql.artifact.isolation.enabled": "true",
+        "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
+    }
+    variables = {**os.environ, "PYSPARK_PYTHON": python, **_NO_INDEX}
+    variables["PYTHONPATH"] = str(PACKAGE_ROOT) if has_this_package else ""
+    with log.open("w") as stderr:
+        server = subprocess.Popen(
+            [sys.executable, "-c", _SERVER, *(f"{key}={value}" for key, value in settings.items())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env=variables,
+        )
+    assert server.stdout is not None
+    assert server.stdin is not None
+    try:
+        if server.stdout.readline().strip() != b"ready":
+            pytest.fail(f"the Spark Connect server did not start:\n{log.read_text()}")
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        server.stdin.close()
+        deadline = time.monotonic() + 30
+        while server.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        server.kill()
+        server.wait()
