@@ -29,6 +29,8 @@ BLOCK_SINK_URN = "beam_spark_runner:block_sink:v1"
 KEY_GOES_ON, KEY_ENDS = b"\0", b"\1"
 """First byte of each block for a stage with state or timers: what comes behind the block."""
 _AT_ONCE = 128
+_FLUSH_BYTES = 1 << 20
+"""Beam's operations send 10 MB at a time: the runner would have nothing to do until then."""
 
 _Convert: TypeAlias = Callable[[Any], Any] | None  # None: as it is
 
@@ -123,7 +125,8 @@ class BlockSink(bundle_processor.DataOutputOperation):  # type: ignore[misc]
         pieces: list[bytes] = []
         self._blocks.write(coded, origins, pieces)
         self.output_stream.write(b"".join(pieces))
-        self.output_stream.maybe_flush()
+        if self.output_stream.size() >= _FLUSH_BYTES:
+            self.output_stream.flush()
 
 
 def _decoder(coder: Coder) -> _Convert:

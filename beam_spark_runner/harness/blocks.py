@@ -7,6 +7,8 @@ and pane, so that only values need to be looked at, which takes a quarter of the
 Source: Beam coders ``windowed_value``, ``kv``, ``iterable``, ``length_prefix``, ``double``.
 """
 
+import itertools
+import operator
 import struct
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
@@ -58,6 +60,11 @@ class BlockWriter:
 
     def write(self, values: list[Any], origins: Origins, out: list[bytes]) -> None:
         """Append the pieces of elements to ``out``."""
+        if self._write is _write_bytes and _are_alike(values, origins):
+            # Many times the speed of one by one.
+            head = self.header(origins[0]) + length_prefix(len(values[0]))
+            out += (head, head.join(values))
+            return
         write, append = self._write, out.append
         last, header = self._origin, self._header
         for value, origin in zip(values, origins, strict=True):
@@ -71,6 +78,16 @@ class BlockWriter:
         """Encode what stands before the value."""
         coded: bytes = self._encode(origin.with_value(b""))
         return coded[:-1]
+
+
+def _are_alike(values: list[bytes], origins: Origins) -> bool:
+    """Whether all elements have one length, and one object as their origin."""
+    return (
+        len(values) > 1
+        and len(values[0]) == len(values[-1])
+        and len(set(map(len, values))) == 1
+        and all(map(operator.is_, origins, itertools.repeat(origins[0])))
+    )
 
 
 def length_prefix(length: int) -> bytes:
@@ -149,6 +166,10 @@ class BlockReader:
             values: list[Any] = []
             origins: Origins = []
             try:
+                if read_value is _read_bytes:
+                    header, origin, start = self._read_header(block, position)
+                    values, position = _cut_alike(block, position, start)
+                    origins += itertools.repeat(origin, len(values))
                 while position < end and len(values) < _AT_ONCE:
                     if header and begins_with(header, position):
                         position += len(header)
@@ -262,6 +283,12 @@ def _end_of_pane(block: bytes, position: int) -> int:
 
 
 def _read_length(block: bytes, position: int) -> tuple[int, int]:
+    first = block[position]
+    if first < 0x80:
+        return first, position + 1
+    second = block[position + 1]
+    if second < 0x80:  # most lengths are small
+        return (second << 7) + first - 0x80, position + 2
     length = shift = 0
     for place in range(position, position + _VARINT_BYTES):
         byte = block[place]
@@ -309,3 +336,28 @@ def _read_pair_of_bytes(block: bytes, position: int) -> tuple[tuple[bytes, bytes
         length, start = _read_length(block, end)
     last = start + length
     return (block[position:end], block[start:last]), last
+
+
+def _cut_alike(block: bytes, position: int, start: int) -> tuple[list[bytes], int]:
+    """Read the next values at once, if all have one length and one header.
+
+    Args:
+        block: of values that are bytes.
+        position: of an element.
+        start: of its value's length.
+
+    Returns:
+        The values, none if they are not alike, and where the next element begins.
+    """
+    length, start = _read_length(block, start)
+    stride, head = start + length - position, block[position:start]
+    count = min(_AT_ONCE, (len(block) - position) // stride)
+    last = (count - 1) * stride
+    # The last one is looked at first: a few alike are seldom followed by all others.
+    if count < 2 or not block.startswith(head, position + last):
+        return [], position
+    for place, byte in enumerate(head, position):
+        if block[place : place + last + 1 : stride] != bytes((byte,)) * count:
+            return [], position
+    end = position + count * stride
+    return [block[at : at + length] for at in range(start, end, stride)], end

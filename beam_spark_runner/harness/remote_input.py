@@ -5,7 +5,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from apache_beam.coders import WindowedValueCoder
+from apache_beam.coders import Coder, IterableCoder, TupleCoder, WindowedValueCoder
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -46,6 +46,7 @@ class RemoteInput:
         self._instruction = instruction
         self._source = source
         self._writer = BlockWriter(coder)
+        self._has_groups = _is_of_groups(coder.wrapped_value_coder)
         self._state = state
         self._marks_keys = marks_keys
         self._out: list[bytes] = []  # pieces of the block that is being made
@@ -62,7 +63,7 @@ class RemoteInput:
     def add(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Encode elements; each has the timestamp, windows and pane of its origin."""
         first = len(self._out)
-        if not any(type(value) is tuple and type(value[1]) is StreamedValues for value in values):
+        if not self._has_groups or not any(type(value[1]) is StreamedValues for value in values):
             self._writer.write(values, origins, self._out)
         else:
             for value, origin in zip(values, origins, strict=True):
@@ -113,6 +114,10 @@ class RemoteInput:
             )
         )
         self._out = []
+
+
+def _is_of_groups(coder: Coder) -> bool:
+    return isinstance(coder, TupleCoder) and isinstance(coder.coders()[1], IterableCoder)
 
 
 class _NestedValues:
