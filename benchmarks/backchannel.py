@@ -1,9 +1,12 @@
 """What the backchannel costs: ``python -m benchmarks.backchannel``.
 
 Of a log line: CPU time of this process, both ends of a socket on loopback included. Of a job:
-three elements in a warm session, with the backchannel and without, in turns.
+three elements in a warm session, with the backchannel and without, in turns. Of a flood: a
+pipeline in a warm session that logs a million lines, beside one that does all but log them, and
+one whose level keeps them back.
 """
 
+import argparse
 import logging
 import time
 from collections.abc import Callable
@@ -25,6 +28,8 @@ from benchmarks.cases import CASES
 
 _LINES = 100_000
 _RUNS = 12
+_FLOOD = 1_000_000
+_FLOODS = 3  # the first one warms
 
 
 def _cpu_us(lines: int, work: Callable[[], None]) -> float:
@@ -89,10 +94,50 @@ def _jobs() -> None:
     session.stop()
 
 
+class _Floods(beam.DoFn):  # type: ignore[misc]
+    def __init__(self, *, logs: bool) -> None:
+        self._logs = logs
+
+    def process(self, element: int) -> None:
+        logger = logging.getLogger("benchmarks.flood")
+        for number in range(element):
+            if self._logs:
+                logger.info("line %d of user code", number)
+
+
+def _flood() -> None:
+    session = start_classic("local[2]", "benchmarks", {"spark.ui.enabled": "false"})
+    ways = {
+        "no lines": (False, ()),
+        "lines below the level": (True, ("--default_sdk_harness_log_level=ERROR",)),
+        "lines": (True, ()),
+    }
+    for kind in ("EMBEDDED", "PROCESS"):
+        flags = ["--environment_type=PROCESS", "--environment_config={}"][
+            : 2 * (kind != "EMBEDDED")
+        ]
+        seconds: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(_FLOODS):
+            for name, (logs, more) in ways.items():
+                began = time.monotonic()
+                runner = SparkPortableRunner(spark=session)
+                options = PipelineOptions([*flags, *more, "--parallelism=2"])
+                with beam.Pipeline(runner=runner, options=options) as pipeline:
+                    parts = pipeline | beam.Create([_FLOOD // 4] * 4) | beam.Reshuffle()
+                    parts | beam.ParDo(_Floods(logs=logs))
+                seconds[name].append(time.monotonic() - began)
+        for name, all_ in seconds.items():
+            print(f"{_FLOOD:,} lines, {kind + ', ' + name + ':':33} best {min(all_[1:]):.2f} s")
+    session.stop()
+
+
 def main() -> None:
-    """Print both."""
-    _lines()
-    _jobs()
+    """Print what was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.backchannel", description=__doc__)
+    cases = {"lines": _lines, "jobs": _jobs, "flood": _flood}
+    parser.add_argument("cases", nargs="*", help=f"of {', '.join(cases)}; all if none is named")
+    for case in parser.parse_args().cases or cases:
+        cases[case]()
 
 
 if __name__ == "__main__":

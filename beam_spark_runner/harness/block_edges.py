@@ -21,6 +21,7 @@ from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.harness.blocks import BlockReader, BlockWriter
 from beam_spark_runner.harness.chunks import ChunkEdge
 from beam_spark_runner.harness.keyed import KeyedParDo, use_keys
+from beam_spark_runner.harness.log_flood import tell_left_out
 from beam_spark_runner.portable.wire import coder_seen_by_the_runner
 
 BLOCK_SOURCE_URN = "beam_spark_runner:block_source:v1"
@@ -95,6 +96,10 @@ class BlockSource(bundle_processor.DataInputOperation):  # type: ignore[misc]
                 self.index += len(some)
                 values = some if decode is None else list(map(decode, some))
                 send(values, origins[start : start + _AT_ONCE])
+
+    def finish(self) -> None:
+        super().finish()
+        tell_left_out()
 
 
 class KeyedBlockSource(BlockSource):

@@ -75,6 +75,10 @@ class LogLines:
         self.tell_left_out()
         self._to.log(entry)
 
+    def leave_out(self, lines: int) -> None:
+        """Pass on how many lines somebody before has left out."""
+        self._to.leave_out(lines)
+
     def tell_left_out(self) -> None:
         """Say how many were too many, if there were any."""
         count = self._valve.take_left_out()

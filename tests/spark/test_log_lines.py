@@ -121,11 +121,9 @@ def test_a_flood_is_cut_with_a_count(spark_session: Any, flags: tuple[str, ...])
     assert "log lines were left out: there were too many" in last
     left_out = int(last.split()[0].replace(",", ""))
     assert 1_000 <= len(lines) < 10_000
-    if flags:  # Beam's harness drops some by itself, and does not say how many
-        assert len(lines) + left_out <= 100_000
-        assert left_out > 50_000
-    else:
-        assert len(lines) + left_out == 100_000
+    # A harness counts in a stream of its own, of which the end may come too late.
+    least = 90_000 if flags else 100_000
+    assert least <= len(lines) + left_out <= 100_000
 
 
 @pytest.mark.parametrize("way", ["off", "unreachable"])

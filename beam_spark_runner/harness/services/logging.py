@@ -7,6 +7,7 @@ import grpc
 from apache_beam.portability.api import beam_fn_api_pb2_grpc
 
 from beam_spark_runner.harness import backchannel
+from beam_spark_runner.harness.log_flood import left_out_by
 from beam_spark_runner.harness.log_lines import LogLines, is_chatter
 
 
@@ -29,7 +30,9 @@ class LoggingService(beam_fn_api_pb2_grpc.BeamFnLoggingServicer):  # type: ignor
         try:
             for entries in incoming:
                 for entry in entries.log_entries:
-                    if not is_chatter(entry) and lines.has_room():
+                    if count := left_out_by(entry):
+                        lines.leave_out(count)
+                    elif not is_chatter(entry) and lines.has_room():
                         lines.send(entry)
                 lines.tell_left_out()
         except grpc.RpcError:
