@@ -37,9 +37,14 @@ class ChunkEdge:
     """Where an operation's output goes: in chunks, if all who read it take chunks."""
 
     def __init__(
-        self, receiver: operations.ConsumerSet, readers: Iterable[operations.Operation]
+        self,
+        receiver: operations.ConsumerSet,
+        readers: Iterable[operations.Operation],
+        *,
+        assigns_windows: bool = False,
     ) -> None:
         self._receiver = receiver
+        self._assigns_windows = assigns_windows
         self._readers: list[Any] = list(readers)
         self._takes_chunks = all(hasattr(reader, "process_chunk") for reader in self._readers)
         self._count = receiver.opcounter.element_counter
@@ -50,7 +55,10 @@ class ChunkEdge:
         if not self._takes_chunks:
             receive = receiver.receive
             for value, origin in zip(values, origins, strict=True):
-                receive(origin.with_value(value))
+                element = origin.with_value(value)
+                if self._assigns_windows:
+                    element.windows = list(origin.windows)  # as window fns give them
+                receive(element)
             return
         receiver.update_counters_start(origins[0].with_value(values[0]))
         for reader in self._readers:
@@ -97,7 +105,11 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
         receivers = dict(zip(self._output_tags, self.receivers, strict=True))
         self._sizes = receivers[main].opcounter.mean_byte_counter
         self._outputs = output_handler(self, self._windowing, self._output_tags)
-        self._edge = ChunkEdge(receivers[main], self._consumers.get(main, ()))
+        self._edge = ChunkEdge(
+            receivers[main],
+            self._consumers.get(main, ()),
+            assigns_windows=isinstance(self._fn, WindowInto),
+        )
         self._step: Step | None = None
 
     def process(self, element: WindowedValue) -> None:

@@ -6,7 +6,12 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.metrics import Metrics
-from apache_beam.transforms.window import GlobalWindow, TimestampedValue
+from apache_beam.transforms.window import (
+    FixedWindows,
+    GlobalWindow,
+    IntervalWindow,
+    TimestampedValue,
+)
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import BundleFailedError
@@ -88,6 +93,16 @@ def test_timestamps_and_tags(spark_session: Any) -> None:
     expected = sorted(n for n in range(COUNT) for _ in range(n % 3))
     assert found.timed("all") == [(n, float(n)) for n in expected]
     assert found.timed("even") == [(n + 1, float(n)) for n in expected if n % 2 == 0]
+
+
+def test_windows_are_a_list_as_window_fns_give_them(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        timed = p | beam.Create([1, 7]) | "stamp" >> beam.Map(lambda n: TimestampedValue(n, n))
+        windowed = timed | beam.WindowInto(FixedWindows(5))
+        return {"seen": windowed | beam.Map(lambda _, of=beam.DoFn.WindowedValueParam: of.windows)}
+
+    expected = [[IntervalWindow(0, 5)], [IntervalWindow(5, 10)]]
+    assert harvest(spark_session, build)["seen"] == expected
 
 
 class Reuse(beam.DoFn):  # type: ignore[misc]
