@@ -33,6 +33,7 @@ from beam_spark_runner.job.environments import (
 )
 from beam_spark_runner.job.job import Job
 from beam_spark_runner.job.packages import asks_for_packages, collect_packages, identify_packages
+from beam_spark_runner.job.packing import pack_combiners
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.explain import explain
 from beam_spark_runner.plan.model import Plan
@@ -89,7 +90,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         config = RunnerConfig.from_options(options)
         closing = contextlib.ExitStack()
         try:
-            return self._start(pipeline, options, config, closing)
+            return self._start(pack_combiners(pipeline), options, config, closing)
         except BaseException:
             closing.close()
             raise

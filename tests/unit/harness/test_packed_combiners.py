@@ -1,8 +1,10 @@
-"""Combiners that a client has packed into one: their results leave by tags of their own."""
+"""Combiners that are packed into one: their results leave by tags of their own."""
 
+from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
+import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability import python_urns
 from apache_beam.runners.portability.portable_runner import PortableRunner
@@ -11,6 +13,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.harness.embedded import EmbeddedStage
 from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.job.packing import pack_combiners
 from beam_spark_runner.portable.descriptor import describe
 from tests.unit.portable.pipelines import proto_of
 
@@ -39,12 +42,26 @@ class Packable(beam.PTransform):  # type: ignore[misc]
         return pairs
 
 
-def test_what_is_unpacked_has_no_main_output() -> None:
+class Packable1(beam.PTransform):  # type: ignore[misc]
+    """Asks for it, and has one combiner."""
+
+    def annotations(self) -> dict[str, bytes]:
+        return Packable.annotations(self)
+
+    def expand(self, numbers: Any) -> Any:
+        return numbers | beam.CombineGlobally(sum)
+
+
+def by_its_client(proto: Any) -> Any:
+    return PortableRunner._optimize_pipeline(proto, PipelineOptions())
+
+
+@pytest.mark.parametrize("pack", [by_its_client, pack_combiners])
+def test_what_is_unpacked_has_no_main_output(pack: Callable[[Any], Any]) -> None:
     def build(p: beam.Pipeline) -> None:
         p | beam.Impulse() | beam.FlatMap(list).with_output_types(tuple[str, int]) | Packable()
 
-    packed = PortableRunner._optimize_pipeline(proto_of(build), PipelineOptions())
-    plan = compile_pipeline(packed)
+    plan = compile_pipeline(pack(proto_of(build)))
     names = {id_: each.name for id_, each in plan.graph.transforms.items()}
     (id_,) = (
         id_
@@ -59,3 +76,17 @@ def test_what_is_unpacked_has_no_main_output() -> None:
     bundle.finish()
     stage.close()
     assert [each.values for each in taken.values()] == [[("key", 3)], [("key", 5)]]
+
+
+def test_only_what_asks_for_it_is_packed() -> None:
+    def build(p: beam.Pipeline) -> None:
+        pairs = p | beam.Impulse() | beam.FlatMap(list).with_output_types(tuple[str, int])
+        Packable().expand(pairs)
+
+    proto = proto_of(build)
+    assert pack_combiners(proto) is proto
+    # One that is run by itself is nothing to pack.
+    alone = proto_of(lambda p: p | beam.Impulse() | beam.Map(len) | Packable1())
+    graph = compile_pipeline(pack_combiners(alone)).graph
+    steps = {each.name.rpartition("/")[2] for each in graph.transforms.values()}
+    assert not steps & {"Pack", "Unpack"}

@@ -1,0 +1,36 @@
+"""Combiners of one input, in one step, where a pipeline asks for it."""
+
+from apache_beam.portability import common_urns, python_urns
+from apache_beam.portability.api import beam_runner_api_pb2
+
+_KNOWN = frozenset(
+    {
+        common_urns.primitives.IMPULSE.urn,
+        common_urns.primitives.FLATTEN.urn,
+        common_urns.primitives.GROUP_BY_KEY.urn,
+        common_urns.composites.RESHUFFLE.urn,
+    }
+)
+
+
+def pack_combiners(pipeline: beam_runner_api_pb2.Pipeline) -> beam_runner_api_pb2.Pipeline:
+    """Pack the combiners inside composites that are annotated so; one shuffle serves all of them.
+
+    What is packed is pickled Python, which only the SDK that wrote it can make. Its own client
+    does so before it hands a pipeline to a job service; here the same code runs, and is imported
+    for those pipelines only.
+
+    Source: Beam ``PortableRunner._optimize_pipeline``, ``translations.pack_combiners``.
+    """
+    transforms = pipeline.components.transforms.values()
+    if not any(python_urns.APPLY_COMBINER_PACKING in each.annotations for each in transforms):
+        return pipeline
+    from apache_beam.runners.portability.fn_api_runner import translations
+
+    packed: beam_runner_api_pb2.Pipeline = translations.optimize_pipeline(
+        pipeline,
+        phases=[translations.pack_combiners, translations.sort_stages],
+        known_runner_urns=_KNOWN,
+        partial=True,
+    )
+    return packed
