@@ -302,6 +302,7 @@ class CurrentBackchannel:
                     root.removeHandler(handler)
             self._handler = LogHandler(self._channel)
             root.addHandler(self._handler)
+            self._handler.take_warnings()
             self._levels.use(options)
         return self._channel
 

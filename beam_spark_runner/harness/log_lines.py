@@ -5,8 +5,10 @@ harness beside it sends entries in the same form.
 """
 
 import logging
+import sys
 import time
 import traceback
+import warnings
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -27,6 +29,7 @@ _LEVELS = {
     _Severity.ERROR: logging.ERROR,
     _Severity.CRITICAL: logging.CRITICAL,
 }
+_CATEGORY = "beam_spark_runner:warning"
 _DEFAULT_LEVEL = "default_sdk_harness_log_level"
 _LEVELS_BY_NAME = "sdk_harness_log_level_overrides"
 
@@ -34,6 +37,24 @@ _LEVELS_BY_NAME = "sdk_harness_log_level_overrides"
 def level_of(entry: beam_fn_api_pb2.LogEntry) -> int:
     """Return the level in Python's terms."""
     return _LEVELS.get(entry.severity, logging.INFO)
+
+
+def tell_category(entry: beam_fn_api_pb2.LogEntry, category: type[Warning]) -> None:
+    """Make a line one that Python's ``warnings`` has given."""
+    entry.custom_data[_CATEGORY] = f"{category.__module__}.{category.__qualname__}"
+
+
+def told_category(entry: beam_fn_api_pb2.LogEntry) -> type[Warning] | None:
+    """Return of which category a warning is, or None if the line is none.
+
+    That is UserWarning where this process has not imported its class: a worker cannot have it
+    import anything.
+    """
+    if not entry.HasField("custom_data") or _CATEGORY not in entry.custom_data:
+        return None
+    module, _, name = str(entry.custom_data[_CATEGORY]).rpartition(".")
+    found = getattr(sys.modules.get(module), name, None)
+    return found if isinstance(found, type) and issubclass(found, Warning) else UserWarning
 
 
 def is_chatter(entry: beam_fn_api_pb2.LogEntry) -> bool:
@@ -103,6 +124,33 @@ class LogHandler(logging.Handler):
                 return
             if not is_chatter(entry):
                 self._lines.send(entry)
+
+    def take_warnings(self) -> None:
+        """Get what Python's ``warnings`` gives in this process, too, anew for each job."""
+        warnings.onceregistry.clear()  # type: ignore[attr-defined]
+        warnings.showwarning = self._warn
+
+    def _warn(
+        self,
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: Any = None,
+        line: str | None = None,
+    ) -> None:
+        with self.lock:  # type: ignore[union-attr]
+            if not self._lines.has_room():
+                return
+            entry = beam_fn_api_pb2.LogEntry(
+                severity=_Severity.WARN,
+                message=str(message),
+                log_location=f"{filename}:{lineno}",
+                transform_id=_running_transform(),
+            )
+            entry.timestamp.GetCurrentTime()
+            tell_category(entry, category)
+            self._lines.send(entry)
 
     def flush(self) -> None:
         """Say how many were too many; at the end of a task."""

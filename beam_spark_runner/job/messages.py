@@ -7,14 +7,16 @@ the form of Beam's job service.
 import logging
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Mapping
 from datetime import datetime, timezone
+from typing import Any
 
 from apache_beam.portability.api import beam_fn_api_pb2, beam_job_api_pb2
 
 from beam_spark_runner.core.ids import TransformId
-from beam_spark_runner.harness.log_lines import level_of
+from beam_spark_runner.harness.log_lines import level_of, told_category
 from beam_spark_runner.harness.services.log_valve import LogValve
 
 SDK_LOGGER = "beam_spark_runner.sdk"
@@ -45,6 +47,7 @@ class JobMessages:
         self._left_out = 0
         self._valve = LogValve(time.monotonic(), per_second=_PER_SECOND, at_once=_AT_ONCE)
         self._lock = threading.Lock()
+        self._warnings_given: dict[Any, Any] = {}
 
     def __call__(self) -> tuple[beam_job_api_pb2.JobMessage, ...]:
         """Return those that are kept, in the order in which they came."""
@@ -61,8 +64,28 @@ class JobMessages:
         trace = f"\n{entry.trace}" if entry.trace else ""
         level = level_of(entry)
         extra = {"beam_step": step, "beam_worker": worker}
-        _LOGGER.log(level, "%s [%s]%s", entry.message, where, trace, extra=extra)
+        category = told_category(entry)
+        if category is None or not self._warn_again(category, entry):
+            _LOGGER.log(level, "%s [%s]%s", entry.message, where, trace, extra=extra)
         self._keep(level, f"{entry.message} [{where}]{trace}", entry.timestamp.ToJsonString())
+
+    def _warn_again(self, category: type[Warning], entry: beam_fn_api_pb2.LogEntry) -> bool:
+        """Warn as the worker did; False: here, such a warning is an error, and nobody's to catch.
+
+        Python's filters in this process decide whether it is shown, by default once.
+        """
+        file, _, line = entry.log_location.rpartition(":")
+        try:
+            warnings.warn_explicit(
+                entry.message,
+                category,
+                file,
+                int(line) if line.isdecimal() else 0,
+                registry=self._warnings_given,
+            )
+        except Warning:
+            return False
+        return True
 
     def leave_out(self, lines: int) -> None:
         """Count lines that were too many."""

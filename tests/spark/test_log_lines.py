@@ -2,6 +2,7 @@
 
 import logging
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,6 +33,12 @@ class Fails(beam.DoFn):  # type: ignore[misc]
     def process(self, element: int) -> None:
         logging.getLogger("user.module").error("about to fail")
         raise ValueError("on purpose")
+
+
+class Warns(beam.DoFn):  # type: ignore[misc]
+    def process(self, element: int) -> Iterator[int]:
+        warnings.warn("row by row", RuntimeWarning, stacklevel=1)
+        yield element
 
 
 class Floods(beam.DoFn):  # type: ignore[misc]
@@ -73,6 +80,12 @@ def test_lines_have_level_step_and_worker(
     assert all(
         any(f"[Outer/Say, {worker}]" in each.message_text for worker in workers) for each in kept
     )
+
+
+def test_warnings_are_given_again(spark_session: Any) -> None:
+    with pytest.warns(RuntimeWarning, match="row by row"):
+        result = run(spark_session, lambda p: p | beam.Create([1]) | "Warn" >> beam.ParDo(Warns()))
+    assert any("row by row [Warn, " in each.message_text for each in result.messages())
 
 
 ONE_MODULE = (
