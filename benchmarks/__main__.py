@@ -83,16 +83,20 @@ def _timed(runner_name: str, case: str, size: int, folder: Path) -> float:
 
 
 def run_sizes(case: str, sizes: list[int], runs: int, folder: Path) -> None:
-    """Run a case in several sizes in one session that the middle one has warmed; print a table.
+    """Run a case in several sizes in one session that the largest one has warmed; print a table.
 
-    What a run costs in itself is the time of the smallest size. It is shown by itself, and
-    taken off the others.
+    The JVM goes on compiling for a minute: what ran before it had would be slower for that alone,
+    so small sizes come last. What a run costs in itself is the time of the smallest size. It is
+    shown by itself, and taken off the others.
     """
-    _timed(OURS, case, sorted(sizes)[len(sizes) // 2], folder)
-    best = {
-        size: min(_timed(OURS, case, size, folder) for _ in range(runs)) for size in sorted(sizes)
-    }
-    own_size, *others = best
+    falling = sorted(sizes, reverse=True)
+    _timed(OURS, case, falling[0], folder)
+    taken: dict[int, list[float]] = {size: [] for size in falling}
+    for _ in range(runs):  # in turns: the machine's own speed drifts
+        for size in falling:
+            taken[size].append(_timed(OURS, case, size, folder))
+    best = {size: min(seconds) for size, seconds in taken.items()}
+    own_size, *others = reversed(falling)
     own = best[own_size]
     print(f"\n{case} by size, warm, best of {runs}: a run of {own_size:,} takes {own:.2f} s")
     for size in others:
