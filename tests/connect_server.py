@@ -25,15 +25,11 @@ _NO_INDEX = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0"}
 
 
 @contextlib.contextmanager
-def start_connect_server(
-    log: Path, *, python: str = sys.executable, has_this_package: bool = True
-) -> Iterator[str]:
+def start_connect_server(log: Path) -> Iterator[str]:
     """Start a server with two slots, and yield its URL.
 
     Args:
         log: file for what it writes.
-        python: of its workers.
-        has_this_package: whether workers find this checkout.
     """
     import pyspark
 
@@ -49,19 +45,18 @@ def start_connect_server(
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
-        # As Spark's own start-connect-server.sh has it: files are a session's own.
+        # Files are a session's own.
         "spark.sql.artifact.isolation.enabled": "true",
         "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
     }
-    variables = {**os.environ, "PYSPARK_PYTHON": python, **_NO_INDEX}
-    variables["PYTHONPATH"] = str(PACKAGE_ROOT) if has_this_package else ""
+    own = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(PACKAGE_ROOT)}
     with log.open("w") as stderr:
         server = subprocess.Popen(
             [sys.executable, "-c", _SERVER, *(f"{key}={value}" for key, value in settings.items())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
-            env=variables,
+            env={**os.environ, **own, **_NO_INDEX},
         )
     assert server.stdout is not None
     assert server.stdin is not None

@@ -42,7 +42,7 @@ class Packable(beam.PTransform):  # type: ignore[misc]
         return pairs
 
 
-class Packable1(beam.PTransform):  # type: ignore[misc]
+class PackableAlone(beam.PTransform):  # type: ignore[misc]
     """Asks for it, and has one combiner."""
 
     def annotations(self) -> dict[str, bytes]:
@@ -86,7 +86,7 @@ def test_only_what_asks_for_it_is_packed() -> None:
     proto = proto_of(build)
     assert pack_combiners(proto) is proto
     # One that is run by itself is nothing to pack.
-    alone = proto_of(lambda p: p | beam.Impulse() | beam.Map(len) | Packable1())
+    alone = proto_of(lambda p: p | beam.Impulse() | beam.Map(len) | PackableAlone())
     graph = compile_pipeline(pack_combiners(alone)).graph
     steps = {each.name.rpartition("/")[2] for each in graph.transforms.values()}
     assert not steps & {"Pack", "Unpack"}

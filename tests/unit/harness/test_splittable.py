@@ -309,6 +309,21 @@ def _trees(draw: st.DrawFn) -> Tree:
     return tree
 
 
+def _assert_each_node_was_done_once(
+    sdk: Sdk, trees: list[Tree], due: dict[tuple[str, int], int]
+) -> None:
+    """And none of them earlier than it was due."""
+    processed = [(element, position) for element, position, _ in sdk.done]
+    nodes = {
+        (str(number), node)
+        for number, tree in enumerate(trees)
+        for node in [0, *(child for some in tree.values() for child, _, _ in some)]
+    }
+    assert len(processed) == len(set(processed))
+    assert set(processed) == nodes
+    assert all(at_us >= due.get((each, node), 0) for each, node, at_us in sdk.done)
+
+
 @given(st.lists(_trees(), min_size=1, max_size=4))
 def test_every_part_of_a_tree_is_processed_once_and_in_time(trees: list[Tree]) -> None:
     due: dict[tuple[str, int], int] = {}
@@ -332,15 +347,7 @@ def test_every_part_of_a_tree_is_processed_once_and_in_time(trees: list[Tree]) -
         sdk.wait(duration_us)
 
     run_to_end([sdk.input], lambda: sdk.now_us, wait)
-    processed = [(element, position) for element, position, _ in sdk.done]
-    nodes = {
-        (str(number), node)
-        for number, tree in enumerate(trees)
-        for node in [0, *(child for some in tree.values() for child, _, _ in some)]
-    }
-    assert len(processed) == len(set(processed))
-    assert set(processed) == nodes
-    assert all(at_us >= due.get((each, node), 0) for each, node, at_us in sdk.done)
+    _assert_each_node_was_done_once(sdk, trees, due)
     assert all(hold_us <= expected for hold_us, expected in holds)
     assert sdk.input.watermark_hold_us() == MAX_US
 
@@ -384,12 +391,4 @@ def test_every_part_of_a_tree_is_processed_once_in_whichever_round(
         if not left:
             break
     assert not left
-    processed = [(element, position) for element, position, _ in sdk.done]
-    nodes = {
-        (str(number), node)
-        for number, tree in enumerate(trees)
-        for node in [0, *(child for some in tree.values() for child, _, _ in some)]
-    }
-    assert len(processed) == len(set(processed))
-    assert set(processed) == nodes
-    assert all(at_us >= due.get((each, node), 0) for each, node, at_us in sdk.done)
+    _assert_each_node_was_done_once(sdk, trees, due)
