@@ -25,6 +25,7 @@ from beam_spark_runner.job.backchannel import BackchannelServer
 from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.spark.launch import start_classic
 from benchmarks.cases import CASES
+from benchmarks.harness import PROCESS
 
 _LINES = 100_000
 _RUNS = 12
@@ -112,10 +113,8 @@ def _flood() -> None:
         "lines below the level": (True, ("--default_sdk_harness_log_level=ERROR",)),
         "lines": (True, ()),
     }
-    for kind in ("EMBEDDED", "PROCESS"):
-        flags = ["--environment_type=PROCESS", "--environment_config={}"][
-            : 2 * (kind != "EMBEDDED")
-        ]
+    kinds = {"EMBEDDED": (), "PROCESS": PROCESS}
+    for kind, flags in kinds.items():
         seconds: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(_FLOODS):
             for name, (logs, more) in ways.items():

@@ -44,7 +44,7 @@ _AT_ONCE = 1_000  # elements of a push, as a task reads them
 _RUNS = 4
 _STARTS = 5
 _MEGABYTES = 20
-_PROCESS = ["--environment_type=PROCESS", "--environment_config={}"]
+PROCESS = ["--environment_type=PROCESS", "--environment_config={}"]
 _ORIGIN = create(None, MIN_TIMESTAMP.micros, (GlobalWindow(),), PANE_INFO_UNKNOWN)
 
 
@@ -69,7 +69,7 @@ def _identity(pipeline: beam.Pipeline) -> Any:
 
 def _stage(build: Callable[[beam.Pipeline], Any]) -> RemoteStage:
     """Return the first stage of a pipeline, in a harness as ``--environment_type=PROCESS`` has."""
-    options = PipelineOptions(_PROCESS)
+    options = PipelineOptions(PROCESS)
     pipeline = beam.Pipeline()
     build(pipeline)
     environment = SparkPortableRunner().default_environment(options)
@@ -166,7 +166,7 @@ def _word_count() -> None:
     with tempfile.TemporaryDirectory(prefix="beam-benchmarks-") as folder:
         for _ in range(_RUNS):
             for kind, all_ in seconds.items():
-                options = PipelineOptions(_PROCESS if kind == "PROCESS" else [])
+                options = PipelineOptions(PROCESS if kind == "PROCESS" else [])
                 began = time.monotonic()
                 with beam.Pipeline(SparkPortableRunner(session), options=options) as pipeline:
                     CASES["word_count"].build(pipeline, _MEGABYTES, Path(folder))
