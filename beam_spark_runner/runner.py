@@ -125,7 +125,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
                     "reach; leave it out, or say PROCESS",
                 )
             closing.callback(serve_loopback(pipeline, config.max_cache_memory_usage_mb << 20))
-            use_options(given)
+            use_options(given)  # steps that read value providers run here
         plan = compile_pipeline(
             pipeline,
             allow_non_deterministic_key_coders=options.view_as(

@@ -61,7 +61,7 @@ class BlockWriter:
     def write(self, values: list[Any], origins: Origins, out: list[bytes]) -> None:
         """Append the pieces of elements to ``out``."""
         if self._write is _write_bytes and _are_alike(values, origins):
-            # Many times the speed of one by one.
+            # One call of ``join`` in place of a loop.
             head = self.header(origins[0]) + length_prefix(len(values[0]))
             out += (head, head.join(values))
             return
