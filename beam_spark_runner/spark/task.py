@@ -26,6 +26,7 @@ from beam_spark_runner.core.errors import (
     RunnerError,
 )
 from beam_spark_runner.harness import backchannel, decoded, embedded
+from beam_spark_runner.harness.coded_types import coded_types
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.collection import exempt_from_collection
 from beam_spark_runner.spark.cursor import RowCursor
@@ -141,6 +142,7 @@ class LevelTask:
                 level=self._program.level, partition=partition, attempt=self._attempt
             )
             try:
+                coded_types.serve(self._program.job_id)
                 decoded.cache.serve(self._program.job_id, self._program.cache_bytes)
                 options = embedded.use_options(self._program.options_json)
                 with self._telling_the_driver(options):

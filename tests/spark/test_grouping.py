@@ -1,5 +1,6 @@
 """GroupByKey and what is built on it."""
 
+import doctest
 import random
 from collections.abc import Iterable
 from types import SimpleNamespace
@@ -7,6 +8,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.coders import coders
 from apache_beam.transforms import combiners
 from apache_beam.transforms.window import (
     FixedWindows,
@@ -364,6 +366,27 @@ def test_groups_larger_than_memory_should_be(spark_session: Any) -> None:
         ]
     )
     assert found["sent on"] == [("never", size * count)]
+
+
+def test_classes_in_keys_are_coded_as_each_job_asks(spark_session: Any) -> None:
+    """Spark's workers are those of the job before, for which Beam has kept other bytes."""
+    dilled = coders.DeterministicFastPrimitivesCoder(coders.FastPrimitivesCoder(), "")
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        numbers = p | beam.Create(range(100)) | beam.Reshuffle()
+        groups = numbers | beam.Map(lambda n: (doctest.TestResults(n, 0), n)) | beam.GroupByKey()
+        return {
+            "groups": groups | beam.MapTuple(lambda key, ns: (key.failed, list(ns))),
+            "coded": groups | beam.MapTuple(lambda key, _: dilled.encode(key)[:30]),
+        }
+
+    expected = [(n, [n]) for n in range(100)]
+    usual = harvest(spark_session, build)
+    assert usual["groups"] == expected
+    older = harvest(spark_session, build, "--update_compatibility_version=2.66.0")
+    assert older["groups"] == expected
+    assert set(usual["coded"]) != set(older["coded"])
+    assert len(set(older["coded"])) == 1
 
 
 def test_rows_as_keys(spark_session: Any) -> None:
