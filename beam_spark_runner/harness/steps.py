@@ -17,6 +17,8 @@ from apache_beam.transforms import core
 from apache_beam.transforms.window import FixedWindows, GlobalWindows, SlidingWindows, WindowFn
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.harness.opaque import is_opaque
+
 _LOGGER = logging.getLogger(__name__)
 _TRIALS = 16  # calls and results
 
@@ -37,7 +39,9 @@ class OnTrial:
     """Each result by itself, before the function is asked for the next: as Beam's harness does.
 
     Every step begins so. It stays so if the DoFn is seen to change a value after giving it
-    out, which Beam forbids and its harness happens to forgive; else ``then`` goes on.
+    out, which Beam forbids and its harness happens to forgive, and if it gives out objects
+    that say themselves how they are pickled: their bytes tell nothing of what they hold, and
+    several in memory may be too many. Else ``then`` goes on.
     """
 
     def __init__(
@@ -53,7 +57,7 @@ class OnTrial:
         self._process = process
         self._step_name = step_name
         self._given: tuple[Any, Any] | None = None
-        self._changes_results = False
+        self._goes_on = False  # one by one
         self._trials = 0
 
     @property
@@ -83,7 +87,8 @@ class OnTrial:
             for result in results:
                 self._look_back()
                 self._trials += 1
-                if not self._changes_results:
+                if not self._goes_on:
+                    self._goes_on = is_opaque(result)
                     self._given = result, _snapshot(result)
                 yield [result], [origin]
                 if self.is_over():
@@ -93,7 +98,7 @@ class OnTrial:
 
     def is_over(self) -> bool:
         """Whether ``then`` may take its place."""
-        return self._trials >= _TRIALS and not self._changes_results
+        return self._trials >= _TRIALS and not self._goes_on
 
     def _look_back(self) -> None:
         """See whether the result before is still what it was."""
@@ -108,7 +113,7 @@ class OnTrial:
         except Exception:  # a comparison of the user's, or of arrays
             is_changed = True
         if is_changed:
-            self._changes_results = True
+            self._goes_on = True
             _LOGGER.info(
                 "%s changes values after it has given them out: its elements go one by one",
                 self._step_name,

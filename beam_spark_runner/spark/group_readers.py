@@ -1,7 +1,7 @@
 """From rows to groups: by key and window, or in panes."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from apache_beam.coders import WindowedValueCoder
@@ -16,6 +16,7 @@ from apache_beam.utils.windowed_value import (
 from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.harness.bundle import BundleInput
+from beam_spark_runner.harness.opaque import OpaqueValues, is_opaque
 from beam_spark_runner.harness.spill import StreamedValues, ValueLog
 from beam_spark_runner.portable.windowing import decode_windowing
 from beam_spark_runner.semantics.grouping import grouping_for
@@ -26,6 +27,7 @@ from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.reading import Chunks, per_chunk
 from beam_spark_runner.spark.runs import Run, RunReader
 
+_MOST_OPAQUE = 4  # in memory at once
 _GLOBAL = (GlobalWindow(),)
 _ONLY_PANE = PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0)
 _GLOBAL_END_US = whole_milliseconds(GlobalWindow().max_timestamp().micros)
@@ -79,9 +81,9 @@ class GroupReader(RunReader):
         for last in cuts:
             key = keys[first]
             if last - first == 1:
-                group = [decode(values[first])]
+                group: Sequence[Any] = [decode(values[first])]
             elif keys[first:last].count(key) == last - first:
-                group = [decode(value) for value in values[first:last]]
+                group = self._values(values[first:last])
             else:
                 self._emit(keys[first:last], values[first:last], orders[first:last])
                 first = last
@@ -105,17 +107,21 @@ class GroupReader(RunReader):
 
     def _emit(self, keys: list[bytes | None], values: list[bytes], orders: rows.Int64Array) -> None:
         key = keys[0]
-        decode = self._decode_value
         if len(keys) == 1 or keys.count(key) == len(keys):
-            self._push_group(
-                key, [decode(value) for value in values], orders[0], sum(map(len, values))
-            )
+            self._push_group(key, self._values(values), orders[0], sum(map(len, values)))
             return
         groups: dict[bytes | None, tuple[int, list[bytes]]] = {}
         for key, value, order in zip(keys, values, orders.tolist(), strict=True):
             groups.setdefault(key, (order, []))[1].append(value)
         for key, (order, some) in groups.items():
-            self._push_group(key, [decode(value) for value in some], order, sum(map(len, some)))
+            self._push_group(key, self._values(some), order, sum(map(len, some)))
+
+    def _values(self, coded: list[bytes]) -> Sequence[Any]:
+        """Decode a group's values, or have each decoded when it is asked for."""
+        decode = self._decode_value
+        if len(coded) > _MOST_OPAQUE and is_opaque(decode(coded[0])):
+            return OpaqueValues(coded, decode)
+        return [decode(value) for value in coded]
 
     def _stream(self, cursor: RowCursor, route: int, run: Run) -> None:
         """Push the first key's values while they are read, and set other keys' aside."""
@@ -208,6 +214,9 @@ class PaneReader(GroupReader):
         windowed = WindowedValueCoder(value_coder, coder.window_coder)
         self._decode_value = windowed.get_impl().decode
         self._grouping = grouping_for(decode_windowing(edge.coded_windowing))
+
+    def _values(self, coded: list[bytes]) -> Sequence[Any]:
+        return list(map(self._decode_value, coded))
 
     def _push_group(self, key: bytes | None, values: Any, order: int, size: int) -> None:
         assert key is not None

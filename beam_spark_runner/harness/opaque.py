@@ -1,0 +1,50 @@
+"""Objects whose size in memory cannot be told from their bytes.
+
+How much is in memory at once is bounded by bytes: of rows, of groups, of what is read ahead.
+A class that says itself how it is pickled may hold far more than its pickles do, so few of its
+objects are made before the user's function is done with the ones before, as in Beam's harness.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from types import FunctionType
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.coders.coder_impl import FastPrimitivesCoderImpl
+
+
+def is_opaque(value: Any) -> bool:
+    """Whether a value, or one in a tuple, is made anew from whatever its ``__reduce__`` returns."""
+    parts = value if isinstance(value, tuple) else (value,)
+    return any(
+        isinstance(getattr(type(part), name), FunctionType)
+        for part in parts
+        if not isinstance(part, beam.Row)  # which a coder of its own codes by its fields
+        for name in ("__reduce__", "__reduce_ex__")
+    )
+
+
+class OpaqueValues(Sequence[Any]):
+    """Values of one group, each decoded when it is asked for, and again the next time."""
+
+    def __init__(self, coded: Sequence[bytes], decode: Callable[[bytes], Any]) -> None:
+        self._coded = coded
+        self._decode = decode
+
+    def __len__(self) -> int:
+        return len(self._coded)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return OpaqueValues(self._coded[index], self._decode)
+        return self._decode(self._coded[index])
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._decode, self._coded)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self),)
+
+
+# Lets Beam's default coder encode the group as a list where it leaves the stage.
+FastPrimitivesCoderImpl.register_iterable_like_type(OpaqueValues)
