@@ -96,6 +96,10 @@ class SdkConnection:
             self.data.put(instruction, Lost(self._error))
         return instruction, inbox
 
+    def forget_stages(self) -> None:
+        """Forget what stages consist of. No bundle is under way; each says it anew."""
+        self.control.descriptors.clear()
+
     def ask(
         self, request: beam_fn_api_pb2.InstructionRequest, timeout_s: float | None = None
     ) -> beam_fn_api_pb2.InstructionResponse | None:

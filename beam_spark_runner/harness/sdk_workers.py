@@ -37,7 +37,7 @@ from beam_spark_runner.portable.artifacts import artifacts_of, to_proto
 _LOGGER = logging.getLogger(__name__)
 
 MOST_IDLE_S = 30.0
-"""Without --environment_cache_millis, how long a harness waits for the next task of its job."""
+"""Without --environment_cache_millis, how long a harness waits for its next task."""
 MOST_OF_OTHER_JOBS = 4
 """With --environment_cache_millis, how many harnesses wait for others than the job that runs."""
 _LAST_WORDS_S = 1.0  # between the end of a harness's streams and that of its process
@@ -51,7 +51,7 @@ class HarnessSettings:
     job_id: str
     options_json: str = "{}"  # pipeline options, by name
     start_timeout_s: float = 120.0
-    cache_s: float = 0.0  # --environment_cache_millis. 0: for the job's time
+    cache_s: float = 0.0  # --environment_cache_millis. 0: until another kind is needed
     archives: Mapping[str, Archive] = field(default_factory=dict)  # of staged files, by digest
     parallelism: int = 1  # --sdk_worker_parallelism: harnesses over which stages are spread
 
@@ -215,7 +215,11 @@ class SdkWorkers:
                 each
                 for each, kept in self._kept.items()
                 if kept.worker.connection.error is not None
-                or (kept.settings.job_id != settings.job_id and not kept.settings.cache_s)
+                or (
+                    not kept.settings.cache_s
+                    and kept.settings.job_id != settings.job_id
+                    and not each.is_of_the_kind_of(key)
+                )
             )
             starting = self._starting.setdefault(key, threading.Lock())
         with starting:
@@ -237,6 +241,8 @@ class SdkWorkers:
     def _use(self, key: "_Key", settings: HarnessSettings) -> SdkWorker:
         """Count a user. The lock is held."""
         kept = self._kept[key]
+        if kept.settings.job_id != settings.job_id:
+            kept.worker.connection.forget_stages()
         kept.settings = settings
         kept.users += 1
         if not self._expires:
@@ -318,6 +324,10 @@ class _Key(NamedTuple):
     coded_environment: bytes
     options_json: str
     number: int  # of several
+
+    def is_of_the_kind_of(self, other: "_Key") -> bool:
+        """Whether a harness of this key could have been started for the other one."""
+        return self[:2] == other[:2]
 
 
 class _Kept:

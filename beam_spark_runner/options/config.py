@@ -79,7 +79,7 @@ class RunnerConfig:
     environment: EnvironmentKind = "embedded"  # --environment_type: where user code runs
     sdk_worker_parallelism: int = 1  # SDK harnesses beside each PySpark worker
     executor_environment: ExecutorEnvironment = "auto"  # the packages of Spark workers
-    environment_cache_s: float = 0.0  # --environment_cache_millis. 0: for the job's time
+    environment_cache_s: float = 0.0  # --environment_cache_millis. 0: 30 s
     environment_start_timeout_s: float = DEFAULT_START_TIMEOUT_S
     sdf_round_budget_s: float = DEFAULT_ROUND_BUDGET_S  # 0: no rounds
     drains: bool = False  # --drain

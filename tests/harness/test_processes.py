@@ -190,16 +190,26 @@ def test_one_harness_serves_all_bundles_of_a_job_and_expires(
     assert run_one(beam_harness()) == [b"ABC"]
 
 
-def test_a_harness_is_another_jobs_only_if_it_is_to_be_cached(
+def test_a_harness_is_another_jobs_if_that_is_the_same_but_for_its_id(
     beam_harness: Callable[..., RemoteStage],
 ) -> None:
     run_one(beam_harness(job_id="a"))
     of_a = harnesses()
-    run_one(beam_harness(job_id="b", cache_s=60.0))
+    run_one(beam_harness(job_id="b"))
+    assert harnesses() == of_a
+    run_one(beam_harness(job_id="c", options={"job_name": "c"}))
     wait_for(lambda: not any(map(is_alive, of_a)))
-    of_b = harnesses()
+
+
+def test_a_harness_outlives_other_jobs_only_if_it_is_to_be_cached(
+    beam_harness: Callable[..., RemoteStage],
+) -> None:
+    run_one(beam_harness(job_id="a", cache_s=60.0))
+    of_a = harnesses()
+    run_one(beam_harness(job_id="b", options={"job_name": "b"}))
     run_one(beam_harness(job_id="c"))
-    assert harnesses() == of_b
+    assert set(of_a) <= set(harnesses())
+    wait_for(lambda: harnesses() == of_a)
 
 
 def test_few_harnesses_wait_for_jobs_that_may_never_come(
