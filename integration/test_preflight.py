@@ -15,6 +15,7 @@ from beam_spark_runner.core.errors import ExecutorMismatchError, OptionsError
 from beam_spark_runner.runner import SparkPortableRunner
 from beam_spark_runner.spark import client_environment, preflight
 from integration.cluster import Cluster
+from tests.connect_server import start_connect_server
 from tests.user_packages import wheel
 
 pytestmark = pytest.mark.cluster
@@ -51,6 +52,40 @@ def run(session: Any, *arguments: str) -> None:
         _ = pipeline | beam.Create([1])
 
 
+def seen(session: Any, *flags: str) -> set[str]:
+    """Return where tasks find this package, their interpreter, and a staged package's version."""
+
+    def look(_: Any) -> str:
+        import importlib.util
+        import sys
+
+        import beam_spark_runner
+
+        found = importlib.util.find_spec("packed_for_a_test")
+        version = found and __import__("packed_for_a_test").VERSION
+        return f"{beam_spark_runner.__file__} {sys.executable} {version}"
+
+    with tempfile.TemporaryDirectory() as folder:
+        options = PipelineOptions(list(flags))
+        with beam.Pipeline(SparkPortableRunner(session), options) as p:
+            looked = p | beam.Create(range(20)) | beam.Reshuffle() | beam.Map(look)
+            _ = looked | beam.Distinct() | beam.io.WriteToText(f"{folder}/seen")
+        lines = [path.read_text().splitlines() for path in Path(folder).glob("seen*")]
+        return {line for each in lines for line in each}
+
+
+def noted_packs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list of all calls to come that pack the packages of this environment."""
+    packed: list[Any] = []
+
+    def pack(pythons: Any) -> Path:
+        packed.append(pythons)
+        return client_environment.pack_environment(pythons)
+
+    monkeypatch.setattr(preflight, "pack_environment", pack)
+    return packed
+
+
 @pytest.fixture
 def bare_session(
     cluster: Cluster, bare_python: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -85,42 +120,42 @@ def test_executors_without_beam_are_sent_it(
     bare_session: Any, bare_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once for all pipelines of the application, also beneath packages of a pipeline's own."""
-
-    def look(_: Any) -> str:
-        import importlib.util
-        import sys
-
-        import beam_spark_runner
-
-        found = importlib.util.find_spec("packed_for_a_test")
-        version = found and __import__("packed_for_a_test").VERSION
-        return f"{beam_spark_runner.__file__} {sys.executable} {version}"
-
-    def seen(*flags: str) -> set[str]:
-        with tempfile.TemporaryDirectory() as folder:
-            options = PipelineOptions(list(flags))
-            with beam.Pipeline(SparkPortableRunner(bare_session), options) as p:
-                looked = p | beam.Create(range(20)) | beam.Reshuffle() | beam.Map(look)
-                _ = looked | beam.Distinct() | beam.io.WriteToText(f"{folder}/seen")
-            lines = [path.read_text().splitlines() for path in Path(folder).glob("seen*")]
-            return {line for each in lines for line in each}
-
-    packed: list[Any] = []
-
-    def pack(pythons: Any) -> Path:
-        packed.append(pythons)
-        return client_environment.pack_environment(pythons)
-
-    monkeypatch.setattr(preflight, "pack_environment", pack)
+    packed = noted_packs(monkeypatch)
     for _ in range(2):
-        without_package = seen()
+        without_package = seen(bare_session)
         assert all("/environment-" in line and bare_python in line for line in without_package)
         assert packed == [[bare_python]]
     file = wheel(tmp_path, "packed_for_a_test", "1.5", "VERSION = '1.5'\n")
-    with_package = seen(f"--extra_package={file}")
+    with_package = seen(bare_session, f"--extra_package={file}")
     assert all("/environment-" in line and line.endswith(" 1.5") for line in with_package)
     assert len(packed) == 1
     assert len(list((tmp_path / "cache").rglob("environment-*.tar.gz"))) == 1
+
+
+@pytest.mark.connect
+@pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("fresh_checks")
+def test_spark_connect_without_beam(
+    bare_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each pipeline's session is sent it, and the user's session stays as it was."""
+    from pyspark.sql.connect.session import SparkSession
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    packed = noted_packs(monkeypatch)
+    file = wheel(tmp_path, "packed_for_a_test", "1.6", "VERSION = '1.6'\n")
+    log = tmp_path / "server.log"
+    with start_connect_server(log, python=bare_python, has_this_package=False) as url:
+        session = SparkSession.builder.remote(url).create()
+        with pytest.raises(ExecutorMismatchError, match="apache-beam is missing"):
+            run(session, "--executor_environment=installed")
+        without_package = seen(session)
+        assert all("/environment-" in line and bare_python in line for line in without_package)
+        with_package = seen(session, f"--extra_package={file}")
+        assert all("/environment-" in line and line.endswith(" 1.6") for line in with_package)
+        assert packed == [[bare_python]]
+        assert session.conf.get("spark.sql.execution.pyspark.python", "unset") == "unset"
+        session.stop()
 
 
 @pytest.mark.usefixtures("fresh_checks")

@@ -25,11 +25,15 @@ _NO_INDEX = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0"}
 
 
 @contextlib.contextmanager
-def start_connect_server(log: Path) -> Iterator[str]:
+def start_connect_server(
+    log: Path, *, python: str = sys.executable, has_this_package: bool = True
+) -> Iterator[str]:
     """Start a server with two slots, and yield its URL.
 
     Args:
         log: file for what it writes.
+        python: its interpreter, and that of its workers; it has pyspark.
+        has_this_package: whether they can import the runner.
     """
     import pyspark
 
@@ -49,14 +53,15 @@ def start_connect_server(log: Path) -> Iterator[str]:
         "spark.sql.artifact.isolation.enabled": "true",
         "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
     }
-    own = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(PACKAGE_ROOT)}
+    path = {"PYTHONPATH": str(PACKAGE_ROOT)} if has_this_package else {}
+    others = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     with log.open("w") as stderr:
         server = subprocess.Popen(
-            [sys.executable, "-c", _SERVER, *(f"{key}={value}" for key, value in settings.items())],
+            [python, "-c", _SERVER, *(f"{key}={value}" for key, value in settings.items())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
-            env={**os.environ, **own, **_NO_INDEX},
+            env={**others, **path, "PYSPARK_PYTHON": python, **_NO_INDEX},
         )
     assert server.stdout is not None
     assert server.stdin is not None

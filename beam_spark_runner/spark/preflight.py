@@ -69,7 +69,7 @@ def check_executors(
         if key in _checked:
             return
         found = _ask(session, shared_storage)
-        if application not in _archives and _wants_archive(session, found, environment):
+        if application not in _archives and _wants_archive(found, environment):
             _archives[application] = _send(session, found, environment)
             found = _ask(session, shared_storage)
         _check_versions(found)
@@ -90,17 +90,9 @@ _archives: dict[str, Path] = {}  # by application
 _lock = threading.Lock()
 
 
-def _wants_archive(
-    session: SessionHandle, found: Sequence[Installed], environment: ExecutorEnvironment
-) -> bool:
-    if environment == "archive" and session.is_connect:
-        raise OptionsError(
-            "executor_environment",
-            "an archive cannot be sent over Spark Connect yet; install what this program runs with "
-            "where the executors' Python is, and leave the option out",
-        )
+def _wants_archive(found: Sequence[Installed], environment: ExecutorEnvironment) -> bool:
     here = "{}.{}".format(*sys.version_info[:2])
-    if environment == "installed" or session.is_connect or {one.version for one in found} != {here}:
+    if environment == "installed" or {one.version for one in found} != {here}:
         return False
     return environment == "archive" or any(not (one.beam and one.runner) for one in found)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from beam_spark_runner.spark.broadcast import broadcast_file
-from beam_spark_runner.spark.conf import get_conf, is_connect
+from beam_spark_runner.spark.conf import get_conf, is_connect, set_conf
 from beam_spark_runner.spark.launch import version_of
 
 _SHUFFLE_PARTITIONS_OF_SPARK = "200"
@@ -154,12 +154,25 @@ class SessionHandle:
         return None, path.name
 
     def add_archive(self, path: Path) -> None:
-        """Give an archive to all executors, also to those that join later (classic only)."""
-        self.spark.sparkContext.addArchive(f"{path}#{_folder_of(path)}")
+        """Give an archive to all executors, also to those that join later.
+
+        Once for an application; on Spark Connect, where archives belong to a session,
+        ``use_archive`` does it.
+        """
+        if not self.is_connect:
+            self.spark.sparkContext.addArchive(f"{path}#{_folder_of(path)}")
 
     def use_archive(self, path: Path) -> None:
-        """Let this session's Python workers run ``bin/python`` of an archive that they have."""
-        self.spark.conf.set(_WORKER_PYTHON, f"./{_folder_of(path)}/bin/python")
+        """Let this session's Python workers run ``bin/python`` of an archive that was added."""
+        python = f"./{_folder_of(path)}/bin/python"
+        if get_conf(self.spark, _WORKER_PYTHON) == python:
+            return  # a clone of a session that has it
+        if self.is_connect:
+            self.spark.addArtifacts(f"{path}#{_folder_of(path)}", archive=True)
+        if self._changed:
+            set_conf(self.spark, _WORKER_PYTHON, python, self._changed)
+        else:
+            self.spark.conf.set(_WORKER_PYTHON, python)
 
     def cancel(self, tag: str) -> None:
         """Stop the jobs that run under ``tag`` now. A job that starts later is not affected.
