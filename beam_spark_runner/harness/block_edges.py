@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from apache_beam.coders import BytesCoder, Coder, FloatCoder, StrUtf8Coder
 from apache_beam.coders.coders import LengthPrefixCoder, TupleCoder
+from apache_beam.metrics import monitoring_infos
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.worker import bundle_processor, operations
 from apache_beam.utils.windowed_value import WindowedValue
@@ -21,12 +22,15 @@ from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.harness.blocks import BlockReader, BlockWriter
 from beam_spark_runner.harness.chunks import ChunkEdge
 from beam_spark_runner.harness.keyed import KeyedParDo, use_keys
-from beam_spark_runner.harness.log_flood import tell_left_out
+from beam_spark_runner.harness.sdk_logging import sdk_logging
 from beam_spark_runner.portable.wire import coder_seen_by_the_runner
 
+SOURCE_URN = "beam_spark_runner:source:v1"
 BLOCK_SOURCE_URN = "beam_spark_runner:block_source:v1"
 KEYED_SOURCE_URN = "beam_spark_runner:keyed_block_source:v1"
 BLOCK_SINK_URN = "beam_spark_runner:block_sink:v1"
+LOG_MARK_URN = "beam_spark_runner:log_mark:v1"
+"""Of a MonitoringInfo, an integer: see ``SdkLogging.end_bundle``."""
 KEY_GOES_ON, KEY_ENDS = b"\0", b"\1"
 """First byte of each block for a stage with state or timers: what comes behind the block."""
 _AT_ONCE = 128
@@ -45,6 +49,13 @@ def use_blocks(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
             port = beam_fn_api_pb2.RemoteGrpcPort.FromString(transform.spec.payload)
             if not _has_groups(descriptor, port.coder_id):
                 transform.spec.urn = BLOCK_SOURCE_URN
+
+
+def mark_lines(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
+    """Let a source which ``use_blocks`` has left say where the bundle's log lines end, too."""
+    for transform in descriptor.transforms.values():
+        if transform.spec.urn == urns.GRPC_SOURCE:
+            transform.spec.urn = SOURCE_URN
 
 
 def use_keys_here(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> bool:
@@ -74,7 +85,21 @@ def _has_groups(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str) -
     )
 
 
-class BlockSource(bundle_processor.DataInputOperation):  # type: ignore[misc]
+class Source(bundle_processor.DataInputOperation):  # type: ignore[misc]
+    """Root of a stage, which takes elements as Beam's does."""
+
+    def monitoring_infos(
+        self, transform_id: str, tag_to_pcollection_id: dict[str, str]
+    ) -> dict[Any, Any]:
+        """Say beside Beam's by which mark the bundle's log lines end: this is asked last."""
+        infos: dict[Any, Any] = super().monitoring_infos(transform_id, tag_to_pcollection_id)
+        if sdk_logging is not None:
+            mark = monitoring_infos.int64_counter(LOG_MARK_URN, sdk_logging.end_bundle())
+            infos[monitoring_infos.to_key(mark)] = mark
+        return infos
+
+
+class BlockSource(Source):
     """Root of a stage."""
 
     def prepare(self, reader: BlockReader, readers: Sequence[operations.Operation]) -> None:
@@ -96,10 +121,6 @@ class BlockSource(bundle_processor.DataInputOperation):  # type: ignore[misc]
                 self.index += len(some)
                 values = some if decode is None else list(map(decode, some))
                 send(values, origins[start : start + _AT_ONCE])
-
-    def finish(self) -> None:
-        super().finish()
-        tell_left_out()
 
 
 class KeyedBlockSource(BlockSource):
@@ -193,6 +214,15 @@ def _create_source_of(
         BlockReader(coder_seen_by_the_runner(factory.descriptor, port.coder_id)),
         [reader for readers in consumers.values() for reader in readers],
     )
+    return operation  # type: ignore[no-any-return]
+
+
+@bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]
+    SOURCE_URN, beam_fn_api_pb2.RemoteGrpcPort
+)
+def _create_beams_source(*arguments: Any) -> Source:
+    operation = bundle_processor.create_source_runner(*arguments)
+    operation.__class__ = Source
     return operation  # type: ignore[no-any-return]
 
 

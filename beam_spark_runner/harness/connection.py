@@ -18,6 +18,7 @@ from beam_spark_runner.harness.services.control import ControlStream
 from beam_spark_runner.harness.services.data import DataStream
 from beam_spark_runner.harness.services.inbox import Inbox
 from beam_spark_runner.harness.services.instructions import InstructionIds
+from beam_spark_runner.harness.services.logging import LogStream
 from beam_spark_runner.harness.services.state import BundleState, StateStream
 from beam_spark_runner.harness.services.status import StatusStream
 
@@ -41,6 +42,7 @@ class SdkConnection:
         self.data = DataStream(self.instructions, self.lose)
         self.state = StateStream()
         self.status = StatusStream()
+        self.logs = LogStream()
         self._error: RunnerError | None = None
         self._lock = threading.Lock()
 

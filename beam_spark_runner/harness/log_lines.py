@@ -39,9 +39,14 @@ def level_of(entry: beam_fn_api_pb2.LogEntry) -> int:
     return _LEVELS.get(entry.severity, logging.INFO)
 
 
-def tell_category(entry: beam_fn_api_pb2.LogEntry, category: type[Warning]) -> None:
-    """Make a line one that Python's ``warnings`` has given."""
-    entry.custom_data[_CATEGORY] = f"{category.__module__}.{category.__qualname__}"
+def tell_category(entry: beam_fn_api_pb2.LogEntry, name: str) -> None:
+    """Make a line one that Python's ``warnings`` has given. ``name``: see ``name_of``."""
+    entry.custom_data[_CATEGORY] = name
+
+
+def name_of(category: type[Warning]) -> str:
+    """Return the name by which other processes know a kind of warning."""
+    return f"{category.__module__}.{category.__qualname__}"
 
 
 def told_category(entry: beam_fn_api_pb2.LogEntry) -> type[Warning] | None:
@@ -149,7 +154,7 @@ class LogHandler(logging.Handler):
                 transform_id=_running_transform(),
             )
             entry.timestamp.GetCurrentTime()
-            tell_category(entry, category)
+            tell_category(entry, name_of(category))
             self._lines.send(entry)
 
     def flush(self) -> None:

@@ -8,7 +8,7 @@ from apache_beam.coders import WindowedValueCoder
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 
 from beam_spark_runner.core.ids import PCollectionId, TransformId
-from beam_spark_runner.harness.block_edges import use_blocks, use_keys_here
+from beam_spark_runner.harness.block_edges import mark_lines, use_blocks, use_keys_here
 from beam_spark_runner.harness.bundle import Bundle, Receiver, SideInputLookup
 from beam_spark_runner.harness.chunked_steps import use_chunks
 from beam_spark_runner.harness.environments.process import runs_our_steps
@@ -123,6 +123,7 @@ class RemoteStage:
             use_chunks(descriptor)
             if not self._description.is_splittable:  # Beam's source counts elements one by one
                 use_blocks(descriptor)
+            mark_lines(descriptor)
         if self._keeps_keys_there:
             use_keys_here(descriptor)
         return descriptor

@@ -11,11 +11,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from apache_beam.coders import WindowedValueCoder
+from apache_beam.metrics.monitoring_infos import extract_counter_value
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.core.ids import TimerFamilyId, TransformId
+from beam_spark_runner.harness.block_edges import LOG_MARK_URN
 from beam_spark_runner.harness.blocks import BlockReader, MalformedBlockError
 from beam_spark_runner.harness.bundle import BundleResult, Receiver, SideInputLookup
 from beam_spark_runner.harness.protocol import (
@@ -44,6 +46,7 @@ _SILENCE_S = 10.0
 _LONG_SILENCE_S = 300.0
 """Then the harness is asked what it does; again when it has been silent for twice as long."""
 _STATUS_TIMEOUT_S = 5.0
+_LAST_LINES_S = 1.0
 _PROGRESS_TIMEOUT_S = 1.0
 
 
@@ -253,6 +256,11 @@ class RemoteBundle:
                 else:
                     self._note_silence()
                 self._act(Silent(_SILENCE_S))
+        infos = self._response.monitoring_infos
+        for info in infos:
+            if info.urn == LOG_MARK_URN:
+                mark = extract_counter_value(info)
+                self._connection.logs.wait_for(mark, _LAST_LINES_S)
         callbacks: tuple[RemoteCallbacks, ...] = ()
         if self._response.requires_finalization:
             callbacks = (RemoteCallbacks(self._name, self._instruction, self._worker),)
@@ -260,7 +268,7 @@ class RemoteBundle:
         return BundleResult(
             callbacks=callbacks,
             monitoring_infos=tuple(
-                info.SerializeToString() for info in self._response.monitoring_infos
+                info.SerializeToString() for info in infos if info.urn != LOG_MARK_URN
             ),
             residual_roots=(
                 *self._response.residual_roots,

@@ -1,5 +1,6 @@
 """The logging service: what code in an SDK harness logs."""
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -7,13 +8,32 @@ import grpc
 from apache_beam.portability.api import beam_fn_api_pb2_grpc
 
 from beam_spark_runner.harness import backchannel
-from beam_spark_runner.harness.log_flood import left_out_by
-from beam_spark_runner.harness.log_lines import LogLines, is_chatter
+from beam_spark_runner.harness.log_lines import LogLines, is_chatter, tell_category
+from beam_spark_runner.harness.sdk_logging import left_out_by, mark_of, take_category
+
+
+class LogStream:
+    """How far the log stream of one SDK harness has been read. Threads: any."""
+
+    def __init__(self) -> None:
+        self._mark = 0
+        self._changed = threading.Condition()
+
+    def reach(self, mark: int) -> None:
+        """All that was logged before a mark has been handed on."""
+        with self._changed:
+            self._mark = mark
+            self._changed.notify_all()
+
+    def wait_for(self, mark: int, timeout_s: float) -> bool:
+        """Wait until a mark is reached; False if it was not in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._mark >= mark, timeout_s)
 
 
 class _Connection(Protocol):
     @property
-    def worker_id(self) -> str: ...
+    def logs(self) -> LogStream: ...
 
 
 class LoggingService(beam_fn_api_pb2_grpc.BeamFnLoggingServicer):  # type: ignore[misc]
@@ -24,7 +44,7 @@ class LoggingService(beam_fn_api_pb2_grpc.BeamFnLoggingServicer):  # type: ignor
 
     def Logging(self, incoming: Any, context: Any) -> Iterator[Any]:
         """Hand entries on until the harness closes the stream."""
-        self._connection_of(context)
+        connection = self._connection_of(context)
         # A harness may live longer than a job: the lines go to whoever is told at the time.
         lines = LogLines(backchannel.current)
         try:
@@ -32,8 +52,14 @@ class LoggingService(beam_fn_api_pb2_grpc.BeamFnLoggingServicer):  # type: ignor
                 for entry in entries.log_entries:
                     if count := left_out_by(entry):
                         lines.leave_out(count)
-                    elif not is_chatter(entry) and lines.has_room():
-                        lines.send(entry)
+                    elif mark := mark_of(entry):
+                        lines.tell_left_out()
+                        connection.logs.reach(mark)
+                    else:
+                        if category := take_category(entry):
+                            tell_category(entry, category)
+                        if not is_chatter(entry) and lines.has_room():
+                            lines.send(entry)
                 lines.tell_left_out()
         except grpc.RpcError:
             pass  # the harness is gone; whoever waits for it is told by its control stream

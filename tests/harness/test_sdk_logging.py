@@ -1,15 +1,20 @@
-"""A flood of log lines in a harness that has this package."""
+"""Lines, floods of them, and warnings of a harness that has this package."""
 
 import logging
 import re
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.portability.api import beam_fn_api_pb2, metrics_pb2
 from apache_beam.transforms.environments import ProcessEnvironment
 
+from beam_spark_runner.harness import backchannel
+from beam_spark_runner.harness.block_edges import LOG_MARK_URN
+from beam_spark_runner.harness.log_lines import told_category
 from beam_spark_runner.harness.sdk_workers import sdk_workers
 from tests.harness.conftest import BARE, Collected, stage_in
 
@@ -23,6 +28,13 @@ class Floods(beam.DoFn):  # type: ignore[misc]
         for number in range(int(element)):
             logging.getLogger("user.module").info("line %d", number)
         yield element
+
+
+class Warns(beam.DoFn):  # type: ignore[misc]
+    def process(self, _: Any) -> Iterator[bytes]:
+        warnings.warn("row by row", BytesWarning, stacklevel=1)
+        logging.getLogger("user.module").info("said at last")
+        yield b""
 
 
 @pytest.fixture
@@ -54,6 +66,39 @@ def test_what_is_left_out_is_counted_to_the_last_line(
     lines, left_out = counted(text)
     assert 1_000 <= lines < 3_000
     assert lines + left_out == 2 * LINES
+
+
+@pytest.mark.parametrize("groups", [False, True])
+def test_lines_and_warnings_are_there_when_the_bundle_ends(
+    process: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    groups: bool,
+) -> None:
+    told: list[beam_fn_api_pb2.LogEntry] = []
+    monkeypatch.setattr(backchannel.current, "log", told.append)
+
+    def build(p: beam.Pipeline) -> Any:
+        pairs = beam.Map(lambda each: (each, each)).with_output_types(tuple[bytes, bytes])
+        elements = p | beam.Impulse() | pairs
+        if groups:
+            elements |= beam.GroupByKey()
+        odd = elements | "odd" >> beam.ParDo(Warns()).with_output_types(bytes)
+        return odd | beam.Reshuffle()
+
+    stage = stage_in(process, build, stage=int(groups))
+    bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, Collected()), {})
+    bundle.push([(b"x", [b"y"]) if groups else b""], [BARE])
+    result = bundle.finish()
+    warning, line = told
+    assert told_category(warning) is BytesWarning
+    assert warning.message == "row by row"
+    assert warning.log_location.rpartition(":")[0] == __file__
+    assert "odd" in warning.transform_id
+    assert told_category(line) is None
+    assert line.message == "said at last"
+    urns = [metrics_pb2.MonitoringInfo.FromString(info).urn for info in result.monitoring_infos]
+    assert urns
+    assert LOG_MARK_URN not in urns
 
 
 def counted(text: str) -> tuple[int, int]:
