@@ -2,7 +2,7 @@
 
 Beam's operations decode and encode one element at a time, and hand it on before they
 look at the next. These take all of a block at once, and hand chunks to the steps of
-``chunks``. What is on the wire is the same.
+``chunks``. Elements that are bytes, or pairs of bytes, come and go as ``columns``.
 
 ``sdk_worker_main`` imports this module, told so by ``--beam_plugin``.
 """
@@ -10,7 +10,7 @@ look at the next. These take all of a block at once, and hand chunks to the step
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from apache_beam.coders import BytesCoder, Coder, FloatCoder, StrUtf8Coder
+from apache_beam.coders import BytesCoder, Coder, FloatCoder, StrUtf8Coder, WindowedValueCoder
 from apache_beam.coders.coders import LengthPrefixCoder, TupleCoder
 from apache_beam.metrics import monitoring_infos
 from apache_beam.portability.api import beam_fn_api_pb2
@@ -21,11 +21,12 @@ from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.harness.blocks import BlockReader, BlockWriter
 from beam_spark_runner.harness.chunks import ChunkEdge
+from beam_spark_runner.harness.columns import ElementReader, ElementWriter, reader_for, writer_for
 from beam_spark_runner.harness.keyed import KeyedParDo, use_keys
 from beam_spark_runner.harness.sdk_logging import sdk_logging
 from beam_spark_runner.portable.wire import coder_seen_by_the_runner
 
-SOURCE_URN = "beam_spark_runner:source:v1"
+MARKING_SOURCE_URN = "beam_spark_runner:marking_source:v1"
 BLOCK_SOURCE_URN = "beam_spark_runner:block_source:v1"
 KEYED_SOURCE_URN = "beam_spark_runner:keyed_block_source:v1"
 BLOCK_SINK_URN = "beam_spark_runner:block_sink:v1"
@@ -34,6 +35,7 @@ LOG_MARK_URN = "beam_spark_runner:log_mark:v1"
 KEY_GOES_ON, KEY_ENDS = b"\0", b"\1"
 """First byte of each block for a stage with state or timers: what comes behind the block."""
 _AT_ONCE = 128
+_WAITING_BYTES = 1 << 16
 _FLUSH_BYTES = 1 << 20
 """Beam's operations send 10 MB at a time: the runner would have nothing to do until then."""
 
@@ -55,7 +57,7 @@ def mark_lines(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
     """Let a source which ``use_blocks`` has left say where the bundle's log lines end, too."""
     for transform in descriptor.transforms.values():
         if transform.spec.urn == urns.GRPC_SOURCE:
-            transform.spec.urn = SOURCE_URN
+            transform.spec.urn = MARKING_SOURCE_URN
 
 
 def use_keys_here(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> bool:
@@ -76,6 +78,22 @@ def use_keys_here(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> bool:
     return True
 
 
+def reader_of(
+    descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, sink: str, coder: WindowedValueCoder
+) -> ElementReader:
+    """Return what the runner reads a sink's elements with."""
+    is_ours = descriptor.transforms[sink].spec.urn == BLOCK_SINK_URN
+    return reader_for(coder) if is_ours else BlockReader(coder)
+
+
+def writer_of(
+    descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, source: str, coder: WindowedValueCoder
+) -> ElementWriter:
+    """Return what the runner writes a source's elements with."""
+    is_ours = descriptor.transforms[source].spec.urn in (BLOCK_SOURCE_URN, KEYED_SOURCE_URN)
+    return writer_for(coder) if is_ours else BlockWriter(coder)
+
+
 def _has_groups(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str) -> bool:
     coder = descriptor.coders[id_]
     if coder.spec.urn == urns.CODER_LENGTH_PREFIX:
@@ -85,7 +103,7 @@ def _has_groups(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str) -
     )
 
 
-class Source(bundle_processor.DataInputOperation):  # type: ignore[misc]
+class MarkingSource(bundle_processor.DataInputOperation):  # type: ignore[misc]
     """Root of a stage, which takes elements as Beam's does."""
 
     def monitoring_infos(
@@ -99,10 +117,10 @@ class Source(bundle_processor.DataInputOperation):  # type: ignore[misc]
         return infos
 
 
-class BlockSource(Source):
+class BlockSource(MarkingSource):
     """Root of a stage."""
 
-    def prepare(self, reader: BlockReader, readers: Sequence[operations.Operation]) -> None:
+    def prepare(self, reader: ElementReader, readers: Sequence[operations.Operation]) -> None:
         """Say what Beam's operation does not know; before ``setup``."""
         self._blocks = reader
         self._decode = _decoder(self.windowed_coder.wrapped_value_coder)
@@ -138,16 +156,44 @@ class KeyedBlockSource(BlockSource):
 
 
 class BlockSink(bundle_processor.DataOutputOperation):  # type: ignore[misc]
-    """Leaf of a stage."""
+    """Leaf of a stage.
 
-    def prepare(self, writer: BlockWriter) -> None:
+    Where the producer hands over single elements, they wait here until there are enough for a
+    block, or the bundle ends.
+    """
+
+    def prepare(self, writer: ElementWriter) -> None:
         """Say what Beam's operation does not know; before ``setup``."""
         self._blocks = writer
         self._encode = _encoder(self.windowed_coder.wrapped_value_coder)
+        self._values: list[Any] = []  # encoded
+        self._origins: list[WindowedValue] = []
+        self._room = _WAITING_BYTES
+
+    def process(self, element: WindowedValue) -> None:
+        """Take one element."""
+        value = element.value if self._encode is None else self._encode(element.value)
+        self._values.append(value)
+        self._origins.append(element)
+        self._room -= len(value) if type(value) is bytes else _size(value)
+        if self._room < 0 or len(self._values) >= _AT_ONCE:
+            self._write_waiting()
 
     def process_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """See ``ChunkedParDo.process_chunk``."""
-        coded = values if self._encode is None else list(map(self._encode, values))
+        self._write(values if self._encode is None else list(map(self._encode, values)), origins)
+
+    def finish(self) -> None:
+        self._write_waiting()
+        super().finish()
+
+    def _write_waiting(self) -> None:
+        values, origins = self._values, self._origins
+        self._values, self._origins, self._room = [], [], _WAITING_BYTES
+        if values:
+            self._write(values, origins)
+
+    def _write(self, coded: list[Any], origins: list[WindowedValue]) -> None:
         pieces: list[bytes] = []
         self._blocks.write(coded, origins, pieces)
         self.output_stream.write(b"".join(pieces))
@@ -155,8 +201,15 @@ class BlockSink(bundle_processor.DataOutputOperation):  # type: ignore[misc]
             self.output_stream.flush()
 
 
+def _size(coded: Any) -> int:
+    """Return how many bytes an encoded element has."""
+    if isinstance(coded, tuple):
+        return sum(map(_size, coded))
+    return len(coded) if isinstance(coded, bytes) else 8
+
+
 def _decoder(coder: Coder) -> _Convert:
-    """From what a BlockReader reads to what user code sees."""
+    """From what is read to what user code sees."""
     if isinstance(coder, LengthPrefixCoder):
         decode: _Convert = coder.value_coder().get_impl().decode
         return decode
@@ -211,18 +264,18 @@ def _create_source_of(
     )
     operation.__class__ = kind  # what it is made of differs between versions of Beam
     operation.prepare(
-        BlockReader(coder_seen_by_the_runner(factory.descriptor, port.coder_id)),
+        reader_for(coder_seen_by_the_runner(factory.descriptor, port.coder_id)),
         [reader for readers in consumers.values() for reader in readers],
     )
     return operation  # type: ignore[no-any-return]
 
 
 @bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]
-    SOURCE_URN, beam_fn_api_pb2.RemoteGrpcPort
+    MARKING_SOURCE_URN, beam_fn_api_pb2.RemoteGrpcPort
 )
-def _create_beams_source(*arguments: Any) -> Source:
+def _create_beams_source(*arguments: Any) -> MarkingSource:
     operation = bundle_processor.create_source_runner(*arguments)
-    operation.__class__ = Source
+    operation.__class__ = MarkingSource
     return operation  # type: ignore[no-any-return]
 
 
@@ -254,5 +307,5 @@ def _create_sink(
         factory, transform_id, transform, port, consumers
     )
     operation.__class__ = BlockSink
-    operation.prepare(BlockWriter(coder_seen_by_the_runner(factory.descriptor, port.coder_id)))
+    operation.prepare(writer_for(coder_seen_by_the_runner(factory.descriptor, port.coder_id)))
     return operation  # type: ignore[no-any-return]

@@ -7,8 +7,6 @@ and pane, so that only values need to be looked at, which takes a quarter of the
 Source: Beam coders ``windowed_value``, ``kv``, ``iterable``, ``length_prefix``, ``double``.
 """
 
-import itertools
-import operator
 import struct
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
@@ -44,6 +42,32 @@ class MalformedBlockError(Exception):
     """The bytes are no elements of the coder."""
 
 
+class HeaderWriter:
+    """Encodes what stands before a value: its timestamp, windows and pane.
+
+    Args:
+        coder: of windowed values.
+    """
+
+    def __init__(self, coder: WindowedValueCoder) -> None:
+        self._encode = WindowedValueCoder(BytesCoder(), coder.window_coder).get_impl().encode_nested
+        self._origin: WindowedValue | None = None
+        self._header = b""
+
+    def encode(self, origin: WindowedValue) -> bytes:
+        """Encode those of an element."""
+        last = self._origin
+        if (
+            last is None
+            or origin.timestamp_micros != last.timestamp_micros
+            or (origin.windows is not last.windows and origin.windows != last.windows)
+            or (origin.pane_info is not last.pane_info and origin.pane_info != last.pane_info)
+        ):
+            self._header = self._encode(origin.with_value(b""))[:-1]
+        self._origin = origin
+        return self._header
+
+
 class BlockWriter:
     """Encodes elements one behind the other.
 
@@ -52,42 +76,18 @@ class BlockWriter:
     """
 
     def __init__(self, coder: WindowedValueCoder) -> None:
-        header_coder = WindowedValueCoder(BytesCoder(), coder.window_coder)
-        self._encode = header_coder.get_impl().encode_nested
+        self._header = HeaderWriter(coder)
         self._write = _writer(coder.wrapped_value_coder)
-        self._origin: WindowedValue | None = None
-        self._header = b""
 
     def write(self, values: list[Any], origins: Origins, out: list[bytes]) -> None:
         """Append the pieces of elements to ``out``."""
-        if self._write is _write_bytes and _are_alike(values, origins):
-            # One call of ``join`` in place of a loop.
-            head = self.header(origins[0]) + length_prefix(len(values[0]))
-            out += (head, head.join(values))
-            return
         write, append = self._write, out.append
-        last, header = self._origin, self._header
+        last, header = None, b""
         for value, origin in zip(values, origins, strict=True):
             if origin is not last:
-                last, header = origin, self.header(origin)
+                last, header = origin, self._header.encode(origin)
             append(header)
             write(value, out)
-        self._origin, self._header = last, header
-
-    def header(self, origin: WindowedValue) -> bytes:
-        """Encode what stands before the value."""
-        coded: bytes = self._encode(origin.with_value(b""))
-        return coded[:-1]
-
-
-def _are_alike(values: list[bytes], origins: Origins) -> bool:
-    """Whether all elements have one length, and one object as their origin."""
-    return (
-        len(values) > 1
-        and len(values[0]) == len(values[-1])
-        and len(set(map(len, values))) == 1
-        and all(map(operator.is_, origins, itertools.repeat(origins[0])))
-    )
 
 
 def length_prefix(length: int) -> bytes:
@@ -138,6 +138,55 @@ def _write_bytes(value: bytes, out: list[bytes]) -> None:
     out.append(value)
 
 
+class HeaderReader:
+    """Decodes what stands before values; the same ones become one object.
+
+    Args:
+        coder: as in ``HeaderWriter``.
+    """
+
+    def __init__(self, coder: WindowedValueCoder) -> None:
+        self._coder = WindowedValueCoder(BytesCoder(), coder.window_coder).get_impl()
+        self._window_coder = coder.window_coder
+        self._origins: dict[bytes, WindowedValue] = {}
+
+    def read(self, block: bytes, start: int) -> tuple[bytes, WindowedValue, int]:
+        """Return a header, what it says, and where it ends.
+
+        Raises:
+            IndexError, struct.error: it does not end within the block.
+            MalformedBlockError: it is none.
+        """
+        position = _end_of_windows(self._window_coder, block, start + _TIMESTAMP_BYTES)
+        position = _end_of_pane(block, position)
+        header = block[start:position]
+        origin = self._origins.get(header)
+        if origin is None:
+            if position > len(block):
+                raise MalformedBlockError("it ends within an element")
+            if len(self._origins) >= _MOST_HEADERS:
+                self._origins.clear()
+            origin = self._origins[header] = self._coder.decode(header + b"\0")
+        return header, origin, position
+
+    def decode(self, header: bytes) -> WindowedValue:
+        """Return what a header says.
+
+        Raises:
+            MalformedBlockError: it is none.
+        """
+        origin = self._origins.get(header)
+        if origin is not None:
+            return origin
+        try:
+            _, origin, end = self.read(header, 0)
+        except (IndexError, struct.error) as error:
+            raise MalformedBlockError("it ends within a header") from error
+        if end != len(header):
+            raise MalformedBlockError("a header is longer than what it says")
+        return origin
+
+
 class BlockReader:
     """Decodes what an SDK harness has sent.
 
@@ -146,12 +195,10 @@ class BlockReader:
     """
 
     def __init__(self, coder: WindowedValueCoder) -> None:
-        self._origin_coder = WindowedValueCoder(BytesCoder(), coder.window_coder).get_impl()
-        self._window_coder = coder.window_coder
+        self._headers = HeaderReader(coder)
         self._read_value = _reader(coder.wrapped_value_coder)
         self._header = b""  # of the element before; empty: there was none
         self._origin: WindowedValue | None = None
-        self._origins: dict[bytes, WindowedValue] = {}
 
     def read(self, block: bytes) -> Iterator[tuple[list[Any], Origins]]:
         """Yield the elements of a block, some at a time.
@@ -166,15 +213,11 @@ class BlockReader:
             values: list[Any] = []
             origins: Origins = []
             try:
-                if read_value is _read_bytes:
-                    header, origin, start = self._read_header(block, position)
-                    values, position = _cut_alike(block, position, start)
-                    origins += itertools.repeat(origin, len(values))
                 while position < end and len(values) < _AT_ONCE:
                     if header and begins_with(header, position):
                         position += len(header)
                     else:
-                        header, origin, position = self._read_header(block, position)
+                        header, origin, position = self._headers.read(block, position)
                     value, position = read_value(block, position)
                     values.append(value)
                     origins.append(origin)
@@ -184,19 +227,6 @@ class BlockReader:
                 raise MalformedBlockError("it ends within an element")
             yield values, origins
         self._header, self._origin = header, origin
-
-    def _read_header(self, block: bytes, start: int) -> tuple[bytes, WindowedValue, int]:
-        position = _end_of_windows(self._window_coder, block, start + _TIMESTAMP_BYTES)
-        position = _end_of_pane(block, position)
-        header = block[start:position]
-        origin = self._origins.get(header)
-        if origin is None:
-            if position > len(block):
-                raise MalformedBlockError("it ends within an element")
-            if len(self._origins) >= _MOST_HEADERS:
-                self._origins.clear()
-            origin = self._origins[header] = self._origin_coder.decode(header + b"\0")
-        return header, origin, position
 
 
 class TimerCodec:
@@ -336,28 +366,3 @@ def _read_pair_of_bytes(block: bytes, position: int) -> tuple[tuple[bytes, bytes
         length, start = _read_length(block, end)
     last = start + length
     return (block[position:end], block[start:last]), last
-
-
-def _cut_alike(block: bytes, position: int, start: int) -> tuple[list[bytes], int]:
-    """Read the next values at once, if all have one length and one header.
-
-    Args:
-        block: of values that are bytes.
-        position: of an element.
-        start: of its value's length.
-
-    Returns:
-        The values, none if they are not alike, and where the next element begins.
-    """
-    length, start = _read_length(block, start)
-    stride, head = start + length - position, block[position:start]
-    count = min(_AT_ONCE, (len(block) - position) // stride)
-    last = (count - 1) * stride
-    # The last one is looked at first: a few alike are seldom followed by all others.
-    if count < 2 or not block.startswith(head, position + last):
-        return [], position
-    for place, byte in enumerate(head, position):
-        if block[place : place + last + 1 : stride] != bytes((byte,)) * count:
-            return [], position
-    end = position + count * stride
-    return [block[at : at + length] for at in range(start, end, stride)], end

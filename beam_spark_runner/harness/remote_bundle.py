@@ -17,8 +17,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.core.ids import TimerFamilyId, TransformId
-from beam_spark_runner.harness.block_edges import LOG_MARK_URN
-from beam_spark_runner.harness.blocks import BlockReader, MalformedBlockError
+from beam_spark_runner.harness.block_edges import LOG_MARK_URN, reader_of, writer_of
+from beam_spark_runner.harness.blocks import MalformedBlockError
 from beam_spark_runner.harness.bundle import BundleResult, Receiver, SideInputLookup
 from beam_spark_runner.harness.protocol import (
     BundleProtocol,
@@ -75,7 +75,8 @@ class RemoteBundle:
         self._connection = worker.connection
         self._data = worker.connection.data
         self._sinks = {
-            sink: (BlockReader(coder), receiver) for sink, (coder, receiver) in sinks.items()
+            sink: (reader_of(descriptor, sink, coder), receiver)
+            for sink, (coder, receiver) in sinks.items()
         }
         tokens = _cache_tokens(side_inputs)
         if user_state is None:
@@ -98,7 +99,12 @@ class RemoteBundle:
         self._told_at_s = _LONG_SILENCE_S
         self._instruction, self._inbox = self._connection.start_bundle(descriptor, tokens, state)
         self._input = RemoteInput(
-            self._instruction, self._source, input_coder, state, marks_keys=marks_keys
+            self._instruction,
+            self._source,
+            input_coder,
+            writer_of(descriptor, self._source, input_coder),
+            state,
+            marks_keys=marks_keys,
         )
         self._protocol = BundleProtocol(self._instruction, self._sinks, families)
 

@@ -11,7 +11,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.harness.block_edges import KEY_ENDS, KEY_GOES_ON
-from beam_spark_runner.harness.blocks import BlockWriter, length_prefix
+from beam_spark_runner.harness.blocks import HeaderWriter, length_prefix
+from beam_spark_runner.harness.columns import ElementWriter
 from beam_spark_runner.harness.services.state import BundleState
 from beam_spark_runner.harness.spill import StreamedValues
 
@@ -30,6 +31,7 @@ class RemoteInput:
         instruction: of the bundle.
         source: the transform that reads them.
         coder: of the elements.
+        writer: of the elements, as the harness reads them.
         state: by which the SDK reads the values of large groups.
         marks_keys: whether blocks say if the key ends behind them, see ``block_edges``.
     """
@@ -39,13 +41,15 @@ class RemoteInput:
         instruction: str,
         source: TransformId,
         coder: WindowedValueCoder,
+        writer: ElementWriter,
         state: BundleState,
         *,
         marks_keys: bool,
     ) -> None:
         self._instruction = instruction
         self._source = source
-        self._writer = BlockWriter(coder)
+        self._writer = writer
+        self._header = HeaderWriter(coder)
         self._has_groups = _is_of_groups(coder.wrapped_value_coder)
         self._state = state
         self._marks_keys = marks_keys
@@ -80,7 +84,7 @@ class RemoteInput:
         self._groups += 1
         token = b"group-%d" % self._groups
         self._state.keep_group(token, _NestedValues(values))
-        self._out += (self._writer.header(origin), length_prefix(len(key)), key)
+        self._out += (self._header.encode(origin), length_prefix(len(key)), key)
         self._out += (_REST_IS_IN_THE_STATE, length_prefix(len(token)), token)
 
     def unsent(self) -> bytes:

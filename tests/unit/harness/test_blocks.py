@@ -6,20 +6,14 @@ from typing import Any
 import pytest
 from apache_beam.coders import (
     BytesCoder,
-    Coder,
-    FloatCoder,
-    IterableCoder,
-    TupleCoder,
     WindowedValueCoder,
 )
 from apache_beam.coders.coder_impl import create_OutputStream
-from apache_beam.coders.coders import GlobalWindowCoder, IntervalWindowCoder
+from apache_beam.coders.coders import GlobalWindowCoder
 from apache_beam.transforms.trigger import _UnwindowedValues
-from apache_beam.transforms.window import GlobalWindow, IntervalWindow
+from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import (
     PANE_INFO_UNKNOWN,
-    PaneInfo,
-    PaneInfoTiming,
     WindowedValue,
     create,
 )
@@ -27,42 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_spark_runner.harness.blocks import BlockReader, BlockWriter, MalformedBlockError
-
-BYTES = st.one_of(st.binary(max_size=5), st.binary(min_size=120, max_size=140))
-DOUBLES = st.floats(allow_nan=False)
-PAIR = TupleCoder([BytesCoder(), BytesCoder()])
-SIZED = TupleCoder([TupleCoder([BytesCoder(), PAIR]), FloatCoder()])
-SHAPES: list[tuple[Coder, st.SearchStrategy[Any]]] = [
-    (BytesCoder(), BYTES),
-    (PAIR, st.tuples(BYTES, BYTES)),
-    (TupleCoder([BytesCoder(), FloatCoder()]), st.tuples(BYTES, DOUBLES)),
-    (SIZED, st.tuples(st.tuples(BYTES, st.tuples(BYTES, BYTES)), DOUBLES)),
-]
-GROUPED = TupleCoder([BytesCoder(), IterableCoder(BytesCoder())])
-PANES = st.sampled_from(
-    [
-        PANE_INFO_UNKNOWN,
-        PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0),
-        PaneInfo(False, False, PaneInfoTiming.EARLY, 300, -1),
-        PaneInfo(False, True, PaneInfoTiming.LATE, 5, 2),
-    ]
-)
-TIMES = st.integers(-(10**12), 10**12).map(lambda ms: ms * 1000)
-WINDOWS: list[tuple[Coder, st.SearchStrategy[Any]]] = [
-    (GlobalWindowCoder(), st.just((GlobalWindow(),))),
-    (
-        IntervalWindowCoder(),
-        st.lists(
-            st.builds(
-                lambda start, size: IntervalWindow(start, start + size),
-                st.integers(-1000, 1000),
-                st.integers(1, 10_000),
-            ),
-            min_size=0,  # sliding windows may have gaps between them
-            max_size=3,
-        ).map(tuple),
-    ),
-]
+from tests.unit.harness.block_elements import BYTES, GROUPED, SHAPES, WINDOWS, elements_of
 
 
 def as_beam_writes(coder: WindowedValueCoder, elements: list[WindowedValue]) -> bytes:
@@ -84,17 +43,6 @@ def read(coder: WindowedValueCoder, block: bytes) -> list[WindowedValue]:
         for values, origins in BlockReader(coder).read(block)
         for value, origin in zip(values, origins, strict=True)
     ]
-
-
-@st.composite
-def elements_of(draw: Any, shapes: list[Any]) -> tuple[WindowedValueCoder, list[WindowedValue]]:
-    coder, values = draw(st.sampled_from(shapes))
-    window_coder, windows = draw(st.sampled_from(WINDOWS))
-    origins = st.builds(lambda us, ws, pane: create(None, us, ws, pane), TIMES, windows, PANES)
-    pool = draw(st.lists(origins, min_size=1, max_size=3))
-    pairs = draw(st.lists(st.tuples(values, st.sampled_from(pool)), max_size=8))
-    elements = [origin.with_value(value) for value, origin in pairs]
-    return WindowedValueCoder(coder, window_coder), elements
 
 
 @given(elements_of(SHAPES))
@@ -129,26 +77,6 @@ def test_the_origin_of_many_elements_is_one_object() -> None:
     assert sum(len(values) for values, _ in pieces) == 3000
     assert len({id(each) for _, origins in pieces for each in origins}) == 1
     assert pieces[0][1][0].pane_info is PANE_INFO_UNKNOWN
-
-
-@pytest.mark.parametrize("odd", [None, 0, 1, 1023, 1024, 1999, 2999])
-@pytest.mark.parametrize("header", [True, False])
-def test_many_elements_alike_but_for_one(odd: int | None, *, header: bool) -> None:
-    """Those of one length and origin are written, and read, in a way of their own."""
-    coder = WindowedValueCoder(BytesCoder(), GlobalWindowCoder())
-    origin, other = (create(None, us, (GlobalWindow(),), PANE_INFO_UNKNOWN) for us in (0, 1000))
-    elements = [origin.with_value(b"%06d" % number) for number in range(3000)]
-    values = [element.value for element in elements]
-    origins = [origin] * len(elements)
-    if odd is not None and header:
-        elements[odd], origins[odd] = other.with_value(values[odd]), other
-    elif odd is not None:
-        values[odd] = b"of another length"
-        elements[odd] = origin.with_value(values[odd])
-    out: list[bytes] = []
-    BlockWriter(coder).write(values, origins, out)
-    assert b"".join(out) == as_beam_writes(coder, elements)
-    assert read(coder, b"".join(out)) == elements
 
 
 @given(elements_of(SHAPES), st.data())
