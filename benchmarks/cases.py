@@ -73,9 +73,9 @@ def _numbers(pipeline: beam.Pipeline, count: int) -> beam.PCollection:
     return pipeline | beam.Create(bounds) | beam.Reshuffle() | beam.ParDo(_Expand())
 
 
-def _key_and_value(number: int) -> tuple[bytes, bytes]:
-    """About one key for each four numbers, and 100 bytes in all."""
-    key = (number * 2654435761 % (1 << 32)) >> 12
+def _key_and_value(number: int, size: int) -> tuple[bytes, bytes]:
+    """One key for each four numbers, whatever ``size`` is, and 100 bytes in all."""
+    key = (number * 2654435761 % (1 << 32)) * (-(-size // 4)) >> 32
     return key.to_bytes(4, "big"), number.to_bytes(8, "big") + _PADDING[4:]
 
 
@@ -102,7 +102,7 @@ def group_by_key(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
     """Group ``size`` elements of 100 bytes."""
     (
         _numbers(pipeline, size)
-        | beam.Map(_key_and_value).with_output_types(tuple[bytes, bytes])
+        | beam.Map(_key_and_value, size).with_output_types(tuple[bytes, bytes])
         | beam.GroupByKey()
         | beam.ParDo(_CountValues())
         | beam.CombineGlobally(sum)
