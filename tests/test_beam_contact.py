@@ -349,6 +349,13 @@ def test_edge_operations_are_handed_factory_id_proto_payload_and_consumers() -> 
         ]
 
 
+def test_a_group_that_is_in_the_state_is_read_by_its_coders_function() -> None:
+    read_state = object()
+    coder = coders.StateBackedIterableCoder(coders.BytesCoder(), read_state=read_state)
+    assert coder._read_state is read_state
+    assert coder._get_component_coders() == (coders.BytesCoder(),)
+
+
 def test_an_sdk_worker_reads_the_environment_variables_that_we_set() -> None:
     """And no other that has no default."""
     text = inspect.getsource(sdk_worker_main.create_harness)

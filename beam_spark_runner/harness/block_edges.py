@@ -2,7 +2,7 @@
 
 Beam's operations decode and encode one element at a time, and hand it on before they
 look at the next. These take all of a block at once, and hand chunks to the steps of
-``chunks``. Elements that are bytes, or pairs of bytes, come and go as ``columns``.
+``chunks``. Elements come and go as ``columns``, where they are bytes, pairs or groups of them.
 
 ``sdk_worker_main`` imports this module, told so by ``--beam_plugin``.
 """
@@ -11,7 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from apache_beam.coders import BytesCoder, Coder, FloatCoder, StrUtf8Coder, WindowedValueCoder
-from apache_beam.coders.coders import LengthPrefixCoder, TupleCoder
+from apache_beam.coders.coders import (
+    LengthPrefixCoder,
+    StateBackedIterableCoder,
+    TupleCoder,
+)
 from apache_beam.metrics import monitoring_infos
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.worker import bundle_processor, operations
@@ -19,10 +23,11 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.harness.blocks import BlockReader, BlockWriter
+from beam_spark_runner.harness.blocks import BlockReader, BlockWriter, GroupToken
 from beam_spark_runner.harness.chunks import ChunkEdge
 from beam_spark_runner.harness.columns import ElementReader, ElementWriter, reader_for, writer_for
 from beam_spark_runner.harness.keyed import KeyedParDo, use_keys
+from beam_spark_runner.harness.opaque import decoded
 from beam_spark_runner.harness.sdk_logging import sdk_logging
 from beam_spark_runner.portable.wire import coder_seen_by_the_runner
 
@@ -43,14 +48,12 @@ _Convert: TypeAlias = Callable[[Any], Any] | None  # None: as it is
 
 
 def use_blocks(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
-    """Let the operations of this module run the edges of a stage, but for those of groups."""
+    """Let the operations of this module run the edges of a stage."""
     for transform in descriptor.transforms.values():
         if transform.spec.urn == urns.GRPC_SINK:
             transform.spec.urn = BLOCK_SINK_URN
         elif transform.spec.urn == urns.GRPC_SOURCE:
-            port = beam_fn_api_pb2.RemoteGrpcPort.FromString(transform.spec.payload)
-            if not _has_groups(descriptor, port.coder_id):
-                transform.spec.urn = BLOCK_SOURCE_URN
+            transform.spec.urn = BLOCK_SOURCE_URN
 
 
 def mark_lines(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
@@ -92,15 +95,6 @@ def writer_of(
     """Return what the runner writes a source's elements with."""
     is_ours = descriptor.transforms[source].spec.urn in (BLOCK_SOURCE_URN, KEYED_SOURCE_URN)
     return writer_for(coder) if is_ours else BlockWriter(coder)
-
-
-def _has_groups(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str) -> bool:
-    coder = descriptor.coders[id_]
-    if coder.spec.urn == urns.CODER_LENGTH_PREFIX:
-        return False
-    return coder.spec.urn == urns.CODER_STATE_BACKED_ITERABLE or any(
-        _has_groups(descriptor, part) for part in coder.component_coder_ids
-    )
 
 
 class MarkingSource(bundle_processor.DataInputOperation):  # type: ignore[misc]
@@ -210,12 +204,26 @@ def _size(coded: Any) -> int:
 
 def _decoder(coder: Coder) -> _Convert:
     """From what is read to what user code sees."""
+    if isinstance(coder, StateBackedIterableCoder):
+        return _group_decoder(coder)
     if isinstance(coder, LengthPrefixCoder):
         decode: _Convert = coder.value_coder().get_impl().decode
         return decode
     if isinstance(coder, StrUtf8Coder):
         return bytes.decode
     return _converter(coder, _decoder)
+
+
+def _group_decoder(coder: StateBackedIterableCoder) -> Callable[[Any], Any]:
+    (value_coder,) = coder._get_component_coders()
+    decode, impl, read_state = _decoder(value_coder), value_coder.get_impl(), coder._read_state
+
+    def decode_group(group: list[bytes] | GroupToken) -> Any:
+        if type(group) is GroupToken:
+            return read_state(bytes(group), impl)
+        return group if decode is None else decoded(group, decode)  # type: ignore[arg-type]
+
+    return decode_group
 
 
 def _encoder(coder: Coder) -> _Convert:

@@ -38,6 +38,14 @@ _MOST_HEADERS = 1 << 10
 _VARINT_BYTES = 10
 
 
+_REST_IS_IN_THE_STATE = struct.pack(">i", -1) + b"\xff" * 9 + b"\x01"
+"""How an iterable begins of which nothing stands here: unknown length, then -1 as a varint."""
+
+
+class GroupToken(bytes):
+    """In place of the values of a group: by it the SDK reads them from the state."""
+
+
 class MalformedBlockError(Exception):
     """The bytes are no elements of the coder."""
 
@@ -120,6 +128,9 @@ def _writer(coder: Coder) -> _Writer:
         write_one = _writer(coder.value_coder())
 
         def write_all(values: Any, out: list[bytes]) -> None:
+            if type(values) is GroupToken:
+                out += (_REST_IS_IN_THE_STATE, length_prefix(len(values)), values)
+                return
             if type(values) is not list:
                 values = list(values)  # what Beam's triggers give has no length
             out.append(_COUNT.pack(len(values)))

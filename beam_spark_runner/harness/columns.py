@@ -6,24 +6,26 @@ first, all together, so that a block is cut by a few calls, and elements of one 
 once. A block is one or more of
 
     u32 count of elements | u32 count of headers: one for all, or one for each | u32 bytes behind
+    of groups: u32 count of values for each, all ones where a token stands for them
     u32 length of each header, key and value, column by column | headers | keys | values
 
 with little-endian numbers. A header is what Beam writes before a value.
 """
 
+import enum
 import itertools
 import operator
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
-from apache_beam.coders import BytesCoder, Coder, TupleCoder, WindowedValueCoder
-from apache_beam.utils.windowed_value import WindowedValue
+from apache_beam.coders import BytesCoder, IterableCoder, TupleCoder, WindowedValueCoder
 
 from beam_spark_runner.harness.blocks import (
     BlockReader,
     BlockWriter,
+    GroupToken,
     HeaderReader,
     HeaderWriter,
     MalformedBlockError,
@@ -31,7 +33,9 @@ from beam_spark_runner.harness.blocks import (
 )
 
 _COUNTS = struct.Struct("<III")
-_LENGTH = np.dtype("<u4")
+_U32 = np.dtype("<u4")
+_TOKEN = (1 << 32) - 1
+_FIRST, _SECOND = operator.itemgetter(0), operator.itemgetter(1)
 
 
 class ElementWriter(Protocol):
@@ -52,33 +56,47 @@ class ElementReader(Protocol):
 
 def writer_for(coder: WindowedValueCoder) -> ElementWriter:
     """Return what writes to a harness that has this package, or in it."""
-    return ColumnWriter(coder) if _columns(coder) else BlockWriter(coder)
+    return ColumnWriter(coder) if _shape_of(coder) else BlockWriter(coder)
 
 
 def reader_for(coder: WindowedValueCoder) -> ElementReader:
     """Return what reads what ``writer_for`` has written."""
-    return ColumnReader(coder) if _columns(coder) else BlockReader(coder)
+    return ColumnReader(coder) if _shape_of(coder) else BlockReader(coder)
 
 
-def _columns(coder: WindowedValueCoder) -> int:
-    """Return how many columns the values have; 0: they are no bytes, nor pairs of them."""
+class _Shape(enum.Enum):
+    """What the values are made of."""
+
+    BYTES = enum.auto()
+    PAIRS = enum.auto()  # of bytes
+    GROUPS = enum.auto()  # bytes, and a list of bytes
+
+
+def _shape_of(coder: WindowedValueCoder) -> _Shape | None:
+    """Return which shape the values have; None: another one."""
     value_coder = coder.wrapped_value_coder
+    if isinstance(value_coder, BytesCoder):
+        return _Shape.BYTES
     if isinstance(value_coder, TupleCoder):
-        parts = value_coder.coders()
-        return 2 if len(parts) == 2 and all(map(_is_of_bytes, parts)) else 0
-    return int(_is_of_bytes(value_coder))
-
-
-def _is_of_bytes(coder: Coder) -> bool:
-    return isinstance(coder, BytesCoder)
+        match value_coder.coders():
+            case (BytesCoder(), BytesCoder()):
+                return _Shape.PAIRS
+            case (BytesCoder(), IterableCoder() as values) if isinstance(
+                values.value_coder(), BytesCoder
+            ):
+                return _Shape.GROUPS
+    return None
 
 
 class ColumnWriter:
-    """Encodes elements that are bytes, or pairs of bytes. See ``BlockWriter``."""
+    """Encodes elements that are bytes, pairs of bytes, or groups. See ``BlockWriter``.
+
+    The values of a group may be any iterable, or a ``GroupToken``.
+    """
 
     def __init__(self, coder: WindowedValueCoder) -> None:
         self._header = HeaderWriter(coder)
-        self._has_keys = _columns(coder) == 2
+        self._shape = _shape_of(coder)
 
     def write(self, values: list[Any], origins: Origins, out: list[bytes]) -> None:
         """See ``BlockWriter.write``."""
@@ -89,11 +107,34 @@ class ColumnWriter:
             headers = [self._header.encode(one)]
         else:
             headers = list(map(self._header.encode, origins))
-        columns = zip(*values, strict=True) if self._has_keys else [values]
-        pieces = [*headers, *itertools.chain.from_iterable(columns)]
-        lengths = np.fromiter(map(len, pieces), _LENGTH, len(pieces)).tobytes()
+        sizes = b""
+        match self._shape:
+            case _Shape.BYTES:
+                pieces = headers + values
+            case _Shape.PAIRS:
+                pieces = [*headers, *map(_FIRST, values), *map(_SECOND, values)]
+            case _:
+                groups = [_listed(group) for _, group in values]
+                sizes = _numbers(map(_size_of, groups), len(groups))
+                pieces = [*headers, *map(_FIRST, values), *itertools.chain.from_iterable(groups)]
+        lengths = _numbers(map(len, pieces), len(pieces))
         data = b"".join(pieces)
-        out += (_COUNTS.pack(len(values), len(headers), len(lengths) + len(data)), lengths, data)
+        size = len(sizes) + len(lengths) + len(data)
+        out += (_COUNTS.pack(len(values), len(headers), size), sizes, lengths, data)
+
+
+def _listed(group: Any) -> list[bytes] | tuple[GroupToken]:
+    if type(group) is GroupToken:
+        return (group,)
+    return group if type(group) is list else list(group)
+
+
+def _size_of(group: list[bytes] | tuple[GroupToken]) -> int:
+    return _TOKEN if type(group) is tuple else len(group)
+
+
+def _numbers(numbers: Iterable[int], count: int) -> bytes:
+    return np.fromiter(numbers, _U32, count).tobytes()
 
 
 class ColumnReader:
@@ -101,7 +142,7 @@ class ColumnReader:
 
     def __init__(self, coder: WindowedValueCoder) -> None:
         self._headers = HeaderReader(coder)
-        self._columns = _columns(coder)
+        self._shape = _shape_of(coder)
 
     def read(self, block: bytes) -> Iterator[tuple[list[Any], Origins]]:
         """See ``BlockReader.read``."""
@@ -111,31 +152,59 @@ class ColumnReader:
                 count, headers, size = _COUNTS.unpack_from(block, position)
             except struct.error as error:
                 raise MalformedBlockError("it ends within the counts") from error
-            position += _COUNTS.size
-            end = position + size
-            pieces = self._cut(block, position, end, headers + count * self._columns)
             if not count or headers not in (1, count):
                 raise MalformedBlockError(f"{count} elements have {headers} headers")
-            yield self._values(pieces, headers, count), self._origins(pieces, headers, count)
+            position += _COUNTS.size
+            end = position + size
+            match self._shape:
+                case _Shape.BYTES:
+                    pieces = _cut(block, position, end, headers + count)
+                    values: list[Any] = pieces[headers:]
+                case _Shape.PAIRS:
+                    pieces = _cut(block, position, end, headers + 2 * count)
+                    first = headers + count
+                    values = list(zip(pieces[headers:first], pieces[first:], strict=True))
+                case _:
+                    sizes = _u32s(block, position, count)
+                    tokens = sizes == _TOKEN
+                    flat = int(sizes.sum(where=~tokens, dtype=np.int64)) + int(tokens.sum())
+                    position += count * _U32.itemsize
+                    pieces = _cut(block, position, end, headers + count + flat)
+                    groups = _groups(pieces, headers + count, sizes.tolist())
+                    values = list(zip(pieces[headers:], groups, strict=False))
+            decode = self._headers.decode
+            if headers == 1:
+                yield values, [decode(pieces[0])] * count
+            else:
+                yield values, list(map(decode, pieces[:headers]))
             position = end
 
-    @staticmethod
-    def _cut(block: bytes, start: int, end: int, count: int) -> list[bytes]:
-        first = start + count * _LENGTH.itemsize
-        if max(first, end) > len(block):
-            raise MalformedBlockError("it ends within an element")
-        lengths = np.frombuffer(block, _LENGTH, count, start)
-        ends = (lengths.cumsum(dtype=np.int64) + first).tolist()
-        if not ends or ends[-1] != end:
-            raise MalformedBlockError("the lengths of its elements are not those of their bytes")
-        return [block[at:to] for at, to in zip([first, *ends], ends, strict=False)]
 
-    def _values(self, pieces: list[bytes], headers: int, count: int) -> list[Any]:
-        if self._columns == 1:
-            return pieces[headers:]
-        return list(zip(pieces[headers : headers + count], pieces[headers + count :], strict=True))
+def _u32s(block: bytes, start: int, count: int) -> "np.ndarray[Any, np.dtype[np.uint32]]":
+    if start + count * _U32.itemsize > len(block):
+        raise MalformedBlockError("it ends within an element")
+    return np.frombuffer(block, _U32, count, start)
 
-    def _origins(self, pieces: list[bytes], headers: int, count: int) -> list[WindowedValue]:
-        if headers == 1:
-            return [self._headers.decode(pieces[0])] * count
-        return list(map(self._headers.decode, pieces[:headers]))
+
+def _cut(block: bytes, start: int, end: int, count: int) -> list[bytes]:
+    """Return pieces that fill a block from behind their lengths to its end."""
+    lengths = _u32s(block, start, count)
+    first = start + count * _U32.itemsize
+    ends = (lengths.cumsum(dtype=np.int64) + first).tolist()
+    if end > len(block):
+        raise MalformedBlockError("it ends within an element")
+    if ends[-1] != end:
+        raise MalformedBlockError("the lengths of its elements are not those of their bytes")
+    return [block[at:to] for at, to in zip([first, *ends], ends, strict=False)]
+
+
+def _groups(
+    pieces: list[bytes], first: int, sizes: list[int]
+) -> Iterator[list[bytes] | GroupToken]:
+    for size in sizes:
+        if size == _TOKEN:
+            yield GroupToken(pieces[first])
+            first += 1
+        else:
+            yield pieces[first : first + size]
+            first += size

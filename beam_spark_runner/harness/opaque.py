@@ -24,6 +24,16 @@ def is_opaque(value: Any) -> bool:
     )
 
 
+_MOST = 4  # in memory at once
+
+
+def decoded(coded: list[bytes], decode: Callable[[bytes], Any]) -> Sequence[Any]:
+    """Decode the values of a group, or have each decoded when it is asked for."""
+    if len(coded) > _MOST and is_opaque(decode(coded[0])):
+        return OpaqueValues(coded, decode)
+    return list(map(decode, coded))
+
+
 class OpaqueValues(Sequence[Any]):
     """Values of one group, each decoded when it is asked for, and again the next time."""
 

@@ -1,7 +1,6 @@
 """The input of a bundle on an SDK harness in another process, as blocks that grow."""
 
 import itertools
-import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.harness.block_edges import KEY_ENDS, KEY_GOES_ON
-from beam_spark_runner.harness.blocks import HeaderWriter, length_prefix
+from beam_spark_runner.harness.blocks import GroupToken, length_prefix
 from beam_spark_runner.harness.columns import ElementWriter
 from beam_spark_runner.harness.services.state import BundleState
 from beam_spark_runner.harness.spill import StreamedValues
@@ -20,8 +19,6 @@ _FIRST_BLOCK_BYTES = 16 << 10
 _BLOCK_BYTES = 1 << 20
 """Blocks grow from one to the other: the harness begins early, and then has much at a time."""
 _MOST_BLOCKS = 1024  # of keys, in one message
-_REST_IS_IN_THE_STATE = struct.pack(">i", -1) + b"\xff" * 9 + b"\x01"
-"""How an iterable begins of which nothing stands here: unknown length, then -1 as a varint."""
 
 
 class RemoteInput:
@@ -49,7 +46,6 @@ class RemoteInput:
         self._instruction = instruction
         self._source = source
         self._writer = writer
-        self._header = HeaderWriter(coder)
         self._has_groups = _is_of_groups(coder.wrapped_value_coder)
         self._state = state
         self._marks_keys = marks_keys
@@ -67,25 +63,21 @@ class RemoteInput:
     def add(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Encode elements; each has the timestamp, windows and pane of its origin."""
         first = len(self._out)
-        if not self._has_groups or not any(type(value[1]) is StreamedValues for value in values):
-            self._writer.write(values, origins, self._out)
-        else:
-            for value, origin in zip(values, origins, strict=True):
-                if type(value[1]) is StreamedValues:
-                    self._add_group(value[0], value[1], origin)
-                else:
-                    self._writer.write([value], [origin], self._out)
+        if self._has_groups and any(type(value[1]) is StreamedValues for value in values):
+            values = [(key, self._kept(group)) for key, group in values]
+        self._writer.write(values, origins, self._out)
         self._size += sum(map(len, itertools.islice(self._out, first, None)))
 
-    def _add_group(self, key: bytes, values: StreamedValues, origin: WindowedValue) -> None:
-        """Hand over a key, and a token by which the SDK reads the values, page by page."""
+    def _kept(self, values: Any) -> Any:
+        """Keep the values of a large group for the SDK to read, page by page."""
+        if type(values) is not StreamedValues:
+            return values
         # Whoever reads the state does so in another thread: nothing may change any more.
         values.drain(keep=True)
         self._groups += 1
-        token = b"group-%d" % self._groups
+        token = GroupToken(b"group-%d" % self._groups)
         self._state.keep_group(token, _NestedValues(values))
-        self._out += (self._header.encode(origin), length_prefix(len(key)), key)
-        self._out += (_REST_IS_IN_THE_STATE, length_prefix(len(token)), token)
+        return token
 
     def unsent(self) -> bytes:
         """Return the block that is being made."""

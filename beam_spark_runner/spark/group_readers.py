@@ -16,7 +16,7 @@ from apache_beam.utils.windowed_value import (
 from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.harness.bundle import BundleInput
-from beam_spark_runner.harness.opaque import OpaqueValues, is_opaque
+from beam_spark_runner.harness.opaque import decoded
 from beam_spark_runner.harness.spill import StreamedValues, ValueLog
 from beam_spark_runner.portable.windowing import decode_windowing
 from beam_spark_runner.semantics.grouping import grouping_for
@@ -27,7 +27,6 @@ from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.reading import Chunks, per_chunk
 from beam_spark_runner.spark.runs import Run, RunReader
 
-_MOST_OPAQUE = 4  # in memory at once
 _GLOBAL = (GlobalWindow(),)
 _ONLY_PANE = PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0)
 _GLOBAL_END_US = whole_milliseconds(GlobalWindow().max_timestamp().micros)
@@ -117,11 +116,7 @@ class GroupReader(RunReader):
             self._push_group(key, self._values(some), order, sum(map(len, some)))
 
     def _values(self, coded: list[bytes]) -> Sequence[Any]:
-        """Decode a group's values, or have each decoded when it is asked for."""
-        decode = self._decode_value
-        if len(coded) > _MOST_OPAQUE and is_opaque(decode(coded[0])):
-            return OpaqueValues(coded, decode)
-        return [decode(value) for value in coded]
+        return decoded(coded, self._decode_value)
 
     def _stream(self, cursor: RowCursor, route: int, run: Run) -> None:
         """Push the first key's values while they are read, and set other keys' aside."""

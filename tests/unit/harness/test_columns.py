@@ -12,11 +12,20 @@ from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue, c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_spark_runner.harness.blocks import BlockReader, BlockWriter, MalformedBlockError
+from beam_spark_runner.harness.blocks import (
+    BlockReader,
+    BlockWriter,
+    GroupToken,
+    MalformedBlockError,
+)
 from beam_spark_runner.harness.columns import ColumnReader, ColumnWriter, reader_for, writer_for
-from tests.unit.harness.block_elements import BYTES, PAIR, SIZED, elements_of
+from tests.unit.harness.block_elements import BYTES, GROUPED, PAIR, SIZED, elements_of
 
-SHAPES = [(BytesCoder(), BYTES), (PAIR, st.tuples(BYTES, BYTES))]
+SHAPES = [
+    (BytesCoder(), BYTES),
+    (PAIR, st.tuples(BYTES, BYTES)),
+    (GROUPED, st.tuples(BYTES, st.lists(BYTES, max_size=4))),
+]
 PLAIN = WindowedValueCoder(BytesCoder(), GlobalWindowCoder())
 ORIGIN = create(None, 0, (GlobalWindow(),), PANE_INFO_UNKNOWN)
 
@@ -54,6 +63,15 @@ def test_the_origin_of_many_elements_is_one_object() -> None:
     assert len(block) < 1000 * (4 + 1.5) + 100
 
 
+def test_groups_may_be_tokens_or_iterables() -> None:
+    coder = WindowedValueCoder(GROUPED, GlobalWindowCoder())
+    groups = [GroupToken(b"group-1"), [b"x", b""], [], iter([b"y"]), GroupToken(b"group-2")]
+    block = written(coder, [(b"key", group) for group in groups], [ORIGIN] * len(groups))
+    found = [element.value[1] for element in read(coder, block)]
+    assert found == [b"group-1", [b"x", b""], [], [b"y"], b"group-2"]
+    assert [type(group) is GroupToken for group in found] == [True, False, False, False, True]
+
+
 @given(elements_of(SHAPES), st.data())
 def test_what_is_cut_or_changed_is_an_error_or_something_else(case: Any, data: Any) -> None:
     coder, elements = case
@@ -72,7 +90,7 @@ def test_what_is_cut_or_changed_is_an_error_or_something_else(case: Any, data: A
         (b"\1\0", "within the counts"),
         (struct.pack("<III", 1, 1, 100), "within an element"),
         (struct.pack("<III", 1 << 31, 1, 4), "within an element"),
-        (struct.pack("<III", 0, 0, 0), "not those of their bytes"),
+        (struct.pack("<III", 0, 0, 0), "0 elements have 0 headers"),
         (struct.pack("<IIII", 0, 1, 4, 0), "0 elements have 1 headers"),
         (struct.pack("<IIIIIII", 2, 3, 20, *[0] * 4) + bytes(4), "2 elements have 3 headers"),
         (struct.pack("<IIIII", 1, 1, 9, 0, 2) + b"x", "not those of their bytes"),

@@ -1,0 +1,58 @@
+"""Groups in a harness that has this package: they come as columns."""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.coders import FastPrimitivesCoder
+from apache_beam.transforms.environments import ProcessEnvironment
+
+from beam_spark_runner.harness.sdk_workers import sdk_workers
+from beam_spark_runner.harness.spill import StreamedValues
+from tests.harness.conftest import BARE, Collected, stage_in
+
+pytestmark = [pytest.mark.grpc, pytest.mark.timeout(120)]
+COUNT = 3000
+
+
+@pytest.fixture
+def process() -> Iterator[Any]:
+    yield ProcessEnvironment("")
+    sdk_workers.stop()
+
+
+def test_groups_of_all_kinds(process: Any) -> None:
+    """Small ones, one that is read from the state, and one whose values are decoded on demand."""
+
+    def look(group: tuple[str, Any]) -> bytes:
+        key, values = group
+        return b"%r" % ((key, type(values).__name__, sum(values), sum(1 for _ in values)),)
+
+    def build(p: beam.Pipeline) -> Any:
+        pairs = p | beam.Impulse() | beam.Map(lambda x: (str(x), Fraction(len(x))))
+        looked = pairs | beam.GroupByKey() | beam.Map(look).with_output_types(bytes)
+        return looked | beam.Reshuffle()
+
+    coded = FastPrimitivesCoder().encode
+    streamed = StreamedValues(iter([coded(Fraction(1, 2))] * COUNT), bytes)
+    stage = stage_in(process, build, stage=1)
+    collected = Collected()
+    bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, collected), {})
+    groups = [
+        (b"none", []),
+        (b"small", [coded(1), coded(2)]),
+        (b"large", streamed),
+        (b"opaque", [coded(Fraction(n, 3)) for n in range(5)]),
+        (b"plain", [coded(n) for n in range(5)]),
+    ]
+    bundle.push(groups, [BARE] * len(groups))
+    bundle.finish()
+    assert collected.values == [
+        b"('none', 'list', 0, 0)",
+        b"('small', 'list', 3, 2)",
+        b"('large', '_StateBackedIterable', Fraction(1500, 1), 3000)",
+        b"('opaque', 'OpaqueValues', Fraction(10, 3), 5)",
+        b"('plain', 'list', 10, 5)",
+    ]
