@@ -71,6 +71,8 @@ class Cluster:
         os.environ.clear()
         os.environ.update(before)
         try:
+            if session.sparkContext.master != self.master_url:
+                raise RuntimeError("another test of this process has left its session")
             yield session
         finally:
             session.stop()

@@ -24,3 +24,13 @@ def cluster_session(cluster: Cluster) -> "Iterator[SparkSession]":
     """A session on the cluster."""
     with cluster.session("integration") as session:
         yield session
+
+
+@pytest.fixture(scope="module")
+def local_session() -> "Iterator[SparkSession]":
+    """A local session; a process has one Spark at a time, and the next module wants another."""
+    from beam_spark_runner.spark.launch import start_classic
+
+    session = start_classic("local[2]", "integration", {"spark.ui.enabled": "false"})
+    yield session
+    session.stop()

@@ -1,20 +1,17 @@
 """A million log lines: they fail nothing, take no memory, and are cut with a count."""
 
 import logging
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
 import pytest
 
-from tests.conftest import spark_session  # noqa: F401  (a fixture)
 from tests.spark.harvest import PROCESS, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 LINES, TASKS = 1_000_000, 4
-MOST_S = 120.0  # many times what it takes
 
 
 class Floods(beam.DoFn):  # type: ignore[misc]
@@ -25,18 +22,14 @@ class Floods(beam.DoFn):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("flags", [(), PROCESS], ids=["embedded", "PROCESS"])
-def test_a_million_lines(spark_session: Any, flags: tuple[str, ...]) -> None:  # noqa: F811
+def test_a_million_lines(local_session: Any, flags: tuple[str, ...]) -> None:
     def build(p: beam.Pipeline) -> None:
         each = p | beam.Create([LINES // TASKS] * TASKS) | beam.Reshuffle()
         each | "Flood" >> beam.ParDo(Floods())
 
-    began = time.monotonic()
-    result = run(spark_session, build, *flags, "--parallelism=2")
-    assert time.monotonic() - began < MOST_S
+    result = run(local_session, build, *flags, "--parallelism=2")
     *lines, last = [each.message_text for each in result.messages()]
     assert "log lines were left out: there were too many" in last
     left_out = int(last.split()[0].replace(",", ""))
     assert 1_000 <= len(lines) < 20_000
-    # A harness counts in a stream of its own, of which the end may come too late.
-    least = LINES * 0.95 if flags else LINES
-    assert least <= len(lines) + left_out <= LINES
+    assert len(lines) + left_out == LINES
