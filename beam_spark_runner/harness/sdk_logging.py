@@ -21,6 +21,7 @@ from apache_beam.runners.worker.log_handler import FnApiLogRecordHandler
 from beam_spark_runner.harness.log_lines import name_of
 from beam_spark_runner.harness.services.log_valve import LogValve
 
+_PASSES = "beam_spark_runner_passes"
 _OURS = "/beam_spark_runner/"
 _LEFT_OUT = f"{_OURS}left_out"
 _MARK = f"{_OURS}mark"
@@ -41,7 +42,8 @@ class SdkLogging:
 
     def install(self) -> None:
         """Begin."""
-        self._handler.addFilter(self._lets_through)
+        for handler in logging.getLogger().handlers:  # another one may write to stderr
+            handler.addFilter(self._lets_through)
         warnings.showwarning = self._warn
 
     def end_bundle(self) -> int:
@@ -55,9 +57,13 @@ class SdkLogging:
             return self._marks
 
     def _lets_through(self, record: logging.LogRecord) -> bool:
+        known: bool | None = getattr(record, _PASSES, None)
+        if known is not None:  # a handler before has asked
+            return known
         with self._lock:
             passes = self._valve.lets_through(time.monotonic())
             self._is_marked = False
+        setattr(record, _PASSES, passes)
         if passes:
             self._tell_left_out()
         return passes
