@@ -97,6 +97,16 @@ class Cluster:
         return pid
 
 
+def wait_for_executors(session: "SparkSession", count: int = 2) -> None:
+    """Wait until as many have registered: one that was killed is replaced after some seconds."""
+    known = session.sparkContext._jsc.sc().getExecutorMemoryStatus
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while known().size() <= count:  # the driver is among them
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{known().size() - 1} executor(s) are up, not {count}")
+        time.sleep(0.2)
+
+
 @contextlib.contextmanager
 def start_cluster(
     *,

@@ -14,7 +14,7 @@ from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner.core.errors import BundleFailedError, OptionsError
 from beam_spark_runner.runner import SparkPortableRunner
-from integration.cluster import Cluster
+from integration.cluster import Cluster, wait_for_executors
 from integration.pipelines import (
     Counted,
     FailsFirst,
@@ -117,6 +117,7 @@ def test_readers_of_two_attempts_are_found_out(
     All but one task have read the random keys, then an executor dies: the rest reads others.
     """
     caplog.set_level(logging.WARNING)
+    wait_for_executors(cluster_session)  # else one makes all rows, and another is killed
     arguments = [f"--spark_conf={key}=false" for key in CHECKSUMS]
     if storage == "shared storage":
         arguments.append(f"--temp_location={tmp_path}")

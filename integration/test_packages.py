@@ -9,6 +9,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_spark_runner.runner import SparkPortableRunner
+from integration.cluster import wait_for_executors
 from tests.user_packages import sdist
 
 NAME = "packed_for_a_test"
@@ -38,6 +39,7 @@ def seen(session: Any, *flags: str) -> set[tuple[str, str]]:
 def test_each_executor_makes_one_environment(
     cluster_session: Any, tmp_path: Path, storage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    wait_for_executors(cluster_session)
     workers = cluster_session.sparkContext.environment
     monkeypatch.setitem(workers, "PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     version = f"1.{len(storage)}"
