@@ -7,7 +7,7 @@ receivers, so that a stage behind this one in the same task runs on that thread,
 
 import logging
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from apache_beam.coders import WindowedValueCoder
@@ -248,8 +248,7 @@ class RemoteBundle:
         )
         if answer is None or answer.error:
             return ()
-        infos = answer.process_bundle_progress.monitoring_infos
-        return [info.SerializeToString() for info in infos]
+        return _coded_infos(answer.process_bundle_progress.monitoring_infos)
 
     def finish(self) -> BundleResult:
         self.flush()
@@ -273,9 +272,7 @@ class RemoteBundle:
         self._end(keep=bool(callbacks))
         return BundleResult(
             callbacks=callbacks,
-            monitoring_infos=tuple(
-                info.SerializeToString() for info in infos if info.urn != LOG_MARK_URN
-            ),
+            monitoring_infos=tuple(_coded_infos(infos)),
             residual_roots=(
                 *self._response.residual_roots,
                 *map(self._not_begun, self._too_late),
@@ -351,6 +348,10 @@ class RemoteBundle:
             if some is None:
                 return
             receiver.accept_chunk(*some)
+
+
+def _coded_infos(infos: Iterable[Any]) -> list[bytes]:
+    return [info.SerializeToString() for info in infos if info.urn != LOG_MARK_URN]
 
 
 def _cache_tokens(

@@ -16,6 +16,7 @@ from beam_spark_runner.harness import backchannel
 from beam_spark_runner.harness.block_edges import LOG_MARK_URN
 from beam_spark_runner.harness.log_lines import told_category
 from beam_spark_runner.harness.sdk_workers import sdk_workers
+from beam_spark_runner.harness.services.logging import LogStream
 from tests.harness.conftest import BARE, Collected, stage_in
 
 pytestmark = [pytest.mark.grpc, pytest.mark.timeout(120)]
@@ -99,6 +100,18 @@ def test_lines_and_warnings_are_there_when_the_bundle_ends(
     urns = [metrics_pb2.MonitoringInfo.FromString(info).urn for info in result.monitoring_infos]
     assert urns
     assert LOG_MARK_URN not in urns
+
+
+def test_nobody_waits_for_a_stream_that_has_ended() -> None:
+    logs = LogStream()
+    logs.begin()
+    logs.reach(3)
+    assert logs.wait_for(3, 0.0)
+    assert not logs.wait_for(4, 0.01)
+    logs.end()
+    assert not logs.wait_for(4, 60.0)
+    logs.begin()
+    assert not logs.wait_for(4, 0.01)
 
 
 def counted(text: str) -> tuple[int, int]:

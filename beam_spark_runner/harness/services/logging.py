@@ -17,7 +17,18 @@ class LogStream:
 
     def __init__(self) -> None:
         self._mark = 0
+        self._is_broken = False
         self._changed = threading.Condition()
+
+    def begin(self) -> None:
+        """The stream begins, for the first time or anew."""
+        self._is_broken = False
+
+    def end(self) -> None:
+        """No mark comes by this stream any more."""
+        with self._changed:
+            self._is_broken = True
+            self._changed.notify_all()
 
     def reach(self, mark: int) -> None:
         """All that was logged before a mark has been handed on."""
@@ -26,9 +37,10 @@ class LogStream:
             self._changed.notify_all()
 
     def wait_for(self, mark: int, timeout_s: float) -> bool:
-        """Wait until a mark is reached; False if it was not in time."""
+        """Wait until a mark is reached; False if it was not in time, or cannot be any more."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._mark >= mark, timeout_s)
+            self._changed.wait_for(lambda: self._mark >= mark or self._is_broken, timeout_s)
+            return self._mark >= mark
 
 
 class _Connection(Protocol):
@@ -47,6 +59,7 @@ class LoggingService(beam_fn_api_pb2_grpc.BeamFnLoggingServicer):  # type: ignor
         connection = self._connection_of(context)
         # A harness may live longer than a job: the lines go to whoever is told at the time.
         lines = LogLines(backchannel.current)
+        connection.logs.begin()
         try:
             for entries in incoming:
                 for entry in entries.log_entries:
@@ -63,4 +76,6 @@ class LoggingService(beam_fn_api_pb2_grpc.BeamFnLoggingServicer):  # type: ignor
                 lines.tell_left_out()
         except grpc.RpcError:
             pass  # the harness is gone; whoever waits for it is told by its control stream
+        finally:
+            connection.logs.end()
         yield from ()
