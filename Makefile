@@ -51,7 +51,7 @@ spark-tests: $(READY) ## Tests on a local Spark
 install-tests: $(READY) ## Tests of a plain and an editable install
 	$(PYTEST) tests/install
 
-integration: $(READY) integration-3.5 ## Clusters, Spark Connect, killed executors, Spark 3.5
+integration: $(READY) integration-3.5 ## Clusters, Spark Connect, killed processes, Spark 3.5
 	BEAM_SPARK_35_PYTHON=$(abspath $(VENV_35))/bin/python $(PYTEST) integration
 
 $(READY_35): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner/import_hook.py
