@@ -76,5 +76,5 @@ class PooledHarness:
             )
         except grpc.RpcError as error:
             # The pool, too, sees that the streams have ended.
-            _LOGGER.info("the worker pool at %s did not answer: %s", self._url, error.code())
+            _LOGGER.debug("the worker pool at %s did not answer: %s", self._url, error.code())
         self._channel.close()
