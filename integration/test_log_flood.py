@@ -1,6 +1,7 @@
 """A million log lines: they fail nothing, take no memory, and are cut with a count."""
 
 import logging
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.spark.harvest import PROCESS, run
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 LINES, TASKS = 1_000_000, 4
+MOST_S = 120.0  # many times what it takes
 
 
 class Floods(beam.DoFn):  # type: ignore[misc]
@@ -27,7 +29,9 @@ def test_a_million_lines(local_session: Any, flags: tuple[str, ...]) -> None:
         each = p | beam.Create([LINES // TASKS] * TASKS) | beam.Reshuffle()
         each | "Flood" >> beam.ParDo(Floods())
 
+    began = time.monotonic()
     result = run(local_session, build, *flags, "--parallelism=2")
+    assert time.monotonic() - began < MOST_S
     *lines, last = [each.message_text for each in result.messages()]
     assert "log lines were left out: there were too many" in last
     left_out = int(last.split()[0].replace(",", ""))

@@ -79,6 +79,26 @@ def test_the_origin_of_many_elements_is_one_object() -> None:
     assert pieces[0][1][0].pane_info is PANE_INFO_UNKNOWN
 
 
+@pytest.mark.parametrize("odd", [None, 0, 1, 1023, 1024, 1999, 2999])
+@pytest.mark.parametrize("header", [True, False])
+def test_many_elements_alike_but_for_one(odd: int | None, *, header: bool) -> None:
+    """Elements come in pieces: the odd one is at the border of two, or within one."""
+    coder = WindowedValueCoder(BytesCoder(), GlobalWindowCoder())
+    origin, other = (create(None, us, (GlobalWindow(),), PANE_INFO_UNKNOWN) for us in (0, 1000))
+    elements = [origin.with_value(b"%06d" % number) for number in range(3000)]
+    values = [element.value for element in elements]
+    origins = [origin] * len(elements)
+    if odd is not None and header:
+        elements[odd], origins[odd] = other.with_value(values[odd]), other
+    elif odd is not None:
+        values[odd] = b"of another length"
+        elements[odd] = origin.with_value(values[odd])
+    out: list[bytes] = []
+    BlockWriter(coder).write(values, origins, out)
+    assert b"".join(out) == as_beam_writes(coder, elements)
+    assert read(coder, b"".join(out)) == elements
+
+
 @given(elements_of(SHAPES), st.data())
 def test_a_block_that_is_cut_is_malformed(
     case: tuple[WindowedValueCoder, list[WindowedValue]], data: st.DataObject
