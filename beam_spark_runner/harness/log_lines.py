@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from apache_beam.portability.api import beam_fn_api_pb2
@@ -40,13 +40,25 @@ def level_of(entry: beam_fn_api_pb2.LogEntry) -> int:
 
 
 def tell_category(entry: beam_fn_api_pb2.LogEntry, name: str) -> None:
-    """Make a line one that Python's ``warnings`` has given. ``name``: see ``name_of``."""
+    """Make a line one that Python's ``warnings`` has given. ``name``: of its kind."""
     entry.custom_data[_CATEGORY] = name
 
 
-def name_of(category: type[Warning]) -> str:
-    """Return the name by which other processes know a kind of warning."""
-    return f"{category.__module__}.{category.__qualname__}"
+def hear_warnings(tell: Callable[[str, str, str, int], None]) -> None:
+    """Have Python's ``warnings`` tell text, name of the kind, file and line, instead of writing."""
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: Any = None,
+        line: str | None = None,
+    ) -> None:
+        name = f"{category.__module__}.{category.__qualname__}"
+        tell(str(message), name, filename, lineno)
+
+    warnings.showwarning = show
 
 
 def told_category(entry: beam_fn_api_pb2.LogEntry) -> type[Warning] | None:
@@ -133,28 +145,20 @@ class LogHandler(logging.Handler):
     def take_warnings(self) -> None:
         """Get what Python's ``warnings`` gives in this process, too, anew for each job."""
         warnings.onceregistry.clear()  # type: ignore[attr-defined]
-        warnings.showwarning = self._warn
+        hear_warnings(self._warn)
 
-    def _warn(
-        self,
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: Any = None,
-        line: str | None = None,
-    ) -> None:
+    def _warn(self, text: str, category: str, filename: str, lineno: int) -> None:
         with self.lock:  # type: ignore[union-attr]
             if not self._lines.has_room():
                 return
             entry = beam_fn_api_pb2.LogEntry(
                 severity=_Severity.WARN,
-                message=str(message),
+                message=text,
                 log_location=f"{filename}:{lineno}",
                 transform_id=_running_transform(),
             )
             entry.timestamp.GetCurrentTime()
-            tell_category(entry, name_of(category))
+            tell_category(entry, category)
             self._lines.send(entry)
 
     def flush(self) -> None:

@@ -12,13 +12,11 @@ already.
 import logging
 import threading
 import time
-import warnings
-from typing import Any
 
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.worker.log_handler import FnApiLogRecordHandler
 
-from beam_spark_runner.harness.log_lines import name_of
+from beam_spark_runner.harness.log_lines import hear_warnings
 from beam_spark_runner.harness.services.log_valve import LogValve
 
 _PASSES = "beam_spark_runner_passes"
@@ -44,7 +42,7 @@ class SdkLogging:
         """Begin."""
         for handler in logging.getLogger().handlers:  # another one may write to stderr
             handler.addFilter(self._lets_through)
-        warnings.showwarning = self._warn
+        hear_warnings(self._warn)
 
     def end_bundle(self) -> int:
         """Return the number of the last mark, behind which nothing has been logged; 0: none."""
@@ -80,18 +78,10 @@ class SdkLogging:
                 logging.LogRecord(__name__, logging.INFO, place, 1, str(number), None, None)
             )
 
-    def _warn(
-        self,
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: Any = None,
-        line: str | None = None,
-    ) -> None:
-        place = f"{_WARNING}{name_of(category)}/{filename}"
+    def _warn(self, text: str, category: str, filename: str, lineno: int) -> None:
+        place = f"{_WARNING}{category}/{filename}"
         self._handler.handle(
-            logging.LogRecord(__name__, logging.WARNING, place, lineno, str(message), None, None)
+            logging.LogRecord(__name__, logging.WARNING, place, lineno, text, None, None)
         )
 
 

@@ -57,7 +57,7 @@ class OnTrial:
         self._process = process
         self._step_name = step_name
         self._given: tuple[Any, Any] | None = None
-        self._goes_on = False  # one by one
+        self._stays = False
         self._trials = 0
 
     @property
@@ -87,8 +87,8 @@ class OnTrial:
             for result in results:
                 self._look_back()
                 self._trials += 1
-                if not self._goes_on:
-                    self._goes_on = is_opaque(result)
+                if not self._stays:
+                    self._stays = is_opaque(result)
                     self._given = result, _snapshot(result)
                 yield [result], [origin]
                 if self.is_over():
@@ -98,7 +98,7 @@ class OnTrial:
 
     def is_over(self) -> bool:
         """Whether ``then`` may take its place."""
-        return self._trials >= _TRIALS and not self._goes_on
+        return self._trials >= _TRIALS and not self._stays
 
     def _look_back(self) -> None:
         """See whether the result before is still what it was."""
@@ -113,7 +113,7 @@ class OnTrial:
         except Exception:  # a comparison of the user's, or of arrays
             is_changed = True
         if is_changed:
-            self._goes_on = True
+            self._stays = True
             _LOGGER.info(
                 "%s changes values after it has given them out: its elements go one by one",
                 self._step_name,

@@ -21,6 +21,8 @@ from apache_beam.utils.windowed_value import (
 )
 from hypothesis import strategies as st
 
+from beam_spark_runner.harness.columns import ElementReader
+
 BYTES = st.one_of(st.binary(max_size=5), st.binary(min_size=120, max_size=140))
 DOUBLES = st.floats(allow_nan=False)
 PAIR = TupleCoder([BytesCoder(), BytesCoder()])
@@ -56,6 +58,15 @@ WINDOWS: list[tuple[Coder, st.SearchStrategy[Any]]] = [
         ).map(tuple),
     ),
 ]
+
+
+def elements_in(block: bytes, reader: ElementReader) -> list[WindowedValue]:
+    """Read a block to its end."""
+    return [
+        origin.with_value(value)
+        for values, origins in reader.read(block)
+        for value, origin in zip(values, origins, strict=True)
+    ]
 
 
 @st.composite

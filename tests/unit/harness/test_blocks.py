@@ -21,7 +21,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_spark_runner.harness.blocks import BlockReader, BlockWriter, MalformedBlockError
-from tests.unit.harness.block_elements import BYTES, GROUPED, SHAPES, WINDOWS, elements_of
+from tests.unit.harness.block_elements import (
+    BYTES,
+    GROUPED,
+    SHAPES,
+    WINDOWS,
+    elements_in,
+    elements_of,
+)
 
 
 def as_beam_writes(coder: WindowedValueCoder, elements: list[WindowedValue]) -> bytes:
@@ -38,11 +45,7 @@ def written(coder: WindowedValueCoder, elements: list[WindowedValue]) -> bytes:
 
 
 def read(coder: WindowedValueCoder, block: bytes) -> list[WindowedValue]:
-    return [
-        origin.with_value(value)
-        for values, origins in BlockReader(coder).read(block)
-        for value, origin in zip(values, origins, strict=True)
-    ]
+    return elements_in(block, BlockReader(coder))
 
 
 @given(elements_of(SHAPES))

@@ -19,7 +19,7 @@ from beam_spark_runner.harness.blocks import (
     MalformedBlockError,
 )
 from beam_spark_runner.harness.columns import ColumnReader, ColumnWriter, reader_for, writer_for
-from tests.unit.harness.block_elements import BYTES, GROUPED, PAIR, SIZED, elements_of
+from tests.unit.harness.block_elements import BYTES, GROUPED, PAIR, SIZED, elements_in, elements_of
 
 SHAPES = [
     (BytesCoder(), BYTES),
@@ -37,11 +37,7 @@ def written(coder: WindowedValueCoder, values: list[Any], origins: list[Windowed
 
 
 def read(coder: WindowedValueCoder, block: bytes) -> list[WindowedValue]:
-    return [
-        origin.with_value(value)
-        for values, origins in ColumnReader(coder).read(block)
-        for value, origin in zip(values, origins, strict=True)
-    ]
+    return elements_in(block, ColumnReader(coder))
 
 
 @given(st.lists(elements_of(SHAPES), max_size=3))
