@@ -26,6 +26,10 @@ if "BEAM_SPARK_35_PYTHON" in os.environ:
     [
         ("one_element_to_2_gb", {str(2 * GB)}),
         ("group_of_2_gb", {str((3, 2 * 1024 * 1024, 2 * GB))}),
+        (
+            "sessions_of_1_gb",
+            {str((3, count, count * 1024)) for count in (529_536, 5_248, 5_216)},
+        ),
         ("bag_of_1_gb", {str((1024 * 1024, GB))}),
         ("bag_of_megabytes", {str((1024, GB))}),
         ("key_of_50_mb", {str((50 * MB, 3, 3))}),

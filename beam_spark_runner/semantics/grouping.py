@@ -1,7 +1,7 @@
 """Grouping one key's values into windows and panes, where windows merge or triggers fire."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from apache_beam.transforms.core import Windowing
@@ -16,6 +16,9 @@ from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue, create
 
 from beam_spark_runner.core.time import whole_milliseconds
+
+ONLY_PANE = PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0)
+"""Of a window in which the default trigger fires: when the input ends, and never again."""
 
 
 class Grouping(Protocol):
@@ -40,7 +43,8 @@ def grouping_for(windowing: Windowing) -> Grouping:
 class WindowGrouping:
     """One pane for each merged window: what the default trigger fires when the input ends.
 
-    The same as ``PaneGrouping`` gives, without a state to keep for each window.
+    The same as ``PaneGrouping`` gives, without a state to keep for each window; and the pane
+    is said to be the last, as for windows that do not merge: Beam's driver cannot know it.
     """
 
     def __init__(self, windowing: Windowing) -> None:
@@ -56,21 +60,60 @@ class WindowGrouping:
         for value in values:
             for window in value.windows:
                 unmerged[window].append(value)
-        merging = _Merging(unmerged)
+        for window, elements in self._merged(unmerged).items():
+            timestamp = self.output_time(window, (each.timestamp for each in elements))
+            yield pane_of((key, [each.value for each in elements]), window, timestamp)
+
+    def _merged(
+        self, unmerged: Mapping[Any, list[WindowedValue]]
+    ) -> Mapping[Any, list[WindowedValue]]:
+        becomes = self.merge(unmerged)
+        if not becomes:
+            return unmerged
+        merged: defaultdict[Any, list[WindowedValue]] = defaultdict(list)
+        for window, elements in unmerged.items():
+            merged[becomes.get(window, window)] += elements
+        return merged
+
+    def merge(self, windows: Iterable[Any]) -> Mapping[Any, Any]:
+        """Return what windows of one key become; those that stay what they are, are not in it.
+
+        Raises:
+            ValueError: windows become each other.
+        """
+        merging = _Merging(windows)
         self._window_fn.merge(merging)
-        assign, combine = self._timestamps.assign_output_time, self._timestamps.merge
-        timestamps: Sequence[Timestamp] = ()
-        for window, elements in merging.merged(unmerged).items():
-            if not self._is_at_window:
-                timestamps = [assign(window, each.timestamp) for each in elements]
-            timestamp = combine(window, timestamps)
-            timestamp_us = whole_milliseconds(timestamp.micros)
-            pane = (key, [each.value for each in elements])
-            yield create(pane, timestamp_us, (window,), _ONLY_PANE)
+        return {window: self._last(window, merging.becomes) for window in merging.becomes}
+
+    def _last(self, window: Any, becomes: Mapping[Any, Any]) -> Any:
+        last = window
+        for _ in becomes:  # so often at most
+            last = becomes[last]
+            if last not in becomes:
+                return last
+        raise ValueError(
+            f"{type(self._window_fn).__name__}.merge: the window {window} becomes itself"
+        )
+
+    def output_time(self, window: Any, timestamps: Iterable[Timestamp]) -> Timestamp:
+        """Combine the timestamps of a merged window's elements.
+
+        What this has combined of some of them may be combined once more, by
+        ``combine_times``, with that of others.
+        """
+        if self._is_at_window:
+            return self._timestamps.merge(window, ())
+        assign = self._timestamps.assign_output_time
+        return self._timestamps.merge(window, [assign(window, each) for each in timestamps])
+
+    def combine_times(self, window: Any, one: Timestamp, other: Timestamp) -> Timestamp:
+        """Combine two of what ``output_time`` gave."""
+        return self._timestamps.merge(window, (one, other))
 
 
-# Beam's driver cannot know that the default trigger will not fire again.
-_ONLY_PANE = PaneInfo(True, False, PaneInfoTiming.ON_TIME, 0, 0)
+def pane_of(value: Any, window: Any, timestamp: Timestamp) -> WindowedValue:
+    """Return the only pane of a window."""
+    return create(value, whole_milliseconds(timestamp.micros), (window,), ONLY_PANE)
 
 
 class _Merging(WindowFn.MergeContext):  # type: ignore[misc]
@@ -78,24 +121,12 @@ class _Merging(WindowFn.MergeContext):  # type: ignore[misc]
 
     def __init__(self, windows: Iterable[Any]) -> None:
         super().__init__(windows)
-        self._becomes: dict[Any, Any] = {}
+        self.becomes: dict[Any, Any] = {}
 
     def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
         for window in to_be_merged:
             if window != merge_result:
-                self._becomes[window] = merge_result
-
-    def merged(
-        self, unmerged: Mapping[Any, list[WindowedValue]]
-    ) -> Mapping[Any, list[WindowedValue]]:
-        if not self._becomes:
-            return unmerged
-        merged: defaultdict[Any, list[WindowedValue]] = defaultdict(list)
-        for window, elements in unmerged.items():
-            while window in self._becomes:
-                window = self._becomes[window]
-            merged[window] += elements
-        return merged
+                self.becomes[window] = merge_result
 
 
 class _StandingClock:

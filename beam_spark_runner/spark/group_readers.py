@@ -1,25 +1,23 @@
 """From rows to groups: by key and window, or in panes."""
 
+import functools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import (
-    PaneInfo,
-    PaneInfoTiming,
-    WindowedValue,
-    create,
-)
+from apache_beam.utils.windowed_value import WindowedValue, create
 
 from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.harness.bundle import BundleInput
+from beam_spark_runner.harness.failures import charge
+from beam_spark_runner.harness.merged_groups import merged_groups
 from beam_spark_runner.harness.opaque import decoded
 from beam_spark_runner.harness.spill import StreamedValues, ValueLog
 from beam_spark_runner.portable.windowing import decode_windowing
-from beam_spark_runner.semantics.grouping import grouping_for
+from beam_spark_runner.semantics.grouping import ONLY_PANE, WindowGrouping, grouping_for
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.cursor import RowCursor
 from beam_spark_runner.spark.keys import split_key
@@ -28,9 +26,8 @@ from beam_spark_runner.spark.reading import Chunks, per_chunk
 from beam_spark_runner.spark.runs import Run, RunReader
 
 _GLOBAL = (GlobalWindow(),)
-_ONLY_PANE = PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0)
 _GLOBAL_END_US = whole_milliseconds(GlobalWindow().max_timestamp().micros)
-_ONLY_GROUP = create(None, _GLOBAL_END_US, _GLOBAL, _ONLY_PANE)
+_ONLY_GROUP = create(None, _GLOBAL_END_US, _GLOBAL, ONLY_PANE)
 
 
 class GroupReader(RunReader):
@@ -144,8 +141,12 @@ class GroupReader(RunReader):
 
     def _push_streamed(self, key: bytes | None, source: Iterator[bytes], order: int) -> None:
         values = StreamedValues(source, self._decode_value)
+        self._hand_out(values, lambda: self._push_group(key, values, order, 0))
+
+    def _hand_out(self, values: StreamedValues, push: Callable[[], None]) -> None:
+        """Call what pushes the values; keep them for the bundle if somebody else does."""
         ours = sys.getrefcount(values)
-        self._push_group(key, values, order, 0)
+        push()
         self._chunks.push()
         self._bundle.flush()
         # Any more references: a DoFn kept the iterable for later in the bundle.
@@ -172,7 +173,7 @@ class GroupReader(RunReader):
             case TimestampCombiner.LATEST:
                 timestamp_us = whole_milliseconds(-int(order))
         element = (self._decode_key(coded_key), values)
-        self._chunks.add(element, create(element, timestamp_us, origin.windows, _ONLY_PANE), size)
+        self._chunks.add(element, create(element, timestamp_us, origin.windows, ONLY_PANE), size)
         self._end_key()
 
     def _end_key(self) -> None:
@@ -187,7 +188,7 @@ class GroupReader(RunReader):
             self._origins.clear()
         window = self._decode_window(coded_window)
         end_us = whole_milliseconds(window.max_timestamp().micros)
-        origin = self._origins[coded_window] = create(None, end_us, (window,), _ONLY_PANE)
+        origin = self._origins[coded_window] = create(None, end_us, (window,), ONLY_PANE)
         return origin
 
     def close(self) -> None:
@@ -200,7 +201,7 @@ class GroupReader(RunReader):
 class PaneReader(GroupReader):
     """Pushes the panes of each key, where windows merge or triggers fire.
 
-    All values of a key are in memory at once, as Beam's trigger driver wants them.
+    Where triggers fire, all values of a key are in memory at once, as Beam's driver wants them.
     """
 
     def __init__(self, edge: Edge, coder: WindowedValueCoder, bundle: BundleInput) -> None:
@@ -215,7 +216,30 @@ class PaneReader(GroupReader):
 
     def _push_group(self, key: bytes | None, values: Any, order: int, size: int) -> None:
         assert key is not None
-        for pane in self._grouping.panes(self._decode_key(key), values):
+        for pane in self._charged(self._grouping.panes(self._decode_key(key), values)):
             self._chunks.add(pane.value, pane, size)
             size = 0
         self._end_key()
+
+    def _push_streamed(self, key: bytes | None, source: Iterator[bytes], order: int) -> None:
+        if not isinstance(self._grouping, WindowGrouping):
+            super()._push_streamed(key, source, order)
+            return
+        assert key is not None
+        panes = merged_groups(self._decode_key(key), source, self._decode_value, self._grouping)
+        for pane in self._charged(panes):
+            _, values = pane.value
+            if isinstance(values, StreamedValues):
+                self._hand_out(values, functools.partial(self._chunks.add, pane.value, pane, 0))
+            else:
+                self._chunks.add(pane.value, pane, 0)
+                self._chunks.push()
+        self._end_key()
+
+    def _charged(self, panes: Iterator[WindowedValue]) -> Iterator[WindowedValue]:
+        """Charge what a WindowFn or a trigger raises to the step that groups."""
+        try:
+            yield from panes
+        except Exception as error:
+            charge(error, self._edge.name)
+            raise

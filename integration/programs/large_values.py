@@ -9,6 +9,7 @@ import apache_beam as beam
 from apache_beam.coders import BytesCoder
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.window import Sessions, TimestampedValue
 
 from beam_spark_runner import SparkPortableRunner
 
@@ -49,6 +50,25 @@ def group_of_2_gb(pipeline: beam.Pipeline) -> beam.PCollection:
         | beam.FlatMap(
             lambda count: ((b"key", value) for value in _kilobytes(count))
         ).with_output_types(tuple[bytes, bytes])
+        | beam.GroupByKey()
+        | beam.ParDo(_Measure())
+    )
+
+
+def sessions_of_1_gb(pipeline: beam.Pipeline) -> beam.PCollection:
+    """All values have one key: half of them, and more, are one session, the others 99."""
+
+    def values(part: int) -> Iterator[TimestampedValue]:
+        for number, value in enumerate(_kilobytes(16 * 1024)):
+            second = number % 50 if part % 2 else 1000 * (number % 100)
+            yield TimestampedValue((b"key", value), second)
+
+    return (
+        pipeline
+        | beam.Create(range(64))
+        | beam.Reshuffle()
+        | beam.FlatMap(values).with_output_types(tuple[bytes, bytes])
+        | beam.WindowInto(Sessions(60))
         | beam.GroupByKey()
         | beam.ParDo(_Measure())
     )
@@ -193,6 +213,7 @@ CASES: dict[str, Callable[[beam.Pipeline], beam.PCollection]] = {
     for case in (
         one_element_to_2_gb,
         group_of_2_gb,
+        sessions_of_1_gb,
         key_of_50_mb,
         bag_of_1_gb,
         bag_of_megabytes,

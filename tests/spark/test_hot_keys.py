@@ -4,9 +4,16 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.transforms.window import FixedWindows, SlidingWindows, TimestampedValue
+from apache_beam.transforms.window import (
+    FixedWindows,
+    IntervalWindow,
+    Sessions,
+    SlidingWindows,
+    TimestampCombiner,
+    TimestampedValue,
+)
 
-from tests.spark.harvest import harvest
+from tests.spark.harvest import PROCESS, harvest
 
 pytestmark = pytest.mark.spark
 
@@ -92,3 +99,35 @@ def test_a_hot_key_under_many_windows_is_spread(spark_session: Any) -> None:
         shares = [places.count(partition) / len(places) for partition in set(places)]
         assert len(shares) > 1, label
         assert max(shares) < 0.8, label
+
+
+@pytest.mark.parametrize("flags", [(), PROCESS], ids=["embedded", "process"])
+def test_sessions_that_are_larger_than_memory(spark_session: Any, flags: tuple[str, ...]) -> None:
+    """One key: a session of 24 MB, whose values are read twice, and two hundred of 40 kB."""
+    value = bytes(20_000)
+
+    def read_twice(key: str, values: Any) -> tuple[str, int, int, int]:
+        return key, len(list(values)), sum(map(len, values)), sum(1 for _ in values)
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        seconds = [range(start, start + 50) for start in range(0, 1200, 50)]
+        seconds += [range(start, start + 2) for start in range(10_000, 210_000, 1000)]
+        timed = (
+            p
+            | beam.Create(seconds)
+            | beam.Reshuffle()
+            | beam.FlatMap(lambda some: [TimestampedValue((HOT, value), each) for each in some])
+        )
+        windowed = timed | beam.WindowInto(
+            Sessions(100), timestamp_combiner=TimestampCombiner.OUTPUT_AT_EARLIEST
+        )
+        return {"all": windowed | beam.GroupByKey() | beam.MapTuple(read_twice)}
+
+    found = harvest(spark_session, build, *flags)
+    large, *small = sorted(found.kept["all"], key=lambda each: each.timestamp)
+    assert large.value == (HOT, 1200, 24_000_000, 1200)
+    assert (large.window, large.timestamp) == (IntervalWindow(0, 1299), 0)
+    assert {each.value for each in small} == {(HOT, 2, 40_000, 2)}
+    starts = range(10_000, 210_000, 1000)
+    assert [each.window for each in small] == [IntervalWindow(s, s + 101) for s in starts]
+    assert [each.timestamp for each in small] == list(starts)

@@ -28,7 +28,8 @@ from apache_beam.transforms.window import (
 from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner import SparkPortableRunner
-from tests.spark.harvest import Harvest, harvest, harvest_on
+from beam_spark_runner.core.errors import BundleFailedError
+from tests.spark.harvest import Harvest, harvest, harvest_on, run
 
 pytestmark = pytest.mark.spark
 
@@ -336,3 +337,22 @@ def test_unlike_windows_in_one_collection_until_they_are_set_again(
     assert found["sums"] == sorted(
         ("a", sum(time for (_, time), _ in expected if time // 6 == part)) for part in range(2)
     )
+
+
+class Refusing(Trips):
+    def merge(self, merge_context: WindowFn.MergeContext) -> None:
+        raise ValueError("not these")
+
+
+@pytest.mark.parametrize("grouping", [beam.GroupByKey(), beam.CombinePerKey(sum)])
+def test_windows_that_do_not_merge_name_the_step_that_groups(
+    spark_session: Any, grouping: Any
+) -> None:
+    def build(p: beam.Pipeline) -> Any:
+        windowed = _stops(p, [1, 2]) | beam.WindowInto(Refusing())
+        return windowed | "Gather" >> grouping | "Look" >> beam.Map(repr)
+
+    with pytest.raises(BundleFailedError) as raised:
+        run(spark_session, build)
+    assert raised.value.step.startswith("Gather")
+    assert raised.value.cause == "ValueError: not these"
