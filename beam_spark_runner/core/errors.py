@@ -133,6 +133,29 @@ class FnApiProtocolError(HarnessError):
     restart_helps = False
 
 
+class HarnessStreamError(HarnessError):
+    """The runner could not take what an SDK harness sent: its disk is full, for instance.
+
+    Args:
+        stream: control or data.
+        problem: what was raised.
+    """
+
+    def __init__(self, stream: str, problem: str) -> None:
+        super().__init__(stream, problem)
+        self.stream, self.problem = stream, problem
+
+    @classmethod
+    def caused_by(cls, error: Exception, stream: str) -> "HarnessStreamError":
+        """Return what a bundle is told of an error in the thread that reads a stream."""
+        told = cls(stream, f"{type(error).__name__}: {error}")
+        told.__cause__ = error
+        return told
+
+    def __str__(self) -> str:
+        return f"the runner could not go on reading the {self.stream} stream: {self.problem}"
+
+
 class LostHarnessError(HarnessError):
     """Base of what can be said of an SDK harness in a process of its own.
 

@@ -15,6 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apache_beam.coders import WindowedValueCoder
+from apache_beam.internal import pickler
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.options.value_provider import RuntimeValueProvider
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners import common
@@ -322,7 +325,10 @@ def stage_for(
 
 
 def use_options(options_json: str) -> Mapping[str, Any]:
-    """Let Beam's value providers see the pipeline's options, as SDK harnesses do at their start.
+    """Let the SDK see the pipeline's options, as SDK harnesses do at their start.
+
+    Value providers give them, file systems have addresses from them, and user code is unpickled
+    by the library that pickled it.
 
     Args:
         options_json: as of ``sdk_workers.options_json``.
@@ -332,6 +338,8 @@ def use_options(options_json: str) -> Mapping[str, Any]:
     """
     given = {urn.split(":")[2]: value for urn, value in json.loads(options_json).items()}
     RuntimeValueProvider.set_runtime_options(given)
+    FileSystems.set_options(PipelineOptions.from_dictionary(given))
+    pickler.set_library(given.get("pickle_library", "default"))
     return given
 
 

@@ -7,6 +7,7 @@ receivers, so that a stage behind this one in the same task runs on that thread,
 
 import logging
 import threading
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,11 +16,12 @@ from apache_beam.metrics.monitoring_infos import extract_counter_value
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.core.errors import FnApiProtocolError
+from beam_spark_runner.core.errors import EnvironmentStartError, FnApiProtocolError
 from beam_spark_runner.core.ids import TimerFamilyId, TransformId
 from beam_spark_runner.harness.block_edges import LOG_MARK_URN, reader_of, writer_of
 from beam_spark_runner.harness.blocks import MalformedBlockError
 from beam_spark_runner.harness.bundle import BundleResult, Receiver, SideInputLookup
+from beam_spark_runner.harness.cache_tokens import side_input_tokens, user_state_token
 from beam_spark_runner.harness.protocol import (
     BundleProtocol,
     Complete,
@@ -46,6 +48,7 @@ _SILENCE_S = 10.0
 _LONG_SILENCE_S = 300.0
 """Then the harness is asked what it does; again when it has been silent for twice as long."""
 _STATUS_TIMEOUT_S = 5.0
+_SPLIT_TIMEOUT_S = 120.0  # SDKs split at once, or as soon as a tracker has its lock
 _LAST_LINES_S = 1.0
 _PROGRESS_TIMEOUT_S = 1.0
 
@@ -78,12 +81,12 @@ class RemoteBundle:
             sink: (reader_of(descriptor, sink, coder), receiver)
             for sink, (coder, receiver) in sinks.items()
         }
-        tokens = _cache_tokens(side_inputs)
+        tokens = side_input_tokens(side_inputs)
         if user_state is None:
             state = BundleState(side_inputs)
         else:
             state = BundleState(side_inputs, user_state.requests, on_pages=user_state.forget_cached)
-            tokens.append(_user_state_token(user_state.cache_token))
+            tokens.append(user_state_token(user_state.cache_token))
         self._families = families
         self._take_timers = take_timers
         self._marks_keys = marks_keys
@@ -97,6 +100,7 @@ class RemoteBundle:
         self._splitting = threading.Lock()
         self._silent_s = 0.0
         self._told_at_s = _LONG_SILENCE_S
+        self._data_due = time.monotonic() + worker.start_timeout_s
         self._instruction, self._inbox = self._connection.start_bundle(descriptor, tokens, state)
         self._input = RemoteInput(
             self._instruction,
@@ -197,8 +201,16 @@ class RemoteBundle:
         desired.fraction_of_remainder = fraction_of_remainder
         desired.estimated_input_elements = len(self._pushed)
         answer = self._connection.ask(
-            beam_fn_api_pb2.InstructionRequest(process_bundle_split=split)
+            beam_fn_api_pb2.InstructionRequest(process_bundle_split=split), _SPLIT_TIMEOUT_S
         )
+        if answer is None and self._connection.error is None:
+            # It may have split all the same: what it left is then unknown, and the bundle lost.
+            error = FnApiProtocolError(
+                f"{self._name}: the SDK harness was told to split its bundle, and did not "
+                f"answer within {_SPLIT_TIMEOUT_S:g} s"
+            )
+            self._connection.lose(error)
+            raise error
         if answer is None:
             return ()  # whoever pushes is told
         if answer.error:
@@ -301,8 +313,31 @@ class RemoteBundle:
         self._act(event)
         return True
 
+    def _require_data_stream(self) -> None:
+        """Lose a harness that has not opened its data stream in time, and does not answer either.
+
+        One that answers may still be busy with what users do in ``setup``.
+        """
+        if self._data.is_open or time.monotonic() < self._data_due:
+            return
+        progress = beam_fn_api_pb2.ProcessBundleProgressRequest(instruction_id=self._instruction)
+        answer = self._connection.ask(
+            beam_fn_api_pb2.InstructionRequest(process_bundle_progress=progress), _SILENCE_S
+        )
+        timeout_s = self._worker.start_timeout_s
+        if answer is not None or self._data.is_open:
+            self._data_due = time.monotonic() + timeout_s
+            return
+        self._connection.lose(
+            EnvironmentStartError(
+                f"the SDK harness opened no data stream within {timeout_s:g} s "
+                "(--environment_start_timeout) of its bundle, and does not answer"
+            )
+        )
+
     def _note_silence(self) -> None:
         """User code may take its time; whoever looks for the reason finds it in the log."""
+        self._require_data_stream()
         self._silent_s += _SILENCE_S
         if self._silent_s >= self._told_at_s:
             self._told_at_s *= 2
@@ -331,7 +366,7 @@ class RemoteBundle:
                 case FailUserCode(error_text):
                     raise user_failure(error_text, self._name, self._step_names)
                 case Fail(error):
-                    raise self._worker.explain(error)
+                    raise self._worker.explain(error, self._name)
 
     def _deliver(self, transform: TransformId, coded_elements: bytes) -> None:
         reader, receiver = self._sinks[transform]
@@ -352,23 +387,3 @@ class RemoteBundle:
 
 def _coded_infos(infos: Iterable[Any]) -> list[bytes]:
     return [info.SerializeToString() for info in infos if info.urn != LOG_MARK_URN]
-
-
-def _cache_tokens(
-    side_inputs: Mapping[tuple[str, str], SideInputLookup],
-) -> list[beam_fn_api_pb2.ProcessBundleRequest.CacheToken]:
-    """Side inputs never change: their ids let the SDK keep what it has read of them."""
-    token = beam_fn_api_pb2.ProcessBundleRequest.CacheToken
-    return [
-        token(
-            token=lookup.id.encode(),
-            side_input=token.SideInput(transform_id=transform, side_input_id=name),
-        )
-        for (transform, name), lookup in side_inputs.items()
-    ]
-
-
-def _user_state_token(token: bytes) -> beam_fn_api_pb2.ProcessBundleRequest.CacheToken:
-    """What the SDK has read or written of the keys under way stays true to the next bundle."""
-    kind = beam_fn_api_pb2.ProcessBundleRequest.CacheToken
-    return kind(token=token, user_state=kind.UserState())

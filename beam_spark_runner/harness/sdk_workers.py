@@ -27,6 +27,7 @@ from beam_spark_runner.core.errors import (
     RunnerError,
     SdkDisconnectedError,
 )
+from beam_spark_runner.core.working_folder import working_folder
 from beam_spark_runner.harness.connection import SdkConnection
 from beam_spark_runner.harness.environments.external import PooledHarness
 from beam_spark_runner.harness.environments.packages import Archive, StagedFiles, stage_files
@@ -99,6 +100,7 @@ class SdkWorker:
         )
         self._harness: _Harness | None = None
         self.url = server.url
+        self.start_timeout_s = 0.0
 
     def start(self, timeout_s: float) -> None:
         """Start the harness and wait until it has connected.
@@ -106,10 +108,11 @@ class SdkWorker:
         Raises:
             EnvironmentStartError: it did not, and what it said.
         """
+        self.start_timeout_s = timeout_s
+        deadline = time.monotonic() + timeout_s
         self._server.add(self.connection)
         try:
             self._harness = harness = self._launch(timeout_s)
-            deadline = time.monotonic() + timeout_s
             while not self.connection.control.connected.wait(0.05):
                 if harness.exit_code is not None or self.connection.error is not None:
                     harness.wait(_LAST_WORDS_S)
@@ -147,16 +150,26 @@ class SdkWorker:
             )
         raise InvariantError(f"an environment of kind {environment.urn} has no harness")
 
-    def explain(self, error: RunnerError) -> RunnerError:
-        """Add to the loss of the connection what is known of the process behind it."""
+    def explain(self, error: RunnerError, stage: str) -> RunnerError:
+        """Add to the loss of the connection what is known of the process behind it.
+
+        Args:
+            error: that a bundle was told.
+            stage: the steps of the bundle that cannot go on.
+        """
         harness = self._harness
-        if not isinstance(error, SdkDisconnectedError) or harness is None:
+        if harness is None:
+            return error
+        if isinstance(error, EnvironmentStartError):
+            return EnvironmentStartError(f"{stage}: {error.problem}", harness.tail)
+        if not isinstance(error, SdkDisconnectedError):
             return error
         if harness.wait(_LAST_WORDS_S):
             return SdkDisconnectedError(
-                f"the SDK harness ended{_with(harness.exit_code)} while a bundle ran", harness.tail
+                f"{stage}: the SDK harness ended{_with(harness.exit_code)} while a bundle ran",
+                harness.tail,
             )
-        return SdkDisconnectedError(error.problem, harness.tail)
+        return SdkDisconnectedError(f"{stage}: {error.problem}", harness.tail)
 
     def stop(self, *, orderly: bool = False) -> None:
         """End the harness. ``orderly``: it may tear its DoFns down first."""
@@ -169,7 +182,10 @@ class SdkWorker:
             return
 
         def stop_later() -> None:
+            deadline = time.monotonic() + _TEARDOWN_S
             harness.wait(_TEARDOWN_S)
+            if harness.exit_code is None:  # a pool does not tell of the end, and kills at once
+                time.sleep(max(0.0, deadline - time.monotonic()))
             harness.stop()
 
         threading.Thread(target=stop_later, name="beam-harness-end", daemon=True).start()
@@ -209,7 +225,8 @@ class SdkWorkers:
         Raises:
             EnvironmentStartError: it cannot be had.
         """
-        key = _Key(coded_environment, settings.options_json, stage_id % settings.parallelism)
+        number = stage_id % settings.parallelism
+        key = _Key(coded_environment, settings.options_json, working_folder() or "", number)
         with self._lock:
             self._drop(
                 each
@@ -323,11 +340,12 @@ class _Key(NamedTuple):
 
     coded_environment: bytes
     options_json: str
+    folder: str  # in which it was started, so that relative paths mean what is there
     number: int  # of several
 
     def is_of_the_kind_of(self, other: "_Key") -> bool:
         """Whether a harness of this key could have been started for the other one."""
-        return self[:2] == other[:2]
+        return self[:-1] == other[:-1]
 
 
 class _Kept:

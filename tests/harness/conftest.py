@@ -97,18 +97,9 @@ def scripted() -> Iterator[Callable[[Callable[[ScriptedSdk], None]], Pool]]:
 @pytest.fixture
 def beam_pool() -> Iterator[str]:
     """The address of a pool of Beam's own harnesses, in threads of this process."""
-    from apache_beam.portability import python_urns
-    from apache_beam.portability.api import beam_runner_api_pb2
+    from beam_spark_runner.job.loopback import LoopbackPool
 
-    from beam_spark_runner.job.environments import serve_loopback
-
-    environment = beam_runner_api_pb2.Environment(urn=python_urns.EMBEDDED_PYTHON_LOOPBACK)
-    pipeline = beam_runner_api_pb2.Pipeline(
-        components=beam_runner_api_pb2.Components(environments={"env": environment})
-    )
-    stop = serve_loopback(pipeline, 100 << 20)
-    assert stop is not None
-    payload = pipeline.components.environments["env"].payload
-    yield beam_runner_api_pb2.ExternalPayload.FromString(payload).endpoint.url
+    pool = LoopbackPool(100 << 20)
+    yield pool.url
     sdk_workers.stop()
-    stop()
+    pool.stop()

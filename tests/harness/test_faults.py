@@ -1,5 +1,7 @@
 """SDK harnesses that break the protocol, or their streams: a typed error, and soon."""
 
+import errno
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,10 +23,14 @@ from beam_spark_runner.core.errors import (
     BundleFailedError,
     EnvironmentStartError,
     FnApiProtocolError,
+    HarnessStreamError,
     SdkDisconnectedError,
 )
 from beam_spark_runner.harness import remote_bundle
 from beam_spark_runner.harness.sdk_workers import sdk_workers
+from beam_spark_runner.harness.services import inbox
+from beam_spark_runner.harness.services.data import DataStream
+from beam_spark_runner.state.spill import SpillFile
 from tests.harness.conftest import BARE, Collected, one_step, stage_on
 from tests.harness.scripted_sdk import Pool, ScriptedSdk, sink_of
 
@@ -83,6 +89,23 @@ def test_a_pool_that_nobody_runs() -> None:
     stage = stage_on("127.0.0.1:1", one_step, start_timeout_s=1)
     with pytest.raises(EnvironmentStartError, match=r"no worker pool answers at 127\.0\.0\.1:1 "):
         stage.start_bundle({}, {})
+
+
+class SlowPool(Pool):
+    def StartWorker(self, request: Any, context: Any) -> Any:
+        time.sleep(1.5)
+        return super().StartWorker(request, context)
+
+
+def test_a_slow_pool_and_its_harness_share_one_deadline() -> None:
+    pool = SlowPool(lambda sdk: None)
+    stage = stage_on(pool.url, one_step, start_timeout_s=2)
+    began = time.monotonic()
+    with pytest.raises(EnvironmentStartError, match=r"2 s \(--environment_start_timeout\)"):
+        stage.start_bundle({}, {})
+    assert 2 <= time.monotonic() - began < 3
+    sdk_workers.stop()
+    pool.close()
 
 
 def drop_control(sdk: ScriptedSdk) -> None:
@@ -192,6 +215,144 @@ def test_what_the_fn_api_does_not_allow(
     assert words in str(raised.value)
 
 
+LONG_ID = "9" * 5_000
+"""Python refuses to make a number of it."""
+
+
+def answer_an_id_of_many_digits(sdk: ScriptedSdk) -> None:
+    sdk.connect().next_bundle()
+    sdk.respond(LONG_ID)
+
+
+def send_data_for_an_id_of_many_digits(sdk: ScriptedSdk) -> None:
+    sdk.connect()
+    _, descriptor = sdk.next_bundle()
+    sdk.send(LONG_ID, sink_of(descriptor), b"x")
+
+
+def send_timers_for_an_id_of_many_digits(sdk: ScriptedSdk) -> None:
+    sdk.connect().next_bundle()
+    timers = beam_fn_api_pb2.Elements.Timers(instruction_id=LONG_ID, timers=b"1")
+    sdk.put_elements(beam_fn_api_pb2.Elements(timers=[timers]))
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        answer_an_id_of_many_digits,
+        send_data_for_an_id_of_many_digits,
+        send_timers_for_an_id_of_many_digits,
+    ],
+)
+def test_an_id_of_many_digits(scripted: Scripted, script: Callable[[ScriptedSdk], None]) -> None:
+    with pytest.raises(FnApiProtocolError, match=r"the instruction '9{20,99}, which nobody sent"):
+        run_one(scripted(script), [b"a"])
+
+
+def full_disk(*_: Any) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_disk_that_is_full_when_outputs_are_to_wait_there(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flood(sdk: ScriptedSdk) -> None:
+        sdk.connect()
+        instruction, descriptor = sdk.next_bundle()
+        sdk.next_bundle()  # while several are under way, the stream must not wait for one
+        for _ in range(50):
+            sdk.send(instruction, sink_of(descriptor), b"x" * 500)
+        list(sdk.elements)
+
+    monkeypatch.setattr(inbox, "LIMIT_BYTES", 1_000)
+    monkeypatch.setattr(SpillFile, "append", full_disk)
+    stage = stage_on(scripted(flood).url, one_step)
+    bundles = [
+        stage.start_bundle(dict.fromkeys(stage.output_coders, Collected()), {}) for _ in "12"
+    ]
+    time.sleep(0.5)
+    with pytest.raises(
+        HarnessStreamError, match=r"data stream: OSError: .*No space left"
+    ) as raised:
+        bundles[1].finish()
+    assert isinstance(raised.value.__cause__, OSError)
+    for bundle in bundles:
+        bundle.abort()
+
+
+def test_an_answer_that_cannot_be_taken(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DataStream, "put", full_disk)
+    with pytest.raises(HarnessStreamError, match=r"control stream: OSError: .*No space left"):
+        run_one(scripted(echo), [b"a"])
+
+
+def take_a_bundle_and_sleep(sdk: ScriptedSdk) -> None:
+    next(sdk.connect().instructions)
+    list(sdk.instructions)
+
+
+def test_a_harness_that_opens_no_data_stream(scripted: Scripted) -> None:
+    problem = r"no data stream within 2 s \(--environment_start_timeout\)"
+    with pytest.raises(EnvironmentStartError, match=problem):
+        run_one(scripted(take_a_bundle_and_sleep), [b"a"], start_timeout_s=2)
+
+
+def test_a_harness_that_does_not_answer_to_a_split(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has left is not known: the bundle must not succeed."""
+    monkeypatch.setattr(remote_bundle, "_SPLIT_TIMEOUT_S", 0.5)
+
+    def ignore_splits(sdk: ScriptedSdk) -> None:
+        sdk.connect()
+        instruction, descriptor = sdk.next_bundle()
+        sdk.send(instruction, sink_of(descriptor), is_last=True)
+        next(sdk.instructions)
+        sdk.respond(instruction)
+        list(sdk.instructions)
+
+    stage = stage_on(scripted(ignore_splits).url, one_step)
+    bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, Collected()), {})
+    with pytest.raises(FnApiProtocolError, match=r"step: .* split .* within 0\.5 s"):
+        bundle.split(0.5)
+    bundle.abort()
+
+
+def test_a_harness_that_does_not_take_its_input(scripted: Scripted) -> None:
+    stage = stage_on(scripted(take_a_bundle_and_sleep).url, one_step, start_timeout_s=2)
+    bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, Collected()), {})
+    megabytes = [b"x" * (1 << 20)] * 10
+    bundle.push(megabytes, [BARE] * 10)  # as much as may wait
+    with pytest.raises(EnvironmentStartError, match="no data stream within 2 s"):
+        bundle.push(megabytes, [BARE] * 10)
+    bundle.abort()
+
+
+def set_up_for_long(sdk: ScriptedSdk) -> None:
+    """Answer what is asked, and open the data stream late."""
+    sdk.connect()
+    bundle = next(sdk.instructions)
+    until = time.monotonic() + 3
+    while time.monotonic() < until:
+        request = next(sdk.instructions)
+        sdk.respond(request.instruction_id, "no such bundle yet")
+    sdk.open_data()
+    (step,) = {
+        data.transform_id
+        for elements in itertools.islice(sdk.elements, 1)
+        for data in elements.data
+    }
+    assert step
+    sdk.respond(bundle.instruction_id, "boom")
+
+
+def test_a_harness_that_answers_may_set_up_for_long(scripted: Scripted) -> None:
+    with pytest.raises(BundleFailedError, match="boom"):
+        run_one(scripted(set_up_for_long), [b"a"], start_timeout_s=1)
+
+
 def test_a_harness_that_does_not_come_holds_nobody_else_up(scripted: Scripted) -> None:
     """Neither those who want another, nor those who give one back."""
     missing, there = scripted(lambda sdk: None), scripted(echo)
@@ -298,6 +459,8 @@ def calls(channel: Any, metadata: Any) -> Iterator[Any]:
     yield beam_fn_api_pb2_grpc.BeamFnDataStub(channel).Data(iter(()), metadata=metadata)
     yield beam_fn_api_pb2_grpc.BeamFnStateStub(channel).State(iter(()), metadata=metadata)
     yield beam_fn_api_pb2_grpc.BeamFnLoggingStub(channel).Logging(iter(()), metadata=metadata)
+    status = beam_fn_api_pb2_grpc.BeamFnWorkerStatusStub(channel)
+    yield status.WorkerStatus(iter(()), metadata=metadata)
     artifacts = beam_artifact_api_pb2_grpc.ArtifactRetrievalServiceStub(channel)
     yield artifacts.GetArtifact(beam_artifact_api_pb2.GetArtifactRequest(), metadata=metadata)
     yield lambda: artifacts.ResolveArtifacts(
@@ -336,18 +499,21 @@ def test_a_second_stream_of_a_kind_is_refused(scripted: Scripted) -> None:
 
     def twice(sdk: ScriptedSdk) -> None:
         sdk.connect()
-        for stub in (
+        instruction, descriptor = sdk.next_bundle()
+        blocks = list(sdk.input_blocks(instruction))
+        # Something has come by both streams: the runner has them for sure.
+        for method in (
             sdk.control_stub.Control,
             beam_fn_api_pb2_grpc.BeamFnDataStub(sdk.channel).Data,
         ):
-            if stub is not sdk.control_stub.Control:
-                sdk.open_data()
-                time.sleep(0.3)
             try:
-                list(stub(iter(()), metadata=sdk.metadata))
+                list(method(iter(()), metadata=sdk.metadata))
             except grpc.RpcError as error:
                 codes.append(error.code())
-        echo_on(sdk)
+        for block in blocks:
+            sdk.send(instruction, sink_of(descriptor), block)
+        sdk.send(instruction, sink_of(descriptor), is_last=True)
+        sdk.respond(instruction)
 
     assert run_one(scripted(twice), [b"a"]).values == [b"a"]
     assert codes == [grpc.StatusCode.ALREADY_EXISTS] * 2

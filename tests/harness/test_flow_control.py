@@ -6,9 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner.core.ids import TransformId
-from beam_spark_runner.harness.protocol import OutputArrived, OutputEnded
+from beam_spark_runner.harness.protocol import (
+    OutputArrived,
+    OutputEnded,
+    TimersArrived,
+    TimersEnded,
+)
 from beam_spark_runner.harness.services import inbox as inbox_module
 from beam_spark_runner.harness.services.data import OUTGOING_BYTES, DataStream
 from beam_spark_runner.harness.services.inbox import Inbox
@@ -68,19 +74,41 @@ def element(value: bytes) -> bytes:
     return bytes(coder.get_impl().encode_nested(BARE.with_value(value)))
 
 
-def pump(stream: DataStream, count: int, instruction: str, size: int) -> threading.Thread:
-    """Feed outputs into a stream as gRPC would; the thread ends when all were taken."""
-    from apache_beam.portability.api import beam_fn_api_pb2
+def outputs(instruction: str, number: int, block: bytes, *, is_last: bool) -> Any:
+    data = beam_fn_api_pb2.Elements.Data(
+        instruction_id=instruction, transform_id="sink", data=block, is_last=is_last
+    )
+    return beam_fn_api_pb2.Elements(data=[data])
+
+
+def timers(instruction: str, number: int, block: bytes, *, is_last: bool) -> Any:
+    timers = beam_fn_api_pb2.Elements.Timers(
+        instruction_id=instruction,
+        transform_id="step",
+        timer_family_id="due",
+        timers=block,
+        is_last=is_last,
+    )
+    return beam_fn_api_pb2.Elements(timers=[timers])
+
+
+def both(instruction: str, number: int, block: bytes, *, is_last: bool) -> Any:
+    kind = timers if number % 2 and not is_last else outputs
+    return kind(instruction, number, block, is_last=is_last)
+
+
+KINDS = pytest.mark.parametrize("kind", [outputs, timers, both])
+
+
+def pump(
+    stream: DataStream, count: int, instruction: str, size: int, kind: Callable[..., Any]
+) -> threading.Thread:
+    """Feed a stream as gRPC would; the thread ends when all was taken."""
 
     def blocks() -> Any:
         for number in range(count):
-            data = beam_fn_api_pb2.Elements.Data(
-                instruction_id=instruction,
-                transform_id="sink",
-                data=bytes([number % 256]) * size,
-                is_last=number == count - 1,
-            )
-            yield beam_fn_api_pb2.Elements(data=[data])
+            block = bytes([number % 256]) * size
+            yield kind(instruction, number, block, is_last=number == count - 1)
 
     thread = threading.Thread(target=stream._read, args=(blocks(),))
     thread.start()
@@ -89,40 +117,50 @@ def pump(stream: DataStream, count: int, instruction: str, size: int) -> threadi
 
 def take_all(stream: DataStream, inbox: Inbox) -> list[bytes]:
     found = []
-    while not isinstance(event := stream.take(inbox, 20), OutputEnded):
-        assert isinstance(event, OutputArrived)
-        found.append(event.coded_elements)
+    while not isinstance(event := stream.take(inbox, 20), OutputEnded | TimersEnded):
+        if isinstance(event, TimersArrived):
+            assert event.family == ("step", "due")
+            found.append(event.coded_timers)
+        else:
+            assert isinstance(event, OutputArrived)
+            assert event.transform == "sink"
+            found.append(event.coded_elements)
     return found
 
 
-def test_outputs_that_nobody_takes_make_the_harness_wait(
-    monkeypatch: pytest.MonkeyPatch,
+@KINDS
+def test_what_nobody_takes_makes_the_harness_wait(
+    monkeypatch: pytest.MonkeyPatch, kind: Callable[..., Any]
 ) -> None:
     monkeypatch.setattr(inbox_module, "LIMIT_BYTES", 10 * 1000)
     ids = InstructionIds()
     stream = DataStream(ids, lambda error: None)
     id_ = ids.next()
     inbox = stream.open(id_)
-    thread = pump(stream, 100, id_, 1000)
+    thread = pump(stream, 100, id_, 1000, kind)
     thread.join(1)
     assert thread.is_alive()
     assert len(inbox) <= 12
+    assert inbox._file.end == 0
     blocks = take_all(stream, inbox)
     thread.join(20)
     assert [block[0] for block in blocks] == list(range(100))
-    assert inbox._file is None
+    assert inbox._file.end == 0
 
 
-def test_of_two_bundles_none_keeps_the_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+@KINDS
+def test_of_two_bundles_none_keeps_the_other_waiting(
+    monkeypatch: pytest.MonkeyPatch, kind: Callable[..., Any]
+) -> None:
     """The thread that empties one inbox may be waiting for the other bundle's outputs."""
     monkeypatch.setattr(inbox_module, "LIMIT_BYTES", 10 * 1000)
     ids = InstructionIds()
     stream = DataStream(ids, lambda error: None)
     first, second = ids.next(), ids.next()
     one, _ = stream.open(first), stream.open(second)
-    pump(stream, 100, first, 1000).join(20)
+    pump(stream, 100, first, 1000, kind).join(20)
     assert len(one) == 101
-    assert one._file is not None
+    assert one._file.end > 0
     assert [block[0] for block in take_all(stream, one)] == list(range(100))
 
 
@@ -137,6 +175,5 @@ def test_what_waited_in_a_file_comes_in_order_and_leaves_it_empty() -> None:
             assert inbox.take() == OutputArrived(sink, b"%d/%d." % (round_, number))
             assert inbox.take() == OutputEnded(sink)
         assert inbox.take() is None
-        assert inbox._file is not None
-        assert inbox._file.seek(0, 2) == 0
+        assert inbox._file.end == 0
     inbox.close()

@@ -8,7 +8,7 @@ import apache_beam as beam
 import grpc
 import pytest
 from apache_beam.coders import BytesCoder
-from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
+from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc, metrics_pb2
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from hypothesis import HealthCheck, given, settings
@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 from beam_spark_runner.core.errors import HarnessError
 from beam_spark_runner.harness import remote_bundle
+from beam_spark_runner.harness.sdk_workers import sdk_workers
 from tests.harness.conftest import BARE, Collected, one_step, stage_on
 from tests.harness.scripted_sdk import Pool, ScriptedSdk, sink_of
 
 pytestmark = [pytest.mark.grpc, pytest.mark.timeout(600)]
 
-IDS = st.sampled_from(["OURS", "1", "0", "99999", "", "x", "٣", "01"])
+IDS = st.sampled_from(["OURS", "1", "0", "99999", "", "x", "٣", "01", "9" * 5_000])
 SINKS = st.sampled_from(["SINK", "source-0", "", "other"])
 STEPS = st.sampled_from(["STEP", "STEP", "", "other"])
 TIMER = b"\1k\0\0\0\0\1\0" + b"\x80" + bytes(7) + b"\x80" + bytes(7) + b"\x0f"
@@ -235,6 +236,119 @@ def fuzzed(
 
     def set_current(said: list[Message]) -> Pool:
         current.append(said)
+        return pool
+
+    return set_current
+
+
+indices = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-2, 3)
+splits = st.builds(
+    beam_fn_api_pb2.ProcessBundleSplitResponse,
+    residual_roots=st.lists(
+        st.builds(
+            beam_fn_api_pb2.DelayedBundleApplication,
+            application=st.builds(
+                beam_fn_api_pb2.BundleApplication, transform_id=STEPS, element=DATA
+            ),
+        ),
+        max_size=2,
+    ),
+    channel_splits=st.lists(
+        st.builds(
+            beam_fn_api_pb2.ProcessBundleSplitResponse.ChannelSplit,
+            transform_id=SINKS,
+            last_primary_element=indices,
+            first_residual_element=indices,
+        ),
+        max_size=2,
+    ),
+)
+progress = st.builds(
+    beam_fn_api_pb2.ProcessBundleProgressResponse,
+    monitoring_infos=st.lists(
+        st.builds(
+            metrics_pb2.MonitoringInfo,
+            urn=st.sampled_from(["", "beam:metric:element_count:v1"]),
+            payload=DATA,
+        ),
+        max_size=2,
+    ),
+)
+answers = st.one_of(
+    st.builds(
+        beam_fn_api_pb2.InstructionResponse,
+        instruction_id=st.sampled_from(["OURS", "99999", ""]),
+        error=st.sampled_from(["", "boom"]),
+    ),
+    st.builds(
+        beam_fn_api_pb2.InstructionResponse,
+        instruction_id=st.just("OURS"),
+        process_bundle_progress=progress,
+    ),
+    st.builds(
+        beam_fn_api_pb2.InstructionResponse,
+        instruction_id=st.just("OURS"),
+        process_bundle_split=splits,
+    ),
+    st.builds(
+        beam_fn_api_pb2.InstructionResponse,
+        instruction_id=st.just("OURS"),
+        finalize_bundle=st.just(beam_fn_api_pb2.FinalizeBundleResponse()),
+    ),
+)
+
+
+def answer_requests(sdk: ScriptedSdk, given: list[Any]) -> None:
+    """Do one bundle as one should, but answer all that is asked about it with what is given."""
+    sdk.connect()
+    bundle, descriptor = sdk.next_bundle()
+    for number, answer in enumerate(given):
+        if number == 2:
+            list(sdk.input_blocks(bundle))
+            sdk.send(bundle, sink_of(descriptor), is_last=True)
+            response = beam_fn_api_pb2.ProcessBundleResponse(requires_finalization=True)
+            sdk.respond(bundle, process_bundle=response)
+        request = next(sdk.instructions)
+        if answer.instruction_id == "OURS":
+            answer.instruction_id = request.instruction_id
+        sdk._control.put(answer)
+    sdk.end_control()
+
+
+@settings(max_examples=MESSAGES // PER_HARNESS, deadline=None, suppress_health_check=[*HealthCheck])
+@given(given_answers=st.lists(answers, min_size=3, max_size=3))
+def test_a_harness_that_answers_anything(
+    given_answers: list[Any], answered: Callable[[list[Any]], Pool]
+) -> None:
+    """To requests for progress, for a split, and to finalize.
+
+    Never for an earlier request in their place: a split is waited for, two minutes long.
+    """
+    stage = stage_on(answered(given_answers).url, one_step)
+    bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, Collected()), {})
+    try:
+        bundle.push([b"a"], [BARE])
+        bundle.flush()
+        bundle.progress()
+        bundle.split(0.5)
+        for each in bundle.finish().callbacks:
+            each.run()
+    except HarnessError:
+        bundle.abort()
+
+
+@pytest.fixture
+def answered(
+    scripted: Callable[[Callable[[ScriptedSdk], None]], Pool], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[list[Any]], Pool]:
+    monkeypatch.setattr(remote_bundle, "_SILENCE_S", 0.3)
+    monkeypatch.setattr(remote_bundle, "_PROGRESS_TIMEOUT_S", 0.3)
+    current: list[list[Any]] = []
+    pool = scripted(lambda sdk: answer_requests(sdk, current[-1]))
+
+    def set_current(given: list[Any]) -> Pool:
+        sdk_workers.stop()
+        current.append(given)
         return pool
 
     return set_current

@@ -1,6 +1,9 @@
 """SDK harnesses as processes: they start once, serve, and never stay behind."""
 
+import ctypes
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
 import psutil
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
@@ -81,6 +85,40 @@ def test_a_signal_is_told_as_a_shell_tells_it(ended: threading.Event) -> None:
     process = HarnessProcess(python(script), os.environ, ended.set)
     assert ended.wait(20)
     assert process.exit_code == 128 + signal.SIGSEGV
+
+
+def test_options_are_no_last_words(ended: threading.Event) -> None:
+    script = """
+        import logging
+        logging.basicConfig()
+        long = "x" * 10_000
+        logging.warning("Pipeline_options: %s", {"password": "secret", "a": long, "b": "secret"})
+        logging.warning("Discarding unparseable args: %s", ["--password=secret", long, "secret"])
+        logging.warning("Discarding flag %s, single dash flags are not allowed.", "-psecret")
+        logging.warning("something else")
+    """
+    process = HarnessProcess(python(script), os.environ, ended.set)
+    assert ended.wait(20)
+    assert process.tail == "WARNING:root:something else"
+
+
+def test_of_a_crash_the_thread_that_did_it_is_kept(ended: threading.Event) -> None:
+    script = """
+        import ctypes, threading, time
+        for _ in range(40):
+            threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+        def fall():
+            ctypes.string_at(0)
+        print("before", flush=True)
+        fall()
+    """
+    environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+    process = HarnessProcess(python(script), environment, ended.set)
+    assert ended.wait(20)
+    assert "before" in process.tail
+    assert "Fatal Python error: Segmentation fault" in process.tail
+    assert re.search(r"Current thread .*\n  File .* in string_at\n.* in fall\n", process.tail)
+    assert "\nThread 0x" not in process.tail
 
 
 def test_a_command_that_does_not_exist(ended: threading.Event) -> None:
@@ -293,6 +331,52 @@ def test_a_harness_that_does_not_start(
         run_one(beam_harness(command, start_timeout_s=1.0))
     assert words in str(raised.value)
     wait_for(lambda: harnesses() == [])
+
+
+READS_OPTIONS = """
+import json, os, stat
+with open(os.environ["PIPELINE_OPTIONS_FILE"]) as file:
+    sizes = {name: len(value) for name, value in json.load(file).items()}
+    print(sizes, oct(stat.S_IMODE(os.fstat(file.fileno()).st_mode)), flush=True)
+"""
+
+
+def test_options_of_any_size_reach_a_harness(beam_harness: Callable[..., RemoteStage]) -> None:
+    assert run_one(beam_harness(options={"sql": "x" * 200_000})) == [b"ABC"]
+
+
+def test_long_options_are_in_a_file_for_a_command_of_the_users(
+    beam_harness: Callable[..., RemoteStage],
+) -> None:
+    command = shlex.join([sys.executable, "-c", READS_OPTIONS])
+    with pytest.raises(EnvironmentStartError) as raised:
+        run_one(beam_harness(command, options={"sql": "x" * 200_000}))
+    assert raised.value.output == "{'beam:option:sql:v1': 200000} 0o600"
+
+
+def test_a_variable_of_this_process_is_no_harnesss_options(
+    beam_harness: Callable[..., RemoteStage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIPELINE_OPTIONS_FILE", "/no/such/file")
+    assert run_one(beam_harness()) == [b"ABC"]
+
+
+class Crash(beam.DoFn):  # type: ignore[misc]
+    def process(self, element: bytes) -> Any:
+        ctypes.string_at(0)
+
+
+def test_a_harness_that_crashes_names_the_step_and_shows_where() -> None:
+    def build(p: beam.Pipeline) -> Any:
+        return p | beam.Impulse() | "Die" >> beam.ParDo(Crash()) | beam.Reshuffle()
+
+    stage = stage_in(ProcessEnvironment(""), build, options={"password": "secret"})
+    with pytest.raises(SdkDisconnectedError, match=r"^Die: the SDK harness ended .*11") as raised:
+        run_one(stage)
+    sdk_workers.stop()
+    assert "Fatal Python error: Segmentation fault" in raised.value.output
+    assert "in process\n" in raised.value.output
+    assert "secret" not in raised.value.output
 
 
 def test_a_harness_of_no_kind_that_is_known() -> None:

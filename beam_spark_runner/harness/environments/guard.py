@@ -41,6 +41,7 @@ def main(arguments: list[str]) -> int:
             command,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
+            close_fds=False,  # what the parent hands over
             preexec_fn=_restore,
         )
     except OSError as error:

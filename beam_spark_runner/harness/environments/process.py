@@ -6,9 +6,9 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 import threading
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, BinaryIO
@@ -22,12 +22,14 @@ from google.protobuf import json_format, struct_pb2, text_format
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import EnvironmentStartError
+from beam_spark_runner.harness.environments.tail import LINE_BYTES, Tail
 
 _GUARD = Path(__file__).with_name("guard.py")
 _GRACE_S = 2.0
 _LAST_OUTPUT_S = 1.0
-_TAIL_LINES = 50
-_LINE_BYTES = 2_000
+_MOST_IN_A_VARIABLE = 64 << 10
+"""Bytes. The kernel of Linux starts nothing that has a longer variable than 128 KiB."""
+_OPTIONS = ("PIPELINE_OPTIONS", "PIPELINE_OPTIONS_FILE")
 SECRETS = ("PYTHON_WORKER_FACTORY_SECRET", "PYSPARK_GATEWAY_SECRET")
 SDK_WORKER_MAIN = "apache_beam.runners.worker.sdk_worker_main"
 _PLUGINS = "beam:option:beam_plugins:v1"
@@ -48,7 +50,11 @@ class HarnessProcess:
     """
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], on_exit: Callable[[], None]
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        on_exit: Callable[[], None],
+        files: Sequence[int] = (),
     ) -> None:
         """Start it.
 
@@ -56,9 +62,10 @@ class HarnessProcess:
             command: program and arguments.
             environment: all of its environment variables.
             on_exit: called once it has ended, whatever the reason.
+            files: descriptors that it inherits, by the same numbers.
         """
         self._command = command
-        self._lines: deque[bytes] = deque(maxlen=_TAIL_LINES)
+        self._tail = Tail()
         self._on_exit = on_exit
         self._ended = threading.Event()
         self.exit_code: int | None = None
@@ -69,6 +76,7 @@ class HarnessProcess:
             stderr=subprocess.PIPE,
             env=dict(environment),
             start_new_session=True,
+            pass_fds=files,
         )
         self.pid = self._process.pid
         readers = [
@@ -89,7 +97,7 @@ class HarnessProcess:
     @property
     def tail(self) -> str:
         """The last lines of its output."""
-        return b"".join(list(self._lines)).decode(errors="replace").rstrip()
+        return self._tail.text
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it has ended; False if it has not in time."""
@@ -112,9 +120,10 @@ class HarnessProcess:
 
     def _read(self, output: IO[bytes] | None, copy: BinaryIO | None) -> None:
         assert output is not None
+        tail = self._tail.stream()
         with output:
-            while line := output.readline(_LINE_BYTES):
-                self._lines.append(line)
+            while line := output.readline(LINE_BYTES):
+                tail.add(line)
                 if copy is not None:
                     with contextlib.suppress(OSError, ValueError):  # nobody listens any more
                         copy.write(line)
@@ -145,13 +154,14 @@ def start_process(
     Raises:
         EnvironmentStartError: there is no such command.
     """
+    options = json_format.MessageToJson(provision.pipeline_options)
     variables = {
-        **{name: value for name, value in os.environ.items() if name not in SECRETS},
+        "PYTHONFAULTHANDLER": "1",  # a crash shows where in Python it was
+        **{name: value for name, value in os.environ.items() if name not in (*SECRETS, *_OPTIONS)},
         "WORKER_ID": worker_id,
         "CONTROL_API_SERVICE_DESCRIPTOR": _text(provision.control_endpoint),
         "LOGGING_API_SERVICE_DESCRIPTOR": _text(provision.logging_endpoint),
         "STATUS_API_SERVICE_DESCRIPTOR": _text(provision.status_endpoint),
-        "PIPELINE_OPTIONS": json_format.MessageToJson(provision.pipeline_options),
         "RUNNER_CAPABILITIES": " ".join(provision.runner_capabilities),
         **staged,
     }
@@ -166,14 +176,15 @@ def start_process(
         ]
     else:
         command = [str(python or sys.executable), "-m", SDK_WORKER_MAIN]
-        variables["PIPELINE_OPTIONS"] = _with_our_steps(provision.pipeline_options)
+        options = _with_our_steps(provision.pipeline_options)
         if python is None:
             # What Spark has added to this process's path it has added to it alone.
             variables["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         else:  # what is in the environment must come first
             variables.pop("PYTHONPATH", None)
     try:
-        return HarnessProcess(command, {**variables, **payload.env}, on_exit)
+        with _handed_over(options) as (told, files):
+            return HarnessProcess(command, {**variables, **told, **payload.env}, on_exit, files)
     except OSError as error:
         raise EnvironmentStartError(
             f"the SDK harness cannot be started: {command[0]}: {error.strerror}"
@@ -186,6 +197,23 @@ def runs_our_steps(environment: beam_runner_api_pb2.Environment) -> bool:
         environment.urn == urns.ENVIRONMENT_PROCESS
         and not beam_runner_api_pb2.ProcessPayload.FromString(environment.payload).command
     )
+
+
+@contextlib.contextmanager
+def _handed_over(options: str) -> Iterator[tuple[Mapping[str, str], Sequence[int]]]:
+    """Yield the variables by which a harness finds its options, and the files that it inherits.
+
+    What is too long for a variable is in a file without a name: nothing is left behind however
+    this process ends, and only the harness can read it.
+    """
+    if len(options.encode()) <= _MOST_IN_A_VARIABLE:
+        yield {"PIPELINE_OPTIONS": options}, ()
+        return
+    with tempfile.TemporaryFile() as file:
+        file.write(options.encode())
+        file.flush()
+        file.seek(0)
+        yield {"PIPELINE_OPTIONS_FILE": f"/dev/fd/{file.fileno()}"}, (file.fileno(),)
 
 
 def _with_our_steps(options: struct_pb2.Struct) -> str:

@@ -8,7 +8,12 @@ from typing import Any, Protocol
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
-from beam_spark_runner.core.errors import FnApiProtocolError, RunnerError, SdkDisconnectedError
+from beam_spark_runner.core.errors import (
+    FnApiProtocolError,
+    HarnessStreamError,
+    RunnerError,
+    SdkDisconnectedError,
+)
 from beam_spark_runner.harness.services.instructions import InstructionIds
 
 Answered = Callable[[beam_fn_api_pb2.InstructionResponse], None]
@@ -87,6 +92,9 @@ class ControlStream:
             problem = "the SDK harness closed its control stream"
         except grpc.RpcError:
             problem = "the control stream to the SDK harness broke"
+        except Exception as error:  # nobody else reads what bundles wait for
+            self._lose(HarnessStreamError.caused_by(error, "control"))
+            return
         finally:
             self._requests.put(None)
         if not self._is_closed:

@@ -18,7 +18,12 @@ from typing import Any, Protocol
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
-from beam_spark_runner.core.errors import FnApiProtocolError, RunnerError, SdkDisconnectedError
+from beam_spark_runner.core.errors import (
+    FnApiProtocolError,
+    HarnessStreamError,
+    RunnerError,
+    SdkDisconnectedError,
+)
 from beam_spark_runner.core.ids import TimerFamilyId, TransformId
 from beam_spark_runner.harness.protocol import (
     Event,
@@ -51,7 +56,7 @@ class DataStream:
         self._outgoing_bytes = 0
         self._inboxes: dict[str, Inbox] = {}
         self._is_closed = False
-        self._is_served = False
+        self.is_open = False
 
     def open(self, instruction: str) -> Inbox:
         """Begin to keep what comes for a bundle."""
@@ -121,9 +126,9 @@ class DataStream:
             FnApiProtocolError: there is one already.
         """
         with self.changed:
-            if self._is_served:
+            if self.is_open:
                 raise FnApiProtocolError("the SDK harness opened a second data stream")
-            self._is_served = True
+            self.is_open = True
         threading.Thread(
             target=self._read, args=(incoming,), name="fn-api-data", daemon=True
         ).start()
@@ -150,6 +155,9 @@ class DataStream:
             problem = "the SDK harness closed its data stream"
         except grpc.RpcError:
             problem = "the data stream to the SDK harness broke"
+        except Exception as error:  # nobody else reads what bundles wait for
+            self._lose(HarnessStreamError.caused_by(error, "data"))
+            return
         finally:
             was_closed = self._is_closed
             self.close()
@@ -162,6 +170,7 @@ class DataStream:
             inbox = self._inboxes.get(timers.instruction_id)
             if inbox is not None:
                 if timers.timers:
+                    self._wait_for_room(timers.instruction_id, inbox)
                     inbox.put(TimersArrived(family, timers.timers))
                 if timers.is_last:
                     inbox.put(TimersEnded(family))

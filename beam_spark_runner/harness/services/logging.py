@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import grpc
-from apache_beam.portability.api import beam_fn_api_pb2_grpc
+from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
 from beam_spark_runner.harness import backchannel
 from beam_spark_runner.harness.log_lines import LogLines, is_chatter, tell_category
@@ -43,6 +43,13 @@ class LogStream:
             return self._mark >= mark
 
 
+def _split_trace(entry: beam_fn_api_pb2.LogEntry) -> None:
+    """Have a traceback in ``trace`` only: Beam's Python SDK sends it in the message, too."""
+    entry.trace = entry.trace.rstrip()
+    if entry.trace:
+        entry.message = entry.message.replace(entry.trace, "", 1).rstrip()
+
+
 class _Connection(Protocol):
     @property
     def logs(self) -> LogStream: ...
@@ -72,6 +79,7 @@ class LoggingService(beam_fn_api_pb2_grpc.BeamFnLoggingServicer):  # type: ignor
                         if category := take_category(entry):
                             tell_category(entry, category)
                         if not is_chatter(entry) and lines.has_room():
+                            _split_trace(entry)
                             lines.send(entry)
                 lines.tell_left_out()
         except grpc.RpcError:

@@ -1,0 +1,27 @@
+"""What lets an SDK keep, from one bundle to the next, what it has read of state and side inputs."""
+
+from collections.abc import Mapping
+
+from apache_beam.portability.api import beam_fn_api_pb2
+
+from beam_spark_runner.harness.bundle import SideInputLookup
+
+
+def side_input_tokens(
+    side_inputs: Mapping[tuple[str, str], SideInputLookup],
+) -> list[beam_fn_api_pb2.ProcessBundleRequest.CacheToken]:
+    """Side inputs never change: their ids let the SDK keep what it has read of them."""
+    token = beam_fn_api_pb2.ProcessBundleRequest.CacheToken
+    return [
+        token(
+            token=lookup.id.encode(),
+            side_input=token.SideInput(transform_id=transform, side_input_id=name),
+        )
+        for (transform, name), lookup in side_inputs.items()
+    ]
+
+
+def user_state_token(token: bytes) -> beam_fn_api_pb2.ProcessBundleRequest.CacheToken:
+    """What the SDK has read or written of the keys under way stays true to the next bundle."""
+    kind = beam_fn_api_pb2.ProcessBundleRequest.CacheToken
+    return kind(token=token, user_state=kind.UserState())

@@ -1,0 +1,58 @@
+"""The last lines that a process has written, for whoever asks why it ended."""
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+_LINES = 50
+_LINES_OF_A_CRASH = 1_000  # one for each frame of each thread
+LINE_BYTES = 2_000
+"""Of longer lines, each piece counts as one."""
+_TELLS_OPTIONS = re.compile(rb"Pipeline_options: \{|Discarding (unparseable args: \[|flag )")
+"""What Beam's SDK writes of pipeline options when it starts: there may be passwords in them."""
+
+
+class Tail:
+    """Keeps the last lines of several streams. Threads: any."""
+
+    def __init__(self) -> None:
+        self._kept: deque[bytes] = deque(maxlen=_LINES_OF_A_CRASH)
+
+    def stream(self) -> "StreamTail":
+        """Return what takes the lines of one stream."""
+        return StreamTail(self._kept)
+
+    @property
+    def text(self) -> str:
+        """The last lines; of a crash, those of the thread that did it."""
+        lines = deque(_without_bystanders(list(self._kept)), maxlen=_LINES)
+        return b"".join(lines).decode(errors="replace").rstrip()
+
+
+class StreamTail:
+    """Takes the lines of one stream, but for those that tell pipeline options. Threads: one."""
+
+    def __init__(self, kept: "deque[bytes]") -> None:
+        self._kept = kept
+        self._is_left_out = False
+        self._goes_on = False
+
+    def add(self, piece: bytes) -> None:
+        """Take a line, or a piece of one; the last one has the line's end."""
+        if not self._goes_on:
+            self._is_left_out = _TELLS_OPTIONS.search(piece) is not None
+        self._goes_on = not piece.endswith(b"\n")
+        if not self._is_left_out:
+            self._kept.append(piece)
+
+
+def _without_bystanders(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Leave out the threads that Python's ``faulthandler`` shows beside the one that crashed."""
+    is_left_out = False
+    for line in lines:
+        if line.startswith(b"Thread 0x"):
+            is_left_out = True
+        elif not line.startswith(b"  File ") and line.strip():
+            is_left_out = False
+        if not is_left_out:
+            yield line
