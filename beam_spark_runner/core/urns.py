@@ -35,6 +35,8 @@ SIDE_INPUT_MULTIMAP = "beam:side_input:multimap:v1"
 GRPC_SOURCE = "beam:runner:source:v1"
 GRPC_SINK = "beam:runner:sink:v1"
 
+ENVIRONMENT_DEFAULT = "beam:env:default:v1"  # wherever the runner likes
+ENVIRONMENT_EMBEDDED_PYTHON = "beam:env:embedded_python:v1"
 ENVIRONMENT_PROCESS = "beam:env:process:v1"
 ENVIRONMENT_EXTERNAL = "beam:env:external:v1"
 

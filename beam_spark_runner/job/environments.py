@@ -1,25 +1,17 @@
 """Where user code is to run: from options to the environment that the pipeline names."""
 
 import json
-from collections.abc import Callable, Sequence
-from concurrent import futures
+import shlex
+from collections.abc import Sequence
 from typing import Any
 
-import grpc
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
-from apache_beam.portability import python_urns
-from apache_beam.portability.api import (
-    beam_fn_api_pb2_grpc,
-    beam_runner_api_pb2,
-    endpoints_pb2,
-)
-from apache_beam.runners.worker.worker_pool_main import BeamFnExternalWorkerPoolServicer
+from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms import environments
 
 from beam_spark_runner.core import urns
-from beam_spark_runner.core.environments import EnvironmentKind
+from beam_spark_runner.core.environments import IN_SPARK_WORKERS, EnvironmentKind
 from beam_spark_runner.core.errors import OptionsError
-from beam_spark_runner.harness.serving import stop_serving
 
 
 def default_environment(
@@ -33,7 +25,7 @@ def default_environment(
         artifacts: files that the environment depends on, if code runs in SDK harnesses of its own.
 
     Raises:
-        OptionsError: --environment_config is not what its kind needs.
+        OptionsError: --environment_config, or --environment_options, is not what its kind needs.
     """
     portable = options.view_as(PortableOptions)
     match kind:
@@ -50,39 +42,84 @@ def default_environment(
 
 
 def _process(portable: Any, artifacts: Sequence[Any]) -> environments.Environment:
-    config: Any = {
-        "command": portable.lookup_environment_option("process_command"),
-        "env": _variables(portable.lookup_environment_option("process_variables")),
-    }
     if portable.environment_config:
-        config = _json_object(portable.environment_config)
-        unknown = sorted(config.keys() - {"command", "env", "os", "arch"})
-        if unknown:
-            raise OptionsError(
-                "environment_config", f"PROCESS knows command and env, not {', '.join(unknown)}"
-            )
+        option = "environment_config"
+        config = _json_object(
+            portable.environment_config, "PROCESS", ("command", "env"), ignored=("os", "arch")
+        )
+    else:
+        option = "environment_options"
+        variables = _option_of(portable, "process_variables")
+        config = {
+            "command": _option_of(portable, "process_command"),
+            "env": None if variables is None else _variables(variables),
+        }
     return environments.ProcessEnvironment(
-        config.get("command") or "",
-        env={str(name): str(value) for name, value in (config.get("env") or {}).items()},
+        _command(option, config.get("command")),
+        env=_texts("env", config.get("env"), of=(str, int, float)),
         capabilities=environments.python_sdk_capabilities(),
         artifacts=artifacts,
     )
 
 
-def _json_object(text: str) -> dict[str, Any]:
+def _option_of(portable: Any, name: str) -> str | None:
+    found = portable.lookup_environment_option(name)
+    if found is not None and not isinstance(found, str):
+        raise OptionsError("environment_options", f"{name} has no value")
+    return found
+
+
+def _json_object(
+    text: str, kind: str, names: Sequence[str], ignored: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Read --environment_config where it is JSON. ``names``: those that ``kind`` knows."""
     try:
         config = json.loads(text)
     except ValueError as error:
         raise OptionsError("environment_config", f"{text!r} is no JSON: {error}") from error
-    if not isinstance(config, dict) or not isinstance(config.get("env") or {}, dict):
+    if not isinstance(config, dict):
+        form = ", ".join(f'"{name}": …' for name in names)
+        raise OptionsError("environment_config", f"{text!r} is not of the form {{{form}}}")
+    unknown = sorted(config.keys() - {*names, *ignored})
+    if unknown:
         raise OptionsError(
-            "environment_config",
-            f'{text!r} is not of the form {{"command": …, "env": {{NAME: VALUE}}}}',
+            "environment_config", f"{kind} knows {' and '.join(names)}, not {', '.join(unknown)}"
         )
     return config
 
 
-def _variables(text: str | None) -> dict[str, str]:
+def _command(option: str, command: Any) -> str:
+    """Return a command that can be split into words; empty if none is given."""
+    if command is None or command == "":
+        return ""
+    if not isinstance(command, str):
+        raise OptionsError(option, f"command: {command!r} is no text")
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise OptionsError(option, f"command: {command!r} cannot be split: {error}") from error
+    if not words:
+        raise OptionsError(option, f"command: {command!r} is blank")
+    return command
+
+
+def _texts(name: str, given: Any, of: tuple[type, ...] = (str,)) -> dict[str, str]:
+    """Return an object of texts; ``of``: what else may be written as one."""
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise OptionsError(
+            "environment_config", f'{name}: {given!r} is not of the form {{"NAME": "VALUE"}}'
+        )
+    for key, value in given.items():
+        if not isinstance(value, of):
+            raise OptionsError(
+                "environment_config", f"{name}: {key} is {value!r}, which is no text"
+            )
+    return {key: str(value) for key, value in given.items()}
+
+
+def _variables(text: str) -> dict[str, str]:
     pairs = [item.partition("=") for item in text.split(",")] if text else []
     for name, separator, _ in pairs:
         if not separator:
@@ -91,71 +128,40 @@ def _variables(text: str | None) -> dict[str, str]:
 
 
 def _external(portable: Any, artifacts: Sequence[Any]) -> environments.Environment:
-    config = portable.environment_config or portable.lookup_environment_option(
-        "external_service_address"
-    )
-    if not config:
+    given = portable.environment_config or _option_of(portable, "external_service_address")
+    if not given:
         raise OptionsError(
             "environment_config", "EXTERNAL needs the address of a worker pool: HOST:PORT"
         )
-    url: Any = config
-    params: Any = {}
-    if environments.looks_like_json(config):
-        found = _json_object(config)
-        url, params = found.get("url"), found.get("params") or {}
-    if not url or not isinstance(params, dict):
-        raise OptionsError(
-            "environment_config", f"{config!r} has no url of a worker pool, or no object of params"
-        )
+    config: dict[str, Any] = {"url": given}
+    if given.lstrip().startswith("{"):
+        config = _json_object(given, "EXTERNAL", ("url", "params"))
+    url = config.get("url")
+    if not isinstance(url, str) or not url.strip():
+        raise OptionsError("environment_config", f"url: {url!r} is no address of a worker pool")
     return environments.ExternalEnvironment(
         url,
-        params=params,
+        params=_texts("params", config.get("params")),
         capabilities=environments.python_sdk_capabilities(),
         artifacts=artifacts,
     )
 
 
-def runs_in_this_process(pipeline: beam_runner_api_pb2.Pipeline) -> bool:
-    """Whether the pipeline's code, or some of it, is to run here (LOOPBACK)."""
-    return bool(_loopback_environments(pipeline))
+def keep_code_together(pipeline: beam_runner_api_pb2.Pipeline) -> None:
+    """Have code that would run in the Spark workers run in processes beside them, if it must.
 
-
-def _loopback_environments(
-    pipeline: beam_runner_api_pb2.Pipeline,
-) -> list[beam_runner_api_pb2.Environment]:
-    return [
-        each
-        for each in pipeline.components.environments.values()
-        if each.urn == python_urns.EMBEDDED_PYTHON_LOOPBACK
-    ]
-
-
-def serve_loopback(pipeline: beam_runner_api_pb2.Pipeline, cache_bytes: int) -> Callable[[], None]:
-    """Serve this process as a worker pool, for the pipeline's code to run in it.
-
-    The pipeline is changed: its LOOPBACK environments name the pool's address.
+    It must where other code of the pipeline runs in SDK harnesses, so that all rows are as SDKs
+    write them (``portable.wire``); and where it needs files, since all pipelines share the workers.
 
     Args:
-        pipeline: to be changed.
-        cache_bytes: of state that each harness may keep.
-
-    Returns:
-        What ends the pool.
+        pipeline: its environments are changed.
     """
-    pool = grpc.server(futures.ThreadPoolExecutor(thread_name_prefix="beam-loopback"))
-    beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(
-        BeamFnExternalWorkerPoolServicer(use_process=False, state_cache_size=cache_bytes), pool
-    )
-    port = pool.add_insecure_port("127.0.0.1:0")
-    pool.start()
-    payload = beam_runner_api_pb2.ExternalPayload(
-        endpoint=endpoints_pb2.ApiServiceDescriptor(url=f"127.0.0.1:{port}")
-    )
-    for each in _loopback_environments(pipeline):
-        each.urn = urns.ENVIRONMENT_EXTERNAL
-        each.payload = payload.SerializeToString()
-
-    def stop() -> None:
-        stop_serving(pool)
-
-    return stop
+    components = pipeline.components
+    ids = {each.environment_id for each in components.transforms.values()} - {""}
+    used = [components.environments[id_] for id_ in ids if id_ in components.environments]
+    embedded = [each for each in used if each.urn in IN_SPARK_WORKERS]
+    if len(embedded) == len(used) and not any(each.dependencies for each in used):
+        return
+    for each in embedded:
+        each.urn = urns.ENVIRONMENT_PROCESS
+        each.payload = beam_runner_api_pb2.ProcessPayload().SerializeToString()

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import logging
-import os
 import shutil
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from beam_spark_runner.core.backchannel import BackchannelKind
 from beam_spark_runner.core.environments import ExecutorEnvironment
 from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.core.working_folder import working_folder
 from beam_spark_runner.harness.sdk_workers import HarnessSettings
 from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.job.packages import share_packages
@@ -86,7 +86,7 @@ class Job:
         self._harnesses = harnesses
         self._executor_environment: ExecutorEnvironment = executor_environment
         self._packages = packages
-        self._working_folder = os.getcwd()  # now: the program may go elsewhere
+        self._working_folder = working_folder()  # now: the program may go elsewhere
         self._round_budget_s = round_budget_s
         self._backchannel = backchannel
         self._close_session = close_session
@@ -172,7 +172,6 @@ class Job:
                     _LOGGER.exception("the backchannel did not close")
             if self._error is not None:
                 self.messages.fail(self._error)
-            self.messages.close()
             if self._progress is not None:
                 self._progress.close()
             if began is not None:
@@ -185,6 +184,7 @@ class Job:
                 self._close_session()
             except Exception:
                 _LOGGER.exception("the Spark session did not close")
+            self.messages.close()  # not before: DoFns that are torn down may log
             self._state = state
             self._ended.set()
 

@@ -54,8 +54,10 @@ class JobMessages:
         with self._lock:
             return tuple(self._kept)
 
-    def take_line(self, worker: str, entry: beam_fn_api_pb2.LogEntry) -> None:
-        """Log and keep a line of user code."""
+    def take_line(
+        self, worker: str, entry: beam_fn_api_pb2.LogEntry, *, is_logged: bool = False
+    ) -> None:
+        """Log and keep a line of user code. ``is_logged``: it was logged in this process."""
         with self._lock:
             if not self._valve.lets_through(time.monotonic()):
                 return
@@ -65,7 +67,7 @@ class JobMessages:
         level = level_of(entry)
         extra = {"beam_step": step, "beam_worker": worker}
         category = told_category(entry)
-        if category is None or not self._warn_again(category, entry):
+        if not is_logged and (category is None or not self._warn_again(category, entry)):
             _LOGGER.log(level, "%s [%s]%s", entry.message, where, trace, extra=extra)
         self._keep(level, f"{entry.message} [{where}]{trace}", entry.timestamp.ToJsonString())
 

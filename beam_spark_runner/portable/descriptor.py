@@ -10,11 +10,7 @@ from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import CoderId, EnvironmentId, PCollectionId, StageId, TransformId
 from beam_spark_runner.graph.model import Graph, Transform
 from beam_spark_runner.plan.model import Delivery, Plan, Stage
-from beam_spark_runner.portable.environments import (
-    coded_environment,
-    environment_of,
-    has_remote_code,
-)
+from beam_spark_runner.portable.environments import coded_environment, has_remote_code
 from beam_spark_runner.portable.payloads import read_payload
 from beam_spark_runner.portable.wire import WireCoders
 
@@ -86,7 +82,7 @@ def describe(
     Source: proto ProcessBundleDescriptor; Beam ProcessBundleDescriptors.fromExecutableStage.
     """
     stage, graph = plan.stages[stage_id], plan.graph
-    environment = coded_environment(graph, environment_of(graph, stage.environment))
+    environment = coded_environment(graph, stage.environment)
     if environment:
         source_urn, sink_urn = urns.GRPC_SOURCE, urns.GRPC_SINK
     builder = _Builder(graph, stage)
@@ -170,10 +166,9 @@ class _Builder:
             else None
         )
         self._present = _collections_inside(graph, stage)
-        environment = environment_of(graph, stage.environment)
-        self._environment = environment or ""
-        if environment is not None:
-            self._add_environment(environment)
+        self._environment = stage.environment or ""
+        if stage.environment is not None:
+            self._add_environment(stage.environment)
         for id_ in stage.transforms:
             self._add_transform(id_, graph.transforms[id_])
 

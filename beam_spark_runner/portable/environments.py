@@ -2,30 +2,14 @@
 
 from apache_beam.portability.api import beam_runner_api_pb2
 
-from beam_spark_runner.core import urns
+from beam_spark_runner.core.environments import IN_SDK_HARNESSES
 from beam_spark_runner.core.ids import EnvironmentId
 from beam_spark_runner.graph.model import Graph
-
-REMOTE_URNS = frozenset({urns.ENVIRONMENT_PROCESS, urns.ENVIRONMENT_EXTERNAL})
-"""Code runs in an SDK harness outside of the Spark worker, over the Fn API."""
 
 
 def has_remote_code(graph: Graph) -> bool:
     """Whether some code runs in SDK harnesses, so that the runner may not know its coders."""
-    return any(each.urn in REMOTE_URNS for each in graph.environments.values())
-
-
-def environment_of(graph: Graph, id_: EnvironmentId | None) -> EnvironmentId | None:
-    """Return where a stage runs whose transforms ask for ``id_``.
-
-    A stage without transforms only carries rows on. Where code is remote, an SDK must do
-    that, too: a group comes as an iterable of what the runner does not understand, and
-    leaves as one element.
-    """
-    if id_ is not None:
-        return id_
-    remote = (each for each, found in graph.environments.items() if found.urn in REMOTE_URNS)
-    return next(remote, None)
+    return any(each.urn in IN_SDK_HARNESSES for each in graph.environments.values())
 
 
 def coded_environment(graph: Graph, id_: EnvironmentId | None) -> bytes:
@@ -33,7 +17,7 @@ def coded_environment(graph: Graph, id_: EnvironmentId | None) -> bytes:
 
     Empty where the stage runs in the Spark worker.
     """
-    if id_ is None or graph.environments[id_].urn not in REMOTE_URNS:
+    if id_ is None or graph.environments[id_].urn not in IN_SDK_HARNESSES:
         return b""
     environment = beam_runner_api_pb2.Environment.FromString(graph.environments[id_].coded)
     environment.ClearField("display_data")

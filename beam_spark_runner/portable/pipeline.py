@@ -80,6 +80,7 @@ def from_proto(
     environments = _environments(components)
     transforms = {id_: _transform(id_, components, environments) for id_ in leaves}
     ordered = _in_topological_order(transforms)
+    used = {each.environment for each in transforms.values()}
     graph = Graph(
         transforms=ordered,
         pcollections={
@@ -95,6 +96,7 @@ def from_proto(
         environments={
             id_: _environment(components.environments[id_])
             for id_ in dict.fromkeys(environments.values())
+            if id_ in used
         },
         requirements=tuple(sorted(pipeline.requirements)),
     )

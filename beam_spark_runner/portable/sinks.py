@@ -25,7 +25,7 @@ from beam_spark_runner.graph.model import Graph, Transform
 
 _LOGGER = logging.getLogger(__name__)
 
-_INITIALIZES = "/InitializeWrite"  # of ``iobase.WriteImpl``
+_INITIALIZE = ("/InitializeWrite", "/InitializeWindowedWrite")  # of ``iobase.WriteImpl``
 _MOVES = "ParDo(_MoveTempFilesIntoFinalDestinationFn)"  # of ``fileio.WriteToFiles``
 _FILEIOS_FOLDER = re.compile(r"\.temp[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NUMBER = re.compile(r"[0-9a-f]{32}")  # a UUID of version 1 at the end of a sink's folder
@@ -68,7 +68,7 @@ def _remove(beginnings: Iterable[str], folders: Iterable[str], since_s: float) -
 def _of_sinks(graph: Graph) -> Iterator[str]:
     """Find how the paths of sinks' folders begin: each attempt to start a write makes one."""
     for step in graph.transforms.values():
-        if step.name.endswith(_INITIALIZES):
+        if step.name.endswith(_INITIALIZE):
             _, arguments, *_ = _do_fn_info(step)
             for sink in arguments:
                 if isinstance(sink, FileBasedSink):

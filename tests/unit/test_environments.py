@@ -2,13 +2,21 @@
 
 from typing import Any
 
+import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.transforms.environments import (
+    DockerEnvironment,
+    EmbeddedPythonEnvironment,
+    ExternalEnvironment,
+    ProcessEnvironment,
+)
 
-from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.errors import OptionsError, PipelineRefusedError
 from beam_spark_runner.harness.sdk_workers import options_json
-from beam_spark_runner.job.environments import default_environment
+from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.job.environments import default_environment, keep_code_together
 from beam_spark_runner.options import RunnerConfig
 
 
@@ -64,25 +72,60 @@ def test_worker_pools(flags: list[str], url: str, params: dict[str, str]) -> Non
 
 
 @pytest.mark.parametrize(
-    "flags",
+    ("flag", "problem"),
     [
-        ["--environment_type=PROCESS", "--environment_config=run"],
-        ["--environment_type=PROCESS", "--environment_config=[1]"],
-        ["--environment_type=PROCESS", '--environment_config={"comand": "x"}'],
-        ["--environment_type=PROCESS", '--environment_config={"env": "A=1"}'],
-        [
-            "--environment_type=PROCESS",
-            "--environment_options=process_command=run",
-            "--environment_options=process_variables=A",
-        ],
-        ["--environment_type=EXTERNAL"],
-        ["--environment_type=EXTERNAL", '--environment_config={"params": {}}'],
-        ["--environment_type=EXTERNAL", '--environment_config={"url": "x", "params": ["a"]}'],
+        ("--environment_config=run", "'run' is no JSON: "),
+        ("--environment_config={bad", "'{bad' is no JSON: "),
+        ("--environment_config=[1]", "'[1]' is not of the form"),
+        ('--environment_config={"comand": "x"}', "PROCESS knows command and env, not comand"),
+        ('--environment_config={"command": ["a"]}', "command: ['a'] is no text"),
+        ('--environment_config={"command": 5}', "command: 5 is no text"),
+        ('--environment_config={"command": false}', "command: False is no text"),
+        ('--environment_config={"command": "  "}', "command: '  ' is blank"),
+        (
+            """--environment_config={"command": "run 'me"}""",
+            """command: "run 'me" cannot be split: No closing quotation""",
+        ),
+        ('--environment_config={"env": "A=1"}', "env: 'A=1' is not of the form"),
+        ('--environment_config={"env": []}', "env: [] is not of the form"),
+        ('--environment_config={"env": {"A": null}}', "env: A is None, which is no text"),
+        ('--environment_config={"env": {"A": ["x"]}}', "env: A is ['x'], which is no text"),
+        ("--environment_options=process_command='run", "cannot be split"),
+        ("--environment_options=process_command", "process_command has no value"),
+        ("--environment_options=process_variables=A", "process_variables: 'A' has no value"),
     ],
 )
-def test_what_is_wrong_names_its_option(flags: list[str]) -> None:
-    with pytest.raises(OptionsError, match="--environment_"):
-        environment(*flags)
+def test_a_process_that_cannot_be_names_its_option(flag: str, problem: str) -> None:
+    with pytest.raises(OptionsError) as raised:
+        environment("--environment_type=PROCESS", flag)
+    assert raised.value.option == flag.partition("=")[0].removeprefix("--")
+    assert problem in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("flag", "problem"),
+    [
+        ("", "EXTERNAL needs the address of a worker pool"),
+        ("--environment_config={bad", "'{bad' is no JSON: "),
+        ('--environment_config={"params": {}}', "url: None is no address"),
+        ('--environment_config={"url": 5}', "url: 5 is no address"),
+        ('--environment_config={"url": " "}', "url: ' ' is no address"),
+        ('--environment_config={"url": "x", "params": ["a"]}', "params: ['a'] is not of the form"),
+        (
+            '--environment_config={"url": "x", "params": {"x": 1}}',
+            "params: x is 1, which is no text",
+        ),
+        (
+            '--environment_config={"url": "x", "parms": {}}',
+            "EXTERNAL knows url and params, not parms",
+        ),
+    ],
+)
+def test_a_pool_that_cannot_be_names_its_option(flag: str, problem: str) -> None:
+    with pytest.raises(OptionsError) as raised:
+        environment("--environment_type=EXTERNAL", *([flag] if flag else []))
+    assert raised.value.option == "environment_config"
+    assert problem in str(raised.value)
 
 
 def test_options_travel_as_sdks_read_them() -> None:
@@ -91,3 +134,58 @@ def test_options_travel_as_sdks_read_them() -> None:
         '{"beam:option:flag:v1": true, "beam:option:n:v1": "1", "beam:option:some:v1": ["a"], '
         '"beam:option:x:v1": 1.5}'
     )
+
+
+def in_environments(**environments: Any) -> beam_runner_api_pb2.Pipeline:
+    """A pipeline with a step in each."""
+    pipeline = beam_runner_api_pb2.Pipeline()
+    for name, environment in environments.items():
+        found = environment.to_runner_api(None)
+        pipeline.components.environments[name].CopyFrom(found)
+        pipeline.components.transforms[name].environment_id = name
+    return pipeline
+
+
+def kinds(pipeline: beam_runner_api_pb2.Pipeline) -> dict[str, str]:
+    environments = pipeline.components.environments
+    return {name: environments[name].urn.split(":")[2] for name in environments}
+
+
+def test_what_runs_in_the_workers_alone_stays_there() -> None:
+    pipeline = in_environments(
+        one=EmbeddedPythonEnvironment(), other=EmbeddedPythonEnvironment(resource_hints={"a": b"1"})
+    )
+    unused = DockerEnvironment("image").to_runner_api(None)
+    pipeline.components.environments["unused"].CopyFrom(unused)
+    keep_code_together(pipeline)
+    assert kinds(pipeline) == {
+        "one": "embedded_python",
+        "other": "embedded_python",
+        "unused": "docker",
+    }
+
+
+@pytest.mark.parametrize("other", [ProcessEnvironment("run"), ExternalEnvironment("host:1")])
+def test_beside_sdk_harnesses_all_code_runs_in_some(other: Any) -> None:
+    pipeline = in_environments(ours=EmbeddedPythonEnvironment(), theirs=other)
+    theirs = pipeline.components.environments["theirs"].SerializeToString()
+    keep_code_together(pipeline)
+    ours = pipeline.components.environments["ours"]
+    assert ours.urn == "beam:env:process:v1"
+    assert beam_runner_api_pb2.ProcessPayload.FromString(ours.payload).command == ""
+    assert pipeline.components.environments["theirs"].SerializeToString() == theirs
+
+
+def test_code_that_needs_files_does_not_run_in_the_workers() -> None:
+    pipeline = in_environments(ours=EmbeddedPythonEnvironment())
+    pipeline.components.environments["ours"].dependencies.add(role_urn="r")
+    keep_code_together(pipeline)
+    assert kinds(pipeline) == {"ours": "process"}
+
+
+def test_code_in_containers_is_refused_with_its_steps() -> None:
+    pipeline = beam.Pipeline()
+    pipeline | "Start" >> beam.Impulse() | "Look" >> beam.Map(print)
+    proto = pipeline.to_runner_api(default_environment=DockerEnvironment("image"))
+    with pytest.raises(PipelineRefusedError, match="Look: its environment, beam:env:docker:v1"):
+        compile_pipeline(proto)

@@ -1,5 +1,6 @@
 """Gather transforms into stages, each with one input and in one environment."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from beam_spark_runner.core import urns
@@ -87,6 +88,7 @@ class _Fuser:
         self._stages: list[_Growing] = []
         self._made_in: dict[PCollectionId, tuple[_Growing, ...]] = {}
         self._made_by_runner: set[PCollectionId] = set()
+        self._known_in: dict[PCollectionId, EnvironmentId | None] = {}  # its coder, and encoded
         self._carriers: dict[PCollectionId, _Growing] = {}
         self._siblings: dict[PCollectionId, list[_Growing]] = {}
         self._leaving: set[PCollectionId] = set()  # read by something outside of its stages
@@ -95,6 +97,8 @@ class _Fuser:
         self._unread = _unread_runner_steps(graph)
 
     def place(self, id_: TransformId, transform: Transform) -> None:
+        environment = transform.environment or self._first_known_in(transform.inputs.values())
+        self._known_in.update(dict.fromkeys(transform.outputs.values(), environment))
         for _, collection, _ in side_inputs(transform):
             self._hand_on(collection)
         if transform.urn in ROOT_URNS:
@@ -113,18 +117,22 @@ class _Fuser:
             self._made_in.update(dict.fromkeys(transform.outputs.values(), stages))
 
     def result(self) -> Graph:
-        # Flattens alone need an SDK too: they may change the coder.
+        # What only carries elements on, or flattens them, needs an SDK too: rows may change their
+        # coder. It has to be one that knows their coders: the one that made them.
         spare = next(iter(self._graph.environments), None)
         stages = tuple(
             FusedStage(
                 input=stage.input,
                 transforms=tuple(stage.transforms),
                 outputs=tuple(made for made in stage.made if made in self._leaving),
-                environment=(stage.environment or spare) if stage.transforms else None,
+                environment=stage.environment or self._known_in.get(stage.input) or spare,
             )
             for stage in self._stages
         )
         return replace(self._graph, transforms=self._transforms, stages=stages)
+
+    def _first_known_in(self, collections: Iterable[PCollectionId]) -> EnvironmentId | None:
+        return next(filter(None, map(self._known_in.get, collections)), None)
 
     def _stages_for(self, transform: Transform) -> tuple[_Growing, ...]:
         collection = main_input(transform)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from beam_spark_runner.core import urns
+from beam_spark_runner.core.environments import IN_SDK_HARNESSES, IN_SPARK_WORKERS
 from beam_spark_runner.core.errors import (
     InvalidPipelineError,
     PipelineError,
@@ -16,6 +17,7 @@ from beam_spark_runner.graph.passes.mixed_windows import find_mix
 WHOLE_PIPELINE = "the pipeline"
 
 _ACCESS_PATTERNS = frozenset({urns.SIDE_INPUT_ITERABLE, urns.SIDE_INPUT_MULTIMAP})
+_ENVIRONMENTS = IN_SPARK_WORKERS | IN_SDK_HARNESSES
 _GROUPING_URNS = frozenset({urns.GROUP_BY_KEY, urns.COMBINE_PER_KEY})
 
 # Requirement -> whether a transform has what it stands for; then that transform is reported.
@@ -55,16 +57,6 @@ def _problems_of_the_pipeline(graph: Graph) -> Iterator[PipelineError]:
         explains = _EXPLAINED_BY.get(requirement, lambda _: False)
         if not graph.transforms or not any(map(explains, graph.transforms.values())):
             yield UnsupportedFeatureError(f"the requirement {requirement}", WHOLE_PIPELINE)
-    used = dict.fromkeys(
-        transform.environment
-        for transform in graph.transforms.values()
-        if transform.urn not in facts.RUNNER_URNS and transform.environment is not None
-    )
-    if len(used) > 1:
-        names = ", ".join(used)
-        yield UnsupportedFeatureError(
-            f"a pipeline with several environments ({names})", WHOLE_PIPELINE
-        )
 
 
 def _problems_of_the_step(graph: Graph, transform: Transform) -> Iterator[PipelineError]:
@@ -81,6 +73,8 @@ def _problems_of_the_step(graph: Graph, transform: Transform) -> Iterator[Pipeli
                 yield UnsupportedFeatureError("a read that the runner has to execute", where)
             else:
                 yield InvalidPipelineError("it has no environment that could execute it", where)
+        elif (kind := graph.environments[transform.environment].urn) not in _ENVIRONMENTS:
+            yield UnsupportedFeatureError(f"its environment, {kind},", where)
         if len(transform.main_inputs) != 1:
             count = len(transform.main_inputs)
             yield InvalidPipelineError(f"it needs one main input, but has {count}", where)

@@ -6,6 +6,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineRunner
+from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
 from beam_spark_runner.core.ids import (
     DestinationId,
@@ -20,6 +21,9 @@ from beam_spark_runner.plan.model import Delivery, Destination, Plan, Stage
 
 class ProtoOnly(PipelineRunner):  # type: ignore[misc]
     """Keeps the proto that any portable runner would be given."""
+
+    def default_environment(self, options: PipelineOptions) -> Any:
+        return EmbeddedPythonEnvironment.default()
 
     def run_portable_pipeline(self, pipeline: Any, options: PipelineOptions) -> None:
         self.proto = pipeline

@@ -1,0 +1,246 @@
+"""LOOPBACK: SDK harnesses in threads of this process, which begin and end with a job."""
+
+import contextlib
+import contextvars
+import logging
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from typing import Any
+
+import grpc
+from apache_beam.portability import python_urns
+from apache_beam.portability.api import (
+    beam_fn_api_pb2,
+    beam_fn_api_pb2_grpc,
+    beam_runner_api_pb2,
+    endpoints_pb2,
+)
+from apache_beam.runners.worker.sdk_worker import SdkHarness
+from apache_beam.utils.sentinel import Sentinel
+from apache_beam.utils.thread_pool_executor import UnboundedThreadPoolExecutor
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.harness.log_lines import LogHandler
+from beam_spark_runner.harness.serving import stop_serving
+from beam_spark_runner.job.messages import JobMessages
+
+_LOGGER = logging.getLogger(__name__)
+_TEARDOWN_S = 10.0  # for DoFns to be torn down at the end of the job
+_OF_FAILURES = logging.getLogger("apache_beam.runners.common")
+"""Logs each exception that it hands on, which the job raises."""
+
+
+def runs_in_this_process(pipeline: beam_runner_api_pb2.Pipeline) -> bool:
+    """Whether the pipeline's code, or some of it, is to run here."""
+    return bool(_loopback_environments(pipeline))
+
+
+def _loopback_environments(
+    pipeline: beam_runner_api_pb2.Pipeline,
+) -> list[beam_runner_api_pb2.Environment]:
+    return [
+        each
+        for each in pipeline.components.environments.values()
+        if each.urn == python_urns.EMBEDDED_PYTHON_LOOPBACK
+    ]
+
+
+def serve_loopback(pipeline: beam_runner_api_pb2.Pipeline, cache_bytes: int) -> "LoopbackPool":
+    """Serve this process as a worker pool, for the pipeline's code to run in it.
+
+    The pipeline is changed: its LOOPBACK environments name the pool's address.
+
+    Args:
+        pipeline: to be changed.
+        cache_bytes: of state that each harness may keep.
+
+    Returns:
+        The pool; somebody must stop it.
+    """
+    pool = LoopbackPool(cache_bytes)
+    payload = beam_runner_api_pb2.ExternalPayload(
+        endpoint=endpoints_pb2.ApiServiceDescriptor(url=pool.url)
+    )
+    for each in _loopback_environments(pipeline):
+        each.urn = urns.ENVIRONMENT_EXTERNAL
+        each.payload = payload.SerializeToString()
+    return pool
+
+
+class _Threads(UnboundedThreadPoolExecutor):  # type: ignore[misc]
+    """Of one harness. Code that runs on in them is not waited for: its job has ended."""
+
+    def shutdown(self, wait: bool = True) -> None:
+        super().shutdown(wait=False)
+
+
+class _Harness(SdkHarness):  # type: ignore[misc]
+    """Beam's, which can be told to end, and knows which threads run its code."""
+
+    def __init__(
+        self, pool: "LoopbackPool", control_url: str, worker_id: str, cache_bytes: int
+    ) -> None:
+        super().__init__(control_url, worker_id=worker_id, state_cache_size=cache_bytes)
+        self.pool = pool
+        self._worker_thread_pool = _Threads()
+        self.worker, _, _ = worker_id.rpartition("-")  # a secret is behind it
+        self._thread = threading.Thread(target=self._live, name="beam-loopback", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        """Let it close its streams and tear its DoFns down; does not wait."""
+        self._responses.put(Sentinel.sentinel)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for its end; False: it takes longer."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _live(self) -> None:
+        with self._as_running():
+            try:
+                self.run()
+            except grpc.RpcError as error:
+                # What that means for the job, its Spark task tells.
+                _LOGGER.debug("the Spark worker %s has gone: %s", self.worker, error)
+                self._state_handler_factory.close()
+                self._bundle_processor_cache.shutdown()
+            finally:
+                self._worker_thread_pool.shutdown()
+                self._report_progress_executor.shutdown(wait=False)
+
+    def _execute(self, task: Callable[[], Any], request: Any) -> None:
+        def answer() -> Any:
+            try:
+                return task()
+            except Exception:  # the job raises it: Beam would print it, too
+                return beam_fn_api_pb2.InstructionResponse(
+                    instruction_id=request.instruction_id, error=traceback.format_exc()
+                )
+
+        with self._as_running():
+            super()._execute(answer, request)
+
+    @contextlib.contextmanager
+    def _as_running(self) -> Iterator[None]:
+        token = _RUNNING.set(self)
+        try:
+            yield
+        finally:
+            _RUNNING.reset(token)
+
+
+_RUNNING: contextvars.ContextVar[_Harness | None] = contextvars.ContextVar("running", default=None)
+"""The harness whose code this thread runs."""
+
+
+class _Servicer(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]
+    """The gRPC side of a pool."""
+
+    def __init__(self, pool: "LoopbackPool") -> None:
+        self._pool = pool
+
+    def StartWorker(self, request: Any, context: Any) -> beam_fn_api_pb2.StartWorkerResponse:
+        """See ``LoopbackPool.start``."""
+        try:
+            self._pool.start(request.worker_id, request.control_endpoint.url)
+        except Exception:
+            return beam_fn_api_pb2.StartWorkerResponse(error=traceback.format_exc())
+        return beam_fn_api_pb2.StartWorkerResponse()
+
+    def StopWorker(self, request: Any, context: Any) -> beam_fn_api_pb2.StopWorkerResponse:
+        """See ``LoopbackPool.end``."""
+        self._pool.end(request.worker_id)
+        return beam_fn_api_pb2.StopWorkerResponse()
+
+
+class LoopbackPool:
+    """The harnesses of one job. Threads: any."""
+
+    def __init__(self, cache_bytes: int) -> None:
+        self._cache_bytes = cache_bytes
+        self._harnesses: dict[str, _Harness] = {}
+        self._is_stopped = False
+        self._lock = threading.Lock()
+        self._lines: LogHandler | None = None
+        self._threads = futures.ThreadPoolExecutor(thread_name_prefix="beam-loopback")
+        self._server = grpc.server(self._threads)
+        beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(
+            _Servicer(self), self._server
+        )
+        self.url = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._server.start()
+
+    def keep_lines(self, messages: JobMessages) -> None:
+        """Have ``messages`` keep what the harnesses log. This process's loggers show it anyway."""
+        self._lines = LogHandler(_Kept(messages))
+        self._lines.addFilter(self._is_ours)
+        logging.getLogger().addHandler(self._lines)
+        _OF_FAILURES.addFilter(self._is_news)
+
+    def start(self, worker_id: str, control_url: str) -> None:
+        """Start a harness for a Spark worker."""
+        harness = _Harness(self, control_url, worker_id, self._cache_bytes)
+        with self._lock:
+            if self._is_stopped:
+                raise RuntimeError("the job has ended")
+            for id_ in [id_ for id_, each in self._harnesses.items() if each.wait(0)]:
+                del self._harnesses[id_]
+            harness.start()
+            self._harnesses[worker_id] = harness
+
+    def end(self, worker_id: str) -> None:
+        """Have a harness end."""
+        with self._lock:
+            harness = self._harnesses.get(worker_id)
+        if harness is not None:
+            harness.end()
+
+    def stop(self) -> None:
+        """End all harnesses, wait while they tear their DoFns down, and close the port."""
+        with self._lock:
+            self._is_stopped = True
+        # While the Spark workers are there: a stream whose other end has gone is an error.
+        for harness in self._harnesses.values():
+            harness.end()
+        deadline = time.monotonic() + _TEARDOWN_S
+        for harness in self._harnesses.values():
+            if not harness.wait(max(0.0, deadline - time.monotonic())):
+                _LOGGER.warning(
+                    "the SDK harness of %s still tears DoFns down, after %g s",
+                    harness.worker,
+                    _TEARDOWN_S,
+                )
+        if self._lines is not None:
+            _OF_FAILURES.removeFilter(self._is_news)
+            logging.getLogger().removeHandler(self._lines)
+            self._lines.flush()
+        stop_serving(self._server)
+        self._threads.shutdown(wait=False)
+
+    def _is_ours(self, _: logging.LogRecord) -> bool:
+        running = _RUNNING.get()
+        return running is not None and running.pool is self
+
+    def _is_news(self, record: logging.LogRecord) -> bool:
+        return record.levelno != logging.ERROR or not self._is_ours(record)
+
+
+class _Kept:
+    """Keeps lines with a job. See ``Told``."""
+
+    def __init__(self, messages: JobMessages) -> None:
+        self._messages = messages
+
+    def log(self, entry: beam_fn_api_pb2.LogEntry) -> None:
+        harness = _RUNNING.get()
+        assert harness is not None  # the handler's filter
+        self._messages.take_line(harness.worker, entry, is_logged=True)
+
+    def leave_out(self, lines: int) -> None:
+        self._messages.leave_out(lines)
