@@ -26,12 +26,9 @@ from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.harness.embedded import use_options
 from beam_spark_runner.harness.sdk_workers import HarnessSettings, options_json
 from beam_spark_runner.job.compile import compile_pipeline
-from beam_spark_runner.job.environments import (
-    default_environment,
-    runs_in_this_process,
-    serve_loopback,
-)
+from beam_spark_runner.job.environments import default_environment, keep_code_together
 from beam_spark_runner.job.job import Job
+from beam_spark_runner.job.loopback import LoopbackPool, runs_in_this_process, serve_loopback
 from beam_spark_runner.job.packages import asks_for_packages, collect_packages, identify_packages
 from beam_spark_runner.job.packing import pack_combiners
 from beam_spark_runner.options import RunnerConfig
@@ -110,10 +107,12 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         closing: contextlib.ExitStack,
     ) -> "SparkPipelineResult":
         """Compile and start. ``closing``: what is to be done at the end of the job."""
+        keep_code_together(pipeline)
         packages = identify_packages(pipeline)
         is_notebook = _is_called_by_interactive_beam()
         given = _options_json(config, options)
         session: SessionHandle | None = None
+        loopback: LoopbackPool | None = None
         if runs_in_this_process(pipeline):
             # In this order: the JVM is started by a fork, in which gRPC's threads would start
             # again, and some children die of it.
@@ -124,7 +123,8 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
                     "LOOPBACK runs user code in this process, which executors of a cluster cannot "
                     "reach; leave it out, or say PROCESS",
                 )
-            closing.callback(serve_loopback(pipeline, config.max_cache_memory_usage_mb << 20))
+            loopback = serve_loopback(pipeline, config.max_cache_memory_usage_mb << 20)
+            closing.callback(loopback.stop)
             use_options(given)  # steps that read value providers run here
         plan = compile_pipeline(
             pipeline,
@@ -158,6 +158,8 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             shows_progress=config.progress == "on"
             or (config.progress == "auto" and _is_terminal(sys.stderr)),
         )
+        if loopback is not None:
+            loopback.keep_lines(job.messages)
         job.start()
         result = SparkPipelineResult(job)
         if is_notebook:

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 from apache_beam.coders import Coder, WindowedValueCoder, coder_impl, coders
+from apache_beam.internal import pickler
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import cells, metric, monitoring_infos
 from apache_beam.metrics.execution import MetricKey, MetricResult
-from apache_beam.portability import common_urns
+from apache_beam.portability import common_urns, python_urns
 from apache_beam.portability.api import (
     beam_fn_api_pb2,
     beam_job_api_pb2,
@@ -32,7 +34,7 @@ from apache_beam.runners.worker import (
     statesampler,
 )
 from apache_beam.transforms import timeutil
-from apache_beam.utils import windowed_value
+from apache_beam.utils import thread_pool_executor, windowed_value
 
 from beam_spark_runner.core import urns
 
@@ -121,6 +123,8 @@ BEAMS_URNS = {
     "SIDE_INPUT_MULTIMAP": common_urns.side_inputs.MULTIMAP,
     "GRPC_SOURCE": SimpleNamespace(urn=bundle_processor.DATA_INPUT_URN),
     "GRPC_SINK": SimpleNamespace(urn=bundle_processor.DATA_OUTPUT_URN),
+    "ENVIRONMENT_DEFAULT": common_urns.environments.DEFAULT,
+    "ENVIRONMENT_EMBEDDED_PYTHON": SimpleNamespace(urn=python_urns.EMBEDDED_PYTHON),
     "ENVIRONMENT_PROCESS": common_urns.environments.PROCESS,
     "ENVIRONMENT_EXTERNAL": common_urns.environments.EXTERNAL,
     "ARTIFACT_FILE": common_urns.artifact_types.FILE,
@@ -271,6 +275,9 @@ def test_a_window_into_payload_reads_as_a_windowing_strategy() -> None:
         ),
         (bundle_processor.BeamTransformFactory.register_urn, "urn parameter_type"),
         (bundle_processor.BeamTransformFactory.get_coder, "self coder_id"),
+        (sdk_worker.SdkHarness, "control_address worker_id state_cache_size"),
+        (sdk_worker.SdkHarness._execute, "self task request"),
+        (thread_pool_executor.UnboundedThreadPoolExecutor.shutdown, "self wait"),
         (
             bundle_processor.RunnerIOOperation,
             "name_context step_name consumers counter_factory state_sampler windowed_coder "
@@ -279,6 +286,8 @@ def test_a_window_into_payload_reads_as_a_windowing_strategy() -> None:
         (pipeline_context.PipelineContext, "proto"),
         (runner.PipelineRunner.run_portable_pipeline, "self pipeline options"),
         (runner.PipelineRunner.default_environment, "self options"),
+        (FileSystems.set_options, "pipeline_options"),
+        (pickler.set_library, "selected_library"),
         (metric.MetricResults.query, "self filter"),
         (metric.MetricResults.matches, "filter metric_key"),
         (MetricKey, "step metric labels"),
@@ -373,6 +382,20 @@ def test_an_sdk_worker_reads_the_environment_variables_that_we_set() -> None:
         "CONTROL_API_SERVICE_DESCRIPTOR",
         "STATUS_API_SERVICE_DESCRIPTOR",
     ]
+
+
+def test_a_harness_has_what_ours_in_this_process_touches() -> None:
+    text = inspect.getsource(sdk_worker.SdkHarness.__init__)
+    for name in (
+        "_responses",
+        "_worker_thread_pool",
+        "_report_progress_executor",
+        "_state_handler_factory",
+        "_bundle_processor_cache",
+    ):
+        assert f"self.{name} = " in text
+    assert "if response is no_more_work" in inspect.getsource(sdk_worker.SdkHarness.run)
+    assert "self._worker_thread_pool.shutdown()" in inspect.getsource(sdk_worker.SdkHarness.run)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import sysconfig
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -87,13 +87,26 @@ def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -
             builder = builder.config(key, value)
         try:
             with _sigint_as_it_was():
-                return builder.getOrCreate()
+                session = builder.getOrCreate()
         except Exception as error:
             raise SparkSetupError(
                 f"Spark did not start ({master or 'local[*]'}): {_first_line(error)}",
                 "Its log is above. The settings come from --spark_master_url, --spark_conf and "
                 "the Spark configuration of this machine.",
             ) from error
+    if launches_jvm:
+        _forget_in_jvm(settings.keys() - given.keys())
+    return session
+
+
+def _forget_in_jvm(keys: Iterable[str]) -> None:
+    """Keep the JVM from taking settings for defaults of its later sessions.
+
+    They reach a new JVM by ``spark-submit``, which makes them properties of the JVM.
+    """
+    assert SparkContext._jvm is not None
+    for key in keys:
+        SparkContext._jvm.java.lang.System.clearProperty(key)
 
 
 def start_connect(url: str | None, given: Mapping[str, str]) -> Any:

@@ -9,6 +9,7 @@ from beam_spark_runner.core.errors import (
     BundleFailedError,
     EnvironmentStartError,
     FnApiProtocolError,
+    HarnessStreamError,
     InvalidPipelineError,
     LostHarnessError,
     RunnerError,
@@ -68,6 +69,8 @@ def failure_proto(error: RunnerError) -> reports_pb2.Failure:
             failure.traceback = error.traceback_text
         case InvalidPipelineError():
             failure.step, failure.cause = error.where, error.problem
+        case HarnessStreamError():
+            failure.step, failure.cause = error.stream, error.problem
         case LostHarnessError():
             failure.cause, failure.traceback = error.problem, error.output
         case _:
@@ -81,6 +84,8 @@ def error_of(failure: Failure) -> RunnerError:
         return FnApiProtocolError(failure.cause)
     if failure.kind == InvalidPipelineError.__name__:
         return InvalidPipelineError(failure.cause, failure.step)
+    if failure.kind == HarnessStreamError.__name__:
+        return HarnessStreamError(failure.step, failure.cause)
     if failure.kind in _LOST_HARNESSES:
         return _LOST_HARNESSES[failure.kind](failure.cause, failure.traceback_text)
     return BundleFailedError(failure.step, failure.cause, failure.traceback_text)

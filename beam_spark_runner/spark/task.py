@@ -8,7 +8,6 @@ in memory as a whole.
 import contextlib
 import itertools
 import logging
-import os
 import queue
 import random
 import threading
@@ -25,6 +24,7 @@ from beam_spark_runner.core import routing
 from beam_spark_runner.core.errors import (
     RunnerError,
 )
+from beam_spark_runner.core.working_folder import working_in
 from beam_spark_runner.harness import backchannel, decoded, embedded
 from beam_spark_runner.harness.coded_types import coded_types
 from beam_spark_runner.spark import rows
@@ -52,28 +52,13 @@ def level_function(
 
     def run_level(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         exempt_from_collection()
-        with _working_in(program.working_folder):
+        # Python workers begin where the JVM was started, and serve other programs, too.
+        folder = program.working_folder
+        with working_in(folder) if folder is not None else contextlib.nullcontext():
             yield from LevelTask(program).run(batches)
 
     run_level.__name__ = run_level.__qualname__ = program.title
     return run_level
-
-
-@contextlib.contextmanager
-def _working_in(folder: str | None) -> Iterator[None]:
-    """Let relative paths mean what they mean in the program.
-
-    Python workers begin where the JVM was started, and serve others, too.
-    """
-    if folder is None:
-        yield
-        return
-    before = os.getcwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
 
 
 class LevelTask:

@@ -1,4 +1,4 @@
-"""A program whose pipeline is ended from outside, or that does not wait for it."""
+"""A program that is ended from outside, does not wait for its pipeline, or goes on after it."""
 
 import re
 import signal
@@ -58,7 +58,10 @@ def test_a_program_that_does_not_wait_completes_its_pipeline(tmp_path: Path) -> 
     assert sorted(map(int, file.read_text().split())) == list(range(10))
 
 
-def test_a_word_count_prints_what_it_prints_and_no_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flags", [(), ("--environment_type=LOOPBACK",)], ids=["", "LOOPBACK"])
+def test_a_word_count_prints_what_it_prints_and_no_more(
+    tmp_path: Path, flags: tuple[str, ...]
+) -> None:
     (tmp_path / "words").write_text("a b a\nb a\n")
     script = """
         with beam.Pipeline(argv=OPTIONS) as p:
@@ -66,9 +69,24 @@ def test_a_word_count_prints_what_it_prints_and_no_more(tmp_path: Path) -> None:
             ) | beam.MapTuple(lambda word, n: f"{word} {n}") | beam.io.WriteToText("out")
         print("done")
         """  # noqa: E501
-    ended = run(tmp_path, script)
+    ended = run(tmp_path, script, *flags)
     assert (ended.code, ended.out, told(ended.err)) == (0, "done\n", [])
     assert sorted(line for f in tmp_path.glob("out*") for line in f.read_text().splitlines()) == [
         "a 3",
         "b 2",
     ]
+
+
+def test_what_a_pipeline_sets_is_not_set_for_later_sessions(tmp_path: Path) -> None:
+    """Spark takes the settings of whatever starts its JVM for defaults of all sessions in it."""
+    script = """
+        from pyspark.sql import SparkSession
+
+        with beam.Pipeline(argv=OPTIONS) as p:
+            p | beam.Create([1])
+        conf = SparkSession.builder.master("local[1]").getOrCreate().sparkContext.getConf()
+        print(sorted(key for key, _ in conf.getAll() if "python" in key or "shuffle" in key))
+        print(conf.get("spark.some.setting"))
+        """
+    ended = run(tmp_path, script, LOCAL, "--spark_conf=spark.some.setting=mine")
+    assert (ended.code, ended.out) == (0, "[]\nmine\n")

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 PROCESS = ("--environment_type=PROCESS", "--environment_config={}")
 """User code runs in SDK harnesses beside the PySpark workers."""
+LOOPBACK = ("--environment_type=LOOPBACK",)
+"""User code runs in this process."""
 
 
 class Kept(NamedTuple):

@@ -6,7 +6,7 @@ Many are packed into one run: a Spark job costs more than their few elements.
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,10 +151,15 @@ class Fold(beam.CombineFn):  # type: ignore[misc]
         return [accumulator[0] + value, accumulator[1] + 1]
 
     def merge_accumulators(self, accumulators: Any) -> list[int]:
-        return [sum(part) for part in zip(*accumulators, strict=True)]
+        # Of a pane without elements, there are none.
+        return [sum(part) for part in zip([0, 0], *accumulators, strict=True)]
 
     def extract_output(self, accumulator: list[int]) -> int:
         return accumulator[0] * 3 + accumulator[1]
+
+
+def _greatest(values: Iterable[int]) -> int:
+    return max(values, default=-(10**9))  # of a pane without elements
 
 
 class SortOut(beam.DoFn):  # type: ignore[misc]
@@ -217,7 +222,7 @@ def _transform(kind: str, args: tuple[Any, ...]) -> Any:
         "unpair": lambda: beam.MapTuple(lambda k, v: k * 7 + v).with_output_types(int),
         "group": _Grouped,
         "sum": lambda: beam.CombinePerKey(sum),
-        "greatest": lambda: beam.CombinePerKey(max),
+        "greatest": lambda: beam.CombinePerKey(_greatest),
         "fold": lambda: beam.CombinePerKey(Fold()),
         "sum, fanned out": lambda: beam.CombinePerKey(sum).with_hot_key_fanout(number),
     }[kind]()

@@ -11,19 +11,25 @@ import pyarrow as pa
 import pytest
 from apache_beam.io import avroio, fileio, iobase, parquetio, tfrecordio
 from apache_beam.io.range_trackers import OffsetRangeTracker
+from apache_beam.transforms.periodicsequence import PeriodicImpulse
+from apache_beam.transforms.window import FixedWindows
 
 from beam_spark_runner.core.errors import BundleFailedError
-from tests.spark.harvest import harvest, partition_of_task, run
+from tests.spark.harvest import PROCESS, harvest, partition_of_task, run
 
 pytestmark = pytest.mark.spark
 
 LINES = [f"line {n}" for n in range(3000)]
 
 
+@pytest.mark.parametrize(
+    "flags", [pytest.param((), id="embedded"), pytest.param(PROCESS, marks=pytest.mark.grpc)]
+)
 def test_relative_paths(
-    spark_session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark_session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
 ) -> None:
-    """They are the program's, wherever Spark was started."""
+    """They are the program's, wherever Spark was started, and harnesses for earlier pipelines."""
+    run(spark_session, lambda p: p | beam.Create([1]), *flags)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "lines.txt").write_text("a\nb\n")
     monkeypatch.chdir(tmp_path)
@@ -33,10 +39,19 @@ def test_relative_paths(
         read | "write" >> beam.io.WriteToText("out/lines", num_shards=1)
         return {"read": read, "opened": read | beam.Map(lambda _: Path("in/lines.txt").exists())}
 
-    found = harvest(spark_session, build)
+    found = harvest(spark_session, build, *flags)
     assert found["read"] == ["a", "b"]
     assert found["opened"] == [True, True]
     assert [path.name for path in tmp_path.glob("out/*")] == ["lines-00000-of-00001"]
+
+
+def test_a_program_whose_folder_is_gone(
+    spark_session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert harvest(spark_session, lambda p: {"all": p | beam.Create([1, 2])})["all"] == [1, 2]
 
 
 def test_text(spark_session: Any, tmp_path: Path) -> None:
@@ -147,6 +162,31 @@ class RefusingSink(fileio.TextSink):  # type: ignore[misc]
     def write(self, record: str) -> None:
         refuse_13(int(record))
         super().write(record)
+
+
+class RefusingCoder(beam.coders.StrUtf8Coder):  # type: ignore[misc]
+    def encode(self, value: str) -> bytes:
+        refuse_13(int(value))
+        return bytes(super().encode(value))
+
+
+@pytest.mark.parametrize("shards", [0, 3])
+def test_windowed_writes_that_fail_leave_no_files(
+    spark_session: Any, tmp_path: Path, shards: int
+) -> None:
+    """Beam writes what is unbounded by declaration in steps of its own."""
+
+    def build(p: beam.Pipeline) -> None:
+        ticks = p | PeriodicImpulse(0, 30, 1, apply_windowing=False)
+        lines = ticks | beam.Map(lambda second: str(int(second)))
+        windowed = lines | beam.WindowInto(FixedWindows(10))
+        path = str(tmp_path / "out" / "x")
+        windowed | beam.io.WriteToText(path, num_shards=shards, coder=RefusingCoder())
+
+    with pytest.raises(BundleFailedError, match="no 13"):
+        run(spark_session, build)
+    assert (tmp_path / "out").exists()
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 @pytest.mark.parametrize("where", ["before the writes", "in a sink"])

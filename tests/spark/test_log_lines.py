@@ -1,6 +1,7 @@
 """What user code logs reaches the program that runs the pipeline, and is kept with the job."""
 
 import logging
+import re
 import time
 import warnings
 from collections.abc import Iterator
@@ -13,9 +14,10 @@ from apache_beam.portability.api import beam_job_api_pb2
 
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.core.errors import BundleFailedError
+from beam_spark_runner.harness.log_lines import LogHandler
 from beam_spark_runner.job.messages import SDK_LOGGER
 from tests.spark.backchannel_ways import WAYS
-from tests.spark.harvest import PROCESS, run
+from tests.spark.harvest import LOOPBACK, PROCESS, run
 
 pytestmark = pytest.mark.spark
 
@@ -82,6 +84,55 @@ def test_lines_have_level_step_and_worker(
     )
 
 
+def test_lines_of_this_process_are_kept_and_shown_once(
+    spark_session: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With LOOPBACK they are the program's own: it shows them as its loggers say."""
+    caplog.set_level(logging.INFO)
+    logging.getLogger("user.module").warning("nobody's step")
+    result = run(spark_session, build_saying, *LOOPBACK)
+    shown = [each for each in caplog.records if each.name in ("user.module", SDK_LOGGER)]
+    assert sorted((each.levelno, each.getMessage()) for each in shown) == sorted(
+        [(logging.INFO, f"saw {n}") for n in (1, 2, 3)]
+        + [(logging.WARNING, f"mind {n}") for n in (1, 2, 3)]
+        + [(logging.WARNING, "nobody's step")]
+    )
+    job_message = beam_job_api_pb2.JobMessage
+    kept = [re.sub(r"spark-\d+\]", "WORKER]", each.message_text) for each in result.messages()]
+    assert sorted(
+        zip((each.importance for each in result.messages()), kept, strict=True)
+    ) == sorted(
+        [(job_message.JOB_MESSAGE_BASIC, f"saw {n} [Outer/Say, WORKER]") for n in (1, 2, 3)]
+        + [(job_message.JOB_MESSAGE_WARNING, f"mind {n} [Outer/Say, WORKER]") for n in (1, 2, 3)]
+    )
+    assert not [each for each in logging.getLogger().handlers if isinstance(each, LogHandler)]
+
+
+class Catches(beam.DoFn):  # type: ignore[misc]
+    def process(self, element: int) -> Iterator[int]:
+        try:
+            raise ValueError("caught")
+        except ValueError:
+            logging.getLogger("user.module").exception("went wrong")
+        yield element
+
+
+@pytest.mark.parametrize("flags", WAYS)
+def test_a_traceback_is_shown_once(
+    spark_session: Any, caplog: pytest.LogCaptureFixture, flags: tuple[str, ...]
+) -> None:
+    caplog.set_level(logging.DEBUG, SDK_LOGGER)
+    result = run(
+        spark_session, lambda p: p | beam.Create([1]) | "Catch" >> beam.ParDo(Catches()), *flags
+    )
+    (line,) = (each.getMessage() for each in caplog.records if each.name == SDK_LOGGER)
+    (kept,) = (each.message_text for each in result.messages())
+    for text in (line, kept):
+        assert text.startswith("went wrong [Catch, ")
+        assert text.count("Traceback (most recent call last)") == 1
+        assert text.endswith("\nValueError: caught")
+
+
 def test_warnings_are_given_again(spark_session: Any) -> None:
     with pytest.warns(RuntimeWarning, match="row by row"):
         result = run(spark_session, lambda p: p | beam.Create([1]) | "Warn" >> beam.ParDo(Warns()))
@@ -122,6 +173,25 @@ def test_a_failed_job_has_its_last_lines_and_the_reason(spark_session: Any) -> N
     assert line.message_text.startswith("about to fail [Fail, ")
     assert "ValueError: on purpose" in reason.message_text
     assert reason.importance == beam_job_api_pb2.JobMessage.JOB_MESSAGE_ERROR
+
+
+def test_a_failed_job_in_this_process_tells_its_reason_once(
+    spark_session: Any, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline = beam.Pipeline(
+        runner=SparkPortableRunner(spark=spark_session), options=PipelineOptions(list(LOOPBACK))
+    )
+    pipeline | beam.Create([1]) | "Fail" >> beam.ParDo(Fails())
+    result = pipeline.run()
+    with pytest.raises(BundleFailedError, match="ValueError: on purpose"):
+        result.wait_until_finish()
+    line, reason = result.messages()
+    assert line.message_text.startswith("about to fail [Fail, ")
+    assert "ValueError: on purpose" in reason.message_text
+    assert "on purpose" not in capfd.readouterr().err
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == [
+        "about to fail"
+    ]
 
 
 @pytest.mark.parametrize("flags", [(), PROCESS], ids=["embedded", "PROCESS"])

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +41,17 @@ def versions(p: beam.Pipeline) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("no_index")
 def test_two_versions_in_one_session(spark_session: Any, tmp_path: Path) -> None:
+    """Two pipelines at once, and then the first again."""
     one = wheel(tmp_path, NAME, "1.0", "VERSION = '1.0'\n")
     two = sdist(tmp_path, NAME, "2.0", "VERSION = '2.0'\n")
-    found = []
-    for file in (one, two, one):
+
+    def seen_with(file: Path) -> tuple[str, str]:
         (seen,) = harvest(spark_session, versions, f"--extra_package={file}")["seen"]
-        found.append(seen)
+        version, prefix = seen
+        return version, prefix
+
+    with ThreadPoolExecutor() as at_once:
+        found = [*at_once.map(seen_with, (one, two)), seen_with(one)]
     assert [version for version, _ in found] == ["1.0", "2.0", "1.0"]
     first, second, third = (prefix for _, prefix in found)
     assert first != second

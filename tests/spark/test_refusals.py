@@ -8,7 +8,7 @@ import pytest
 from apache_beam.coders import VarIntCoder
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing import test_stream
-from apache_beam.transforms import userstate, window
+from apache_beam.transforms import trigger, userstate, window
 from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.window import TimestampedValue
 
@@ -202,3 +202,23 @@ def test_keys_without_deterministic_bytes(spark_session: Any, step: Any) -> None
     build(pipeline)
     with pytest.raises((InvalidPipelineError, ValueError), match=r"determin.*sum|sum.*determin"):
         pipeline.run()
+
+
+def _seconds(p: beam.Pipeline) -> Any:
+    return p | PeriodicImpulse(0, 10, 1, apply_windowing=False) | beam.Map(lambda time: (0, time))
+
+
+def test_a_group_that_never_ends() -> None:
+    """Beam knows it where the pipeline is made; no Spark is started for it."""
+    with pytest.raises(ValueError, match="cannot be applied to an unbounded PCollection"):
+        _seconds(beam.Pipeline(runner=SparkPortableRunner())) | beam.GroupByKey()
+
+
+def test_a_trigger_that_may_lose_data() -> None:
+    windowed = _seconds(beam.Pipeline(runner=SparkPortableRunner())) | beam.WindowInto(
+        window.FixedWindows(5),
+        trigger=trigger.AfterCount(1),
+        accumulation_mode=trigger.AccumulationMode.DISCARDING,
+    )
+    with pytest.raises(ValueError, match=r"Gather: Unsafe trigger: `AfterCount\(1\)`"):
+        windowed | "Gather" >> beam.GroupByKey()

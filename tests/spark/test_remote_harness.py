@@ -1,7 +1,12 @@
 """User code in SDK harnesses, beside the Spark workers: what the embedded harness does, too."""
 
+import logging
 import os
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -13,11 +18,10 @@ from apache_beam.transforms.window import FixedWindows, Sessions, TimestampedVal
 
 from beam_spark_runner import runner
 from beam_spark_runner.core.errors import BundleFailedError
-from tests.spark.harvest import PROCESS, harvest, run
+from tests.spark.harvest import LOOPBACK, PROCESS, harvest, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.grpc]
 
-LOOPBACK = ("--environment_type=LOOPBACK",)
 LINES = ["to be or not to be", "that is the question"] * 50
 
 
@@ -164,3 +168,36 @@ def test_loopback_serves_once_the_jvm_runs(
         monkeypatch.setattr(runner, name, noted)
     run(spark_session, lambda p: p | beam.Create([1]), *LOOPBACK)
     assert order == ["open_session", "serve_loopback"]
+
+
+class TornDown(beam.DoFn):  # type: ignore[misc]
+    def __init__(self, folder: Path) -> None:
+        self._folder = str(folder)
+
+    def setup(self) -> None:
+        Path(self._folder, f"up{id(self)}").touch()
+
+    def process(self, element: int) -> Iterator[int]:
+        logging.getLogger("user.module").warning("saw %d", element)
+        yield element
+
+    def teardown(self) -> None:
+        Path(self._folder, f"down{id(self)}").touch()
+
+
+def test_loopback_ends_with_its_job(spark_session: Any, tmp_path: Path) -> None:
+    """Its harnesses have torn down their DoFns, and no thread of theirs is left."""
+    before = set(threading.enumerate())
+    run(
+        spark_session,
+        lambda p: p | beam.Create(range(9), reshuffle=True) | beam.ParDo(TornDown(tmp_path)),
+        *LOOPBACK,
+    )
+    names = [file.name for file in tmp_path.iterdir()]
+    up = {name.removeprefix("up") for name in names if name.startswith("up")}
+    assert up
+    assert up == {name.removeprefix("down") for name in names if name.startswith("down")}
+    deadline = time.monotonic() + 3  # gRPC ends its own threads a moment later
+    while (left := set(threading.enumerate()) - before) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [thread.name for thread in left] == []

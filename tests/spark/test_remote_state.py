@@ -6,8 +6,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.transforms.window import FixedWindows, Sessions, SlidingWindows, TimestampedValue
 
-from tests.spark.harvest import PROCESS, harvest
-from tests.spark.test_remote_harness import LOOPBACK
+from tests.spark.harvest import LOOPBACK, PROCESS, harvest
 from tests.spark.test_state import Collect, CountGroups, Mixed, Number, timed
 
 pytestmark = [pytest.mark.spark, pytest.mark.grpc]

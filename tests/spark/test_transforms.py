@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -10,7 +11,9 @@ import apache_beam as beam
 import numpy as np
 import pytest
 from apache_beam.coders import Coder
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.io.localfilesystem import LocalFileSystem
+from apache_beam.options.pipeline_options import HadoopFileSystemOptions, PipelineOptions
 from apache_beam.options.value_provider import RuntimeValueProvider
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms import stats
@@ -449,3 +452,43 @@ def test_value_providers(spark_session: Any) -> None:
     found = harvest(spark_session, build, "--name=you", "--parallelism=3")
     assert found["words"] == ["hello you"]
     assert found["numbers"] == [4]
+
+
+class Addressed(LocalFileSystem):  # type: ignore[misc]
+    """Is made with an address of the pipeline's options, as Beam's of Hadoop and S3 are."""
+
+    def __init__(self, pipeline_options: PipelineOptions) -> None:
+        super().__init__(pipeline_options)
+        self.host = pipeline_options.view_as(HadoopFileSystemOptions).hdfs_host
+
+    @classmethod
+    def scheme(cls) -> str:
+        return "addressed"
+
+
+def host_of(path: str) -> str:
+    found = FileSystems.get_filesystem(path)
+    assert isinstance(found, Addressed)
+    return str(found.host)
+
+
+@pytest.mark.parametrize("host", ["one", "other"])
+def test_file_systems_have_their_options(spark_session: Any, host: str) -> None:
+    found = harvest(
+        spark_session,
+        lambda p: {"hosts": p | beam.Create(["addressed://file"]) | beam.Map(host_of)},
+        f"--hdfs_host={host}",
+    )
+    assert found["hosts"] == [host]
+
+
+@pytest.mark.parametrize("library", ["dill", "cloudpickle", "default"])
+def test_pickle_libraries(spark_session: Any, library: str) -> None:
+    """One pipeline after another; dill has names of its own for what is in the main module."""
+    increment = eval("lambda n: n + 1", vars(sys.modules["__main__"]))
+    found = harvest(
+        spark_session,
+        lambda p: {"all": p | beam.Create([1, 2]) | beam.Map(increment)},
+        f"--pickle_library={library}",
+    )
+    assert found["all"] == [2, 3]

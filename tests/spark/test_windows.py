@@ -32,6 +32,7 @@ from apache_beam.transforms.window import (
     WindowFn,
 )
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
+from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming
 
 from beam_spark_runner.core.errors import BundleFailedError
 from tests.spark.harvest import Harvest, harvest, harvest_on, run
@@ -130,7 +131,8 @@ def _panes(found: Harvest, label: str) -> list[tuple[Any, ...]]:
             each.value,
             _millis(each.timestamp),
             str(each.window),
-            # Not is_last: Beam's runner does not know that a batch's only pane is the last.
+            # Not is_last: Beam's runner does not know that a batch's only pane is the last. See
+            # test_the_only_pane_is_the_last.
             (each.pane.is_first, each.pane.timing, each.pane.index),
         )
         for each in found.kept[label]
@@ -313,3 +315,15 @@ def test_sessions(spark_session: Any) -> None:
         "[30.0, 38.0)",
         "[90.0, 95.0)",
     }
+
+
+@pytest.mark.parametrize("window_fn", [GlobalWindows(), FixedWindows(10), Sessions(5), Decades()])
+def test_the_only_pane_is_the_last(spark_session: Any, window_fn: Any) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        windowed = _timed(p) | beam.WindowInto(window_fn)
+        return {"groups": windowed | beam.GroupByKey(), "sums": windowed | beam.CombinePerKey(sum)}
+
+    found = harvest(spark_session, build)
+    for label in ("groups", "sums"):
+        panes = {each.pane for each in found.kept[label]}
+        assert panes == {PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0)}

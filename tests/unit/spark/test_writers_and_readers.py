@@ -1,5 +1,6 @@
 """What writers write, readers read, however Spark cuts and orders the rows between them."""
 
+import dataclasses
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +20,9 @@ from apache_beam.coders import (
     WindowedValueCoder,
 )
 from apache_beam.coders.coders import GlobalWindowCoder, IntervalWindowCoder
-from apache_beam.transforms.window import GlobalWindow, IntervalWindow
+from apache_beam.runners.pipeline_context import PipelineContext
+from apache_beam.transforms.core import Windowing
+from apache_beam.transforms.window import GlobalWindow, IntervalWindow, Sessions
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import (
     PANE_INFO_UNKNOWN,
@@ -31,6 +34,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_spark_runner.core import routing, urns
+from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.graph.model import TimestampCombiner
@@ -38,7 +42,7 @@ from beam_spark_runner.harness.spill import StreamedValues, ValueLog
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.spark import rows, runs
 from beam_spark_runner.spark.cursor import RowCursor
-from beam_spark_runner.spark.group_readers import GroupReader
+from beam_spark_runner.spark.group_readers import GroupReader, PaneReader
 from beam_spark_runner.spark.keyed_reader import KeyedReader
 from beam_spark_runner.spark.keys import join_key, split_key
 from beam_spark_runner.spark.program import Edge
@@ -600,3 +604,34 @@ def test_rows_of_others_are_passed_on() -> None:
         reader.read(cursor)
     assert [each.value for each in found] == [b"a", b"b"] * 2
     assert [value for batch in passed for value in batch["value"].to_pylist()] == [b"c", b"d"]
+
+
+class UnwantedError(Exception):
+    """What a task is told that nobody wants any more."""
+
+    _tagged_with_step = True
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(UnwantedError(), UnwantedError), (ValueError("not these"), BundleFailedError)],
+    ids=["of the task", "of anything else"],
+)
+def test_merging_a_large_key_passes_on_what_no_step_has_raised(
+    error: Exception, told: type[Exception]
+) -> None:
+    windowing = Windowing(Sessions(5)).to_runner_api(PipelineContext())
+    edge = dataclasses.replace(
+        edge_of(Delivery.GROUP_BY_KEY, is_global=False),
+        coded_windowing=windowing.SerializeToString(),
+    )
+    _, group_coder = pair_coders(IntervalWindowCoder())
+    reader = PaneReader(edge, group_coder, Pushing(pytest.fail))
+
+    def fail(_: bytes) -> bytes:
+        raise error
+
+    with pytest.raises(told) as raised:
+        reader._push_streamed(b"key", map(fail, [b""]), 0)
+    if isinstance(raised.value, BundleFailedError):
+        assert raised.value.step == "Outer/step"
