@@ -33,6 +33,8 @@ from integration.validates_runner.runners import (
 )
 from integration.validates_runner.suites import ROOT, SUITES
 
+_PEERS = (FN_API, DIRECT)
+
 
 def main() -> int:
     """Parse the command line, run, print, compare."""
@@ -49,13 +51,10 @@ def main() -> int:
     unknown = set(arguments.suites) - set(SUITES)
     if unknown:
         parser.error(f"no such suite: {', '.join(sorted(unknown))}")
-    judged = expected.judged_suites(arguments.runner)
     names = arguments.suites or [
-        name
-        for name, suite in SUITES.items()
-        if (suite.is_quick or not arguments.quick) and (judged is None or name in judged)
+        name for name, suite in SUITES.items() if suite.is_quick or not arguments.quick
     ]
-    runners = [arguments.runner, *([FN_API, DIRECT] if arguments.peers else [])]
+    runners = [arguments.runner, *(_PEERS if arguments.peers else ())]
     arguments.out.mkdir(parents=True, exist_ok=True)
 
     expectations = expected.load(apache_beam.__version__, arguments.runner)
@@ -66,15 +65,16 @@ def main() -> int:
     rows = []
     for name in names:
         nothing = _run(name, NOTHING, arguments)
+        peers = () if SUITES[name].wants_job_service else runners[1:]
         of_runner = {NOTHING: nothing} | {
             runner: _run(name, runner, arguments, known=settled(nothing))
-            for runner in runners
+            for runner in (arguments.runner, *peers)
             if runner != NOTHING
         }
-        found = {runner: judge(of_runner[runner], nothing) for runner in runners}
+        found = {runner: judge(each, nothing) for runner, each in of_runner.items()}
         again = _run_elsewhere(name, of_runner[arguments.runner], expectations, arguments)
         judged_again = judge(again, nothing)
-        rows.append((name, [found[runner] for runner in runners], judged_again))
+        rows.append((name, [found.get(runner) for runner in runners], judged_again))
         results_elsewhere |= again
         verdicts_elsewhere |= judged_again
         results |= of_runner[arguments.runner]

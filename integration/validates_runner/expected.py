@@ -18,22 +18,13 @@ DIFFERENCES = {
     SPARK_PROCESS: HERE / "expectations_process.toml",
     SPARK_LOOPBACK: HERE / "expectations_loopback.toml",
 }
-"""Of a runner: which tests fail on it and not otherwise, or the other way round; and which suites
-have been judged."""
+"""Of a runner: which tests fail on it and not otherwise, or the other way round."""
 OWN_RUNNER = HERE / "own_runner.txt"
 NO_PIPELINE = HERE / "no_pipeline.txt"
 
 
 class ExpectationsError(ValueError):
     """The files contradict themselves, or are for another Beam."""
-
-
-def judged_suites(runner: str) -> list[str] | None:
-    """Return the suites that have been judged on a runner; None: all."""
-    if runner not in DIFFERENCES:
-        return None
-    judged: list[str] = tomllib.loads(DIFFERENCES[runner].read_text())["judged"]
-    return judged
 
 
 def load(beam_version: str, runner: str = SPARK_EMBEDDED) -> Expectations:

@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +56,14 @@ def _spark_embedded() -> PipelineRunner:
     return SparkPortableRunner(spark=_session())
 
 
-def _spark_with(*flags: str) -> PipelineRunner:
-    from beam_spark_runner import SparkPortableRunner
+def _options(*flags: str) -> Mapping[str, Any]:
+    """Parse options; at once, since tests declare some of their own that contradict each other."""
+    given: Mapping[str, Any] = PipelineOptions(list(flags)).get_all_options(drop_default=True)
+    return given
 
-    given = PipelineOptions(list(flags)).get_all_options(drop_default=True)
+
+def _spark_with(given: Mapping[str, Any]) -> PipelineRunner:
+    from beam_spark_runner import SparkPortableRunner
 
     class Runner(SparkPortableRunner):
         """As if each test gave these options."""
@@ -125,13 +129,15 @@ RUNNERS: dict[str, Callable[[], PipelineRunner]] = {
     SPARK_EMBEDDED: _spark_embedded,
     SPARK_PROCESS: functools.partial(
         _spark_with,
-        "--environment_type=PROCESS",
-        "--environment_config={}",
-        "--environment_cache_millis=600000",  # tests share harnesses
+        _options(
+            "--environment_type=PROCESS",
+            "--environment_config={}",
+            "--environment_cache_millis=600000",  # tests share harnesses
+        ),
     ),
-    SPARK_LOOPBACK: functools.partial(_spark_with, _LOOPBACK),
-    SPARK_ONE_PARTITION: functools.partial(_spark_with, _ONE_PARTITION),
-    SPARK_ONE_PROCESS: functools.partial(_spark_with, _LOOPBACK, _ONE_PARTITION),
+    SPARK_LOOPBACK: functools.partial(_spark_with, _options(_LOOPBACK)),
+    SPARK_ONE_PARTITION: functools.partial(_spark_with, _options(_ONE_PARTITION)),
+    SPARK_ONE_PROCESS: functools.partial(_spark_with, _options(_LOOPBACK, _ONE_PARTITION)),
     NOTHING: DoNothingRunner,
     FN_API: _fn_api,
     DIRECT: _direct,

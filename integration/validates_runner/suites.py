@@ -20,6 +20,7 @@ class Suite:
     sets_options: bool = False  # TestPipeline is told the runner, as Beam's own CI does
     in_place_of: tuple[str, ...] = ()  # runners that its tests pin, though any would do
     is_quick: bool = False  # part of ``make test``
+    wants_job_service: bool = False  # which its peers have none of
 
 
 FN_RUNNER = HERE / "fn_runner_suite.py"
@@ -32,7 +33,7 @@ _MEASURES = "ml/anomaly/univariate/perf_test.py"  # for minutes, and drives no p
 
 SUITES = {
     "FnApiRunnerTest": Suite(targets=(str(FN_RUNNER),), is_quick=True),
-    "PortableRunnerTest": Suite(targets=(str(PORTABLE_RUNNER),)),
+    "PortableRunnerTest": Suite(targets=(str(PORTABLE_RUNNER),), wants_job_service=True),
     "it_validatesrunner": Suite(
         targets=(
             "pipeline_test.py",
