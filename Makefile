@@ -84,11 +84,11 @@ conformance-suites: $(READY_CONFORMANCE) $(PRISM) ## Its suites alone; hours. SU
 random-pipelines: $(READY) ## 1,000 random pipelines, against Beam's own runner
 	RANDOM_PIPELINES=1000 $(PYTEST) tests/spark/test_random_pipelines.py
 
-conformance-process: $(READY_CONFORMANCE) $(READY) ## What is judged of it with SDK harnesses beside the Spark workers; 10,000 wrong messages
+conformance-process: $(READY_CONFORMANCE) $(READY) ## Its suites with SDK harnesses beside the Spark workers, 10,000 wrong messages; an hour
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-process
 	FUZZ_MESSAGES=10000 $(PYTEST) tests/harness/test_fuzz.py
 
-conformance-loopback: $(READY_CONFORMANCE) ## What is judged of it with SDK harnesses in the client
+conformance-loopback: $(READY_CONFORMANCE) ## Its suites with SDK harnesses in the client; an hour
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-loopback
 
 conformance-quick: $(READY) ## The part of Beam's suites that `make test` runs
