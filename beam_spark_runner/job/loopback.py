@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent import futures
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from apache_beam.portability import python_urns
@@ -77,6 +77,13 @@ class _Threads(UnboundedThreadPoolExecutor):  # type: ignore[misc]
         super().shutdown(wait=False)
 
 
+class _Name(NamedTuple):
+    """Of a harness."""
+
+    pool: "LoopbackPool"
+    worker: str
+
+
 class _Harness(SdkHarness):  # type: ignore[misc]
     """Beam's, which can be told to end, and knows which threads run its code."""
 
@@ -84,9 +91,9 @@ class _Harness(SdkHarness):  # type: ignore[misc]
         self, pool: "LoopbackPool", control_url: str, worker_id: str, cache_bytes: int
     ) -> None:
         super().__init__(control_url, worker_id=worker_id, state_cache_size=cache_bytes)
-        self.pool = pool
         self._worker_thread_pool = _Threads()
         self.worker, _, _ = worker_id.rpartition("-")  # a secret is behind it
+        self._name = _Name(pool, self.worker)
         self._thread = threading.Thread(target=self._live, name="beam-loopback", daemon=True)
 
     def start(self) -> None:
@@ -108,11 +115,24 @@ class _Harness(SdkHarness):  # type: ignore[misc]
             except grpc.RpcError as error:
                 # What that means for the job, its Spark task tells.
                 _LOGGER.debug("the Spark worker %s has gone: %s", self.worker, error)
-                self._state_handler_factory.close()
-                self._bundle_processor_cache.shutdown()
+                error.__traceback__ = None  # which has this frame: others may keep the error
+                self._close_streams()
             finally:
                 self._worker_thread_pool.shutdown()
                 self._report_progress_executor.shutdown(wait=False)
+
+    def _close_streams(self) -> None:
+        """What ``run`` does at an orderly end: gRPC's threads would keep the harness else."""
+        self._responses.put(Sentinel.sentinel)
+        for close in (
+            self._data_channel_factory.close,
+            self._state_handler_factory.close,
+            self._bundle_processor_cache.shutdown,
+        ):
+            try:
+                close()
+            except grpc.RpcError as error:  # that of the stream, once more
+                error.__traceback__ = None
 
     def _execute(self, task: Callable[[], Any], request: Any) -> None:
         def answer() -> Any:
@@ -128,15 +148,15 @@ class _Harness(SdkHarness):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def _as_running(self) -> Iterator[None]:
-        token = _RUNNING.set(self)
+        token = _RUNNING.set(self._name)
         try:
             yield
         finally:
             _RUNNING.reset(token)
 
 
-_RUNNING: contextvars.ContextVar[_Harness | None] = contextvars.ContextVar("running", default=None)
-"""The harness whose code this thread runs."""
+_RUNNING: contextvars.ContextVar[_Name | None] = contextvars.ContextVar("running", default=None)
+"""The harness whose code this thread runs. By name: gRPC's threads may keep what is in it."""
 
 
 class _Servicer(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]
@@ -238,9 +258,9 @@ class _Kept:
         self._messages = messages
 
     def log(self, entry: beam_fn_api_pb2.LogEntry) -> None:
-        harness = _RUNNING.get()
-        assert harness is not None  # the handler's filter
-        self._messages.take_line(harness.worker, entry, is_logged=True)
+        running = _RUNNING.get()
+        assert running is not None  # the handler's filter
+        self._messages.take_line(running.worker, entry, is_logged=True)
 
     def leave_out(self, lines: int) -> None:
         self._messages.leave_out(lines)

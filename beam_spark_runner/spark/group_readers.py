@@ -3,10 +3,11 @@
 import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue, create
 
 from beam_spark_runner.core.time import whole_milliseconds
@@ -17,13 +18,15 @@ from beam_spark_runner.harness.merged_groups import merged_groups
 from beam_spark_runner.harness.opaque import decoded
 from beam_spark_runner.harness.spill import StreamedValues, ValueLog
 from beam_spark_runner.portable.windowing import decode_windowing
-from beam_spark_runner.semantics.grouping import ONLY_PANE, WindowGrouping, grouping_for
+from beam_spark_runner.semantics.grouping import ONLY_PANE, WindowGrouping, grouping_for, pane_of
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.cursor import RowCursor
 from beam_spark_runner.spark.keys import split_key
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.reading import Chunks, per_chunk
 from beam_spark_runner.spark.runs import Run, RunReader
+
+_T = TypeVar("_T")
 
 _GLOBAL = (GlobalWindow(),)
 _GLOBAL_END_US = whole_milliseconds(GlobalWindow().max_timestamp().micros)
@@ -144,7 +147,10 @@ class GroupReader(RunReader):
         self._hand_out(values, lambda: self._push_group(key, values, order, 0))
 
     def _hand_out(self, values: StreamedValues, push: Callable[[], None]) -> None:
-        """Call what pushes the values; keep them for the bundle if somebody else does."""
+        """Call what pushes the values; keep them for the bundle if somebody else does.
+
+        ``push`` makes the element that holds them: else a DoFn could keep it unnoticed.
+        """
         ours = sys.getrefcount(values)
         push()
         self._chunks.push()
@@ -226,20 +232,25 @@ class PaneReader(GroupReader):
             super()._push_streamed(key, source, order)
             return
         assert key is not None
-        panes = merged_groups(self._decode_key(key), source, self._decode_value, self._grouping)
-        for pane in self._charged(panes):
-            _, values = pane.value
+        decoded_key = self._decode_key(key)
+        groups = merged_groups(source, self._decode_value, self._grouping)
+        for values, window, time in self._charged(groups):
+            push = functools.partial(self._add_pane, decoded_key, values, window, time)
             if isinstance(values, StreamedValues):
-                self._hand_out(values, functools.partial(self._chunks.add, pane.value, pane, 0))
+                self._hand_out(values, push)
             else:
-                self._chunks.add(pane.value, pane, 0)
+                push()
                 self._chunks.push()
         self._end_key()
 
-    def _charged(self, panes: Iterator[WindowedValue]) -> Iterator[WindowedValue]:
+    def _add_pane(self, key: Any, values: Any, window: Any, time: Timestamp) -> None:
+        element = (key, values)
+        self._chunks.add(element, pane_of(element, window, time), 0)
+
+    def _charged(self, groups: Iterator[_T]) -> Iterator[_T]:
         """Charge what a WindowFn or a trigger raises to the step that groups."""
         try:
-            yield from panes
+            yield from groups
         except Exception as error:
             charge(error, self._edge.name)
             raise

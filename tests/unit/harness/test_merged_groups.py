@@ -1,6 +1,8 @@
 """Merged windows of a key that is too large for memory: the same panes as where it is not."""
 
+import os
 import pickle
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -13,20 +15,27 @@ from hypothesis import strategies as st
 
 from beam_spark_runner.harness.merged_groups import merged_groups
 from beam_spark_runner.harness.spill import StreamedValues
-from beam_spark_runner.semantics.grouping import WindowGrouping
+from beam_spark_runner.semantics.grouping import WindowGrouping, pane_of
 from tests.unit.semantics.test_window_grouping import ByParity
 
+Panes = list[tuple[list[int], Any, Timestamp]]
 
-def listed(panes: Any) -> tuple[list[Any], set[type]]:
-    found, kinds = [], set()
-    for pane in panes:
-        key, values = pane.value
-        kinds.add(type(values))
-        found.append((key, sorted(values), pane.timestamp, pane.windows, str(pane.pane_info)))
-        assert sorted(values) == found[-1][1]
+
+def panes_of_merged(groups: Iterable[tuple[Any, Any, Timestamp]]) -> Panes:
+    found = []
+    for values, window, timestamp in groups:
+        found.append((sorted(values), window, pane_of(None, window, timestamp).timestamp))
+        assert sorted(values) == found[-1][0]
         if isinstance(values, StreamedValues):
             values.close()
-    return sorted(found), kinds
+    return sorted(found)
+
+
+def panes_of_grouping(grouping: WindowGrouping, values: list[WindowedValue]) -> Panes:
+    return sorted(
+        (sorted(pane.value[1]), *pane.windows, pane.timestamp)
+        for pane in grouping.panes("key", values)
+    )
 
 
 def windowed(window_fn: WindowFn, times: list[int]) -> list[WindowedValue]:
@@ -48,20 +57,43 @@ def test_panes_are_those_of_smaller_keys(
     grouping = WindowGrouping(Windowing(window_fn, timestamp_combiner=combiner))
     values = windowed(window_fn, times)
     coded = iter([pickle.dumps(each) for each in values])
-    large, _ = listed(merged_groups("key", coded, pickle.loads, grouping, limit))
-    assert large == listed(grouping.panes("key", values))[0]
+    large = panes_of_merged(merged_groups(coded, pickle.loads, grouping, limit))
+    assert large == panes_of_grouping(grouping, values)
 
 
 def test_large_windows_are_streamed_and_small_ones_are_not() -> None:
     values = windowed(Sessions(5), [0, *range(100, 300), 1000])
     coded = [pickle.dumps(each) for each in values]
     limit = 10 * len(coded[0])
-    panes = merged_groups(
-        "key", iter(coded), pickle.loads, WindowGrouping(Windowing(Sessions(5))), limit
-    )
-    found = {str(pane.windows[0]): type(pane.value[1]) for pane in panes}
+    grouping = WindowGrouping(Windowing(Sessions(5)))
+    found = {
+        str(window): type(values)
+        for values, window, _ in merged_groups(iter(coded), pickle.loads, grouping, limit)
+    }
     assert found == {
         "[0.0, 5.0)": list,
         "[100.0, 304.0)": StreamedValues,
         "[1000.0, 1005.0)": list,
     }
+
+
+def test_no_more_files_are_open_than_a_process_may_have() -> None:
+    values = windowed(Sessions(5), [10 * n for n in range(5_000)])
+    coded = (pickle.dumps(each) for each in values)
+    grouping = WindowGrouping(Windowing(Sessions(5)))
+    before, most = open_files(), 0
+
+    def counted() -> Iterator[tuple[Any, Any, Timestamp]]:
+        nonlocal most
+        # Each window is larger than memory has room for: alone in a file, in the end.
+        for group in merged_groups(coded, pickle.loads, grouping, limit_bytes=1):
+            most = max(most, open_files())
+            yield group
+
+    assert panes_of_merged(counted()) == panes_of_grouping(grouping, values)
+    assert most - before < 300
+    assert open_files() == before
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))

@@ -38,7 +38,7 @@ from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.graph.model import TimestampCombiner
-from beam_spark_runner.harness.spill import StreamedValues, ValueLog
+from beam_spark_runner.harness.spill import MEMORY_LIMIT_BYTES, StreamedValues, ValueLog
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.spark import rows, runs
 from beam_spark_runner.spark.cursor import RowCursor
@@ -606,6 +606,31 @@ def test_rows_of_others_are_passed_on() -> None:
     assert [value for batch in passed for value in batch["value"].to_pylist()] == [b"c", b"d"]
 
 
+def sessions_reader(push: Callable[[WindowedValue], None]) -> PaneReader:
+    windowing = Windowing(Sessions(5)).to_runner_api(PipelineContext())
+    edge = dataclasses.replace(
+        edge_of(Delivery.GROUP_BY_KEY, is_global=False),
+        coded_windowing=windowing.SerializeToString(),
+    )
+    _, group_coder = pair_coders(IntervalWindowCoder())
+    return PaneReader(edge, group_coder, Pushing(push))
+
+
+def test_a_large_session_is_kept_with_its_element() -> None:
+    """Until the bundle ends: Beam's BatchElements keeps elements so long."""
+    coder = WindowedValueCoder(BytesCoder(), IntervalWindowCoder())
+    values = [bytes([n]) * (MEMORY_LIMIT_BYTES // 100) for n in range(200)]
+    coded = [coder.encode(WindowedValue(each, 3, (IntervalWindow(0, 5),))) for each in values]
+    kept: list[tuple[bytes, Any]] = []
+    reader = sessions_reader(lambda group: kept.append(group.value))
+    reader._push_streamed(join_key(b"key", b""), iter(coded), 0)
+    ((_, streamed),) = kept
+    assert isinstance(streamed, StreamedValues)
+    assert list(streamed) == values
+    reader.close()
+    assert not list(streamed)
+
+
 class UnwantedError(Exception):
     """What a task is told that nobody wants any more."""
 
@@ -620,13 +645,7 @@ class UnwantedError(Exception):
 def test_merging_a_large_key_passes_on_what_no_step_has_raised(
     error: Exception, told: type[Exception]
 ) -> None:
-    windowing = Windowing(Sessions(5)).to_runner_api(PipelineContext())
-    edge = dataclasses.replace(
-        edge_of(Delivery.GROUP_BY_KEY, is_global=False),
-        coded_windowing=windowing.SerializeToString(),
-    )
-    _, group_coder = pair_coders(IntervalWindowCoder())
-    reader = PaneReader(edge, group_coder, Pushing(pytest.fail))
+    reader = sessions_reader(pytest.fail)
 
     def fail(_: bytes) -> bytes:
         raise error
