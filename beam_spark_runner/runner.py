@@ -26,7 +26,11 @@ from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.harness.embedded import use_options
 from beam_spark_runner.harness.sdk_workers import HarnessSettings, options_json
 from beam_spark_runner.job.compile import compile_pipeline
-from beam_spark_runner.job.environments import default_environment, keep_code_together
+from beam_spark_runner.job.environments import (
+    choose_environments,
+    default_environment,
+    keep_code_together,
+)
 from beam_spark_runner.job.job import Job
 from beam_spark_runner.job.loopback import LoopbackPool, runs_in_this_process, serve_loopback
 from beam_spark_runner.job.packages import asks_for_packages, collect_packages, identify_packages
@@ -107,6 +111,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         closing: contextlib.ExitStack,
     ) -> "SparkPipelineResult":
         """Compile and start. ``closing``: what is to be done at the end of the job."""
+        choose_environments(pipeline)
         keep_code_together(pipeline)
         packages = identify_packages(pipeline)
         is_notebook = _is_called_by_interactive_beam()

@@ -4,6 +4,8 @@ All of them take their fields as arguments and hand them to ``Exception``, so
 that they survive pickling on their way from an executor to the driver.
 """
 
+import socket
+import tempfile
 from collections.abc import Sequence
 
 
@@ -134,26 +136,22 @@ class FnApiProtocolError(HarnessError):
 
 
 class HarnessStreamError(HarnessError):
-    """The runner could not take what an SDK harness sent: its disk is full, for instance.
-
-    Args:
-        stream: control or data.
-        problem: what was raised.
-    """
-
-    def __init__(self, stream: str, problem: str) -> None:
-        super().__init__(stream, problem)
-        self.stream, self.problem = stream, problem
+    """The runner could not take what an SDK harness sent: its disk is full, for instance."""
 
     @classmethod
     def caused_by(cls, error: Exception, stream: str) -> "HarnessStreamError":
-        """Return what a bundle is told of an error in the thread that reads a stream."""
-        told = cls(stream, f"{type(error).__name__}: {error}")
+        """Return what a bundle is told of an error in the thread that reads a stream.
+
+        Args:
+            error: what was raised.
+            stream: control or data.
+        """
+        problem = f"{type(error).__name__}: {error}"
+        if isinstance(error, OSError):  # what waits may be large, and is then in files
+            problem += f"; its files are in {tempfile.gettempdir()} of {socket.gethostname()}"
+        told = cls(f"the runner could not go on reading the {stream} stream: {problem}")
         told.__cause__ = error
         return told
-
-    def __str__(self) -> str:
-        return f"the runner could not go on reading the {self.stream} stream: {self.problem}"
 
 
 class LostHarnessError(HarnessError):

@@ -43,6 +43,7 @@ class SdkConnection:
         self.state = StateStream()
         self.status = StatusStream()
         self.logs = LogStream()
+        self._running: dict[str, str] = {}  # name of the stage, by instruction
         self._error: RunnerError | None = None
         self._lock = threading.Lock()
 
@@ -50,6 +51,11 @@ class SdkConnection:
     def error(self) -> RunnerError | None:
         """Why it is of no more use."""
         return self._error
+
+    @property
+    def running(self) -> list[str]:
+        """Stages of the bundles that are under way."""
+        return list(dict.fromkeys(self._running.copy().values()))
 
     def lose(self, error: RunnerError) -> None:
         """Fail all bundles that are under way, and those that may yet be asked for."""
@@ -62,16 +68,18 @@ class SdkConnection:
 
     def start_bundle(
         self,
+        stage: str,
         descriptor: beam_fn_api_pb2.ProcessBundleDescriptor,
         cache_tokens: list[Any],
         state: BundleState,
     ) -> tuple[str, Inbox]:
-        """Send the instruction to process a bundle.
+        """Send the instruction to process a bundle of ``stage``.
 
         Returns:
             Its id, and where its events arrive.
         """
         instruction = self.instructions.next()
+        self._running[instruction] = stage
         inbox = self.data.open(instruction)
         self.state.open(instruction, state)
         self.control.descriptors[descriptor.id] = descriptor
@@ -121,6 +129,7 @@ class SdkConnection:
 
     def end_bundle(self, instruction: str) -> None:
         """Forget a bundle: what still comes for it is ignored."""
+        self._running.pop(instruction, None)
         self.control.forget(instruction)
         self.state.forget(instruction)
         self.data.forget(instruction)

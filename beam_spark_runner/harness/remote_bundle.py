@@ -16,7 +16,7 @@ from apache_beam.metrics.monitoring_infos import extract_counter_value
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.core.errors import EnvironmentStartError, FnApiProtocolError
+from beam_spark_runner.core.errors import EnvironmentStartError, FnApiProtocolError, RunnerError
 from beam_spark_runner.core.ids import TimerFamilyId, TransformId
 from beam_spark_runner.harness.block_edges import LOG_MARK_URN, reader_of, writer_of
 from beam_spark_runner.harness.blocks import MalformedBlockError
@@ -101,7 +101,9 @@ class RemoteBundle:
         self._silent_s = 0.0
         self._told_at_s = _LONG_SILENCE_S
         self._data_due = time.monotonic() + worker.start_timeout_s
-        self._instruction, self._inbox = self._connection.start_bundle(descriptor, tokens, state)
+        self._instruction, self._inbox = self._connection.start_bundle(
+            name, descriptor, tokens, state
+        )
         self._input = RemoteInput(
             self._instruction,
             self._source,
@@ -204,13 +206,7 @@ class RemoteBundle:
             beam_fn_api_pb2.InstructionRequest(process_bundle_split=split), _SPLIT_TIMEOUT_S
         )
         if answer is None and self._connection.error is None:
-            # It may have split all the same: what it left is then unknown, and the bundle lost.
-            error = FnApiProtocolError(
-                f"{self._name}: the SDK harness was told to split its bundle, and did not "
-                f"answer within {_SPLIT_TIMEOUT_S:g} s"
-            )
-            self._connection.lose(error)
-            raise error
+            raise self._lost_by_split(f"did not answer within {_SPLIT_TIMEOUT_S:g} s")
         if answer is None:
             return ()  # whoever pushes is told
         if answer.error:
@@ -219,11 +215,30 @@ class RemoteBundle:
         residuals = list(response.residual_roots)
         with self._splitting:
             for channel in response.channel_splits:
-                first = channel.first_residual_element
-                residuals += map(self._not_begun, self._pushed[first:])
-                del self._pushed[first:]
-                self._is_cut = True
+                residuals += map(self._not_begun, self._cut(channel))
         return residuals
+
+    def _cut(
+        self, channel: beam_fn_api_pb2.ProcessBundleSplitResponse.ChannelSplit
+    ) -> Sequence[bytes]:
+        """Return the elements that the SDK will not begin. The lock is held."""
+        last, first = channel.last_primary_element, channel.first_residual_element
+        # One element may lie between them: that which is in residual_roots, in part.
+        if not (-1 <= last < first <= min(last + 2, len(self._pushed))):
+            raise self._lost_by_split(
+                f"says that it keeps its elements up to number {last} and leaves those from "
+                f"{first} on, of {len(self._pushed)}"
+            )
+        not_begun = self._pushed[first:]
+        del self._pushed[first:]
+        self._is_cut = True
+        return not_begun
+
+    def _lost_by_split(self, problem: str) -> RunnerError:
+        """It may have split all the same: what it left is then unknown, and the bundle lost."""
+        error = FnApiProtocolError(f"the SDK harness was told to split its bundle, and {problem}")
+        self._connection.lose(error)
+        return self._worker.explain(error, self._name)
 
     def _is_taken(self, coded_element: bytes) -> bool:
         """Note an element; once the input was cut, the SDK drops what comes behind the cut."""

@@ -23,7 +23,10 @@ from google.protobuf import json_format, struct_pb2
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import (
     EnvironmentStartError,
+    FnApiProtocolError,
+    HarnessStreamError,
     InvariantError,
+    LostHarnessError,
     RunnerError,
     SdkDisconnectedError,
 )
@@ -151,25 +154,29 @@ class SdkWorker:
         raise InvariantError(f"an environment of kind {environment.urn} has no harness")
 
     def explain(self, error: RunnerError, stage: str) -> RunnerError:
-        """Add to the loss of the connection what is known of the process behind it.
+        """Add to what a bundle was told which steps it hits, and what is known of the process.
 
         Args:
             error: that a bundle was told.
-            stage: the steps of the bundle that cannot go on.
+            stage: the steps of that bundle.
         """
+        if isinstance(error, FnApiProtocolError | HarnessStreamError):
+            explained = type(error)(f"{stage}: {error}")
+            explained.__cause__ = error.__cause__
+            return explained
         harness = self._harness
-        if harness is None:
+        if harness is None or not isinstance(error, LostHarnessError):
             return error
         if isinstance(error, EnvironmentStartError):
             return EnvironmentStartError(f"{stage}: {error.problem}", harness.tail)
-        if not isinstance(error, SdkDisconnectedError):
-            return error
+        # Any of those that it had in hand may have ended it.
+        stages = ", ".join(self.connection.running)
         if harness.wait(_LAST_WORDS_S):
             return SdkDisconnectedError(
-                f"{stage}: the SDK harness ended{_with(harness.exit_code)} while a bundle ran",
+                f"{stages}: the SDK harness ended{_with(harness.exit_code)} while a bundle ran",
                 harness.tail,
             )
-        return SdkDisconnectedError(f"{stage}: {error.problem}", harness.tail)
+        return SdkDisconnectedError(f"{stages}: {error.problem}", harness.tail)
 
     def stop(self, *, orderly: bool = False) -> None:
         """End the harness. ``orderly``: it may tear its DoFns down first."""

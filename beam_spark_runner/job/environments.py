@@ -147,6 +147,20 @@ def _external(portable: Any, artifacts: Sequence[Any]) -> environments.Environme
     )
 
 
+_PREFERRED = (urns.ENVIRONMENT_EMBEDDED_PYTHON, urns.ENVIRONMENT_PROCESS, urns.ENVIRONMENT_EXTERNAL)
+
+
+def choose_environments(pipeline: beam_runner_api_pb2.Pipeline) -> None:
+    """Decide for one where an environment leaves the choice, as those of expansion services do.
+
+    Args:
+        pipeline: its environments are changed.
+    """
+    for each in pipeline.components.environments.values():
+        if any(environments.expand_anyof_environments(each)):
+            each.CopyFrom(environments.resolve_anyof_environment(each, *_PREFERRED))
+
+
 def keep_code_together(pipeline: beam_runner_api_pb2.Pipeline) -> None:
     """Have code that would run in the Spark workers run in processes beside them, if it must.
 

@@ -69,8 +69,6 @@ def failure_proto(error: RunnerError) -> reports_pb2.Failure:
             failure.traceback = error.traceback_text
         case InvalidPipelineError():
             failure.step, failure.cause = error.where, error.problem
-        case HarnessStreamError():
-            failure.step, failure.cause = error.stream, error.problem
         case LostHarnessError():
             failure.cause, failure.traceback = error.problem, error.output
         case _:
@@ -85,7 +83,7 @@ def error_of(failure: Failure) -> RunnerError:
     if failure.kind == InvalidPipelineError.__name__:
         return InvalidPipelineError(failure.cause, failure.step)
     if failure.kind == HarnessStreamError.__name__:
-        return HarnessStreamError(failure.step, failure.cause)
+        return HarnessStreamError(failure.cause)
     if failure.kind in _LOST_HARNESSES:
         return _LOST_HARNESSES[failure.kind](failure.cause, failure.traceback_text)
     return BundleFailedError(failure.step, failure.cause, failure.traceback_text)

@@ -213,6 +213,7 @@ def test_what_the_fn_api_does_not_allow(
     with pytest.raises(FnApiProtocolError) as raised:
         run_one(scripted(script), [b"a"])
     assert words in str(raised.value)
+    assert str(raised.value).startswith("step: ")
 
 
 LONG_ID = "9" * 5_000
@@ -245,7 +246,9 @@ def send_timers_for_an_id_of_many_digits(sdk: ScriptedSdk) -> None:
     ],
 )
 def test_an_id_of_many_digits(scripted: Scripted, script: Callable[[ScriptedSdk], None]) -> None:
-    with pytest.raises(FnApiProtocolError, match=r"the instruction '9{20,99}, which nobody sent"):
+    with pytest.raises(
+        FnApiProtocolError, match=r"step: .* instruction '9{20,99}, which nobody sent"
+    ):
         run_one(scripted(script), [b"a"])
 
 
@@ -272,7 +275,7 @@ def test_a_disk_that_is_full_when_outputs_are_to_wait_there(
     ]
     time.sleep(0.5)
     with pytest.raises(
-        HarnessStreamError, match=r"data stream: OSError: .*No space left"
+        HarnessStreamError, match=r"step: .*data stream: OSError: .*No space left.* in /"
     ) as raised:
         bundles[1].finish()
     assert isinstance(raised.value.__cause__, OSError)
@@ -284,7 +287,9 @@ def test_an_answer_that_cannot_be_taken(
     scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DataStream, "put", full_disk)
-    with pytest.raises(HarnessStreamError, match=r"control stream: OSError: .*No space left"):
+    with pytest.raises(
+        HarnessStreamError, match=r"step: .*control stream: OSError: .*No space left"
+    ):
         run_one(scripted(echo), [b"a"])
 
 
@@ -318,6 +323,75 @@ def test_a_harness_that_does_not_answer_to_a_split(
     with pytest.raises(FnApiProtocolError, match=r"step: .* split .* within 0\.5 s"):
         bundle.split(0.5)
     bundle.abort()
+
+
+def test_a_loss_names_all_steps_that_the_harness_has_in_hand(scripted: Scripted) -> None:
+    """Whichever of them ended it, and whoever hears of it first."""
+
+    def take_two_and_go(sdk: ScriptedSdk) -> None:
+        sdk.connect().next_bundle()
+        sdk.next_bundle()
+        sdk.end_control()
+
+    url = scripted(take_two_and_go).url
+    stages = [stage_on(url, one_step, stage=number) for number in (0, 1)]
+    bundles = [
+        stage.start_bundle(dict.fromkeys(stage.output_coders, Collected()), {}) for stage in stages
+    ]
+    with pytest.raises(SdkDisconnectedError, match=r"^step, .*end: .* closed its control stream"):
+        bundles[0].finish()
+    for bundle in bundles:
+        bundle.abort()
+
+
+def split_at(last: int, first: int) -> Callable[[ScriptedSdk], None]:
+    def answer(sdk: ScriptedSdk) -> None:
+        sdk.connect().next_bundle()
+        request = next(sdk.instructions)
+        split = beam_fn_api_pb2.ProcessBundleSplitResponse()
+        split.channel_splits.add(last_primary_element=last, first_residual_element=first)
+        sdk.respond(request.instruction_id, process_bundle_split=split)
+        list(sdk.instructions)
+
+    return answer
+
+
+def split_of_three(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Push three elements, and return those that a split gives back."""
+    stage = stage_on(pool.url, one_step)
+    bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, Collected()), {})
+    monkeypatch.setattr(bundle, "_is_splittable", True)
+    bundle.push([b"a", b"b", b"c"], [BARE] * 3)
+    try:
+        given_back = bundle.split(0.5)
+    finally:
+        bundle.abort()
+    return [each.application.element[-1:] for each in given_back]
+
+
+@pytest.mark.parametrize(
+    ("last", "first", "given_back"),
+    [(1, 2, [b"c"]), (0, 2, [b"c"]), (-1, 0, [b"a", b"b", b"c"]), (2, 3, [])],
+)
+def test_a_split_gives_back_what_is_not_begun(
+    scripted: Scripted,
+    monkeypatch: pytest.MonkeyPatch,
+    last: int,
+    first: int,
+    given_back: list[bytes],
+) -> None:
+    assert split_of_three(scripted(split_at(last, first)), monkeypatch) == given_back
+
+
+@pytest.mark.parametrize(
+    ("last", "first"), [(-2, -1), (0, -1), (3, 4), (0, 3), (1, 1), (2, 1), (-(1 << 63), 1 << 62)]
+)
+def test_a_split_at_elements_that_are_not_there(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch, last: int, first: int
+) -> None:
+    """What is done and what is left is not known: the bundle must not succeed."""
+    with pytest.raises(FnApiProtocolError, match=rf"step: .* up to number {last} .* of 3"):
+        split_of_three(scripted(split_at(last, first)), monkeypatch)
 
 
 def test_a_harness_that_does_not_take_its_input(scripted: Scripted) -> None:

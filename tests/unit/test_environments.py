@@ -7,6 +7,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms.environments import (
+    AnyOfEnvironment,
     DockerEnvironment,
     EmbeddedPythonEnvironment,
     ExternalEnvironment,
@@ -16,7 +17,11 @@ from apache_beam.transforms.environments import (
 from beam_spark_runner.core.errors import OptionsError, PipelineRefusedError
 from beam_spark_runner.harness.sdk_workers import options_json
 from beam_spark_runner.job.compile import compile_pipeline
-from beam_spark_runner.job.environments import default_environment, keep_code_together
+from beam_spark_runner.job.environments import (
+    choose_environments,
+    default_environment,
+    keep_code_together,
+)
 from beam_spark_runner.options import RunnerConfig
 
 
@@ -163,6 +168,25 @@ def test_what_runs_in_the_workers_alone_stays_there() -> None:
         "other": "embedded_python",
         "unused": "docker",
     }
+
+
+@pytest.mark.parametrize(
+    ("alternatives", "chosen"),
+    [
+        ([DockerEnvironment("image"), ExternalEnvironment("host:1")], "external"),
+        ([ExternalEnvironment("host:1"), ProcessEnvironment("run")], "process"),
+        ([ProcessEnvironment("run"), EmbeddedPythonEnvironment()], "embedded_python"),
+        ([AnyOfEnvironment([DockerEnvironment("image"), ProcessEnvironment("run")])], "process"),
+        ([DockerEnvironment("image")], "docker"),
+        ([], "anyof"),
+    ],
+)
+def test_of_several_environments_one_is_chosen_that_runs_here(
+    alternatives: list[Any], chosen: str
+) -> None:
+    pipeline = in_environments(theirs=AnyOfEnvironment(alternatives))
+    choose_environments(pipeline)
+    assert kinds(pipeline) == {"theirs": chosen}
 
 
 @pytest.mark.parametrize("other", [ProcessEnvironment("run"), ExternalEnvironment("host:1")])

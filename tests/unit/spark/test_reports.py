@@ -36,7 +36,7 @@ def there_and_back(error: RunnerError) -> RunnerError:
         InvalidPipelineError("the coder is no pair's", "Outer/step"),
         EnvironmentStartError("it did not connect", "its last words"),
         SdkDisconnectedError("it ended", ""),
-        HarnessStreamError("data", "OSError: No space left on device"),
+        HarnessStreamError("OSError: No space left on device"),
     ],
     ids=lambda error: type(error).__name__,
 )

@@ -1,0 +1,99 @@
+"""External transforms: steps that Beam's Python expansion service makes, in its environments."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import psutil
+import pytest
+from apache_beam.transforms.external import ExternalTransform, ImplicitSchemaPayloadBuilder
+
+from beam_spark_runner.core.errors import PipelineRefusedError
+from tests.spark.harvest import harvest
+
+pytestmark = [pytest.mark.spark, pytest.mark.grpc]
+
+SERVICE = "apache_beam.runners.portability.expansion_service_main"
+NAMED = "beam:transforms:python:fully_qualified_named"
+
+
+class WithPid(beam.PTransform):  # type: ignore[misc]
+    """Says of each text which process has seen it."""
+
+    def expand(self, texts: beam.PCollection) -> beam.PCollection:
+        return texts | beam.Map(lambda text: f"{text} {os.getpid()}").with_output_types(str)
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., tuple[str, psutil.Process]]]:
+    """Start an expansion service; get its address, and its process."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*flags: str) -> tuple[str, psutil.Process]:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        command = [sys.executable, "-m", SERVICE, f"--port={port}"]
+        here = Path(__file__).parent
+        modules = os.pathsep.join([str(here), str(here.parents[1])])
+        with open(tmp_path / "stderr", "wb") as stderr:
+            process = subprocess.Popen(
+                [*command, "--fully_qualified_name_glob=*", *flags],
+                env={**os.environ, "PYTHONPATH": modules},
+                stderr=stderr,
+            )
+        started.append(process)
+        deadline = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.1)
+        return f"127.0.0.1:{port}", psutil.Process(process.pid)
+
+    yield start
+    for each in started:
+        each.kill()
+        each.wait(20)
+
+
+def walk_by(address: str) -> Callable[[beam.Pipeline], dict[str, Any]]:
+    builder = ImplicitSchemaPayloadBuilder({"constructor": f"{WithPid.__module__}.WithPid"})
+
+    def walk(pipeline: beam.Pipeline) -> dict[str, Any]:
+        texts = pipeline | beam.Create(["a", "b"]).with_output_types(str)
+        return {"seen": texts | "Theirs" >> ExternalTransform(NAMED, builder, address)}
+
+    return walk
+
+
+def test_steps_run_in_the_service_if_it_serves_workers(
+    spark_session: Any, serve: Callable[..., tuple[str, psutil.Process]]
+) -> None:
+    """Its environment is a container's, or this."""
+    address, service = serve("--serve_loopback_worker")
+    seen = harvest(spark_session, walk_by(address))["seen"]
+    assert sorted(seen) == [f"{text} {service.pid}" for text in "ab"]
+
+
+def test_steps_run_in_processes_if_it_says_so(
+    spark_session: Any, serve: Callable[..., tuple[str, psutil.Process]]
+) -> None:
+    address, service = serve("--environment_type=PROCESS", "--environment_config={}")
+    seen = harvest(spark_session, walk_by(address))["seen"]
+    texts, pids = zip(*(each.split() for each in sorted(seen)), strict=True)
+    assert texts == ("a", "b")
+    assert not {int(pid) for pid in pids} & {os.getpid(), service.pid}
+
+
+def test_containers_are_refused_with_a_remedy(
+    spark_session: Any, serve: Callable[..., tuple[str, psutil.Process]]
+) -> None:
+    address, _ = serve()
+    with pytest.raises(PipelineRefusedError, match=r"Theirs/.*beam:env:docker:v1 .*PROCESS"):
+        harvest(spark_session, walk_by(address))
