@@ -336,17 +336,17 @@ class RemoteBundle:
         if self._data.is_open or time.monotonic() < self._data_due:
             return
         progress = beam_fn_api_pb2.ProcessBundleProgressRequest(instruction_id=self._instruction)
-        answer = self._connection.ask(
-            beam_fn_api_pb2.InstructionRequest(process_bundle_progress=progress), _SILENCE_S
-        )
         timeout_s = self._worker.start_timeout_s
+        answer = self._connection.ask(
+            beam_fn_api_pb2.InstructionRequest(process_bundle_progress=progress), timeout_s
+        )
         if answer is not None or self._data.is_open:
             self._data_due = time.monotonic() + timeout_s
             return
         self._connection.lose(
             EnvironmentStartError(
                 f"the SDK harness opened no data stream within {timeout_s:g} s "
-                "(--environment_start_timeout) of its bundle, and does not answer"
+                "(--environment_start_timeout), and has not answered for as long"
             )
         )
 

@@ -14,7 +14,7 @@ import sysconfig
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,6 +23,7 @@ import pyspark
 from pyspark import SparkContext
 
 from beam_spark_runner.core.errors import SparkSetupError
+from beam_spark_runner.core.working_folder import working_folder
 
 _DEFAULT_PORTS = {"sc": 15002, "spark": 7077}
 _CONNECT_TIMEOUT_S = 10.0
@@ -94,19 +95,24 @@ def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -
                 "Its log is above. The settings come from --spark_master_url, --spark_conf and "
                 "the Spark configuration of this machine.",
             ) from error
-    if launches_jvm:
-        _forget_in_jvm(settings.keys() - given.keys())
+        finally:
+            if launches_jvm:
+                _forget_in_jvm({key: settings[key] for key in settings.keys() - given.keys()})
     return session
 
 
-def _forget_in_jvm(keys: Iterable[str]) -> None:
+def _forget_in_jvm(settings: Mapping[str, str]) -> None:
     """Keep the JVM from taking settings for defaults of its later sessions.
 
-    They reach a new JVM by ``spark-submit``, which makes them properties of the JVM.
+    They reach a new JVM by ``spark-submit``, which makes them properties of the JVM. One that
+    is another now is the user's, from PYSPARK_SUBMIT_ARGS.
     """
-    assert SparkContext._jvm is not None
-    for key in keys:
-        SparkContext._jvm.java.lang.System.clearProperty(key)
+    if SparkContext._jvm is None:  # it did not start
+        return
+    properties = SparkContext._jvm.java.lang.System
+    for key, value in settings.items():
+        if properties.getProperty(key) == value:
+            properties.clearProperty(key)
 
 
 def start_connect(url: str | None, given: Mapping[str, str]) -> Any:
@@ -194,8 +200,11 @@ def _import_path() -> list[str]:
         if name in ("stdlib", "platstdlib", "purelib", "platlib")
     }
     entries = []
+    is_nowhere = working_folder() is None
     for entry in sys.path:
-        path = os.path.realpath(entry or os.getcwd())
+        if is_nowhere and not os.path.isabs(entry):
+            continue
+        path = os.path.realpath(entry)
         is_own = path in own or path.endswith("lib-dynload") or path.startswith(sys.base_prefix)
         if os.path.exists(path) and not is_own and path not in entries:
             entries.append(path)

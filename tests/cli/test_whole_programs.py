@@ -80,13 +80,15 @@ def test_a_word_count_prints_what_it_prints_and_no_more(
 def test_what_a_pipeline_sets_is_not_set_for_later_sessions(tmp_path: Path) -> None:
     """Spark takes the settings of whatever starts its JVM for defaults of all sessions in it."""
     script = """
+        import os
         from pyspark.sql import SparkSession
 
+        os.environ["PYSPARK_SUBMIT_ARGS"] = "--conf spark.ui.showConsoleProgress=true pyspark-shell"
         with beam.Pipeline(argv=OPTIONS) as p:
             p | beam.Create([1])
         conf = SparkSession.builder.master("local[1]").getOrCreate().sparkContext.getConf()
         print(sorted(key for key, _ in conf.getAll() if "python" in key or "shuffle" in key))
-        print(conf.get("spark.some.setting"))
+        print(conf.get("spark.some.setting"), conf.get("spark.ui.showConsoleProgress"))
         """
     ended = run(tmp_path, script, LOCAL, "--spark_conf=spark.some.setting=mine")
-    assert (ended.code, ended.out) == (0, "[]\nmine\n")
+    assert (ended.code, ended.out) == (0, "[]\nmine true\n")

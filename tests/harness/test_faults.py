@@ -37,7 +37,7 @@ from tests.harness.scripted_sdk import Pool, ScriptedSdk, sink_of
 pytestmark = [pytest.mark.grpc, pytest.mark.timeout(60)]
 
 Scripted = Callable[[Callable[[ScriptedSdk], None]], Pool]
-SOON_S = 8.0
+SOON_S = 20.0
 
 
 @pytest.fixture(autouse=True)
@@ -93,17 +93,17 @@ def test_a_pool_that_nobody_runs() -> None:
 
 class SlowPool(Pool):
     def StartWorker(self, request: Any, context: Any) -> Any:
-        time.sleep(1.5)
+        time.sleep(3)
         return super().StartWorker(request, context)
 
 
 def test_a_slow_pool_and_its_harness_share_one_deadline() -> None:
     pool = SlowPool(lambda sdk: None)
-    stage = stage_on(pool.url, one_step, start_timeout_s=2)
+    stage = stage_on(pool.url, one_step, start_timeout_s=5)
     began = time.monotonic()
-    with pytest.raises(EnvironmentStartError, match=r"2 s \(--environment_start_timeout\)"):
+    with pytest.raises(EnvironmentStartError, match=r"5 s \(--environment_start_timeout\)"):
         stage.start_bundle({}, {})
-    assert 2 <= time.monotonic() - began < 3
+    assert 5 <= time.monotonic() - began < 5 + 3  # else it had five seconds more
     sdk_workers.stop()
     pool.close()
 
@@ -408,7 +408,7 @@ def set_up_for_long(sdk: ScriptedSdk) -> None:
     """Answer what is asked, and open the data stream late."""
     sdk.connect()
     bundle = next(sdk.instructions)
-    until = time.monotonic() + 3
+    until = time.monotonic() + 7
     while time.monotonic() < until:
         request = next(sdk.instructions)
         sdk.respond(request.instruction_id, "no such bundle yet")
@@ -424,7 +424,7 @@ def set_up_for_long(sdk: ScriptedSdk) -> None:
 
 def test_a_harness_that_answers_may_set_up_for_long(scripted: Scripted) -> None:
     with pytest.raises(BundleFailedError, match="boom"):
-        run_one(scripted(set_up_for_long), [b"a"], start_timeout_s=1)
+        run_one(scripted(set_up_for_long), [b"a"], start_timeout_s=3)
 
 
 def test_a_harness_that_does_not_come_holds_nobody_else_up(scripted: Scripted) -> None:

@@ -103,6 +103,17 @@ def test_workers_get_the_folder_of_the_script(
     assert launch._import_path() == [str(tmp_path)]
 
 
+def test_workers_get_an_import_path_though_the_working_folder_is_gone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setattr("sys.path", ["", "modules", str(tmp_path)])
+    assert launch._import_path() == [str(tmp_path)]
+
+
 def test_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A", "1")
     monkeypatch.delenv("B", raising=False)

@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -175,14 +176,15 @@ class TornDown(beam.DoFn):  # type: ignore[misc]
         self._folder = str(folder)
 
     def setup(self) -> None:
-        Path(self._folder, f"up{id(self)}").touch()
+        self._name = uuid.uuid4().hex
+        Path(self._folder, f"up{self._name}").touch()
 
     def process(self, element: int) -> Iterator[int]:
         logging.getLogger("user.module").warning("saw %d", element)
         yield element
 
     def teardown(self) -> None:
-        Path(self._folder, f"down{id(self)}").touch()
+        Path(self._folder, f"down{self._name}").touch()
 
 
 def test_loopback_ends_with_its_job(spark_session: Any, tmp_path: Path) -> None:
@@ -197,7 +199,7 @@ def test_loopback_ends_with_its_job(spark_session: Any, tmp_path: Path) -> None:
     up = {name.removeprefix("up") for name in names if name.startswith("up")}
     assert up
     assert up == {name.removeprefix("down") for name in names if name.startswith("down")}
-    deadline = time.monotonic() + 3  # gRPC ends its own threads a moment later
+    deadline = time.monotonic() + 30  # gRPC ends its own threads a moment later
     while (left := set(threading.enumerate()) - before) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert [thread.name for thread in left] == []
