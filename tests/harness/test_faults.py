@@ -37,10 +37,11 @@ from tests.harness.scripted_sdk import Pool, ScriptedSdk, sink_of
 pytestmark = [pytest.mark.grpc, pytest.mark.timeout(60)]
 
 Scripted = Callable[[Callable[[ScriptedSdk], None]], Pool]
-SOON_S = 20.0
+SOON_S = 28.0
+"""Less than the time that a harness has to start, unless a test says otherwise."""
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_bundle, "_SILENCE_S", 0.5)
 
@@ -81,8 +82,8 @@ def test_a_harness_that_keeps_to_the_protocol(scripted: Scripted) -> None:
 
 
 def test_a_harness_that_never_connects(scripted: Scripted) -> None:
-    with pytest.raises(EnvironmentStartError, match=r"2 s \(--environment_start_timeout\)"):
-        run_one(scripted(lambda sdk: None), [b"a"], start_timeout_s=2)
+    with pytest.raises(EnvironmentStartError, match=r"5 s \(--environment_start_timeout\)"):
+        run_one(scripted(lambda sdk: None), [b"a"], start_timeout_s=5)
 
 
 def test_a_pool_that_nobody_runs() -> None:
@@ -194,6 +195,7 @@ def set_a_timer(sdk: ScriptedSdk) -> None:
     sdk.put_elements(beam_fn_api_pb2.Elements(timers=[timers]))
 
 
+@pytest.mark.usefixtures("short_silence")
 @pytest.mark.parametrize(
     ("script", "words"),
     [
@@ -298,10 +300,11 @@ def take_a_bundle_and_sleep(sdk: ScriptedSdk) -> None:
     list(sdk.instructions)
 
 
+@pytest.mark.usefixtures("short_silence")
 def test_a_harness_that_opens_no_data_stream(scripted: Scripted) -> None:
-    problem = r"no data stream within 2 s \(--environment_start_timeout\)"
+    problem = r"no data stream within 4 s \(--environment_start_timeout\)"
     with pytest.raises(EnvironmentStartError, match=problem):
-        run_one(scripted(take_a_bundle_and_sleep), [b"a"], start_timeout_s=2)
+        run_one(scripted(take_a_bundle_and_sleep), [b"a"], start_timeout_s=4)
 
 
 def test_a_harness_that_does_not_answer_to_a_split(
@@ -394,12 +397,13 @@ def test_a_split_at_elements_that_are_not_there(
         split_of_three(scripted(split_at(last, first)), monkeypatch)
 
 
+@pytest.mark.usefixtures("short_silence")
 def test_a_harness_that_does_not_take_its_input(scripted: Scripted) -> None:
-    stage = stage_on(scripted(take_a_bundle_and_sleep).url, one_step, start_timeout_s=2)
+    stage = stage_on(scripted(take_a_bundle_and_sleep).url, one_step, start_timeout_s=4)
     bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, Collected()), {})
     megabytes = [b"x" * (1 << 20)] * 10
     bundle.push(megabytes, [BARE] * 10)  # as much as may wait
-    with pytest.raises(EnvironmentStartError, match="no data stream within 2 s"):
+    with pytest.raises(EnvironmentStartError, match="no data stream within 4 s"):
         bundle.push(megabytes, [BARE] * 10)
     bundle.abort()
 
@@ -422,6 +426,7 @@ def set_up_for_long(sdk: ScriptedSdk) -> None:
     sdk.respond(bundle.instruction_id, "boom")
 
 
+@pytest.mark.usefixtures("short_silence")
 def test_a_harness_that_answers_may_set_up_for_long(scripted: Scripted) -> None:
     with pytest.raises(BundleFailedError, match="boom"):
         run_one(scripted(set_up_for_long), [b"a"], start_timeout_s=3)
@@ -461,6 +466,7 @@ def describe_itself(sdk: ScriptedSdk) -> None:
     sdk.respond(instruction)
 
 
+@pytest.mark.usefixtures("short_silence")
 def test_a_harness_that_is_silent_is_asked_what_it_does(
     scripted: Scripted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -56,7 +56,7 @@ def test_a_harness_that_does_not_read_makes_the_runner_wait(scripted: Scripted) 
     thread = threading.Thread(target=push)
     thread.start()
     seen = -1
-    while seen != pushed:  # until nothing moves any more
+    while seen != pushed or not pushed:  # until nothing moves any more
         seen = pushed
         time.sleep(0.7)
     assert 1 <= seen * MEGABYTE <= OUTGOING_BYTES + IN_GRPC

@@ -7,6 +7,8 @@ import time
 import weakref
 from pathlib import Path
 
+import pytest
+
 from beam_spark_runner.job.loopback import LoopbackPool
 
 WORKER = """
@@ -23,6 +25,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.filterwarnings(  # Beam's threads die of the broken streams
+    "ignore::pytest.PytestUnhandledThreadExceptionWarning"
+)
 def test_a_harness_whose_spark_worker_was_killed_is_freed() -> None:
     """With its state cache and its DoFns, while the job goes on."""
     pool = LoopbackPool(100 << 20)

@@ -195,6 +195,7 @@ def beam_harness() -> Iterator[Callable[..., RemoteStage]]:
 
     yield make
     sdk_workers.stop()
+    wait_for(lambda: harnesses() == [])
 
 
 def run_one(stage: RemoteStage) -> list[Any]:
@@ -298,7 +299,10 @@ def test_a_harness_says_where_its_code_is(
     assert "THREAD DUMP" in (status.ask(5.0) or "")
 
 
-def test_a_harness_that_is_killed_in_a_bundle(beam_harness: Callable[..., RemoteStage]) -> None:
+def test_a_harness_that_is_killed_in_a_bundle(
+    beam_harness: Callable[..., RemoteStage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LAST_WORDS_S", 30.0)
     stage = beam_harness()
     run_one(stage)
     bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, Collected()), {})
@@ -313,23 +317,26 @@ def test_a_harness_that_is_killed_in_a_bundle(beam_harness: Callable[..., Remote
 
 
 def _command(pid: int) -> list[str]:
-    command: list[str] = psutil.Process(pid).cmdline()
+    try:
+        command: list[str] = psutil.Process(pid).cmdline()
+    except psutil.NoSuchProcess:
+        return []
     return [] if "guard.py" in " ".join(command) else command
 
 
 @pytest.mark.parametrize(
-    ("command", "words"),
+    ("command", "timeout_s", "words"),
     [
-        ("/no/such/program", "ended with status 127 before it connected"),
-        (f"{sys.executable} -c 'print(1/0)'", "ZeroDivisionError"),
-        (f"{sys.executable} -c 'import time; time.sleep(60)'", "did not connect within 1 s"),
+        ("/no/such/program", 60, "ended with status 127 before it connected"),
+        (f"{sys.executable} -c 'print(1/0)'", 60, "ZeroDivisionError"),
+        (f"{sys.executable} -c 'import time; time.sleep(60)'", 1, "did not connect within 1 s"),
     ],
 )
 def test_a_harness_that_does_not_start(
-    beam_harness: Callable[..., RemoteStage], command: str, words: str
+    beam_harness: Callable[..., RemoteStage], command: str, timeout_s: float, words: str
 ) -> None:
     with pytest.raises(EnvironmentStartError) as raised:
-        run_one(beam_harness(command, start_timeout_s=1.0))
+        run_one(beam_harness(command, start_timeout_s=timeout_s))
     assert words in str(raised.value)
     wait_for(lambda: harnesses() == [])
 
@@ -367,7 +374,11 @@ class Crash(beam.DoFn):  # type: ignore[misc]
         ctypes.string_at(0)
 
 
-def test_a_harness_that_crashes_names_the_step_and_shows_where() -> None:
+def test_a_harness_that_crashes_names_the_step_and_shows_where(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_LAST_WORDS_S", 30.0)
+
     def build(p: beam.Pipeline) -> Any:
         return p | beam.Impulse() | "Die" >> beam.ParDo(Crash()) | beam.Reshuffle()
 

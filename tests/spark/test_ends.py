@@ -72,7 +72,8 @@ def test_cancel(endless: Any, spark_session: Any) -> None:
     (counter,) = endless.metrics().query()["counters"]
     assert counter.committed == 2
     assert endless.cancel() == PipelineState.CANCELLED
-    assert spark_session.sparkContext.statusTracker().getActiveJobsIds() == []
+    # Spark's status hears of the end a moment later.
+    until(lambda: not spark_session.sparkContext.statusTracker().getActiveJobsIds())
     size = endless.beats.stat().st_size
     # Spark kills the worker of a cancelled task, but not at once.
     for _ in range(100):
@@ -90,6 +91,7 @@ def test_cancel(endless: Any, spark_session: Any) -> None:
 def test_progress_of_a_classic_session(endless: Any, spark_session: Any) -> None:
     seen_by = progress.watch(spark_session, endless.job_id, is_connect=False)
     assert seen_by is not None
+    until(lambda: (each := seen_by.look()) and each.stages_done == 1)
     counts = seen_by.look()
     assert counts is not None
     assert (counts.stages_done, counts.stages) == (1, 2)
@@ -98,7 +100,7 @@ def test_progress_of_a_classic_session(endless: Any, spark_session: Any) -> None
     assert counts.exchanged is not None
     assert counts.exchanged >= 2
     endless.cancel()
-    assert seen_by.look() is None
+    until(lambda: seen_by.look() is None)
 
 
 def test_after_the_end(spark_session: Any, tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_steps_that_may_fail(spark_session: Any) -> None:
             use_subprocess=True
         )
         quick, slow = numbers | "slow" >> beam.Map(sleep_long).with_exception_handling(
-            timeout=1.5, use_subprocess=False
+            timeout=8, use_subprocess=False
         )
         return {
             "good": good,

@@ -1,5 +1,6 @@
 """Merged windows of a key that is too large for memory: the same panes as where it is not."""
 
+import gc
 import os
 import pickle
 from collections.abc import Iterable, Iterator
@@ -81,6 +82,7 @@ def test_no_more_files_are_open_than_a_process_may_have() -> None:
     values = windowed(Sessions(5), [10 * n for n in range(5_000)])
     coded = (pickle.dumps(each) for each in values)
     grouping = WindowGrouping(Windowing(Sessions(5)))
+    gc.collect()  # of earlier tests
     before, most = open_files(), 0
 
     def counted() -> Iterator[tuple[Any, Any, Timestamp]]:
@@ -92,7 +94,7 @@ def test_no_more_files_are_open_than_a_process_may_have() -> None:
 
     assert panes_of_merged(counted()) == panes_of_grouping(grouping, values)
     assert most - before < 300
-    assert open_files() == before
+    assert open_files() <= before
 
 
 def open_files() -> int:
