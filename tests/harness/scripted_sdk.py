@@ -52,8 +52,8 @@ class ScriptedSdk:
         stub = beam_fn_api_pb2_grpc.BeamFnWorkerStatusStub(self.channel)
         self.asked = stub.WorkerStatus(_until_end(self._status), metadata=self.metadata)
 
-    def tell_status(self, id_: str, text: str) -> None:
-        self._status.put(beam_fn_api_pb2.WorkerStatusResponse(id=id_, status_info=text))
+    def tell_status(self, response: Any) -> None:
+        self._status.put(response)
 
     def next_bundle(self) -> tuple[str, Any]:
         """Wait for a bundle: its instruction, and the descriptor of its stage."""

@@ -461,7 +461,9 @@ def describe_itself(sdk: ScriptedSdk) -> None:
     sdk.open_status()
     instruction, descriptor = sdk.next_bundle()
     list(sdk.input_blocks(instruction))
-    sdk.tell_status(next(sdk.asked).id, "thinks hard")
+    sdk.tell_status(
+        beam_fn_api_pb2.WorkerStatusResponse(id=next(sdk.asked).id, status_info="thinks hard")
+    )
     sdk.send(instruction, sink_of(descriptor), is_last=True)
     sdk.respond(instruction)
 

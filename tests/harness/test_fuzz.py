@@ -8,7 +8,14 @@ import apache_beam as beam
 import grpc
 import pytest
 from apache_beam.coders import BytesCoder
-from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc, metrics_pb2
+from apache_beam.portability.api import (
+    beam_artifact_api_pb2,
+    beam_artifact_api_pb2_grpc,
+    beam_fn_api_pb2,
+    beam_fn_api_pb2_grpc,
+    beam_runner_api_pb2,
+    metrics_pb2,
+)
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from hypothesis import HealthCheck, given, settings
@@ -123,6 +130,20 @@ logs = st.builds(
         max_size=3,
     ),
 )
+statuses = st.builds(
+    beam_fn_api_pb2.WorkerStatusResponse,
+    id=IDS,
+    status_info=st.text(max_size=5),
+    error=st.text(max_size=5),
+)
+artifacts = st.builds(
+    beam_runner_api_pb2.ArtifactInformation,
+    type_urn=st.sampled_from(["beam:artifact:type:file:v1", "", "other"]),
+    type_payload=DATA
+    | st.just(beam_runner_api_pb2.ArtifactFilePayload(path="/etc/passwd").SerializeToString()),
+    role_urn=st.sampled_from(["beam:artifact:role:staging_to:v1", ""]),
+    role_payload=DATA,
+)
 Message = tuple[str, Any]
 messages = st.one_of(
     *(
@@ -132,6 +153,8 @@ messages = st.one_of(
             ("control", responses),
             ("state", requests),
             ("log", logs),
+            ("status", statuses),
+            ("artifact", artifacts),
         )
     )
 )
@@ -168,13 +191,28 @@ def send(sdk: ScriptedSdk, said: list[Message]) -> None:
             iter([message for kind, message in said if kind == "log"]), metadata=sdk.metadata
         )
     )
+    ask_for(sdk, [message for kind, message in said if kind == "artifact"])
+    sdk.open_status()
     for kind, message in said:
-        if kind == "data":
+        if kind == "status":
+            sdk.tell_status(message)
+        elif kind == "data":
             sdk.put_elements(ours(message))
         elif kind == "control":
             sdk._control.put(ours(message))
     sdk.end_data()
     sdk.end_control()
+
+
+def ask_for(sdk: ScriptedSdk, wanted: list[Any]) -> None:
+    """Ask for files, of which the environment has none."""
+    stub = beam_artifact_api_pb2_grpc.ArtifactRetrievalServiceStub(sdk.channel)
+    request = beam_artifact_api_pb2.ResolveArtifactsRequest(artifacts=wanted)
+    assert list(stub.ResolveArtifacts(request, metadata=sdk.metadata).replacements) == wanted
+    for artifact in wanted:
+        get = beam_artifact_api_pb2.GetArtifactRequest(artifact=artifact)
+        call = stub.GetArtifact(get, metadata=sdk.metadata)
+        assert call.code() is grpc.StatusCode.NOT_FOUND
 
 
 class Keeps(beam.DoFn):  # type: ignore[misc]
@@ -220,6 +258,8 @@ def test_a_harness_that_sends_anything(
     try:
         bundle.push([(b"k", b"a") if is_keyed else b"a"], [BARE])
         bundle.end_key()
+        for kept in list(sdk_workers._kept.values()):
+            kept.worker.connection.status.ask(0.01)
         bundle.finish()
     except HarnessError:
         bundle.abort()
