@@ -4,8 +4,6 @@ All of them take their fields as arguments and hand them to ``Exception``, so
 that they survive pickling on their way from an executor to the driver.
 """
 
-import socket
-import tempfile
 from collections.abc import Sequence
 
 
@@ -137,21 +135,6 @@ class FnApiProtocolError(HarnessError):
 
 class HarnessStreamError(HarnessError):
     """The runner could not take what an SDK harness sent: its disk is full, for instance."""
-
-    @classmethod
-    def caused_by(cls, error: Exception, stream: str) -> "HarnessStreamError":
-        """Return what a bundle is told of an error in the thread that reads a stream.
-
-        Args:
-            error: what was raised.
-            stream: control or data.
-        """
-        problem = f"{type(error).__name__}: {error}"
-        if isinstance(error, OSError):  # what waits may be large, and is then in files
-            problem += f"; its files are in {tempfile.gettempdir()} of {socket.gethostname()}"
-        told = cls(f"the runner could not go on reading the {stream} stream: {problem}")
-        told.__cause__ = error
-        return told
 
 
 class LostHarnessError(HarnessError):

@@ -10,11 +10,11 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
 from beam_spark_runner.core.errors import (
     FnApiProtocolError,
-    HarnessStreamError,
     RunnerError,
     SdkDisconnectedError,
 )
 from beam_spark_runner.harness.services.instructions import InstructionIds
+from beam_spark_runner.harness.services.reading import reading_failed
 
 Answered = Callable[[beam_fn_api_pb2.InstructionResponse], None]
 
@@ -93,7 +93,7 @@ class ControlStream:
         except grpc.RpcError:
             problem = "the control stream to the SDK harness broke"
         except Exception as error:  # nobody else reads what bundles wait for
-            self._lose(HarnessStreamError.caused_by(error, "control"))
+            self._lose(reading_failed(error, "control"))
             return
         finally:
             self._requests.put(None)

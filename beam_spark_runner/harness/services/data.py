@@ -20,7 +20,6 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
 from beam_spark_runner.core.errors import (
     FnApiProtocolError,
-    HarnessStreamError,
     RunnerError,
     SdkDisconnectedError,
 )
@@ -34,6 +33,7 @@ from beam_spark_runner.harness.protocol import (
 )
 from beam_spark_runner.harness.services.inbox import Inbox
 from beam_spark_runner.harness.services.instructions import InstructionIds
+from beam_spark_runner.harness.services.reading import reading_failed
 
 OUTGOING_BYTES = 8 << 20
 
@@ -156,7 +156,7 @@ class DataStream:
         except grpc.RpcError:
             problem = "the data stream to the SDK harness broke"
         except Exception as error:  # nobody else reads what bundles wait for
-            self._lose(HarnessStreamError.caused_by(error, "data"))
+            self._lose(reading_failed(error, "data"))
             return
         finally:
             was_closed = self._is_closed

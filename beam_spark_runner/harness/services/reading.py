@@ -1,0 +1,21 @@
+"""The end of a stream that this process cannot go on reading."""
+
+import socket
+import tempfile
+
+from beam_spark_runner.core.errors import HarnessStreamError
+
+
+def reading_failed(error: Exception, stream: str) -> HarnessStreamError:
+    """Return what bundles are told of an error in the thread that reads a stream.
+
+    Args:
+        error: what was raised.
+        stream: control or data.
+    """
+    problem = f"{type(error).__name__}: {error}"
+    if isinstance(error, OSError):  # what waits to be taken may be large, and is then in files
+        problem += f"; its files are in {tempfile.gettempdir()} of {socket.gethostname()}"
+    told = HarnessStreamError(f"the runner could not go on reading the {stream} stream: {problem}")
+    told.__cause__ = error
+    return told
