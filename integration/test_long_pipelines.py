@@ -5,6 +5,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 from apache_beam.testing.util import assert_that, equal_to
 
@@ -42,8 +43,10 @@ def test_compiles_fast() -> None:
     assert took_s < COMPILE_LIMIT_S
 
 
-def run(session: Any) -> None:
-    pipeline = beam.Pipeline(runner=SparkPortableRunner(session))
+def run(session: Any, *flags: str) -> None:
+    pipeline = beam.Pipeline(
+        runner=SparkPortableRunner(session), options=PipelineOptions(list(flags))
+    )
     build(pipeline)
     start = time.monotonic()
     assert pipeline.run().wait_until_finish() == PipelineState.DONE
@@ -53,7 +56,7 @@ def run(session: Any) -> None:
 
 @pytest.mark.cluster
 def test_runs_on_classic_spark() -> None:
-    run(None)
+    run(None, "--spark_master_url=local[*]")
 
 
 @pytest.mark.connect

@@ -57,7 +57,8 @@ def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -
     """
     silence_pandas_opinion()
     _check_pyspark()
-    is_local = (master or _master_of_environment() or "local").startswith("local")
+    actual_master = master or _master_of_environment() or "local[*]"
+    is_local = actual_master.startswith("local")
     launches_jvm = SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ
     if launches_jvm:
         _check_java()
@@ -91,7 +92,7 @@ def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -
                 session = builder.getOrCreate()
         except Exception as error:
             raise SparkSetupError(
-                f"Spark did not start ({master or 'local[*]'}): {_first_line(error)}",
+                f"Spark did not start ({actual_master}): {_first_line(error)}",
                 "Its log is above. The settings come from --spark_master_url, --spark_conf and "
                 "the Spark configuration of this machine.",
             ) from error
@@ -222,8 +223,11 @@ def _user_configures_logging(given: Mapping[str, str]) -> bool:
 
 
 def _master_of_environment() -> str | None:
-    """Return the master that ``spark-submit`` or PYSPARK_SUBMIT_ARGS chose, if they did."""
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
+    """Return the master that sessions get which name none, if something has chosen it.
+
+    ``spark-submit`` has, PYSPARK_SUBMIT_ARGS, or an earlier session that has started the JVM.
+    """
+    if "PYSPARK_GATEWAY_PORT" in os.environ or SparkContext._gateway is not None:
         SparkContext._ensure_initialized()
         assert SparkContext._jvm is not None
         master = SparkContext._jvm.java.lang.System.getProperty("spark.master")
