@@ -265,17 +265,15 @@ class RemoteBundle:
 
     def progress(self) -> Sequence[bytes]:
         """See ``Bundle.progress``."""
-        answer = self._connection.ask(
-            beam_fn_api_pb2.InstructionRequest(
-                process_bundle_progress=beam_fn_api_pb2.ProcessBundleProgressRequest(
-                    instruction_id=self._instruction
-                )
-            ),
-            timeout_s=_PROGRESS_TIMEOUT_S,
-        )
+        answer = self._ask_progress(_PROGRESS_TIMEOUT_S)
         if answer is None or answer.error:
             return ()
         return _coded_infos(answer.process_bundle_progress.monitoring_infos)
+
+    def _ask_progress(self, timeout_s: float) -> beam_fn_api_pb2.InstructionResponse | None:
+        progress = beam_fn_api_pb2.ProcessBundleProgressRequest(instruction_id=self._instruction)
+        request = beam_fn_api_pb2.InstructionRequest(process_bundle_progress=progress)
+        return self._connection.ask(request, timeout_s)
 
     def finish(self) -> BundleResult:
         self.flush()
@@ -335,12 +333,8 @@ class RemoteBundle:
         """
         if self._data.is_open or time.monotonic() < self._data_due:
             return
-        progress = beam_fn_api_pb2.ProcessBundleProgressRequest(instruction_id=self._instruction)
         timeout_s = self._worker.start_timeout_s
-        answer = self._connection.ask(
-            beam_fn_api_pb2.InstructionRequest(process_bundle_progress=progress), timeout_s
-        )
-        if answer is not None or self._data.is_open:
+        if self._ask_progress(timeout_s) is not None or self._data.is_open:
             self._data_due = time.monotonic() + timeout_s
             return
         self._connection.lose(

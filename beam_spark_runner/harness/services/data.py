@@ -18,11 +18,7 @@ from typing import Any, Protocol
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
-from beam_spark_runner.core.errors import (
-    FnApiProtocolError,
-    RunnerError,
-    SdkDisconnectedError,
-)
+from beam_spark_runner.core.errors import FnApiProtocolError, RunnerError, SdkDisconnectedError
 from beam_spark_runner.core.ids import TimerFamilyId, TransformId
 from beam_spark_runner.harness.protocol import (
     Event,
