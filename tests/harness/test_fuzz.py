@@ -265,20 +265,29 @@ def test_a_harness_that_sends_anything(
         bundle.abort()
 
 
-@pytest.fixture
-def fuzzed(
-    scripted: Callable[[Callable[[ScriptedSdk], None]], Pool], monkeypatch: pytest.MonkeyPatch
-) -> Callable[[list[Message]], Pool]:
-    """One pool for all examples; each harness says what the example says."""
-    monkeypatch.setattr(remote_bundle, "_SILENCE_S", 0.3)
-    current: list[list[Message]] = []
-    pool = scripted(lambda sdk: send(sdk, current[-1]))
+Script = Callable[[ScriptedSdk], None]
 
-    def set_current(said: list[Message]) -> Pool:
-        current.append(said)
+
+def pool_for_examples(
+    scripted: Callable[[Script], Pool], act: Callable[[ScriptedSdk, list[Any]], None]
+) -> Callable[[list[Any]], Pool]:
+    """One pool for all examples; each harness does what the example that was set last says."""
+    current: list[list[Any]] = []
+    pool = scripted(lambda sdk: act(sdk, current[-1]))
+
+    def set_current(example: list[Any]) -> Pool:
+        current.append(example)
         return pool
 
     return set_current
+
+
+@pytest.fixture
+def fuzzed(
+    scripted: Callable[[Script], Pool], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[list[Message]], Pool]:
+    monkeypatch.setattr(remote_bundle, "_SILENCE_S", 0.3)
+    return pool_for_examples(scripted, send)
 
 
 indices = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-2, 3)
@@ -379,19 +388,17 @@ def test_a_harness_that_answers_anything(
 
 @pytest.fixture
 def answered(
-    scripted: Callable[[Callable[[ScriptedSdk], None]], Pool], monkeypatch: pytest.MonkeyPatch
+    scripted: Callable[[Script], Pool], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[list[Any]], Pool]:
     monkeypatch.setattr(remote_bundle, "_SILENCE_S", 0.3)
     monkeypatch.setattr(remote_bundle, "_PROGRESS_TIMEOUT_S", 0.3)
-    current: list[list[Any]] = []
-    pool = scripted(lambda sdk: answer_requests(sdk, current[-1]))
+    set_current = pool_for_examples(scripted, answer_requests)
 
-    def set_current(given: list[Any]) -> Pool:
+    def with_a_new_harness(given: list[Any]) -> Pool:
         sdk_workers.stop()
-        current.append(given)
-        return pool
+        return set_current(given)
 
-    return set_current
+    return with_a_new_harness
 
 
 def test_calls_that_are_no_messages(scripted: Any) -> None:
