@@ -24,7 +24,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.harness.blocks import BlockReader, BlockWriter, GroupToken
-from beam_spark_runner.harness.chunks import ChunkEdge
+from beam_spark_runner.harness.chunk_edge import ChunkEdge
 from beam_spark_runner.harness.columns import ElementReader, ElementWriter, reader_for, writer_for
 from beam_spark_runner.harness.keyed import KeyedParDo, use_keys
 from beam_spark_runner.harness.opaque import decoded

@@ -10,7 +10,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.harness.bundle import Receiver
-from beam_spark_runner.harness.chunks import ChunkEdge
+from beam_spark_runner.harness.chunk_edge import ChunkEdge
 from beam_spark_runner.portable.descriptor import SINK_URN, SOURCE_URN
 
 

@@ -16,7 +16,7 @@ from beam_spark_runner.spark.cursor import RowCursor
 from beam_spark_runner.spark.program import Edge
 
 _CODERS = "apache_beam/coders/"
-_CHUNK_VALUES = 128
+_CHUNK_VALUES = 512
 _CHUNK_BYTES = 1 << 20
 
 

@@ -52,13 +52,20 @@ def test_a_reduce_in_python_tells_nothing() -> None:
 
 
 def test_a_generator_gives_them_out_one_by_one() -> None:
-    step = step_for(beam.FlatMap(lambda n: ((n, Large()) for _ in range(100))).fn, "step")
+    step = step_for(beam.FlatMap(lambda n: ((n, Large()) for _ in range(100))).fn)
     step.limit = 50
-    origin = GlobalWindows.windowed_value(None)
     count = most = 0
-    for results, _ in step.pieces([1, 2], [origin] * 2):
-        count += len(results)
-        most = max(most, Large.alive)
+
+    class Output:
+        def send(self, results: list[Any], origins: list[Any], *, are_values: bool) -> None:
+            raise AssertionError(f"{len(results)} have waited")
+
+        def send_one(self, result: Any, origin: Any) -> None:
+            nonlocal count, most
+            count += 1
+            most = max(most, Large.alive)
+
+    step.run([1, 2], [GlobalWindows.windowed_value(None)] * 2, Output())
     assert count == 200
     assert most <= 4
 
