@@ -177,6 +177,10 @@ class BlockSink(bundle_processor.DataOutputOperation):  # type: ignore[misc]
         """See ``ChunkedParDo.process_chunk``."""
         self._write(values if self._encode is None else list(map(self._encode, values)), origins)
 
+    def process_one(self, value: Any, origin: WindowedValue) -> None:
+        """See ``ChunkedParDo.process_one``."""
+        self.process(origin.with_value(value))
+
     def finish(self) -> None:
         self._write_waiting()
         super().finish()

@@ -27,6 +27,7 @@ class ChunkEdge:
         self._readers: list[Any] = list(readers)
         self._takes_chunks = all(hasattr(reader, "process_chunk") for reader in self._readers)
         self._count = receiver.opcounter.element_counter
+        self._sample_after = self._until_sample = 1  # elements: the first one is sampled
 
     def send(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Count the values and hand them to the readers."""
@@ -44,32 +45,33 @@ class ChunkEdge:
         self._count.update(len(values) - 1)
 
     def sender(self, send_special: SendOne | None = None) -> SendOne:
-        """Return what counts one value and hands it to the readers.
+        """Return what counts one value and hands it to the readers. After the last: ``finish``.
 
         Args:
             send_special: takes results of the kinds ``SPECIAL`` instead; None: there are none.
         """
-        processes = [self._process_one(reader) for reader in self._readers]
-        known: set[type] = set()
-        count = self._count.update
-        until_sample = 0
+        readers = self._readers
+        known: set[type] = set()  # kinds that are not special
 
         def send_one(value: Any, origin: WindowedValue) -> None:
-            nonlocal until_sample
             kind = type(value)
             if kind not in known:
                 if send_special is not None and issubclass(kind, SPECIAL):
                     send_special(value, origin)
                     return
                 known.add(kind)
-            until_sample -= 1
-            if until_sample < 0:  # what is sent as a chunk has its size sampled
-                until_sample = _SAMPLE_EVERY
-                self.send([value], [origin])
+            self._until_sample -= 1
+            if self._until_sample:
+                for reader in readers:
+                    reader.process_one(value, origin)
                 return
-            for process in processes:
-                process(value, origin)
-            count(1)
+            self._until_sample = 1  # this one is counted below
+            self.finish()
+            self._sample_after = self._until_sample = _SAMPLE_EVERY
+            self._receiver.update_counters_start(origin.with_value(value))
+            for reader in readers:
+                reader.process_one(value, origin)
+            self._receiver.update_counters_finish()
 
         def receive(value: Any, origin: WindowedValue) -> None:
             if send_special is not None and isinstance(value, SPECIAL):
@@ -77,13 +79,13 @@ class ChunkEdge:
             else:
                 self._receiver.receive(self._element(value, origin))
 
-        return send_one if self._takes_chunks else receive
+        takes_one = all(hasattr(reader, "process_one") for reader in readers)
+        return send_one if takes_one else receive
 
-    def _process_one(self, reader: Any) -> SendOne:
-        process: SendOne | None = getattr(reader, "process_one", None)
-        if process is not None:
-            return process
-        return lambda value, origin: reader.process(self._element(value, origin))
+    def finish(self) -> None:
+        """Count what ``sender`` has handed over and not yet counted."""
+        self._count.update(self._sample_after - self._until_sample)
+        self._sample_after = self._until_sample = 1
 
     def _element(self, value: Any, origin: WindowedValue) -> WindowedValue:
         element = origin.with_value(value)

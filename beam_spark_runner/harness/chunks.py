@@ -31,6 +31,7 @@ from beam_spark_runner.harness.steps import (
     AssigningWindows,
     Assignment,
     Mapped,
+    SendOne,
     Step,
     step_for,
 )
@@ -108,6 +109,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
     def finish(self) -> None:
         self.flush()
         super().finish()
+        self._edge.finish()
 
     def process_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Process values; each has the timestamp, windows and pane of its origin."""
@@ -119,13 +121,9 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
                 raise
 
     def process_one(self, value: Any, origin: WindowedValue) -> None:
-        """Process a value that may not wait for others."""
-        with self.scoped_process_state:
-            try:
-                (self._step or self._first_step()).run_one(value, origin, self.send_one)
-            except BaseException as error:
-                charge(error, self.step_name)
-                raise
+        """Process a value that may not wait for others. The first step replaces this."""
+        self._first_step()
+        self.process_one(value, origin)
 
     def _first_step(self) -> Step:
         """Choose the loop. As with Beam's harness, later bundles see the same side inputs."""
@@ -135,6 +133,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
             else step_for(self._fn, *self._arguments())
         )
         self._step = step
+        self.process_one = one_by_one(self, step)  # type: ignore[method-assign]
         return step
 
     def send(self, results: list[Any], origins: list[WindowedValue], *, are_values: bool) -> None:
@@ -207,6 +206,10 @@ class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]
                 charge(error, self.step_name)
                 raise
 
+    def process_one(self, value: Any, origin: WindowedValue) -> None:
+        """See ``ChunkedParDo.process_one``."""
+        self.process_chunk([value], [origin])
+
     def finish(self) -> None:
         with self.scoped_finish_state:
             try:
@@ -233,6 +236,7 @@ class ChunkedCombine(operations.CombineOperation):  # type: ignore[misc]
         super().setup(data_sampler)
         self._edge = ChunkEdge(self.receivers[0], self._readers)
         self.send_one = self._edge.sender()
+        self.process_one = one_by_one(self, self._step)
 
     def process(self, element: WindowedValue) -> None:
         self.process_chunk([element.value], [element])
@@ -246,18 +250,29 @@ class ChunkedCombine(operations.CombineOperation):  # type: ignore[misc]
                 charge(error, self.step_name)
                 raise
 
-    def process_one(self, value: Any, origin: WindowedValue) -> None:
-        """See ``ChunkedParDo.process_one``."""
-        with self.scoped_process_state:
-            try:
-                self._step.run_one(value, origin, self.send_one)
-            except BaseException as error:
-                charge(error, self.step_name)
-                raise
-
     def send(self, results: list[Any], origins: list[WindowedValue], *, are_values: bool) -> None:
         """See ``Output.send``: every result is a value."""
         self._edge.send(results, origins)
+
+    def finish(self) -> None:
+        super().finish()
+        self._edge.finish()
+
+
+def one_by_one(operation: Any, step: Step) -> SendOne:
+    """Return what processes one value by a step of an operation."""
+    state, step_name = operation.scoped_process_state, operation.step_name
+    run_one = step.one_by_one(operation.send_one)
+
+    def process_one(value: Any, origin: WindowedValue) -> None:
+        with state:
+            try:
+                run_one(value, origin)
+            except BaseException as error:
+                charge(error, step_name)
+                raise
+
+    return process_one
 
 
 def main_tag(output_tags: Sequence[str]) -> str:

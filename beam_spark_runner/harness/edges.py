@@ -41,6 +41,10 @@ class SinkOperation(bundle_processor.RunnerIOOperation):  # type: ignore[misc]
         """Stands for the receiver until there is one."""
         raise InvariantError("a sink got elements before its bundle began")
 
+    def process_one(self, value: Any, origin: WindowedValue) -> None:
+        """See ``ChunkedParDo.process_one``."""
+        self.process(origin.with_value(value))
+
     def deliver_to(self, receiver: Receiver) -> None:
         """Hand the elements of the bundle that begins to ``receiver``."""
         self.process = receiver.accept

@@ -85,6 +85,10 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
     def process(self, element: WindowedValue) -> None:
         self.process_chunk([element.value], [element])
 
+    def process_one(self, value: Any, origin: WindowedValue) -> None:
+        """See ``ChunkedParDo.process_one``."""
+        self.process_chunk([value], [origin])
+
     def process_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Process values of one key; each has the timestamp, windows and pane of its origin."""
         if self._make_call is None:

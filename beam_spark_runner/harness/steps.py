@@ -64,8 +64,8 @@ class Step(Protocol):
         """Process all values, at least one. Constants among the results wait for each other."""
         ...
 
-    def run_one(self, value: Any, origin: WindowedValue, send_one: SendOne) -> None:
-        """Process one value. No result waits."""
+    def one_by_one(self, send_one: SendOne) -> SendOne:
+        """Return what processes one value, and sends each result before the next is made."""
         ...
 
 
@@ -169,9 +169,10 @@ class Mapped:
             for result in [function(value)]
         ]
 
-    def run_one(self, value: Any, origin: WindowedValue, send_one: SendOne) -> None:
-        """See ``Step.run_one``."""
-        send_one(self._function(value), origin)
+    def one_by_one(self, send_one: SendOne) -> SendOne:
+        """See ``Step.one_by_one``."""
+        function = self._function
+        return lambda value, origin: send_one(function(value), origin)
 
 
 class MappedTuples(Mapped):
@@ -185,9 +186,10 @@ class MappedTuples(Mapped):
             for result in [function(*value)]
         ]
 
-    def run_one(self, value: Any, origin: WindowedValue, send_one: SendOne) -> None:
-        """See ``Step.run_one``."""
-        send_one(self._function(*value), origin)
+    def one_by_one(self, send_one: SendOne) -> SendOne:
+        """See ``Step.one_by_one``."""
+        function = self._function
+        return lambda value, origin: send_one(function(*value), origin)
 
 
 class Filtering:
@@ -208,10 +210,14 @@ class Filtering:
         elif results:
             output.send(results, list(itertools.compress(origins, holds)), are_values=True)
 
-    def run_one(self, value: Any, origin: WindowedValue, send_one: SendOne) -> None:
-        """See ``Step.run_one``."""
-        if self._predicate(value):
-            send_one(value, origin)
+    def one_by_one(self, send_one: SendOne) -> SendOne:
+        """See ``Step.one_by_one``."""
+
+        def run_one(value: Any, origin: WindowedValue) -> None:
+            if self._predicate(value):
+                send_one(value, origin)
+
+        return run_one
 
 
 class AssigningWindows:
@@ -234,11 +240,15 @@ class AssigningWindows:
             values = [element.value for element in assigned]
         output.send(values, assigned, are_values=True)
 
-    def run_one(self, value: Any, origin: WindowedValue, send_one: SendOne) -> None:
-        """See ``Step.run_one``."""
-        for window in origin.windows:
-            windows = self._assignment.windows_of(value, origin, window)
-            send_one(value, WindowedValue(value, origin.timestamp, windows))
+    def one_by_one(self, send_one: SendOne) -> SendOne:
+        """See ``Step.one_by_one``."""
+
+        def run_one(value: Any, origin: WindowedValue) -> None:
+            for window in origin.windows:
+                windows = self._assignment.windows_of(value, origin, window)
+                send_one(value, WindowedValue(value, origin.timestamp, windows))
+
+        return run_one
 
 
 class Assignment:
@@ -336,12 +346,16 @@ class Calling:
                 first = position + 1
         flush()
 
-    def run_one(self, value: Any, origin: WindowedValue, send_one: SendOne) -> None:
-        """See ``Step.run_one``."""
-        results = self._call(value)
-        if results is not None:
-            for result in results:
-                send_one(result, origin)
+    def one_by_one(self, send_one: SendOne) -> SendOne:
+        """See ``Step.one_by_one``."""
+
+        def run_one(value: Any, origin: WindowedValue) -> None:
+            results = self._call(value)
+            if results is not None:
+                for result in results:
+                    send_one(result, origin)
+
+        return run_one
 
     def _call(self, value: Any) -> Any:
         results = self._process(value)

@@ -73,8 +73,9 @@ def all_of(step: Any, values: list[Any], take: Callable[[Any], Any] | None = Non
 def one_by_one(step: Any, values: list[Any]) -> list[Received]:
     """The same, where no value waits for others."""
     output = Output()
+    run_one = step.one_by_one(output.send_one)
     for place, value in enumerate(values):
-        step.run_one(value, origin(place), output.send_one)
+        run_one(value, origin(place))
     return output.received
 
 
@@ -386,7 +387,7 @@ def test_stop_iteration_is_an_error(transform: Any, limit: int) -> None:
     with pytest.raises((StopIteration, RuntimeError)):
         step.run(values, [origin(0)] * 100, Output())
     with pytest.raises((StopIteration, RuntimeError)):
-        step.run_one(values[0], origin(0), Output().send_one)
+        step.one_by_one(Output().send_one)(values[0], origin(0))
 
 
 def _assigned(
@@ -400,8 +401,9 @@ def _assigned(
 
     step.run(values, origins, Keeping())
     at_once, sent = sent, []
+    run_one = step.one_by_one(lambda result, origin: sent.append((result, origin)))
     for value, each in zip(values, origins, strict=True):
-        step.run_one(value, each, lambda result, origin: sent.append((result, origin)))
+        run_one(value, each)
     assert [(value, list(each.windows)) for value, each in sent] == [
         (value, list(each.windows)) for value, each in at_once
     ]
