@@ -10,7 +10,7 @@ from apache_beam.coders import FastPrimitivesCoder
 from apache_beam.transforms.environments import ProcessEnvironment
 
 from beam_spark_runner.harness.sdk_workers import sdk_workers
-from beam_spark_runner.harness.spill import StreamedValues
+from beam_spark_runner.harness.spill import StreamedValues, ValueLogs
 from tests.harness.conftest import BARE, Collected, stage_in
 
 pytestmark = [pytest.mark.grpc, pytest.mark.timeout(120)]
@@ -36,7 +36,8 @@ def test_groups_of_all_kinds(process: Any) -> None:
         return looked | beam.Reshuffle()
 
     coded = FastPrimitivesCoder().encode
-    streamed = StreamedValues(iter([coded(Fraction(1, 2))] * COUNT), bytes)
+    logs = ValueLogs()
+    streamed = StreamedValues(logs.new(), bytes, [coded(Fraction(1, 2))] * COUNT)
     stage = stage_in(process, build, stage=1)
     collected = Collected()
     bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, collected), {})
