@@ -37,7 +37,7 @@ def _opaque_class(value: Any) -> type | None:
 
 _MOST = 4  # in memory at once, while nothing is known of their size
 _VALUES_PER_CHUNK = 128  # of several groups, perhaps, that are in memory together
-_MEASURE_EVERY_BYTES = 1 << 20  # of encoded values: a measurement takes a millisecond
+_MEASURE_EVERY = 512  # values: a measurement takes a millisecond
 
 
 class _Scale:
@@ -45,15 +45,15 @@ class _Scale:
 
     def __init__(self) -> None:
         self._value_bytes = 0
-        self._coded_until_next = 0
+        self._until_next = 0
 
     def size_of_value(self, coded: list[bytes], decode: Callable[[bytes], Any]) -> int:
         """Return the largest mean of some values that was measured, of this group or before."""
-        if self._coded_until_next <= 0:
-            self._coded_until_next = _MEASURE_EVERY_BYTES
+        if self._until_next <= 0:
+            self._until_next = _MEASURE_EVERY
             some = [decode(each) for each in coded[:_MOST]]
             self._value_bytes = max(self._value_bytes, get_deep_size(*some) // len(some))
-        self._coded_until_next -= sum(map(len, coded))
+        self._until_next -= len(coded)
         return self._value_bytes
 
 

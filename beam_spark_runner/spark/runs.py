@@ -4,7 +4,6 @@ import abc
 from dataclasses import dataclass
 
 import numpy as np
-
 from apache_beam.coders import WindowedValueCoder
 
 from beam_spark_runner.harness.bundle import BundleInput

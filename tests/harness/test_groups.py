@@ -17,6 +17,18 @@ pytestmark = [pytest.mark.grpc, pytest.mark.timeout(120)]
 COUNT = 3000
 
 
+class Large(Fraction):
+    """More in memory than its pickle shows."""
+
+    def __new__(cls, *parts: int) -> Any:
+        made: Any = super().__new__(cls, *parts)
+        made.content = bytes(1 << 20)
+        return made
+
+    def __reduce__(self) -> Any:
+        return Large, (self.numerator, self.denominator)
+
+
 @pytest.fixture
 def process() -> Iterator[Any]:
     yield ProcessEnvironment("")
@@ -45,7 +57,8 @@ def test_groups_of_all_kinds(process: Any) -> None:
         (b"none", []),
         (b"small", [coded(1), coded(2)]),
         (b"large", streamed),
-        (b"opaque", [coded(Fraction(n, 3)) for n in range(5)]),
+        (b"opaque", [coded(Large(n, 3)) for n in range(5)]),
+        (b"opaque and small", [coded(Fraction(n, 3)) for n in range(5)]),
         (b"plain", [coded(n) for n in range(5)]),
     ]
     bundle.push(groups, [BARE] * len(groups))
@@ -55,5 +68,6 @@ def test_groups_of_all_kinds(process: Any) -> None:
         b"('small', 'list', 3, 2)",
         b"('large', '_StateBackedIterable', Fraction(1500, 1), 3000)",
         b"('opaque', 'OpaqueValues', Fraction(10, 3), 5)",
+        b"('opaque and small', 'list', Fraction(10, 3), 5)",
         b"('plain', 'list', 10, 5)",
     ]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import apache_beam as beam
 import pytest
@@ -17,7 +17,7 @@ from tests.spark.harvest import PROCESS, harvest, run
 pytestmark = [pytest.mark.spark, pytest.mark.grpc, pytest.mark.timeout(300)]
 
 KEYS = range(4)
-COUNT = 200
+COUNT = 170
 VALUE_BYTES = 100_000
 HARNESSES = pytest.mark.parametrize("flags", [(), PROCESS], ids=["embedded", "process"])
 
@@ -100,23 +100,35 @@ def test_every_value_of_large_sessions_arrives(spark_session: Any, flags: tuple[
         return {
             "passed on": groups
             | "pass" >> beam.ParDo(WithSideInput(), side)
-            | "count" >> beam.Map(counted)
+            | "count passed" >> beam.Map(counted),
+            "kept": groups
+            | "keep" >> beam.ParDo(AtTheEnd(), side)
+            | "count kept" >> beam.Map(counted),
         }
 
     found = harvest(spark_session, build, *flags)
-    assert found["passed on"] == sorted((key % 2, COUNT, COUNT) for key in KEYS)
+    expected = sorted((key % 2, COUNT, COUNT) for key in KEYS)
+    assert found["passed on"] == expected
+    assert found["kept"] == expected
 
 
-class OfEarlierBundles(beam.DoFn):  # type: ignore[misc]
+KEPT: list[Iterable[bytes]] = []  # in this process
+
+
+class Keeping(beam.DoFn):  # type: ignore[misc]
     """Keeps the values for later bundles, which Beam does not allow."""
 
-    kept: ClassVar[list[Iterable[bytes]]] = []
-
     def process(self, group: Group) -> Any:
-        for values in self.kept:
+        KEPT.append(group[1])
+        yield from range(20)
+
+
+class TooLate(beam.DoFn):  # type: ignore[misc]
+    """Reads what earlier bundles in its process have kept."""
+
+    def process(self, _: int) -> Any:
+        for values in KEPT:
             yield sum(1 for _ in values)
-        if not self.kept:
-            self.kept.append(group[1])
 
 
 @HARNESSES
@@ -124,12 +136,11 @@ def test_values_that_are_kept_too_long_are_said_to_be_gone(
     spark_session: Any, flags: tuple[str, ...]
 ) -> None:
     def build(p: beam.Pipeline) -> None:
-        large_groups(p) | "Too late" >> beam.ParDo(OfEarlierBundles())
+        large_groups(p) | beam.ParDo(Keeping()) | beam.Reshuffle() | "Late" >> beam.ParDo(TooLate())
 
-    # Two workers, and more tasks than that: some worker gets a second one.
     with pytest.raises(BundleFailedError) as raised:
         run(spark_session, build, *flags)
-    assert raised.value.step == "Too late"
+    assert raised.value.step == "Late"
     assert re.search(
         r"GroupClosedError: the values of a group can be read only until .* copy those",
         raised.value.cause,

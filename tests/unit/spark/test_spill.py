@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from beam_spark_runner.harness import spill
 from beam_spark_runner.harness.spill import GroupClosedError, StreamedValues, ValueLogs
+from tests.unit.spark.spill_files import spill_files
 
 VALUES = st.lists(st.binary(max_size=30), max_size=30)
 
@@ -105,6 +106,83 @@ class TestStreamedValues:
         group, _ = streamed(CODED, logs)
         next(iter(group))
         assert pickle.loads(pickle.dumps(group)) == TEXTS
+
+    def test_once_closed_it_raises(self, logs: ValueLogs) -> None:
+        group, _ = streamed(CODED, logs)
+        group.drain()
+        logs.close()
+        for _ in range(2):
+            with pytest.raises(GroupClosedError, match="copy those that are needed longer"):
+                list(group)
+        with pytest.raises(GroupClosedError):
+            pickle.dumps(group)
+
+    @pytest.mark.parametrize("seen", [0, 1, 60, len(TEXTS)])
+    @pytest.mark.parametrize("is_drained", [True, False], ids=["drained", "under way"])
+    def test_an_iteration_that_was_begun_raises(
+        self, logs: ValueLogs, seen: int, is_drained: bool
+    ) -> None:
+        group, _ = streamed(CODED, logs)
+        reader = iter(group)
+        assert [next(reader) for _ in range(seen)] == TEXTS[:seen]
+        if is_drained:
+            group.drain()
+        logs.close()
+        with pytest.raises(GroupClosedError):
+            next(reader)
+
+
+def test_an_iteration_over_a_log_that_is_closed_raises(logs: ValueLogs) -> None:
+    log = logs.new()
+    for value in CODED:
+        log.append(value)
+    reader, fresh = iter(log), iter(log)
+    next(reader)
+    log.close()
+    for late in (reader, fresh, iter(log)):
+        with pytest.raises(GroupClosedError):
+            next(late)
+    with pytest.raises(GroupClosedError):
+        log.append(b"more")
+
+
+def test_the_error_survives_pickling_and_the_step_that_beam_adds() -> None:
+    error = GroupClosedError()
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    assert str(type(error)(f"{error.args[0]} [while running 'step']")).endswith("'step']")
+
+
+def test_logs_share_memory_and_give_it_back() -> None:
+    before = spill_files()
+    logs = ValueLogs(1000)
+    first, second, third = logs.new(), logs.new(), logs.new(in_memory=False)
+    first.append(bytes(500))
+    second.append(bytes(500))
+    assert spill_files() - before == 0
+    third.append(bytes(1 << 17))
+    assert spill_files() - before == 1
+    second.append(bytes(1 << 17))
+    assert spill_files() - before == 2
+    assert [len(value) for value in second] == [500, 1 << 17]
+    first.close()
+    second.close()
+    assert spill_files() - before == 1
+    del third
+    assert spill_files() - before == 0
+    assert logs.room_bytes == 1000
+
+
+def test_a_group_that_nobody_refers_to_any_more_gives_its_disk_back() -> None:
+    before = spill_files()
+    logs = ValueLogs(0)
+    group, _ = streamed([bytes(100_000)] * 3, logs)
+    reader = iter(group)
+    group.drain()
+    del group
+    assert spill_files() - before == 1
+    assert next(reader) == "\0" * 100_000
+    del reader
+    assert spill_files() - before == 0
 
 
 @given(VALUES, st.lists(st.integers(0, 2), max_size=120), st.integers(1, 1000))
