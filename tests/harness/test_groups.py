@@ -9,6 +9,7 @@ import pytest
 from apache_beam.coders import FastPrimitivesCoder
 from apache_beam.transforms.environments import ProcessEnvironment
 
+from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.harness.sdk_workers import sdk_workers
 from beam_spark_runner.harness.spill import StreamedValues, ValueLogs
 from tests.harness.conftest import BARE, Collected, stage_in
@@ -71,3 +72,35 @@ def test_groups_of_all_kinds(process: Any) -> None:
         b"('opaque and small', 'list', Fraction(10, 3), 5)",
         b"('plain', 'list', 10, 5)",
     ]
+
+
+KEPT: list[Any] = []  # in the SDK harness
+
+
+def test_a_group_that_is_kept_for_the_next_bundle_is_not_taken_for_one_of_that(
+    process: Any,
+) -> None:
+    def look(group: tuple[str, Any]) -> bytes:
+        KEPT.append(group[1])
+        return b"%d" % sum(KEPT[0])
+
+    def build(p: beam.Pipeline) -> Any:
+        pairs = p | beam.Impulse() | beam.Map(lambda x: (str(x), Fraction(len(x))))
+        looked = pairs | beam.GroupByKey() | "Look" >> beam.Map(look).with_output_types(bytes)
+        return looked | beam.Reshuffle()
+
+    coded = FastPrimitivesCoder().encode
+    stage = stage_in(process, build, stage=1)
+    logs, collected = ValueLogs(), Collected()
+    for number in range(2):
+        values = StreamedValues(logs.new(), bytes, [coded(Fraction(number + 1))] * COUNT)
+        bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, collected), {})
+        bundle.push([(b"key", values)], [BARE])
+        if not number:
+            bundle.finish()
+            continue
+        with pytest.raises(BundleFailedError, match="GroupClosedError: the values of") as raised:
+            bundle.finish()
+        bundle.abort()
+        assert raised.value.step == "Look"
+    assert collected.values == [b"%d" % COUNT]
