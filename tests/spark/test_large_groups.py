@@ -8,7 +8,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.pvalue import AsSingleton
 from apache_beam.transforms.combiners import ToListCombineFn
-from apache_beam.transforms.window import GlobalWindow, Sessions, TimestampedValue
+from apache_beam.transforms.window import Sessions, TimestampedValue
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import BundleFailedError
@@ -43,14 +43,19 @@ class AtTheEnd(WithSideInput):
     """Keeps its elements until the bundle ends, as Beam allows."""
 
     def start_bundle(self) -> None:
-        self._kept: list[Any] = []
+        self._kept: list[WindowedValue] = []
 
-    def process(self, element: Any, _: Any) -> Any:
-        self._kept.append(element)
+    def process(
+        self,
+        element: Any,
+        _: Any,
+        timestamp: Any = beam.DoFn.TimestampParam,
+        window: Any = beam.DoFn.WindowParam,
+    ) -> Any:
+        self._kept.append(WindowedValue(element, timestamp, (window,)))
 
     def finish_bundle(self) -> Any:
-        for kept in self._kept:
-            yield WindowedValue(kept, GlobalWindow().max_timestamp(), (GlobalWindow(),))
+        yield from self._kept
 
 
 def counted(group: Group) -> tuple[int, int, int]:
