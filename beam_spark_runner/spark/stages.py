@@ -177,9 +177,9 @@ class _OpenStage:
 
     def _open_input(self, now_us: Callable[[], int]) -> None:
         self._bundle = self._start_bundle()
-        self._input = _JoinedInput(self._bundle, self._following)
+        self._joined = _JoinedInput(self._bundle, self._following)
         self._reader = reader_for(
-            self.program.input, self._harness.input_coder, self._input, self._logs
+            self.program.input, self._harness.input_coder, self._joined, self._logs
         )
 
     def _start_bundle(self) -> Bundle:
@@ -205,7 +205,7 @@ class _OpenStage:
 
     def flush(self) -> None:
         """Process what waits here, and in the stages after it."""
-        self._input.flush()
+        self._joined.flush()
 
     def finish(self) -> Iterable[bytes]:
         """Finish the bundle and emit its last rows.

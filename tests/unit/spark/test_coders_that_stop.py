@@ -66,6 +66,7 @@ def test_readers_fail_the_step(kind: str, window: Any, limit_bytes: int) -> None
     )
     edge = sessions_edge() if kind == "sessions" else edge_of(delivery, is_global=is_global)
     stop = Stopping()
+    values: list[Any]
     if kind == "elements":
         values, coder, read_coder = VALUES, BytesCoder(), stop
     else:

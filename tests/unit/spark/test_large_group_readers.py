@@ -95,11 +95,11 @@ class InACycle:
         self.values, self.itself = values, self
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(self.values)
+        yield from self.values
 
 
 def begun(values: Any) -> Iterator[bytes]:
-    iterator = iter(values)
+    iterator: Iterator[bytes] = iter(values)
     next(iterator)
     return iterator
 
@@ -160,8 +160,13 @@ def test_what_nobody_keeps_costs_no_disk(
     """But for what was read: the same user may read it again."""
     # As far as memory goes; a reader has no way to know how much of a group will be read.
     monkeypatch.setattr(ValueLogs, "new", with_room_for_one)
-    seen = []
-    Reading(lambda key, values: (seen.append(key), look(values)), sessions=False)
+    seen: list[bytes] = []
+
+    def push(key: bytes, values: Any) -> None:
+        seen.append(key)
+        look(values)
+
+    Reading(push, sessions=False)
     assert sorted(seen) == KEYS
     assert sum(written_bytes) == 0
 
