@@ -220,8 +220,13 @@ class EmbeddedBundle:
 
     def flush(self) -> None:
         """See ``BundleInput.flush``."""
-        for operation in self._chunked:  # producers stand before consumers
-            operation.flush()
+        before = statesampler.get_current_tracker()
+        statesampler.set_current_tracker(self._sampler)
+        try:
+            for operation in self._chunked:  # producers stand before consumers
+                operation.flush()
+        finally:
+            statesampler.set_current_tracker(before)
 
     def split(
         self, fraction_of_remainder: float

@@ -12,6 +12,8 @@ from apache_beam.utils.windowed_value import (
 )
 
 from beam_spark_runner.harness.bundle import BundleInput
+from beam_spark_runner.harness.decoding import decode_all
+from beam_spark_runner.harness.spill import ValueLogs
 from beam_spark_runner.harness.splittable import SplittableInput
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.spark import rows
@@ -49,10 +51,10 @@ class ElementReader(Reader):
                 push(coded[position : position + step])
 
     def _push_bare(self, coded: list[bytes]) -> None:
-        self._push(list(map(self._decode_bare, coded)), [_BARE] * len(coded))
+        self._push(decode_all(self._decode_bare, coded), [_BARE] * len(coded))
 
     def _push_windowed(self, coded: list[bytes]) -> None:
-        elements = list(map(self._decode_windowed, coded))
+        elements = decode_all(self._decode_windowed, coded)
         self._push([element.value for element in elements], elements)
 
 
@@ -82,11 +84,20 @@ class RestrictionReader(ElementReader):
                 self._push([element.value], [element])
 
 
-def reader_for(edge: Edge, coder: WindowedValueCoder, bundle: BundleInput) -> Reader:
-    """Choose the reader for an edge; ``coder`` is that of the elements which ``bundle`` takes."""
+def reader_for(
+    edge: Edge, coder: WindowedValueCoder, bundle: BundleInput, logs: ValueLogs
+) -> Reader:
+    """Choose the reader for an edge.
+
+    Args:
+        edge: by which the rows come.
+        coder: of the elements which ``bundle`` takes.
+        bundle: gets them.
+        logs: of the task.
+    """
     match edge.delivery:
         case Delivery.GROUP_BY_KEY:
-            return (PaneReader if edge.coded_windowing else GroupReader)(edge, coder, bundle)
+            return (PaneReader if edge.coded_windowing else GroupReader)(edge, coder, bundle, logs)
         case Delivery.BY_KEY:
-            return KeyedReader(edge, coder, bundle)
+            return KeyedReader(edge, coder, bundle, logs)
     return ElementReader(edge, coder, bundle)

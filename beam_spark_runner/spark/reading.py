@@ -10,12 +10,14 @@ from apache_beam.utils.windowed_value import (
     WindowedValue,
 )
 
+from beam_spark_runner.harness import decoding, opaque
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.failures import failure_of
 from beam_spark_runner.spark.cursor import RowCursor
 from beam_spark_runner.spark.program import Edge
 
-_CODERS = "apache_beam/coders/"
+_CODERS = ("apache_beam/coders/", *map(inspect.getfile, (decoding, opaque)))
+"""Parts of the paths of files in which coders run; the last two only call them."""
 _CHUNK_VALUES = 512
 _CHUNK_BYTES = 1 << 20
 
@@ -63,7 +65,8 @@ def _comes_from_a_coder(error: Exception, reader: Reader) -> bool:
         for frame, _ in traceback.walk_tb(error.__traceback__)
         if frame.f_code.co_filename not in readers
     )
-    return _CODERS in next(called, "")
+    file = next(called, "")
+    return any(part in file for part in _CODERS)
 
 
 class Chunks:
