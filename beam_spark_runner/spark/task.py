@@ -33,6 +33,7 @@ from beam_spark_runner.spark.cursor import RowCursor
 from beam_spark_runner.spark.program import LevelProgram
 from beam_spark_runner.spark.reports import failure_proto
 from beam_spark_runner.spark.stages import AbandonedError, OpenStages
+from beam_spark_runner.spark.task_input import TaskInput
 
 _LOGGER = logging.getLogger(__name__)
 _QUEUE_BATCHES = 4
@@ -122,6 +123,7 @@ class LevelTask:
     def _produce(
         self, batches: Iterator[pa.RecordBatch], partition: int, is_last_attempt: bool
     ) -> None:
+        task_input = TaskInput(batches, self._emit)
         try:
             report = reports_pb2.TaskReport(
                 level=self._program.level, partition=partition, attempt=self._attempt
@@ -131,7 +133,7 @@ class LevelTask:
                 decoded.cache.serve(self._program.job_id, self._program.cache_bytes)
                 options = embedded.use_options(self._program.options_json)
                 with self._telling_the_driver(options):
-                    report.monitoring_infos.extend(self._process(batches))
+                    report.monitoring_infos.extend(self._process(task_input))
                 for dest, left in self._stages.residuals.items():
                     told = reports_pb2.Residuals(count=left.count, hold_us=left.hold_us)
                     report.residuals[dest].CopyFrom(told)
@@ -146,7 +148,7 @@ class LevelTask:
                     raise
                 report.failure.CopyFrom(failure_proto(error))
             if report.poisoned or report.HasField("failure"):
-                self._forward_reports(batches)
+                task_input.drain()
             report.consumed_count = len(self._consumed)
             report.consumed_sum = sum(self._consumed) % (1 << 64)
             report.emitted_bytes = self._emitted_bytes
@@ -219,7 +221,7 @@ class LevelTask:
         seen = []
         for batch in batches:
             seen.append(batch)
-            is_mark = _dests(batch) == rows.CONTROL
+            is_mark = rows.dests_of(batch) == rows.CONTROL
             for value in batch.filter(pa.array(is_mark)).column(4).to_pylist():
                 self._passes_on |= reports_pb2.AttemptMark.FromString(value).left_residuals
             if not is_mark.all():
@@ -232,17 +234,10 @@ class LevelTask:
         A splittable DoFn before this level is not done: a grouping would fire too early.
         """
         for batch in batches:
-            is_mark = _dests(batch) == rows.CONTROL
+            is_mark = rows.dests_of(batch) == rows.CONTROL
             for value in batch.filter(pa.array(is_mark)).column(4).to_pylist():
                 self._read_mark(value)
             self._emit(rows.conformed(batch.filter(pa.array(~is_mark))))
-
-    def _forward_reports(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """Read on to the end of the input: Spark throws a worker away that does not."""
-        for batch in batches:
-            is_report = _dests(batch) == rows.REPORT
-            if is_report.any():
-                self._emit(rows.conformed(batch.filter(pa.array(is_report))))
 
     def _emit_marks(self, *, failed: bool, left_residuals: bool) -> None:
         if not self._program.has_next:
@@ -260,12 +255,6 @@ class LevelTask:
         targets = routing.routes_to_partitions(routing.REPORT_CODE, partitions)
         route = np.array([targets[report.partition % partitions]], np.int64)
         self._emit(rows.batch_of(rows.REPORT, route, None, None, [report.SerializeToString()]))
-
-
-def _dests(batch: pa.RecordBatch) -> rows.Int32Array:
-    """Destinations without flags."""
-    dests: rows.Int32Array = batch.column(0).to_numpy() & rows.DEST_MASK
-    return dests
 
 
 def _now_us() -> int:
