@@ -17,6 +17,7 @@ from apache_beam.transforms import core
 from apache_beam.transforms.window import FixedWindows, GlobalWindows, SlidingWindows, WindowFn
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.core.rendering import text_of
 from beam_spark_runner.harness.opaque import is_opaque
 
 _LOGGER = logging.getLogger(__name__)
@@ -80,7 +81,7 @@ class OnTrial:
                 # Beam's words; it asks no more than the first call, either.
                 raise TypeError(
                     f"Returning a {type(results).__name__} from a ParDo or FlatMap is not allowed. "
-                    f"Please use list({results!r}) if you really want this behavior."
+                    f"Please use list({text_of(results)}) if you really want this behavior."
                 )
             self._refuses_text = False
             results = iter(() if results is None else results)

@@ -33,9 +33,7 @@ class CountOrFail(beam.DoFn):  # type: ignore[misc]
 def test_the_users_error_is_the_pipelines(spark_session: Any, levels: int) -> None:
     def build(p: beam.Pipeline) -> None:
         counted = (
-            p
-            | beam.Create([("good", 40), ("bad", 40)])
-            | "Count" >> beam.ParDo(CountOrFail())
+            p | beam.Create([("good", 40), ("bad", 40)]) | "Count" >> beam.ParDo(CountOrFail())
         )
         for level in range(levels):
             counted = (

@@ -623,6 +623,21 @@ def test_an_element_that_does_not_encode(
     assert repr(element) in str(caught.value)
 
 
+class Unprintable:
+    def __repr__(self) -> str:
+        raise KeyError("not why it does not encode")
+
+
+def test_an_element_that_neither_encodes_nor_can_be_shown() -> None:
+    coder = WindowedValueCoder(BytesCoder(), GlobalWindowCoder())
+    with pytest.raises(EncodingError, match=r"Unprintable <a Unprintable whose __repr__ raises>: "):
+        written(
+            edge_of(Delivery.REDISTRIBUTE),
+            coder,
+            [WindowedValue(Unprintable(), MIN_TIMESTAMP, (GLOBAL,))],
+        )
+
+
 @pytest.mark.parametrize("delivery", [Delivery.GROUP_BY_KEY, Delivery.REDISTRIBUTE])
 def test_an_element_over_the_limit(delivery: Delivery) -> None:
     coder = WindowedValueCoder(PAIRS, GlobalWindowCoder())
