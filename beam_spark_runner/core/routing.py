@@ -93,11 +93,12 @@ def _low_bits_with_murmur3(
         state ^= np.uint32(8)
         state = _unmix_state(state, _mix_key(np.full(state.shape, high_bits, np.uint32)))
         key = _unmix_state(state, np.full(state.shape, seed, np.uint32))
-        return cast(_Uint32Array, _rotate(key * _inverse(0x1B873593), 17) * _inverse(0xCC9E2D51))
+        return _rotate(key * _inverse(0x1B873593), 17) * _inverse(0xCC9E2D51)
 
 
 def _inverse(factor: int) -> np.uint32:
-    return np.uint32(pow(factor, -1, 1 << 32))
+    inverse: np.uint32 = np.uint32(pow(factor, -1, 1 << 32))
+    return inverse
 
 
 def _rotate(value: _Uint32Array, bits: int) -> _Uint32Array:
