@@ -24,6 +24,8 @@ from apache_beam.coders.coders import GlobalWindowCoder, IntervalWindowCoder, _T
 from apache_beam.transforms.userstate import Timer
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.core.rendering import text_of
+
 Origins: TypeAlias = list[WindowedValue]
 _Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 _Writer: TypeAlias = Callable[[Any, list[bytes]], None]
@@ -309,7 +311,7 @@ def _end_of_window(coder: Coder, block: bytes, position: int) -> int:
     try:
         coder.get_impl().decode_from_stream(stream, True)
     except Exception as error:
-        raise MalformedBlockError(f"a window cannot be decoded: {error!r}") from error
+        raise MalformedBlockError(f"a window cannot be decoded: {text_of(error)}") from error
     return len(block) - int(stream.size())
 
 

@@ -61,7 +61,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
 
         ``arguments``: side inputs among them, which can be read once a bundle has begun.
         """
-        self._fn = fn
+        self._fn = self.users_fn = fn
         self._arguments = arguments
         self._windowing = windowing
         self._assignment = Assignment(windowing.windowfn)
@@ -221,6 +221,8 @@ class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]
 
 class ChunkedCombine(operations.CombineOperation):  # type: ignore[misc]
     """A combiner behind the shuffle: it merges accumulators, extracts outputs, or does it all."""
+
+    users_fn: core.CombineFn
 
     def prepare(
         self,

@@ -26,6 +26,7 @@ from apache_beam.transforms.window import (
 )
 from apache_beam.utils.windowed_value import WindowedBatch, WindowedValue
 
+from beam_spark_runner.core.rendering import text_of
 from beam_spark_runner.harness.constants import ATOMS, is_constant
 
 SPECIAL = (WindowedValue, WindowedBatch, TimestampedValue, pvalue.TaggedOutput)
@@ -369,7 +370,7 @@ class Calling:
         if isinstance(results, (str, bytes, dict)):
             raise TypeError(
                 f"Returning a {type(results).__name__} from a ParDo or FlatMap is not allowed. "
-                f"Please use list({results!r}) if you really want this behavior."
+                f"Please use list({text_of(results)}) if you really want this behavior."
             )
 
     def _may_read_ahead(self, results: Any) -> bool:

@@ -54,7 +54,7 @@ class RowCursor:
         return True
 
     def _open(self, batch: pa.RecordBatch) -> None:
-        ids = batch.column(0).to_numpy() & rows.DEST_MASK
+        ids = rows.dests_of(batch)
         mine = np.isin(ids, self._hosted)
         if not mine.all():
             self._forward(rows.conformed(batch.filter(pa.array(~mine))))

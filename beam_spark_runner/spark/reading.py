@@ -10,6 +10,7 @@ from apache_beam.utils.windowed_value import (
     WindowedValue,
 )
 
+from beam_spark_runner.core.rendering import render_error, text_of
 from beam_spark_runner.harness import decoding, opaque
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.failures import failure_of
@@ -47,8 +48,8 @@ class Reader(abc.ABC):
                 raise
             # Beam's words.
             told = DecodingError(
-                f"Error decoding input stream with coder {self._coder} in step "
-                f"{self._edge.name}: {type(error).__name__}: {error}"
+                f"Error decoding input stream with coder {text_of(self._coder)} in step "
+                f"{self._edge.name}: {render_error(error).cause}"
             )
             told.__cause__ = error
             raise failure_of(told, self._edge.name) from error

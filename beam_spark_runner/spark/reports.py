@@ -15,6 +15,7 @@ from beam_spark_runner.core.errors import (
     RunnerError,
     SdkDisconnectedError,
 )
+from beam_spark_runner.core.rendering import MOST_OF_A_TRACEBACK, message_of, valid_text
 from beam_spark_runner.scheduling.attempts import Failure, Report, Residuals
 from beam_spark_runner.spark import rows
 
@@ -62,18 +63,21 @@ def _report_of(proto: reports_pb2.TaskReport) -> Report:
 
 def failure_proto(error: RunnerError) -> reports_pb2.Failure:
     """Write down why a task failed for good; ``error_of`` reads it."""
-    failure = reports_pb2.Failure(kind=type(error).__name__)
     match error:
         case BundleFailedError():
-            failure.step, failure.cause = error.step, error.cause
-            failure.traceback = error.traceback_text
+            step, cause, text = error.step, error.cause, error.traceback_text
         case InvalidPipelineError():
-            failure.step, failure.cause = error.where, error.problem
+            step, cause, text = error.where, error.problem, ""
         case LostHarnessError():
-            failure.cause, failure.traceback = error.problem, error.output
+            step, cause, text = "", error.problem, error.output
         case _:
-            failure.cause = str(error)
-    return failure
+            step, cause, text = "", message_of(error), ""
+    return reports_pb2.Failure(
+        kind=type(error).__name__,
+        step=valid_text(step),
+        cause=valid_text(cause),
+        traceback=valid_text(text, MOST_OF_A_TRACEBACK),
+    )
 
 
 def error_of(failure: Failure) -> RunnerError:

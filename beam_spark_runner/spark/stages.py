@@ -316,7 +316,7 @@ def _charged_to(stage_name: str) -> Iterator[None]:
         yield
     except (AbandonedError, RunnerError):
         raise
-    except (Exception, SystemExit) as error:  # user code may call sys.exit
+    except BaseException as error:  # user code may call sys.exit
         raise failure_of(error, stage_name) from error
 
 

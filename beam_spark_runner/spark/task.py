@@ -6,6 +6,7 @@ in memory as a whole.
 """
 
 import contextlib
+import functools
 import itertools
 import logging
 import queue
@@ -25,17 +26,20 @@ from beam_spark_runner.core.errors import (
     RunnerError,
 )
 from beam_spark_runner.core.working_folder import working_in
-from beam_spark_runner.harness import backchannel, decoded, embedded
+from beam_spark_runner.harness import backchannel, decoded, embedded, kept_stages
 from beam_spark_runner.harness.coded_types import coded_types
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.collection import exempt_from_collection
 from beam_spark_runner.spark.cursor import RowCursor
+from beam_spark_runner.spark.interruptible import Interruptible
 from beam_spark_runner.spark.program import LevelProgram
 from beam_spark_runner.spark.reports import failure_proto
 from beam_spark_runner.spark.stages import AbandonedError, OpenStages
+from beam_spark_runner.spark.task_input import TaskInput
 
 _LOGGER = logging.getLogger(__name__)
 _QUEUE_BATCHES = 4
+_LAST_TASK_S = 5.0  # for a task to end that works for a job which has ended
 _END = object()
 
 
@@ -71,6 +75,8 @@ class LevelTask:
         self._attempt = random.SystemRandom().getrandbits(63)
         self._consumed: list[int] = []
         self._emitted_bytes = 0
+        self._users = Interruptible(AbandonedError)
+        self._has_left = threading.Event()  # whoever reads the queue
         self._passes_on = False  # a later Spark job will process what this task got
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -87,19 +93,29 @@ class LevelTask:
             daemon=True,
         )
         thread.start()
+        has_ended = False
         try:
             while True:
                 item = self._queue.get()
                 if item is _END:
+                    has_ended = True
                     return
                 if isinstance(item, BaseException):
                     raise item
                 yield item
         finally:
-            self._abandoned.set()
+            self._abandon()
+            self._has_left.set()
             while not self._queue.empty():
                 self._queue.get_nowait()
             thread.join()
+            if not has_ended:  # Spark throws this process away
+                kept_stages.tasks.let_go(self._program.job_id)
+
+    def _abandon(self) -> None:
+        """Have the bundles' thread end soon: nobody wants the rest of the output."""
+        self._abandoned.set()
+        self._users.interrupt()
 
     def _emit(self, batch: pa.RecordBatch) -> None:
         self._emitted_bytes += batch.nbytes
@@ -115,6 +131,14 @@ class LevelTask:
                 continue
             return
 
+    def _put_last(self, error: BaseException) -> bool:
+        """Have the reader raise an error. False: it has left."""
+        while not self._has_left.is_set():
+            with contextlib.suppress(queue.Full):
+                self._queue.put(error, timeout=1.0)
+                return True
+        return False
+
     def _wait_us(self, duration_us: int) -> None:
         if self._abandoned.wait(duration_us / 1e6):
             raise AbandonedError
@@ -122,6 +146,13 @@ class LevelTask:
     def _produce(
         self, batches: Iterator[pa.RecordBatch], partition: int, is_last_attempt: bool
     ) -> None:
+        with kept_stages.tasks.working_for(self._program.job_id, self._abandon):
+            self._run(batches, partition, is_last_attempt)
+
+    def _run(
+        self, batches: Iterator[pa.RecordBatch], partition: int, is_last_attempt: bool
+    ) -> None:
+        task_input = TaskInput(batches, self._emit)
         try:
             report = reports_pb2.TaskReport(
                 level=self._program.level, partition=partition, attempt=self._attempt
@@ -130,8 +161,10 @@ class LevelTask:
                 coded_types.serve(self._program.job_id)
                 decoded.cache.serve(self._program.job_id, self._program.cache_bytes)
                 options = embedded.use_options(self._program.options_json)
-                with self._telling_the_driver(options):
-                    report.monitoring_infos.extend(self._process(batches))
+                with self._telling_the_driver(options), self._users.running():
+                    if self._abandoned.is_set():
+                        raise AbandonedError
+                    report.monitoring_infos.extend(self._process(task_input))
                 for dest, left in self._stages.residuals.items():
                     told = reports_pb2.Residuals(count=left.count, hold_us=left.hold_us)
                     report.residuals[dest].CopyFrom(told)
@@ -143,13 +176,17 @@ class LevelTask:
             except RunnerError as error:
                 self._stages.abort()
                 if not is_last_attempt:
-                    raise
+                    # Alone: Spark writes down the text of all that stands behind it, whose
+                    # objects are the user's.
+                    raise error from None
                 report.failure.CopyFrom(failure_proto(error))
             if report.poisoned or report.HasField("failure"):
-                self._forward_reports(batches)
+                task_input.drain()
             report.consumed_count = len(self._consumed)
             report.consumed_sum = sum(self._consumed) % (1 << 64)
             report.emitted_bytes = self._emitted_bytes
+            if not backchannel.IS_KEPT:  # this process has no other task
+                kept_stages.tasks.let_go(self._program.job_id)
             callbacks, self._stages.callbacks = self._stages.callbacks, []
             if callbacks:
                 # Dropped at the end of the job, if the driver never accepts the attempt.
@@ -161,13 +198,12 @@ class LevelTask:
             )
             self._emit_report(report)
             self._put(_END)
-        except AbandonedError:
+        except AbandonedError as error:
             self._stages.abort()
+            self._put_last(error)  # the job has ended, and Spark may not know it yet
         except BaseException as error:
             self._stages.abort()
-            try:
-                self._put(error)
-            except AbandonedError:
+            if not self._put_last(error):
                 _LOGGER.warning("failed after Spark had gone", exc_info=error)
 
     @contextlib.contextmanager
@@ -177,7 +213,8 @@ class LevelTask:
         if route is None:
             yield
             return
-        channel = backchannel.current.serve(route, options)
+        on_end = functools.partial(kept_stages.tasks.end, self._program.job_id, _LAST_TASK_S)
+        channel = backchannel.current.serve(route, options, on_end)
         with channel.watching(self._attempt, self._stages.progress):
             yield
 
@@ -219,7 +256,7 @@ class LevelTask:
         seen = []
         for batch in batches:
             seen.append(batch)
-            is_mark = _dests(batch) == rows.CONTROL
+            is_mark = rows.dests_of(batch) == rows.CONTROL
             for value in batch.filter(pa.array(is_mark)).column(4).to_pylist():
                 self._passes_on |= reports_pb2.AttemptMark.FromString(value).left_residuals
             if not is_mark.all():
@@ -232,17 +269,10 @@ class LevelTask:
         A splittable DoFn before this level is not done: a grouping would fire too early.
         """
         for batch in batches:
-            is_mark = _dests(batch) == rows.CONTROL
+            is_mark = rows.dests_of(batch) == rows.CONTROL
             for value in batch.filter(pa.array(is_mark)).column(4).to_pylist():
                 self._read_mark(value)
             self._emit(rows.conformed(batch.filter(pa.array(~is_mark))))
-
-    def _forward_reports(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """Read on to the end of the input: Spark throws a worker away that does not."""
-        for batch in batches:
-            is_report = _dests(batch) == rows.REPORT
-            if is_report.any():
-                self._emit(rows.conformed(batch.filter(pa.array(is_report))))
 
     def _emit_marks(self, *, failed: bool, left_residuals: bool) -> None:
         if not self._program.has_next:
@@ -260,12 +290,6 @@ class LevelTask:
         targets = routing.routes_to_partitions(routing.REPORT_CODE, partitions)
         route = np.array([targets[report.partition % partitions]], np.int64)
         self._emit(rows.batch_of(rows.REPORT, route, None, None, [report.SerializeToString()]))
-
-
-def _dests(batch: pa.RecordBatch) -> rows.Int32Array:
-    """Destinations without flags."""
-    dests: rows.Int32Array = batch.column(0).to_numpy() & rows.DEST_MASK
-    return dests
 
 
 def _now_us() -> int:

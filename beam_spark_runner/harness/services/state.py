@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
 from beam_spark_runner.core.errors import FnApiProtocolError
+from beam_spark_runner.core.rendering import render_error
 from beam_spark_runner.harness.bundle import SideInputLookup
 from beam_spark_runner.harness.spill import GroupClosedError
 from beam_spark_runner.state.requests import USER_STATE, StateRequests
@@ -177,7 +178,7 @@ class StateStream:
         except Exception as error:
             if not isinstance(error, (FnApiProtocolError, GroupClosedError)):
                 _LOGGER.exception("a state request failed")
-            response = beam_fn_api_pb2.StateResponse(error=f"{type(error).__name__}: {error}")
+            response = beam_fn_api_pb2.StateResponse(error=render_error(error).cause)
         response.id = request.id
         return response
 

@@ -548,11 +548,61 @@ def test_restrictions_are_spread_by_size() -> None:
     places = partitions_of(batches, 4)
     loads = np.bincount(places, weights=sizes, minlength=4)
     assert sum(loads) == sum(sizes)
-    assert max(loads) <= min(loads) + max(sizes)
-    assert len(set(places[:4])) == 4
+    assert max(loads) == min(loads) == 90
     found: list[WindowedValue] = []
     read(edge, coder, iter(batches), found.append)
     assert [each.value for each in found] == [each.value for each in elements]
+
+
+def restrictions(sizes: Iterable[float]) -> list[WindowedValue]:
+    return [WindowedValue((str(n), size), MIN_TIMESTAMP, (GLOBAL,)) for n, size in enumerate(sizes)]
+
+
+SIZED = WindowedValueCoder(TupleCoder([StrUtf8Coder(), FloatCoder()]), GlobalWindowCoder())
+
+
+@pytest.mark.parametrize("first", range(4))
+@pytest.mark.parametrize("count", [1, 3, 4])
+def test_few_restrictions_are_on_different_partitions(first: int, count: int) -> None:
+    edge = edge_of(Delivery.REDISTRIBUTE_BY_SIZE)
+    batches = written(edge, SIZED, restrictions([0.0, 5e9, 5.0, 1.0][:count]), first=first)
+    assert len(set(partitions_of(batches, 4))) == count
+
+
+@pytest.mark.parametrize("partitions", [4, 7, 40, 1, 3])
+def test_elements_are_spread_evenly_over_other_partitions_than_their_task_knows_of(
+    partitions: int,
+) -> None:
+    """A later segment may derive more partitions from bytes than that which wrote the rows."""
+    edge = edge_of(Delivery.REDISTRIBUTE)
+    coder = WindowedValueCoder(VarIntCoder(), GlobalWindowCoder())
+    elements = [WindowedValue(n, MIN_TIMESTAMP, (GLOBAL,)) for n in range(1_000)]
+    loads = np.zeros(partitions, np.int64)
+    for task in range(4):
+        places = partitions_of(written(edge, coder, elements, first=task), partitions)
+        of_task = np.bincount(places, minlength=partitions)
+        assert max(of_task) - min(of_task) <= 1
+        loads += of_task
+    assert max(loads) - min(loads) <= 4
+
+
+@pytest.mark.parametrize("partitions", [4, 7, 40])
+@given(
+    sizes=st.lists(st.floats(1.0, 1e6), min_size=400, max_size=800),
+    is_skewed=st.booleans(),
+    first=st.integers(0, 100),
+)
+@settings(max_examples=20, deadline=None)
+def test_restrictions_are_spread_by_size_over_other_partitions_than_their_task_knows_of(
+    partitions: int, sizes: list[float], is_skewed: bool, first: int
+) -> None:
+    if is_skewed:
+        sizes = [size if n % 4 else 1.0 for n, size in enumerate(sizes)]
+    edge = edge_of(Delivery.REDISTRIBUTE_BY_SIZE)
+    batches = written(edge, SIZED, restrictions(sizes), first=first)
+    loads = np.bincount(partitions_of(batches, partitions), weights=sizes, minlength=partitions)
+    assert max(loads) <= sum(sizes) / partitions + 2 * max(sizes)
+    assert max(loads) <= 2 * sum(sizes) / partitions + max(sizes)
 
 
 @pytest.mark.parametrize(
@@ -578,6 +628,21 @@ def test_an_element_that_does_not_encode(
         caught.value
     )
     assert repr(element) in str(caught.value)
+
+
+class Unprintable:
+    def __repr__(self) -> str:
+        raise KeyError("not why it does not encode")
+
+
+def test_an_element_that_neither_encodes_nor_can_be_shown() -> None:
+    coder = WindowedValueCoder(BytesCoder(), GlobalWindowCoder())
+    with pytest.raises(EncodingError, match=r"Unprintable <a Unprintable whose __repr__ raises>: "):
+        written(
+            edge_of(Delivery.REDISTRIBUTE),
+            coder,
+            [WindowedValue(Unprintable(), MIN_TIMESTAMP, (GLOBAL,))],
+        )
 
 
 @pytest.mark.parametrize("delivery", [Delivery.GROUP_BY_KEY, Delivery.REDISTRIBUTE])
