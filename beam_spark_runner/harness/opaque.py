@@ -12,6 +12,8 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.coders.coder_impl import FastPrimitivesCoderImpl
 
+from beam_spark_runner.core.mapping import map_all
+
 
 def is_opaque(value: Any) -> bool:
     """Whether a value, or one in a tuple, is made anew from whatever its ``__reduce__`` returns."""
@@ -31,7 +33,7 @@ def decoded(coded: list[bytes], decode: Callable[[bytes], Any]) -> Sequence[Any]
     """Decode the values of a group, or have each decoded when it is asked for."""
     if len(coded) > _MOST and is_opaque(decode(coded[0])):
         return OpaqueValues(coded, decode)
-    return list(map(decode, coded))
+    return map_all(decode, coded)
 
 
 class OpaqueValues(Sequence[Any]):
@@ -50,7 +52,9 @@ class OpaqueValues(Sequence[Any]):
         return self._decode(self._coded[index])
 
     def __iter__(self) -> Iterator[Any]:
-        return map(self._decode, self._coded)
+        decode = self._decode
+        for coded in self._coded:  # what ``map`` gives would end where ``decode`` stops it
+            yield decode(coded)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return list, (list(self),)

@@ -3,7 +3,6 @@
 import datetime
 import decimal
 import enum
-import sys
 import typing
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -14,16 +13,10 @@ import pytest
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from tests.spark.harvest import PROCESS, harvest
+from tests.spark.harvest import BEAMS_OWN, PROCESS, harvest
 
 pytestmark = [pytest.mark.spark, pytest.mark.grpc]
 
-BEAMS_OWN = (
-    "--environment_type=PROCESS",
-    '--environment_config={"command": "'
-    f'{sys.executable} -m apache_beam.runners.worker.sdk_worker_main"}}',
-)
-"""SDK harnesses that know nothing of this package."""
 HARNESSES = pytest.mark.parametrize(
     "flags", [(), PROCESS, BEAMS_OWN], ids=["embedded", "process", "Beam's own harness"]
 )
