@@ -107,6 +107,10 @@ def typed(pcollection: Any, label: str, kind: Any) -> Any:
     return pcollection | label >> beam.Map(lambda x: x).with_output_types(kind)
 
 
+def pair_of(key: Any, value: Any) -> Any:
+    return beam.typehints.Tuple[key, value]
+
+
 def shown(label: str, *, grouped: bool = False) -> Any:
     def show(element: Any) -> str:
         if grouped:
@@ -133,7 +137,7 @@ def test_keys_of_every_kind_are_grouped(spark_session: Any, flags: tuple[str, ..
         for label, (kind, values) in KINDS.items():
             pairs = [(value, float(n)) for n, value in enumerate(values * 2)]
             made = p | label >> beam.Create(pairs, reshuffle=False)
-            grouped = typed(made, f"{label}: typed", tuple[kind, float]) | (
+            grouped = typed(made, f"{label}: typed", pair_of(kind, float)) | (
                 f"{label}: group" >> beam.GroupByKey()
             )
             found[label] = grouped | shown(label, grouped=True)
@@ -153,7 +157,7 @@ def test_values_of_every_kind_are_grouped(spark_session: Any, flags: tuple[str, 
         found = {}
         for label, (kind, values) in kinds.items():
             made = p | label >> beam.Create([(0.5, value) for value in values], reshuffle=False)
-            grouped = typed(made, f"{label}: typed", tuple[float, kind]) | (
+            grouped = typed(made, f"{label}: typed", pair_of(float, kind)) | (
                 f"{label}: group" >> beam.GroupByKey()
             )
             found[label] = grouped | shown(label, grouped=True)
@@ -175,7 +179,7 @@ def test_groups_cross_another_border(spark_session: Any, flags: tuple[str, ...])
             made = p | label >> beam.Create(pairs, reshuffle=False)
             stamped = made | f"{label}: stamp" >> beam.Map(lambda kv: TimestampedValue(kv, 1))
             grouped = (
-                typed(stamped, f"{label}: typed", tuple[kind, kind])
+                typed(stamped, f"{label}: typed", pair_of(kind, kind))
                 | f"{label}: window" >> beam.WindowInto(FixedWindows(10))
                 | f"{label}: group" >> beam.GroupByKey()
             )
@@ -220,7 +224,7 @@ def test_side_inputs_of_every_kind(spark_session: Any, flags: tuple[str, ...]) -
             pairs = typed(
                 side | f"{label}: pair" >> beam.Map(lambda x: (x, x)),
                 f"{label}: typed pair",
-                tuple[kind, kind],
+                pair_of(kind, kind),
             )
             read = beam.Map(
                 lambda _, listed, several, values: repr(
