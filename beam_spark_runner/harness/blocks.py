@@ -24,6 +24,7 @@ from apache_beam.coders.coders import GlobalWindowCoder, IntervalWindowCoder, _T
 from apache_beam.transforms.userstate import Timer
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.rendering import text_of
 
 Origins: TypeAlias = list[WindowedValue]
@@ -142,7 +143,9 @@ def _writer(coder: Coder) -> _Writer:
         return write_all
     if isinstance(coder, FloatCoder):
         return lambda value, out: out.append(_DOUBLE.pack(value))
-    return _write_bytes
+    if isinstance(coder, BytesCoder):
+        return _write_bytes
+    raise InvariantError(f"nothing of the coder {coder} is written in blocks")
 
 
 def _write_bytes(value: bytes, out: list[bytes]) -> None:
@@ -354,7 +357,9 @@ def _reader(coder: Coder) -> _Reader:
         return _read_pair_of_bytes if first is second is _read_bytes else read_pair
     if isinstance(coder, FloatCoder):
         return lambda block, position: (_DOUBLE.unpack_from(block, position)[0], position + 8)
-    return _read_bytes
+    if isinstance(coder, BytesCoder):
+        return _read_bytes
+    raise InvariantError(f"nothing of the coder {coder} is read in blocks")
 
 
 def _read_bytes(block: bytes, position: int) -> tuple[bytes, int]:

@@ -127,7 +127,10 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         self._calls += elements
         if self._calls > _MOST_CALLS or self.states.piled_bytes > _MOST_BYTES:
             self._calls = 0
-            self.states.write()
+            try:
+                self.states.write()
+            except Exception as error:  # of a coder
+                charge(error, self.step_name)
             self._forget_call()
 
     def end_key(self) -> None:

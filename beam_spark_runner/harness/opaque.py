@@ -15,7 +15,7 @@ import apache_beam as beam
 from apache_beam.coders.coder_impl import FastPrimitivesCoderImpl
 from apache_beam.runners.worker.statecache import get_deep_size
 
-from beam_spark_runner.harness.decoding import decode_all
+from beam_spark_runner.core.mapping import map_all
 from beam_spark_runner.harness.spill import MEMORY_LIMIT_BYTES
 
 
@@ -69,7 +69,7 @@ def decoded(coded: list[bytes], decode: Callable[[bytes], Any]) -> Sequence[Any]
             size = scale.size_of_value(coded, decode)
             if size * max(len(coded), _VALUES_PER_CHUNK) > MEMORY_LIMIT_BYTES:
                 return OpaqueValues(coded, decode)
-    return decode_all(decode, coded)
+    return map_all(decode, coded)
 
 
 class OpaqueValues(Sequence[Any]):

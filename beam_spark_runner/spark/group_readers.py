@@ -12,10 +12,10 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue, create
 
+from beam_spark_runner.core.mapping import map_all
 from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.harness.bundle import BundleInput
-from beam_spark_runner.harness.decoding import decode_all
 from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.merged_groups import merged_groups
 from beam_spark_runner.harness.opaque import decoded
@@ -242,7 +242,7 @@ class PaneReader(GroupReader):
         self._grouping = grouping_for(decode_windowing(edge.coded_windowing))
 
     def _values(self, coded: list[bytes]) -> Sequence[Any]:
-        return decode_all(self._decode_value, coded)
+        return map_all(self._decode_value, coded)
 
     def _push_group(self, key: bytes | None, values: Any, order: int, size: int) -> None:
         assert key is not None

@@ -11,8 +11,8 @@ from apache_beam.utils.windowed_value import (
     create,
 )
 
+from beam_spark_runner.core.mapping import map_all
 from beam_spark_runner.harness.bundle import BundleInput
-from beam_spark_runner.harness.decoding import decode_all
 from beam_spark_runner.harness.spill import ValueLogs
 from beam_spark_runner.harness.splittable import SplittableInput
 from beam_spark_runner.plan.model import Delivery
@@ -51,10 +51,10 @@ class ElementReader(Reader):
                 push(coded[position : position + step])
 
     def _push_bare(self, coded: list[bytes]) -> None:
-        self._push(decode_all(self._decode_bare, coded), [_BARE] * len(coded))
+        self._push(map_all(self._decode_bare, coded), [_BARE] * len(coded))
 
     def _push_windowed(self, coded: list[bytes]) -> None:
-        elements = decode_all(self._decode_windowed, coded)
+        elements = map_all(self._decode_windowed, coded)
         self._push([element.value for element in elements], elements)
 
 

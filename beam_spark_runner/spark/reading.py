@@ -10,14 +10,15 @@ from apache_beam.utils.windowed_value import (
     WindowedValue,
 )
 
+from beam_spark_runner.core import mapping
 from beam_spark_runner.core.rendering import render_error, text_of
-from beam_spark_runner.harness import decoding, opaque
+from beam_spark_runner.harness import opaque
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.failures import failure_of
 from beam_spark_runner.spark.cursor import RowCursor
 from beam_spark_runner.spark.program import Edge
 
-_CODERS = ("apache_beam/coders/", *map(inspect.getfile, (decoding, opaque)))
+_CODERS = ("apache_beam/coders/", *map(inspect.getfile, (mapping, opaque)))
 """Parts of the paths of files in which coders run; the last two only call them."""
 _CHUNK_VALUES = 512
 _CHUNK_BYTES = 1 << 20

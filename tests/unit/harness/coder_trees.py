@@ -1,0 +1,139 @@
+"""Coders of every kind with values of theirs: for tests of what crosses edges."""
+
+from typing import Any, NamedTuple
+
+from apache_beam.coders import RowCoder, coders
+from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.runners.pipeline_context import PipelineContext
+from apache_beam.transforms.window import GlobalWindow, IntervalWindow
+from apache_beam.typehints import row_type
+from apache_beam.utils import windowed_value
+from apache_beam.utils.sharded_key import ShardedKey
+from apache_beam.utils.timestamp import Timestamp
+from hypothesis import strategies as st
+
+from beam_spark_runner.core.ids import CoderId
+from beam_spark_runner.graph.model import Coder, Graph
+
+
+class Coded(NamedTuple):
+    """A coder, and values that it encodes."""
+
+    coder: coders.Coder
+    values: st.SearchStrategy[Any]
+
+
+class Point(NamedTuple):
+    """A row."""
+
+    x: int
+    label: str | None
+
+
+MILLISECONDS = st.integers(-(10**12), 10**12).map(lambda ms: Timestamp(micros=ms * 1000))
+WINDOWS = st.builds(
+    lambda start, size: IntervalWindow(start, start + size),
+    st.integers(-1000, 1000),
+    st.integers(1, 10_000),
+)
+PRIMITIVES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text()),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.tuples(inner, inner)),
+    max_leaves=4,
+)
+LEAVES = [
+    Coded(coders.BytesCoder(), st.binary(max_size=200)),
+    Coded(coders.StrUtf8Coder(), st.text(max_size=50)),
+    Coded(coders.VarIntCoder(), st.integers(-(1 << 63), (1 << 63) - 1)),
+    Coded(coders.FloatCoder(), st.floats(allow_nan=False)),
+    Coded(coders.SinglePrecisionFloatCoder(), st.floats(allow_nan=False, width=32)),
+    Coded(coders.BigEndianShortCoder(), st.integers(-(1 << 15), (1 << 15) - 1)),
+    Coded(coders.BooleanCoder(), st.booleans()),
+    Coded(coders.TimestampCoder(), MILLISECONDS),
+    Coded(coders.FastPrimitivesCoder(), PRIMITIVES),
+    Coded(coders.PickleCoder(), PRIMITIVES),
+    Coded(coders.DecimalCoder(), st.decimals(-1_000_000, 1_000_000, places=2)),
+    Coded(coders.GlobalWindowCoder(), st.just(GlobalWindow())),
+    Coded(coders.IntervalWindowCoder(), WINDOWS),
+    Coded(
+        RowCoder.from_type_hint(row_type.RowTypeConstraint.from_user_type(Point), None),
+        st.builds(Point, st.integers(-(1 << 63), (1 << 63) - 1), st.none() | st.text(max_size=5)),
+    ),
+]
+
+
+def _grown(inner: st.SearchStrategy[Coded]) -> st.SearchStrategy[Coded]:
+    lists = inner.map(
+        lambda one: Coded(coders.IterableCoder(one.coder), st.lists(one.values, max_size=3))
+    )
+    tuples = st.lists(inner, min_size=1, max_size=3).map(
+        lambda parts: Coded(
+            coders.TupleCoder([part.coder for part in parts]),
+            st.tuples(*(part.values for part in parts)),
+        )
+    )
+    maps = inner.map(
+        lambda one: Coded(
+            coders.MapCoder(coders.StrUtf8Coder(), one.coder),
+            st.dictionaries(st.text(max_size=3), one.values, max_size=3),
+        )
+    )
+    nullable = inner.map(lambda one: Coded(coders.NullableCoder(one.coder), st.none() | one.values))
+    prefixed = inner.map(lambda one: Coded(coders.LengthPrefixCoder(one.coder), one.values))
+    sharded = inner.map(
+        lambda one: Coded(
+            coders.ShardedKeyCoder(one.coder), st.builds(ShardedKey, one.values, st.binary())
+        )
+    )
+    windowed = inner.map(
+        lambda one: Coded(
+            coders.WindowedValueCoder(one.coder, coders.IntervalWindowCoder()),
+            st.builds(
+                lambda value, time, windows: windowed_value.WindowedValue(value, time, windows),
+                one.values,
+                MILLISECONDS,
+                st.lists(WINDOWS, min_size=1, max_size=2).map(tuple),
+            ),
+        )
+    )
+    return st.one_of(lists, tuples, maps, nullable, prefixed, sharded, windowed)
+
+
+CODED = st.recursive(st.sampled_from(LEAVES), _grown, max_leaves=4)
+"""Trees of coders."""
+
+
+def graph_of(coder: coders.Coder) -> tuple[Graph, CoderId]:
+    """Return a graph that has the coder, as the SDK would send it."""
+    context = PipelineContext()
+    id_ = CoderId(context.coders.get_id(coder))
+    components = context.to_runner_api().coders
+    return (
+        Graph(
+            transforms={},
+            pcollections={},
+            coders={
+                CoderId(each): Coder(
+                    urn=proto.spec.urn,
+                    payload=proto.spec.payload,
+                    components=tuple(map(CoderId, proto.component_coder_ids)),
+                )
+                for each, proto in components.items()
+            },
+            windowings={},
+        ),
+        id_,
+    )
+
+
+def bring(graph: Graph, into: Any, wanted: Any) -> None:
+    """Add coders of a graph to a descriptor's, with all that they refer to."""
+    for id_ in wanted:
+        coder = graph.coders[id_]
+        into[id_].CopyFrom(
+            beam_runner_api_pb2.Coder(
+                spec=beam_runner_api_pb2.FunctionSpec(urn=coder.urn, payload=coder.payload),
+                component_coder_ids=coder.components,
+            )
+        )
+        bring(graph, into, coder.components)
