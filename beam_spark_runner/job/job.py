@@ -285,7 +285,7 @@ class Job:
                 route=told.route,
                 harnesses=self._with_packages(folder),
             ),
-            materialiser=FilesInSharedStorage(session.spark, str(folder))
+            materialiser=FilesInSharedStorage(session, str(folder))
             if by_files
             else CheckpointOnExecutors(),
             folder=None if folder is None else str(folder),
