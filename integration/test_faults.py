@@ -1,0 +1,61 @@
+"""Whoever reads what a Spark job has kept reads one attempt of each of its tasks."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration.cluster import Cluster, wait_for_executors
+from integration.faults import Director, Event, Watched, keep_two_copies, leave_zombies
+from integration.pipelines import read_both_ways
+from integration.test_cluster import CHECKSUMS, SLOTS, run
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def session(cluster: Cluster) -> Iterator[Any]:
+    """Without Spark's own defence, and with second attempts at what stands still."""
+    conf = {
+        "spark.checkpoint.local.verifyChecksum.enabled": "false",
+        "spark.speculation": "true",
+        "spark.speculation.interval": "50ms",
+        "spark.speculation.quantile": "1.0",
+        # In stages of as many tasks as one executor has slots, which are then gated.
+        "spark.speculation.task.duration.threshold": "2s",
+    }
+    with cluster.session("faults", conf) as session:
+        yield session
+
+
+@pytest.mark.parametrize(
+    ("script", "tasks"), [(keep_two_copies, SLOTS // 2), (leave_zombies, SLOTS)]
+)
+@pytest.mark.parametrize("with_exchange", [False, True], ids=["in place", "behind an exchange"])
+def test_readers_of_rows_that_two_attempts_have_kept(
+    session: Any,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    with_exchange: bool,
+    script: Any,
+    tasks: int,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    wait_for_executors(session)
+    director = Director(tmp_path, session)
+    with director.directing(lambda each: script(each, tasks)):
+        run(
+            session,
+            lambda p: read_both_ways(
+                p,
+                400,
+                Watched(str(tmp_path), [Event.RESULT]),
+                with_exchange=with_exchange,
+                as_list=True,
+            ),
+            f"--parallelism={tasks}",
+            *(f"--spark_conf={key}=false" for key in CHECKSUMS),
+        )
+    print(director.copies(tasks), caplog.messages)
