@@ -306,6 +306,18 @@ def leave_zombies(director: Director, tasks: int) -> None:
         time.sleep(_POLL_S)
 
 
+def kill_when_kept(director: Director, kill_one: Callable[[], object]) -> None:
+    """Kill an executor when a block is stored, and the driver has not accepted the rows yet.
+
+    Args:
+        director: knows what is stored.
+        kill_one: kills.
+    """
+    before = director.newest()
+    _wait_until(lambda: director.newest() > before, "a block")
+    kill_one()
+
+
 def behind_this_thread(do: Callable[[], None]) -> None:
     """Call ``do`` when the calling thread has ended: a bundle's ends with its task's report."""
     bundle = threading.current_thread()

@@ -4,6 +4,7 @@ They check themselves, so that nothing but Spark carries their results. A module
 of its own: executors import it by this name.
 """
 
+import enum
 import os
 import random
 import time
@@ -151,44 +152,50 @@ def two_readers(p: beam.Pipeline, count: int, *, in_two_segments: bool) -> None:
     _check_all(pairs | "Indexes" >> beam.Keys(), count)
 
 
+class Place(enum.Enum):
+    """Where a step of ``read_both_ways`` stands."""
+
+    EARLY = "early"  # before the grouping of what is then kept
+    KEPT = "kept"  # in the Spark stage whose rows are kept
+    READER = "reader"  # in the Spark job that reads them
+
+
 def read_both_ways(
     p: beam.Pipeline,
     count: int,
-    hold: beam.DoFn,
+    step: beam.DoFn,
+    place: Place = Place.KEPT,
     *,
-    pad_bytes: int = 0,
     with_exchange: bool = False,
     as_list: bool = False,
 ) -> None:
-    """Random numbers, read from what was materialised: as main input, and as a side input.
+    """Random numbers, read from what was kept: as main input, and as a side input.
 
     Args:
         p: to build into.
         count: of numbers.
-        hold: a step of the last Spark stage that makes them.
-        pad_bytes: of each number, so that the side input is as large as it is to be.
+        step: passes elements on.
+        place: where it stands.
         with_exchange: whether Spark moves the main input before it is read.
         as_list: look the numbers up in a list, not in a map.
     """
+
+    def stepped(here: beam.PCollection, at: Place) -> beam.PCollection:
+        return here | f"At {at.value}" >> beam.ParDo(step) if at is place else here
+
+    keyed = p | beam.Create(range(count)) | beam.Reshuffle() | beam.ParDo(RandomKey(40))
     numbers = (
-        p
-        | beam.Create(range(count))
-        | beam.Reshuffle()
+        stepped(keyed, Place.EARLY)
+        | beam.GroupByKey()
+        | "Ungroup" >> beam.FlatMap(lambda pair: pair[1])
         | "Draw"
-        >> beam.Map(lambda index: (index, random.random(), b"." * pad_bytes)).with_output_types(
-            tuple[int, float, bytes]
-        )
-        | "Hold" >> beam.ParDo(hold)
+        >> beam.Map(lambda index: (index, random.random())).with_output_types(tuple[int, float])
     )
-    if as_list:
-        side = beam.pvalue.AsIter(numbers)
-    else:
-        pairs = numbers | "Pair" >> beam.Map(lambda each: (each[0], each[1:])).with_output_types(
-            tuple[int, tuple[float, bytes]]
-        )
-        side = beam.pvalue.AsMultiMap(pairs)
+    numbers = stepped(numbers, Place.KEPT)
+    side = beam.pvalue.AsIter(numbers) if as_list else beam.pvalue.AsMultiMap(numbers)
     read = (numbers | "Move" >> beam.Reshuffle()) if with_exchange else numbers
     compared = read | "Compare" >> beam.ParDo(_Compare(as_list), side)
+    compared = stepped(compared, Place.READER)
     wrong = compared | "Wrong" >> beam.Filter(lambda each: not each[1])
     assert_that(wrong, equal_to([]), label="the same numbers")
     _check_all(compared | "Indexes" >> beam.Keys(), count)
@@ -204,14 +211,14 @@ class _Compare(beam.DoFn):  # type: ignore[misc]
     def start_bundle(self) -> None:
         self._known: dict[int, list[float]] | None = None
 
-    def process(self, element: tuple[int, float, bytes], side: Any) -> Iterator[tuple[int, bool]]:
-        index, number, _ = element
+    def process(self, element: tuple[int, float], side: Any) -> Iterator[tuple[int, bool]]:
+        index, number = element
         if not self._as_list:
-            yield index, [value for value, _ in side[index]] == [number]
+            yield index, list(side[index]) == [number]
             return
         if self._known is None:
             self._known = {}
-            for each, value, _ in side:
+            for each, value in side:
                 self._known.setdefault(each, []).append(value)
         yield index, self._known.get(index) == [number]
 
