@@ -349,7 +349,7 @@ def partition_of_this_task() -> int:
     context = TaskContext.get()
     if context is None:
         raise RuntimeError("this is no Python worker of Spark")
-    return context.partitionId()
+    return int(context.partitionId())
 
 
 def executor_of_this_worker() -> int:

@@ -27,7 +27,7 @@ _MACHINES_WERE_LOST = re.compile(
     r"|FetchFailed|failed the maximum allowable number of times"
     r"|ExecutorLostFailure|ExecutorDeadException|[Ee]xecutor (heartbeat timed out|lost)"
     r"|[Ww]orker lost|Slave lost|RpcEndpoint died|Remote RPC client disassociated"
-    r"|cannot rollback|CANNOT_ROLLBACK|indeterminate (output|results)"
+    r"|cannot rollback|CANNOT_ROLLBACK|indeterminate output"
     r"|BlockFetchException|BlockNotFoundException|Block rdd_\S+ (was )?not found"
     r"|Failed to get broadcast_|Could not (find|read|locate) block|BLOCK_NOT_FOUND"
 )
