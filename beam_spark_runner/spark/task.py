@@ -7,7 +7,6 @@ in memory as a whole.
 
 import contextlib
 import functools
-import itertools
 import logging
 import queue
 import random
@@ -32,6 +31,7 @@ from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.collection import exempt_from_collection
 from beam_spark_runner.spark.cursor import RowCursor
 from beam_spark_runner.spark.interruptible import Interruptible
+from beam_spark_runner.spark.marks import mark_to_keep, marks_for
 from beam_spark_runner.spark.program import LevelProgram
 from beam_spark_runner.spark.reports import failure_proto
 from beam_spark_runner.spark.stages import AbandonedError, OpenStages
@@ -73,7 +73,6 @@ class LevelTask:
         self._queue: queue.Queue[Any] = queue.Queue(_QUEUE_BATCHES)
         self._abandoned = threading.Event()
         self._attempt = random.SystemRandom().getrandbits(63)
-        self._consumed: list[int] = []
         self._emitted_bytes = 0
         self._users = Interruptible(AbandonedError)
         self._has_left = threading.Event()  # whoever reads the queue
@@ -182,8 +181,8 @@ class LevelTask:
                 report.failure.CopyFrom(failure_proto(error))
             if report.poisoned or report.HasField("failure"):
                 task_input.drain()
-            report.consumed_count = len(self._consumed)
-            report.consumed_sum = sum(self._consumed) % (1 << 64)
+            for run, attempts in task_input.marks.consumed().items():
+                report.consumed[run].CopyFrom(attempts)
             report.emitted_bytes = self._emitted_bytes
             if not backchannel.IS_KEPT:  # this process has no other task
                 kept_stages.tasks.let_go(self._program.job_id)
@@ -218,78 +217,60 @@ class LevelTask:
         with channel.watching(self._attempt, self._stages.progress):
             yield
 
-    def _process(self, batches: Iterator[pa.RecordBatch]) -> list[bytes]:
+    def _process(self, task_input: TaskInput) -> list[bytes]:
         """Run the stages over the input.
 
         Returns:
             The monitoring infos of all bundles.
         """
         if self._program.may_pass_on:
-            batches = self._with_marks_first(batches)
+            task_input.read_marks_first()
+            self._passes_on = task_input.marks.left_residuals
             if self._passes_on:
-                self._pass_on(batches)
+                self._pass_on(task_input)
                 return []
         stage_of = {int(program.input.dest): program.stage for program in self._program.stages}
-        cursor = RowCursor(batches, {*stage_of, rows.CONTROL}, self._emit)
+        cursor = RowCursor(_unless_poisoned(task_input), stage_of, self._emit)
         while cursor.load():
-            if cursor.dest == rows.CONTROL:
-                self._read_marks(cursor)
-            else:
-                self._stages[stage_of[cursor.dest]].read(cursor)
+            self._stages[stage_of[cursor.dest]].read(cursor)
         return self._stages.finish()
 
-    def _read_marks(self, cursor: RowCursor) -> None:
-        block, start, end = cursor.block, cursor.position, cursor.run_end()
-        assert block is not None
-        cursor.position = end
-        for value in block.values[start:end]:
-            self._read_mark(value)
-
-    def _read_mark(self, value: bytes) -> None:
-        mark = reports_pb2.AttemptMark.FromString(value)
-        self._consumed.append(mark.attempt)
-        if mark.failed:
-            raise _PoisonedError
-
-    def _with_marks_first(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Look at the marks, which stand before all other rows, and give all batches back."""
-        seen = []
-        for batch in batches:
-            seen.append(batch)
-            is_mark = rows.dests_of(batch) == rows.CONTROL
-            for value in batch.filter(pa.array(is_mark)).column(4).to_pylist():
-                self._passes_on |= reports_pb2.AttemptMark.FromString(value).left_residuals
-            if not is_mark.all():
-                break
-        return itertools.chain(seen, batches)
-
-    def _pass_on(self, batches: Iterator[pa.RecordBatch]) -> None:
+    def _pass_on(self, task_input: TaskInput) -> None:
         """Emit what came in, but for the marks.
 
         A splittable DoFn before this level is not done: a grouping would fire too early.
         """
-        for batch in batches:
-            is_mark = rows.dests_of(batch) == rows.CONTROL
-            for value in batch.filter(pa.array(is_mark)).column(4).to_pylist():
-                self._read_mark(value)
-            self._emit(rows.conformed(batch.filter(pa.array(~is_mark))))
+        for batch in _unless_poisoned(task_input):
+            self._emit(rows.conformed(batch))
 
     def _emit_marks(self, *, failed: bool, left_residuals: bool) -> None:
-        if not self._program.has_next:
-            return
-        partitions = self._program.partitions
-        mark = reports_pb2.AttemptMark(
-            attempt=self._attempt, failed=failed, left_residuals=left_residuals
-        )
-        targets = routing.routes_to_partitions(routing.CONTROL_CODE, partitions)
-        values = [mark.SerializeToString()] * partitions
-        self._emit(rows.batch_of(rows.CONTROL, np.array(targets, np.int64), None, None, values))
+        mark = reports_pb2.AttemptMark(attempt=self._attempt)
+        if self._program.has_next:
+            mark.failed, mark.left_residuals = failed, left_residuals
+            self._emit(marks_for(self._program.partitions, mark))
+        else:
+            mark.run = self._program.run
+            self._emit(mark_to_keep(mark))
 
     def _emit_report(self, report: reports_pb2.TaskReport) -> None:
         partitions = self._program.partitions
         targets = routing.routes_to_partitions(routing.REPORT_CODE, partitions)
         route = np.array([targets[report.partition % partitions]], np.int64)
         self._emit(rows.batch_of(rows.REPORT, route, None, None, [report.SerializeToString()]))
+
+
+def _unless_poisoned(task_input: TaskInput) -> Iterator[pa.RecordBatch]:
+    """Yield what comes in, until the mark of a task that failed for good is among it.
+
+    Raises:
+        _PoisonedError: there was one.
+    """
+    for batch in task_input:
+        if task_input.marks.failed:
+            break
+        yield batch
+    if task_input.marks.failed:
+        raise _PoisonedError
 
 
 def _now_us() -> int:

@@ -111,7 +111,7 @@ def test_rows_go_on_where_more_will_follow() -> None:
         assert others == [b"element"]
         assert [each.attempt for each in reports_in(output)][:2] == [1, 2]
         assert not reports_in(output)[-1].poisoned
-        assert reports_in(output)[-1].consumed_count == 2
+        assert reports_in(output)[-1].consumed[0].count == 2
 
 
 def _values(batch: pa.RecordBatch, dest: int) -> list[bytes]:
