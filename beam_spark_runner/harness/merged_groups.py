@@ -36,7 +36,7 @@ def merged_groups(
     Example:
         windows of 1, 20 and 2 MB, 16 MB of memory   ==>   files {1, 2}, {20}
     """
-    values = ValueLog()
+    values = ValueLog(limit_bytes)
     unmerged_sizes: dict[Any, int] = {}
     for coded in source:
         values.append(coded)
@@ -95,7 +95,9 @@ class _Parting:
         for part, log in zip(parts, self._logs(values, parts), strict=True):
             size = sum(sizes[window] for window in part)
             if len(part) == 1 and size >= self._limit_bytes:
-                yield part[0], StreamedValues(iter(log), lambda coded: self._decode(coded).value)
+                yield part[0], StreamedValues(
+                    iter(log), lambda coded: self._decode(coded).value, self._limit_bytes
+                )
             elif len(part) == 1:
                 yield part[0], [self._decode(coded).value for coded in log]
             elif size <= self._limit_bytes:

@@ -81,10 +81,15 @@ class StreamedValues:
     It may be iterated again, and several times at once, until the bundle ends.
     """
 
-    def __init__(self, source: Iterator[bytes], decode: Callable[[bytes], Any]) -> None:
+    def __init__(
+        self,
+        source: Iterator[bytes],
+        decode: Callable[[bytes], Any],
+        limit_bytes: int = MEMORY_LIMIT_BYTES,
+    ) -> None:
         self._source = source
         self._decode = decode
-        self._log = ValueLog()
+        self._log = ValueLog(limit_bytes)
         self._logged = 0
         self._ended = False
 

@@ -16,7 +16,7 @@ from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.merged_groups import merged_groups
 from beam_spark_runner.harness.opaque import decoded
-from beam_spark_runner.harness.spill import StreamedValues, ValueLog
+from beam_spark_runner.harness.spill import MEMORY_LIMIT_BYTES, StreamedValues, ValueLog
 from beam_spark_runner.portable.windowing import decode_windowing
 from beam_spark_runner.semantics.grouping import ONLY_PANE, WindowGrouping, grouping_for, pane_of
 from beam_spark_runner.spark import rows
@@ -41,8 +41,14 @@ class GroupReader(RunReader):
     outgrows memory is pushed while its rows still arrive.
     """
 
-    def __init__(self, edge: Edge, coder: WindowedValueCoder, bundle: BundleInput) -> None:
-        super().__init__(edge, coder, bundle)
+    def __init__(
+        self,
+        edge: Edge,
+        coder: WindowedValueCoder,
+        bundle: BundleInput,
+        spill_bytes: int = MEMORY_LIMIT_BYTES,
+    ) -> None:
+        super().__init__(edge, coder, bundle, spill_bytes)
         element_coder = coder.wrapped_value_coder  # KV<K, Iterable<V>>
         self._decode_key = element_coder.key_coder().get_impl().decode
         self._decode_value = element_coder.value_coder().value_coder().get_impl().decode
@@ -120,7 +126,7 @@ class GroupReader(RunReader):
 
     def _stream(self, cursor: RowCursor, route: int, run: Run) -> None:
         """Push the first key's values while they are read, and set other keys' aside."""
-        first = run.keys[0]
+        first, spill_bytes = run.keys[0], self._spill_bytes
         others: dict[bytes | None, tuple[int, ValueLog]] = {}
 
         def values_of_first(taken: Run | None) -> Iterator[bytes]:
@@ -134,7 +140,7 @@ class GroupReader(RunReader):
                         if key == first:
                             yield value
                         else:
-                            others.setdefault(key, (order, ValueLog()))[1].append(value)
+                            others.setdefault(key, (order, ValueLog(spill_bytes)))[1].append(value)
                 taken = self._take(cursor, route)
 
         self._push_streamed(first, values_of_first(run), run.orders[0])
@@ -143,7 +149,7 @@ class GroupReader(RunReader):
             log.close()
 
     def _push_streamed(self, key: bytes | None, source: Iterator[bytes], order: int) -> None:
-        values = StreamedValues(source, self._decode_value)
+        values = StreamedValues(source, self._decode_value, self._spill_bytes)
         self._hand_out(values, lambda: self._push_group(key, values, order, 0))
 
     def _hand_out(self, values: StreamedValues, push: Callable[[], None]) -> None:
@@ -210,8 +216,14 @@ class PaneReader(GroupReader):
     Where triggers fire, all values of a key are in memory at once, as Beam's driver wants them.
     """
 
-    def __init__(self, edge: Edge, coder: WindowedValueCoder, bundle: BundleInput) -> None:
-        super().__init__(edge, coder, bundle)
+    def __init__(
+        self,
+        edge: Edge,
+        coder: WindowedValueCoder,
+        bundle: BundleInput,
+        spill_bytes: int = MEMORY_LIMIT_BYTES,
+    ) -> None:
+        super().__init__(edge, coder, bundle, spill_bytes)
         value_coder = coder.wrapped_value_coder.value_coder().value_coder()
         windowed = WindowedValueCoder(value_coder, coder.window_coder)
         self._decode_value = windowed.get_impl().decode
@@ -233,7 +245,7 @@ class PaneReader(GroupReader):
             return
         assert key is not None
         decoded_key = self._decode_key(key)
-        groups = merged_groups(source, self._decode_value, self._grouping)
+        groups = merged_groups(source, self._decode_value, self._grouping, self._spill_bytes)
         for values, window, time in self._charged(groups):
             push = functools.partial(self._add_pane, decoded_key, values, window, time)
             if isinstance(values, StreamedValues):

@@ -9,7 +9,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue, create
 
 from beam_spark_runner.harness.bundle import BundleInput
-from beam_spark_runner.harness.spill import ValueLog
+from beam_spark_runner.harness.spill import MEMORY_LIMIT_BYTES, ValueLog
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.cursor import RowCursor
 from beam_spark_runner.spark.program import Edge
@@ -27,8 +27,14 @@ class KeyedReader(RunReader):
     while its rows still arrive.
     """
 
-    def __init__(self, edge: Edge, coder: WindowedValueCoder, bundle: BundleInput) -> None:
-        super().__init__(edge, coder, bundle)
+    def __init__(
+        self,
+        edge: Edge,
+        coder: WindowedValueCoder,
+        bundle: BundleInput,
+        spill_bytes: int = MEMORY_LIMIT_BYTES,
+    ) -> None:
+        super().__init__(edge, coder, bundle, spill_bytes)
         element_coder = coder.wrapped_value_coder  # KV<K, V>
         value_coder = element_coder.value_coder()
         self._decode_key = element_coder.key_coder().get_impl().decode
@@ -66,7 +72,7 @@ class KeyedReader(RunReader):
                     if other == first:
                         self._push(key, [value], [order])
                     else:
-                        log = others.setdefault(other, ValueLog())
+                        log = others.setdefault(other, ValueLog(self._spill_bytes))
                         log.append(_ORDER.pack(order) + value)
             taken = self._take(cursor, route)
         self._bundle.end_key()

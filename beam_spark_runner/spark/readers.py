@@ -82,11 +82,22 @@ class RestrictionReader(ElementReader):
                 self._push([element.value], [element])
 
 
-def reader_for(edge: Edge, coder: WindowedValueCoder, bundle: BundleInput) -> Reader:
-    """Choose the reader for an edge; ``coder`` is that of the elements which ``bundle`` takes."""
+def reader_for(
+    edge: Edge, coder: WindowedValueCoder, bundle: BundleInput, spill_bytes: int
+) -> Reader:
+    """Choose the reader for an edge.
+
+    Args:
+        edge: by which the rows come.
+        coder: of the elements which ``bundle`` takes.
+        bundle: gets them.
+        spill_bytes: of one key that may be in memory.
+    """
     match edge.delivery:
         case Delivery.GROUP_BY_KEY:
-            return (PaneReader if edge.coded_windowing else GroupReader)(edge, coder, bundle)
+            return (PaneReader if edge.coded_windowing else GroupReader)(
+                edge, coder, bundle, spill_bytes
+            )
         case Delivery.BY_KEY:
-            return KeyedReader(edge, coder, bundle)
+            return KeyedReader(edge, coder, bundle, spill_bytes)
     return ElementReader(edge, coder, bundle)

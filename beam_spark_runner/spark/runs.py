@@ -4,10 +4,13 @@ import abc
 from dataclasses import dataclass
 
 import numpy as np
+from apache_beam.coders import WindowedValueCoder
 
+from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.spill import MEMORY_LIMIT_BYTES, ROW_OVERHEAD_BYTES
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.cursor import RowCursor
+from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.reading import Reader
 
 
@@ -28,7 +31,20 @@ class RunReader(Reader):
     """Hands over the rows of each route together.
 
     They may hold several keys (a collision of hashes), in any order.
+
+    Args:
+        spill_bytes: a larger run is not taken as a whole.
     """
+
+    def __init__(
+        self,
+        edge: Edge,
+        coder: WindowedValueCoder,
+        bundle: BundleInput,
+        spill_bytes: int = MEMORY_LIMIT_BYTES,
+    ) -> None:
+        super().__init__(edge, coder, bundle)
+        self._spill_bytes = spill_bytes
 
     def _read(self, cursor: RowCursor) -> None:
         block, start, end = cursor.block, cursor.position, cursor.run_end()
@@ -55,7 +71,7 @@ class RunReader(Reader):
     def _finish_run(self, cursor: RowCursor, route: int, run: Run) -> None:
         """The run at the end of a block may go on in the next."""
         size = run.size()
-        while size <= MEMORY_LIMIT_BYTES:
+        while size <= self._spill_bytes:
             taken = self._take(cursor, route)
             if taken is None:
                 self._emit(run.keys, run.values, run.orders)

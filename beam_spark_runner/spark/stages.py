@@ -168,7 +168,9 @@ class _OpenStage:
 
     def _open_input(self, now_us: Callable[[], int]) -> None:
         self._bundle = self._start_bundle()
-        self._reader = reader_for(self.program.input, self._harness.input_coder, self._bundle)
+        self._reader = reader_for(
+            self.program.input, self._harness.input_coder, self._bundle, self._level.spill_bytes
+        )
 
     def _start_bundle(self) -> Bundle:
         try:

@@ -25,7 +25,8 @@ class Source:
 
 @pytest.fixture(params=[1, 500, 1 << 20], ids=["all on disk", "some on disk", "none on disk"])
 def limit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(ValueLog.__init__, "__defaults__", (request.param,))
+    for kept in (ValueLog, StreamedValues):
+        monkeypatch.setattr(kept.__init__, "__defaults__", (request.param,))
     return int(request.param)
 
 

@@ -38,7 +38,7 @@ from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.graph.model import TimestampCombiner
-from beam_spark_runner.harness.spill import MEMORY_LIMIT_BYTES, StreamedValues, ValueLog
+from beam_spark_runner.harness.spill import MEMORY_LIMIT_BYTES, StreamedValues
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.spark import rows, runs
 from beam_spark_runner.spark.cursor import RowCursor
@@ -216,8 +216,8 @@ def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def allow_memory(monkeypatch: pytest.MonkeyPatch, limit_bytes: int) -> None:
-    monkeypatch.setattr(runs, "MEMORY_LIMIT_BYTES", limit_bytes)
-    monkeypatch.setattr(ValueLog.__init__, "__defaults__", (limit_bytes,))
+    for reader in (runs.RunReader, GroupReader, PaneReader, KeyedReader):
+        monkeypatch.setattr(reader.__init__, "__defaults__", (limit_bytes,))
 
 
 @pytest.mark.usefixtures("hashes", "memory")
