@@ -95,8 +95,11 @@ class _Parting:
         for part, log in zip(parts, self._logs(values, parts), strict=True):
             size = sum(sizes[window] for window in part)
             if len(part) == 1 and size >= self._limit_bytes:
-                yield part[0], StreamedValues(
-                    iter(log), lambda coded: self._decode(coded).value, self._limit_bytes
+                yield (
+                    part[0],
+                    StreamedValues(
+                        iter(log), lambda coded: self._decode(coded).value, self._limit_bytes
+                    ),
                 )
             elif len(part) == 1:
                 yield part[0], [self._decode(coded).value for coded in log]

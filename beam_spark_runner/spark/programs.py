@@ -20,7 +20,7 @@ class Limits:
     ``cache_bytes``: of decoded side inputs that a worker keeps. ``spill_bytes``: of one group
     in memory; what is more goes to disk. ``options_json``: pipeline options, for what reads
     them where user code runs. ``working_folder``: of the program, if tasks run on its machine.
-   ``route``: to the driver, beside the rows; None: nothing is told.
+    ``route``: to the driver, beside the rows; None: nothing is told.
     ``harnesses``: set where code runs in SDK harnesses.
     """
 

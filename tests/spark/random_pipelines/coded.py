@@ -35,7 +35,7 @@ TYPES: dict[str, _Type] = {
     "strings": _Type(str, lambda n: "é" * (n % 5) + str(n)),
     "bytes": _Type(bytes, lambda n: b"\0" * (n % 5)),
     "bools": _Type(bool, lambda n: n % 3 == 1),
-    "integers": _Type(int, lambda n: (n - 20) * 3**n),
+    "integers": _Type(int, lambda n: (n - 20) * 5 ** (n % 20)),
     "optional": _Type(str | None, lambda n: str(n) if n % 3 else None),
     "nested pairs": _Type(tuple[int, tuple[float, str]], lambda n: (n, (n / 4, str(n)))),
     "triples": _Type(tuple[int, bool, str], lambda n: (n, n % 2 == 0, "t" * (n % 4))),

@@ -117,9 +117,7 @@ REUSING: dict[str, Callable[[], Chain]] = {
     "nested": lambda: _one_after_the_other(
         beam.FlatMap(_refilled_inside), lambda row: sum(row[1]["inner"])
     ),
-    "object": lambda: _one_after_the_other(
-        beam.ParDo(_SameObject(late=False)), lambda row: row[0]
-    ),
+    "object": lambda: _one_after_the_other(beam.ParDo(_SameObject(late=False)), lambda row: row[0]),
     "object, late": lambda: _one_after_the_other(
         beam.ParDo(_SameObject(late=True)), lambda row: row[0]
     ),
@@ -231,8 +229,6 @@ LENDING: dict[str, Callable[[], Chain]] = {
     "reduced files": lambda: _one_after_the_other(
         beam.FlatMap(_files(_ReducedFile)), OpenFile.number
     ),
-    "context": lambda: _one_after_the_other(
-        beam.FlatMap(_within_a_context), lambda row: row["n"]
-    ),
+    "context": lambda: _one_after_the_other(beam.FlatMap(_within_a_context), lambda row: row["n"]),
     "lock": lambda: _one_after_the_other(beam.FlatMap(_under_a_lock), _checked),
 }

@@ -19,8 +19,12 @@ from tests.spark.random_pipelines.recipes import Recipe, Step
 from tests.spark.random_pipelines.steps import KINDS
 
 _MOST_LINES = 12  # of what differs
-SMALL_GROUPS = "--group_memory_bytes=100"
-"""Two values: larger groups are streamed from the exchange, and written to disk."""
+SMALL_MEMORY = (
+    "--group_memory_bytes=100",
+    "--spark_conf=spark.sql.execution.arrow.maxRecordsPerBatch=8",
+)
+"""Groups of more than two values are streamed from the exchange, where a batch of rows ends, and
+written to disk; there are several such groups in one task."""
 
 
 class _AsText(beam.DoFn):  # type: ignore[misc]

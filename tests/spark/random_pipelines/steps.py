@@ -5,7 +5,6 @@ runner processes them. A collection holds numbers, pairs of numbers, or groups: 
 an iterable of numbers, as a GroupByKey gives them.
 """
 
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -154,6 +153,36 @@ class KeptToTheEnd(beam.DoFn):  # type: ignore[misc]
         return self._kept
 
 
+class KeptBesideToTheEnd(KeptToTheEnd):
+    """The same, with a side input, so that it begins a stage: one in the task of the groups."""
+
+    def process(  # type: ignore[override]
+        self,
+        element: Any,
+        side: Any,
+        timestamp: Any = beam.DoFn.TimestampParam,
+        window: Any = beam.DoFn.WindowParam,
+    ) -> None:
+        super().process(element, timestamp, window)
+
+
+class _CombinedBeside(beam.PTransform):  # type: ignore[misc]
+    """Groups whose iterables wait in a combiner, in a stage that a side input begins."""
+
+    def __init__(self, aside: Any) -> None:
+        super().__init__()
+        self._aside = aside
+
+    def expand(self, groups: Any) -> Any:
+        passed = beam.Map(lambda group, side: (len(list(side)) % 2, group[1]), AsList(self._aside))
+        return (
+            groups
+            | passed.with_output_types(_GROUP)
+            | beam.CombinePerKey(beam.combiners.ToListCombineFn())
+            | _pairs(lambda k, lists: (k, digest(n for values in lists for n in values)))
+        )
+
+
 class _Restrictions(RestrictionProvider):  # type: ignore[misc]
     def initial_restriction(self, number: int) -> OffsetRange:
         return OffsetRange(0, number % 4)
@@ -181,9 +210,7 @@ class CountsUp(beam.DoFn):  # type: ignore[misc]
 
 
 def _cogrouped() -> Chain:
-    return Chain(
-        beam.CoGroupByKey(), _pairs(lambda k, two: (k, sum(two[0]) * 3 - sum(two[1])))
-    )
+    return Chain(beam.CoGroupByKey(), _pairs(lambda k, two: (k, sum(two[0]) * 3 - sum(two[1]))))
 
 
 def _with_singleton(_: int, aside: Any) -> Any:
@@ -238,6 +265,17 @@ _WITH_SIDE_INPUTS: dict[str, Kind] = {
         "groups", "groups", _beside(_aside_of_group, AsList, _GROUP), beside="numbers"
     ),
 }
+_WITH_SIDE_INPUTS |= {
+    "keep groups with list": Kind(
+        "groups",
+        "groups",
+        lambda _, aside: beam.ParDo(KeptBesideToTheEnd(), AsList(aside)).with_output_types(_GROUP),
+        beside="numbers",
+    ),
+    "combine groups with list": Kind(
+        "groups", "pairs", lambda _, aside: _CombinedBeside(aside), beside="numbers"
+    ),
+}
 _OF_NUMBERS: dict[str, Kind] = {
     "map": Kind("numbers", "numbers", lambda number: _numbers(lambda n: (n * number + 1) % 50)),
     "repeat": Kind(
@@ -251,9 +289,7 @@ _OF_NUMBERS: dict[str, Kind] = {
     ),
     "odd": Kind("numbers", "numbers", lambda _: _Odd()),
     "distinct": Kind("numbers", "numbers", lambda _: beam.Distinct()),
-    "sum all": Kind(
-        "numbers", "numbers", lambda _: beam.CombineGlobally(sum).without_defaults()
-    ),
+    "sum all": Kind("numbers", "numbers", lambda _: beam.CombineGlobally(sum).without_defaults()),
     "sum all, fanned out": Kind(
         "numbers",
         "numbers",
@@ -265,9 +301,7 @@ _OF_NUMBERS: dict[str, Kind] = {
         lambda number: beam.Map(lambda n: (n % number, n)).with_output_types(_PAIR),
     ),
     "count each": Kind("numbers", "pairs", lambda _: beam.combiners.Count.PerElement()),
-    "keep": Kind(
-        "numbers", "numbers", lambda _: beam.ParDo(KeptToTheEnd()).with_output_types(int)
-    ),
+    "keep": Kind("numbers", "numbers", lambda _: beam.ParDo(KeptToTheEnd()).with_output_types(int)),
     "restrict": Kind(
         "numbers", "numbers", lambda _: beam.ParDo(CountsUp()).with_output_types(int), grows=3
     ),
@@ -316,15 +350,23 @@ _OF_GROUPS: dict[str, Kind] = {
         "groups", "groups", lambda _: beam.ParDo(KeptToTheEnd()).with_output_types(_GROUP)
     ),
 }
-_OF_OBJECTS: dict[str, Kind] = {
-    f"reuse {name}": Kind("numbers", "numbers", lambda _, make=make: make(), grows=3, wants_many=True)
-    for name, make in lent.REUSING.items()
-} | {
-    f"lend {name}": Kind("numbers", "numbers", lambda _, make=make: make(), grows=2, wants_many=True)
-    for name, make in lent.LENDING.items()
-} | {
-    "batch": Kind("numbers", "pairs", lent.batched, wants_many=True),
-}
+_OF_OBJECTS: dict[str, Kind] = (
+    {
+        f"reuse {name}": Kind(
+            "numbers", "numbers", lambda _, make=make: make(), grows=3, wants_many=True
+        )
+        for name, make in lent.REUSING.items()
+    }
+    | {
+        f"lend {name}": Kind(
+            "numbers", "numbers", lambda _, make=make: make(), grows=2, wants_many=True
+        )
+        for name, make in lent.LENDING.items()
+    }
+    | {
+        "batch": Kind("numbers", "pairs", lent.batched, wants_many=True),
+    }
+)
 _CODED: dict[str, Kind] = {
     f"group {name}": Kind(
         "numbers", "numbers", lambda number, name=name: coded.grouped(name, number)
