@@ -108,24 +108,26 @@ def _one_after_the_other(give: Any, use: Callable[[Any], int]) -> Chain:
     return Chain(give, beam.Map(use).with_output_types(int))
 
 
-REUSING: dict[str, Callable[[], Chain]] = {
-    "list": lambda: _one_after_the_other(beam.FlatMap(_refilled_list), sum),
-    "dict": lambda: _one_after_the_other(beam.FlatMap(_refilled_dict), lambda row: row["n"]),
-    "array": lambda: _one_after_the_other(
+REUSING: dict[str, Callable[[int], Chain]] = {
+    "list": lambda _: _one_after_the_other(beam.FlatMap(_refilled_list), sum),
+    "dict": lambda _: _one_after_the_other(beam.FlatMap(_refilled_dict), lambda row: row["n"]),
+    "array": lambda _: _one_after_the_other(
         beam.FlatMap(_refilled_array), lambda array: int(array.sum())
     ),
-    "nested": lambda: _one_after_the_other(
+    "nested": lambda _: _one_after_the_other(
         beam.FlatMap(_refilled_inside), lambda row: sum(row[1]["inner"])
     ),
-    "object": lambda: _one_after_the_other(beam.ParDo(_SameObject(late=False)), lambda row: row[0]),
-    "object, late": lambda: _one_after_the_other(
+    "object": lambda _: _one_after_the_other(
+        beam.ParDo(_SameObject(late=False)), lambda row: row[0]
+    ),
+    "object, late": lambda _: _one_after_the_other(
         beam.ParDo(_SameObject(late=True)), lambda row: row[0]
     ),
-    "list, rarely": lambda: _one_after_the_other(beam.ParDo(_Rarely()), sum),
-    "object of Map": lambda: _one_after_the_other(
+    "list, rarely": lambda _: _one_after_the_other(beam.ParDo(_Rarely()), sum),
+    "object of Map": lambda _: _one_after_the_other(
         beam.Map(_SameObjectOfMap()), lambda row: row["n"][0]
     ),
-    "what is changed downstream": lambda: _one_after_the_other(
+    "what is changed downstream": lambda _: _one_after_the_other(
         beam.FlatMap(_changed_downstream), _append
     ),
 }
@@ -224,11 +226,13 @@ def _checked(n: int) -> int:
     return n if _LOCK.locked() else -1
 
 
-LENDING: dict[str, Callable[[], Chain]] = {
-    "files": lambda: _one_after_the_other(beam.FlatMap(_files(OpenFile)), OpenFile.number),
-    "reduced files": lambda: _one_after_the_other(
+LENDING: dict[str, Callable[[int], Chain]] = {
+    "files": lambda _: _one_after_the_other(beam.FlatMap(_files(OpenFile)), OpenFile.number),
+    "reduced files": lambda _: _one_after_the_other(
         beam.FlatMap(_files(_ReducedFile)), OpenFile.number
     ),
-    "context": lambda: _one_after_the_other(beam.FlatMap(_within_a_context), lambda row: row["n"]),
-    "lock": lambda: _one_after_the_other(beam.FlatMap(_under_a_lock), _checked),
+    "context": lambda _: _one_after_the_other(
+        beam.FlatMap(_within_a_context), lambda row: row["n"]
+    ),
+    "lock": lambda _: _one_after_the_other(beam.FlatMap(_under_a_lock), _checked),
 }

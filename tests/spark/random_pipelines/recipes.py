@@ -11,7 +11,7 @@ from tests.spark.random_pipelines.steps import ASIDE, KINDS, WINDOWINGS
 
 MANY, SOME = 120, 20
 _MOST_ELEMENTS = 1_000
-_MOST_STEPS = 9
+_MOST_STEPS = 6
 _SHARE_SHOWN = 0.6
 
 
@@ -43,6 +43,9 @@ class _Known:
     holds: str
     windowing: str
     size: int  # elements, at most
+
+
+_PAIRS_ASIDE = _Known("pairs", "global", SOME)
 
 
 def packs(size: int, kinds: Sequence[str] = ()) -> st.SearchStrategy[dict[int, Recipe]]:
@@ -84,7 +87,7 @@ class _Drawing:
         else:
             self._create(SOME if hand else chance.choice([0, 1, 5, SOME]))
         pending = list(hand)
-        for left in reversed(range(chance.randint(2, _MOST_STEPS))):
+        for left in reversed(range(chance.randint(1, _MOST_STEPS))):
             if pending and chance.randint(0, left) < len(pending):
                 self._add_wanted(pending.pop())
             else:
@@ -102,13 +105,16 @@ class _Drawing:
     def _add_wanted(self, name: str) -> None:
         """Add a step, and before it what it takes, if there is none."""
         kind = KINDS[name]
-        for holds in (kind.takes, kind.beside):
-            if holds == "groups" and not self._some("groups"):
-                self._add_wanted("collect")
-            elif holds == "pairs" and not self._some("pairs"):
-                self._add_wanted("pair")
-        if not self._add(name, must=True):
-            raise AssertionError(f"{name}: nothing it could take in {self._steps}")
+        if kind.takes == "groups" and not self._some("groups"):
+            self._add_wanted("collect")
+        elif kind.takes == "pairs" and not self._some("pairs"):
+            self._add_wanted("pair")
+        if kind.beside and not self._some(kind.beside, ASIDE):  # nor are there pairs in them
+            self._create(SOME)
+            if kind.beside == "pairs":
+                self._keep(Step("pair", (len(self._steps) - 1,), (3,)), _PAIRS_ASIDE)
+        added = self._add(name, must=True)
+        assert added, f"{name}: nothing it could take in {self._steps}"
 
     def _some(self, holds: str, windowings: Sequence[str] = tuple(WINDOWINGS)) -> list[int]:
         return [

@@ -7,6 +7,7 @@ an iterable of numbers, as a GroupByKey gives them.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import apache_beam as beam
@@ -194,12 +195,13 @@ class _Restrictions(RestrictionProvider):  # type: ignore[misc]
         return int(restriction.size())
 
 
+_RESTRICTION = beam.DoFn.RestrictionParam(_Restrictions())
+
+
 class CountsUp(beam.DoFn):  # type: ignore[misc]
     """A splittable DoFn that leaves residuals."""
 
-    def process(
-        self, number: int, tracker: Any = beam.DoFn.RestrictionParam(_Restrictions())
-    ) -> Iterator[int]:
+    def process(self, number: int, tracker: Any = _RESTRICTION) -> Iterator[int]:
         position = tracker.current_restriction().start
         while tracker.try_claim(position):
             yield number + position
@@ -350,27 +352,16 @@ _OF_GROUPS: dict[str, Kind] = {
         "groups", "groups", lambda _: beam.ParDo(KeptToTheEnd()).with_output_types(_GROUP)
     ),
 }
-_OF_OBJECTS: dict[str, Kind] = (
-    {
-        f"reuse {name}": Kind(
-            "numbers", "numbers", lambda _, make=make: make(), grows=3, wants_many=True
-        )
-        for name, make in lent.REUSING.items()
-    }
-    | {
-        f"lend {name}": Kind(
-            "numbers", "numbers", lambda _, make=make: make(), grows=2, wants_many=True
-        )
-        for name, make in lent.LENDING.items()
-    }
-    | {
-        "batch": Kind("numbers", "pairs", lent.batched, wants_many=True),
-    }
-)
+_OF_OBJECTS: dict[str, Kind] = {
+    **{
+        f"{does} {name}": Kind("numbers", "numbers", make, grows=3, wants_many=True)
+        for does, makers in (("reuse", lent.REUSING), ("lend", lent.LENDING))
+        for name, make in makers.items()
+    },
+    "batch": Kind("numbers", "pairs", lent.batched, wants_many=True),
+}
 _CODED: dict[str, Kind] = {
-    f"group {name}": Kind(
-        "numbers", "numbers", lambda number, name=name: coded.grouped(name, number)
-    )
+    f"group {name}": Kind("numbers", "numbers", partial(coded.grouped, name))
     for name in coded.TYPES
 }
 
