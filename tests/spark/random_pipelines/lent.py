@@ -67,11 +67,11 @@ def _append(row: list[int]) -> int:
 
 
 class _SameObject(beam.DoFn):  # type: ignore[misc]
-    """Returns one object from each call; from the 40th call on, if ``late``."""
+    """Returns one object from each call; from the 20th call on, if ``late``."""
 
     def __init__(self, *, late: bool) -> None:
         self._row = [0]
-        self._new_ones = 40 if late else 0
+        self._new_ones = 19 if late else 0
 
     def process(self, n: int) -> list[list[int]]:
         if self._new_ones:

@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.spark.random_pipelines.steps import ASIDE, KINDS, WINDOWINGS
+from tests.spark.random_pipelines.steps import ASIDE, KINDS, WINDOWINGS, is_coded
 
-MANY, SOME = 120, 20
+MANY, SOME = 80, 20
 _MOST_ELEMENTS = 1_000
 _MOST_STEPS = 6
 _SHARE_SHOWN = 0.6
@@ -139,7 +139,7 @@ class _Drawing:
         sources = self._some(kind.takes)
         if must:
             least = MANY if kind.wants_many else SOME
-            sources = [n for n in sources if least <= self._known[n].size <= 4 * MANY] or sources
+            sources = [n for n in sources if least <= self._known[n].size <= 3 * MANY] or sources
         source = chance.choice(sources)
         known = self._known[source]
         inputs = [source]
@@ -172,6 +172,6 @@ class _Drawing:
 def _weight(name: str) -> float:
     """Return how often a kind is drawn; those that are dealt out anyway less."""
     kind = KINDS[name]
-    if kind.wants_many or name.startswith("group "):
+    if kind.wants_many or is_coded(name):
         return 0.2
     return 3 if {kind.takes, kind.gives} & {"pairs", "groups"} or name == "window" else 1

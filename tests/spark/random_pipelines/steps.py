@@ -365,6 +365,12 @@ _CODED: dict[str, Kind] = {
     for name in coded.TYPES
 }
 
+
+def is_coded(name: str) -> bool:
+    """Whether a kind of step is one that groups elements with declared coders."""
+    return name in _CODED
+
+
 KINDS: dict[str, Kind] = {
     "create": Kind("", "numbers", Made),
     "window": Kind("", "", lambda windowing: WINDOWINGS[windowing](), grows=2),
