@@ -154,6 +154,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             partitions=config.parallelism,
             shared_storage=config.shared_storage,
             cache_bytes=config.max_cache_memory_usage_mb << 20,
+            group_memory_bytes=config.group_memory_bytes,
             options_json=given,
             harnesses=_harness_settings(job_id, plan, config, given),
             packages=packages,

@@ -10,7 +10,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from beam_spark_runner import SparkPortableRunner
 from integration.cluster import Cluster
-from tests.spark.random_pipelines import Recipe, by_beams_runner, check_same, elements_of, packs
+from tests.spark.random_pipelines.recipes import Recipe, packs
+from tests.spark.random_pipelines.running import (
+    SMALL_MEMORY,
+    by_beams_runner,
+    by_our_runner,
+    check_same,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -39,7 +45,7 @@ def test_like_beams_own_runner_although_executors_die(
         timer = threading.Timer(chance.uniform(0.2, 4), cluster.kill_executor, [which])
         timer.start()
         try:
-            ours = elements_of(SparkPortableRunner(cluster_session), pack)
+            ours = by_our_runner(SparkPortableRunner(cluster_session), pack, *SMALL_MEMORY)
         finally:
             timer.cancel()
         check_same(ours, beams, pack)

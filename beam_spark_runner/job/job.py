@@ -20,6 +20,7 @@ from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.working_folder import working_folder
 from beam_spark_runner.harness.sdk_workers import HarnessSettings
+from beam_spark_runner.harness.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.job.packages import share_packages
 from beam_spark_runner.job.told import Deferrals, LiveTasks, ToldByTasks
@@ -64,6 +65,7 @@ class Job:
         partitions: int | None,
         shared_storage: str | None,
         cache_bytes: int,
+        group_memory_bytes: int | None = None,
         options_json: str,
         round_budget_s: float,
         backchannel: BackchannelKind = "auto",
@@ -83,6 +85,7 @@ class Job:
         self._partitions = partitions
         self._shared_storage = shared_storage
         self._cache_bytes = cache_bytes
+        self._group_memory_bytes = group_memory_bytes or MEMORY_LIMIT_BYTES
         self._options_json = options_json
         self._harnesses = harnesses
         self._executor_environment: ExecutorEnvironment = executor_environment
@@ -280,6 +283,7 @@ class Job:
                 row_limit_bytes=ROW_LIMIT_BYTES_SPARK_3 if spark_3 else ROW_LIMIT_BYTES,
                 max_element_bytes=MAX_VALUE_BYTES,
                 cache_bytes=self._cache_bytes,
+                spill_bytes=self._group_memory_bytes,
                 options_json=self._options_json,
                 working_folder=self._working_folder if session.is_local else None,
                 route=told.route,

@@ -82,6 +82,7 @@ class RunnerConfig:
     environment_cache_s: float = 0.0  # --environment_cache_millis. 0: 30 s
     environment_start_timeout_s: float = DEFAULT_START_TIMEOUT_S
     sdf_round_budget_s: float = DEFAULT_ROUND_BUDGET_S  # 0: no rounds
+    group_memory_bytes: int | None = None  # of one group. None: ours to choose
     drains: bool = False  # --drain
     streams: bool = False  # --streaming: obeyed where every collection is bounded
     job_name: str | None = None
@@ -129,6 +130,9 @@ class RunnerConfig:
             ),
             sdf_round_budget_s=number(
                 "sdf_round_budget", getattr(ours, "sdf_round_budget", DEFAULT_ROUND_BUDGET_S)
+            ),
+            group_memory_bytes=positive(
+                "group_memory_bytes", getattr(ours, "group_memory_bytes", None)
             ),
             drains=bool(getattr(ours, "drain", False)),
             streams=bool(options.view_as(StandardOptions).streaming),

@@ -58,6 +58,12 @@ _DECLARED: Mapping[str, Mapping[str, Any]] = {
         "help": "For how long a splittable DoFn works at first before what is left is spread over "
         "the cluster again; twice as long each further time. 0: never. Default: 2.",
     },
+    "group_memory_bytes": {
+        "type": int,
+        "metavar": "BYTES",
+        "help": "How much of one group of a GroupByKey a task keeps in memory before the rest "
+        "goes to disk. Default: 16777216.",
+    },
     "drain": {
         "action": "store_true",
         "default": False,

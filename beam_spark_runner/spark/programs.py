@@ -7,6 +7,7 @@ from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.harness.links import Route
 from beam_spark_runner.harness.sdk_workers import HarnessSettings
+from beam_spark_runner.harness.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.plan.model import Delivery, Level, Plan, Segment
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.spark.program import Edge, LevelProgram, SideInputRows, StageProgram
@@ -16,9 +17,10 @@ from beam_spark_runner.spark.program import Edge, LevelProgram, SideInputRows, S
 class Limits:
     """What tasks keep to. ``row_limit_bytes``: longer values travel in pieces.
 
-    ``cache_bytes``: of decoded side inputs that a worker keeps. ``options_json``: pipeline
-    options, for what reads them where user code runs. ``working_folder``: of the program, if
-    tasks run on its machine. ``route``: to the driver, beside the rows; None: nothing is told.
+    ``cache_bytes``: of decoded side inputs that a worker keeps. ``spill_bytes``: of one group
+    in memory; what is more goes to disk. ``options_json``: pipeline options, for what reads
+    them where user code runs. ``working_folder``: of the program, if tasks run on its machine.
+    ``route``: to the driver, beside the rows; None: nothing is told.
     ``harnesses``: set where code runs in SDK harnesses.
     """
 
@@ -26,6 +28,7 @@ class Limits:
     row_limit_bytes: int
     max_element_bytes: int
     cache_bytes: int
+    spill_bytes: int = MEMORY_LIMIT_BYTES
     options_json: str = "{}"
     working_folder: str | None = None
     route: Route | None = None
@@ -150,6 +153,7 @@ class ProgramBuilder:
             row_limit_bytes=self._limits.row_limit_bytes,
             max_element_bytes=self._limits.max_element_bytes,
             cache_bytes=self._limits.cache_bytes,
+            spill_bytes=self._limits.spill_bytes,
             folder=self._folder,
             options_json=self._limits.options_json,
             working_folder=self._limits.working_folder,

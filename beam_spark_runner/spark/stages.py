@@ -68,7 +68,8 @@ class OpenStages:
         )
         self._open: dict[StageId, _OpenStage] = {}
         self._finished: list[bytes] = []  # monitoring infos of bundles
-        self.logs = ValueLogs()  # of large groups: any stage may hold them until all have finished
+        # Of large groups: any stage may hold them until all have finished.
+        self.logs = ValueLogs(level.spill_bytes)
         self.callbacks: list[Callbacks] = []  # of bundles that have finished
         self.residuals: dict[DestinationId, Residuals] = {}  # what was left, behind ``finish``
 
