@@ -133,7 +133,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
             else step_for(self._fn, *self._arguments())
         )
         self._step = step
-        self.process_one = one_by_one(self, step)  # type: ignore[method-assign]
+        self.process_one = one_by_one(self, step)  # type: ignore[assignment, method-assign]
         return step
 
     def send(self, results: list[Any], origins: list[WindowedValue], *, are_values: bool) -> None:

@@ -49,7 +49,7 @@ def is_constant(value: Any, depth: int = 8) -> bool:
         return True
     parts: Iterable[Any] = value
     if kind is not tuple:
-        parts_of = _parts_of_instances(kind)
+        parts_of = _parts_of_instances(kind)  # type: ignore[arg-type]
         if parts_of is None:
             return False
         parts = parts_of(value)
@@ -72,7 +72,7 @@ def _parts_of_instances(kind: type) -> Callable[[Any], Iterable[Any]] | None:
     if parameters is not None and parameters.frozen and kind.__mro__[1:] == (object,):
         if kind.__dictoffset__:
             return _attributes
-        names = [field.name for field in dataclasses.fields(kind)]
+        names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
         return lambda value: [getattr(value, name) for name in names]
     return None
 
@@ -82,4 +82,5 @@ def _no_parts(_: Any) -> Iterable[Any]:
 
 
 def _attributes(value: Any) -> Iterable[Any]:
-    return vars(value).values()
+    attributes: Iterable[Any] = vars(value).values()
+    return attributes

@@ -43,7 +43,8 @@ SendOne: TypeAlias = Callable[[Any, WindowedValue], None]
 class Output(Protocol):
     """Takes the results of a step."""
 
-    send_one: SendOne
+    @property
+    def send_one(self) -> SendOne: ...
 
     def send(self, results: list[Any], origins: list[WindowedValue], *, are_values: bool) -> None:
         """Process results further; each has the timestamp, windows and pane of its origin.

@@ -11,6 +11,7 @@ import pytest
 
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.spark import rows
+from beam_spark_runner.spark.marks import MarkReader
 from beam_spark_runner.spark.materialise import FilesInSharedStorage, file_settings
 from beam_spark_runner.spark.opening import open_session
 from beam_spark_runner.spark.session import SessionHandle
@@ -42,7 +43,9 @@ def writes_long_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
 def counts_whole_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Raise InvariantError if a value lacks a piece here."""
     size = sum(
-        len(value) for _, each in whole_rows(batches) for value in each.column(3).to_pylist()
+        len(value)
+        for _, each in whole_rows(batches, MarkReader())
+        for value in each.column(3).to_pylist()
     )
     yield pa.record_batch({"size": pa.array([size], pa.int64())})
 

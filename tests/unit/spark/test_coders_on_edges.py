@@ -29,8 +29,6 @@ from beam_spark_runner.portable.wire import (
     timer_coders_seen_by_the_runner,
 )
 from beam_spark_runner.spark import rows
-from beam_spark_runner.spark.keyed_reader import KeyedReader
-from beam_spark_runner.spark.readers import ElementReader
 from beam_spark_runner.state.backend import Bag, Cell, MapValues
 from beam_spark_runner.state.memory import MemoryState
 from tests.unit.harness.block_elements import PANES, TIMES, WINDOWS, elements_in
@@ -127,10 +125,9 @@ def over_rows(
 ) -> list[WindowedValue]:
     """From one task to another, in any order."""
     edge = edge_of(delivery, is_global=_is_global(coder))
-    reader = KeyedReader if delivery is Delivery.BY_KEY else ElementReader
     found: list[WindowedValue] = []
     batches = as_spark_would(edge, written(edge, coder, elements), chance)
-    read(reader, edge, coder, batches, found.append)
+    read(edge, coder, batches, found.append)
     return [element for element in found if element is not KEY_ENDS]
 
 
