@@ -29,12 +29,12 @@ from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.steps import (
     SPECIAL,
     AssigningWindows,
-    Assignment,
     Mapped,
     SendOne,
     Step,
     step_for,
 )
+from beam_spark_runner.harness.window_assignment import Assignment
 
 _MOST_VALUES = 512  # beyond, what a chunk costs is a few nanoseconds per value
 _MOST_BYTES = 1 << 20

@@ -42,11 +42,8 @@ def writes_long_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
 
 def counts_whole_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Raise InvariantError if a value lacks a piece here."""
-    size = sum(
-        len(value)
-        for _, each in whole_rows(batches, MarkReader())
-        for value in each.column(3).to_pylist()
-    )
+    found = whole_rows(batches, MarkReader())
+    size = sum(len(value) for _, each in found for value in each.column(3).to_pylist())
     yield pa.record_batch({"size": pa.array([size], pa.int64())})
 
 

@@ -199,16 +199,21 @@ class Color(enum.Enum):
     RED = 1
 
 
+CONSTANTS: list[Any] = [
+    *(None, 1, "a", b"a", 1.5, (), (1, ("a", (None,))), Color.RED),
+    *(np.int64(1), Timestamp(1), frozenset([1]), Row(1), Frozen(1)),
+]
+CHANGEABLE: list[Any] = [
+    *([], {}, set(), bytearray(), np.zeros(1), object(), iter(()), Changeable(1)),
+    *((1, []), Row([]), Frozen([]), Frozen((1, {})), (1, Changeable(1))),
+    *(beam.Row(a=1), frozenset([object()])),
+]
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [
-        *((each, True) for each in (None, 1, "a", b"a", 1.5, (), (1, ("a", (None,))), Color.RED)),
-        *((each, True) for each in (np.int64(1), Timestamp(1), frozenset([1]), Row(1), Frozen(1))),
-        *((each, False) for each in ([], {}, set(), bytearray(), np.zeros(1), object(), iter(()))),
-        *((each, False) for each in ((1, []), Row([]), Frozen([]), Frozen((1, {})), Changeable(1))),
-        *((each, False) for each in (beam.Row(a=1), frozenset([object()]), (1, Changeable(1)))),
-    ],
-    ids=repr,
+    [*((each, True) for each in CONSTANTS), *((each, False) for each in CHANGEABLE)],
+    ids=str,
 )
 def test_constants_are_known_by_type(value: Any, expected: bool) -> None:
     assert is_constant(value) == expected
