@@ -7,7 +7,7 @@ from apache_beam.runners.worker import operations
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.harness.steps import SPECIAL, SendOne
+from beam_spark_runner.harness.settling import SPECIAL, SendOne
 
 _SAMPLE_EVERY = 128  # elements that are sent one by one
 

@@ -26,11 +26,10 @@ from beam_spark_runner.harness.accumulators import Accumulators
 from beam_spark_runner.harness.chunk_edge import ChunkEdge
 from beam_spark_runner.harness.constants import is_constant
 from beam_spark_runner.harness.failures import charge
+from beam_spark_runner.harness.settling import SPECIAL, SendOne
 from beam_spark_runner.harness.steps import (
-    SPECIAL,
     AssigningWindows,
     Mapped,
-    SendOne,
     Step,
     step_for,
 )

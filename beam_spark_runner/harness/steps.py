@@ -10,46 +10,19 @@ import dis
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType, GeneratorType
 from typing import Any, Protocol, TypeAlias
 
 import apache_beam as beam
-from apache_beam import pvalue
 from apache_beam.transforms import core
-from apache_beam.transforms.window import TimestampedValue, WindowFn
-from apache_beam.utils.windowed_value import WindowedBatch, WindowedValue
+from apache_beam.transforms.window import WindowFn
+from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.rendering import text_of
 from beam_spark_runner.harness.constants import ATOMS, is_constant
+from beam_spark_runner.harness.settling import Output, SendOne, Settling
 from beam_spark_runner.harness.window_assignment import Assignment
-
-SPECIAL = (WindowedValue, WindowedBatch, TimestampedValue, pvalue.TaggedOutput)
-"""What a result may be that is no value by itself."""
-
-_SENT = object()  # stands for a result that did not wait
-_WRAPPERS = (TimestampedValue, pvalue.TaggedOutput)
-
-
-SendOne: TypeAlias = Callable[[Any, WindowedValue], None]
-"""Processes one result further, with its origin."""
-
-
-class Output(Protocol):
-    """Takes the results of a step."""
-
-    @property
-    def send_one(self) -> SendOne: ...
-
-    def send(self, results: list[Any], origins: list[WindowedValue], *, are_values: bool) -> None:
-        """Process results further; each has the timestamp, windows and pane of its origin.
-
-        Args:
-            results: at least one. The list is not changed afterwards.
-            origins: one for each result.
-            are_values: False: some may be of the ``SPECIAL`` kinds.
-        """
-        ...
 
 
 class Step(Protocol):
@@ -64,63 +37,6 @@ class Step(Protocol):
     def one_by_one(self, send_one: SendOne) -> SendOne:
         """Return what processes one value, and sends each result before the next is made."""
         ...
-
-
-class _Settling:
-    """Sends on at once what may not wait.
-
-    Args:
-        output: takes results.
-        origin_of: returns the origin of the result that is looked at.
-    """
-
-    def __init__(self, output: Output, origin_of: Callable[[], WindowedValue]) -> None:
-        self._send_one = output.send_one
-        self._origin_of = origin_of
-        self._has_sent = False
-        self.are_values = True  # those that wait
-
-    def settle(self, result: Any) -> Any:
-        """Return a result that may wait, or send it and return a placeholder."""
-        if is_constant(result):
-            return result
-        if isinstance(result, _WRAPPERS) and is_constant(result.value):
-            self.are_values = False
-            return result
-        self._has_sent = True
-        self._send_one(result, self._origin_of())
-        return _SENT
-
-    def settled(self, results: Iterable[Any]) -> list[Any]:
-        """Call ``settle`` for each result, unless it is certain to return the result."""
-        settle = self.settle
-        # Pairs of constants are frequent, and to look at them here takes half as long as a call.
-        return [
-            result
-            if type(result) in ATOMS
-            or (
-                type(result) is tuple
-                and len(result) == 2
-                and (type(result[0]) in ATOMS or is_constant(result[0]))
-                and (type(result[1]) in ATOMS or is_constant(result[1]))
-            )
-            else settle(result)
-            for result in results
-        ]
-
-    def waiting(self, settled: list[Any]) -> list[Any]:
-        """Return the results that wait."""
-        if not self._has_sent:
-            return settled
-        return [result for result in settled if result is not _SENT]
-
-    def origins_of_waiting(
-        self, settled: list[Any], origins: list[WindowedValue]
-    ) -> list[WindowedValue]:
-        """Return the origins of results that wait."""
-        if not self._has_sent:
-            return origins
-        return list(itertools.compress(origins, [result is not _SENT for result in settled]))
 
 
 class Mapped:
@@ -142,7 +58,7 @@ class Mapped:
 
     def _run(self, values: list[Any], origins: list[WindowedValue], output: Output) -> None:
         rest = iter(values)
-        settling = _Settling(output, lambda: origins[-1 - operator.length_hint(rest)])
+        settling = Settling(output, lambda: origins[-1 - operator.length_hint(rest)])
         settled = self._settled(rest, settling.settle)
         if waiting := settling.waiting(settled):
             origins = settling.origins_of_waiting(settled, origins)
@@ -150,7 +66,7 @@ class Mapped:
 
     def _settled(self, values: Iterator[Any], settle: Callable[[Any], Any]) -> list[Any]:
         function = self._function
-        # As ``_Settling.settled``. Not with ``map``, which would just end where the function
+        # As ``Settling.settled``. Not with ``map``, which would just end where the function
         # raises StopIteration.
         return [
             result
@@ -271,7 +187,7 @@ class Calling:
         waiting: list[Any] = []
         ends: list[int] = []  # where each input's results end in ``waiting``
         first = position = 0  # the input that ``ends`` begins with, and the one under way
-        settling = _Settling(output, lambda: origins[position])
+        settling = Settling(output, lambda: origins[position])
 
         def flush() -> None:
             nonlocal waiting, ends
