@@ -115,11 +115,13 @@ SMALL = [
 def _trees(draw: Any, depth: int = 2) -> Coded:
     kind = draw(st.integers(0, len(_MADE_OF_ONE) + 1))
     if not depth or not kind:
-        return draw(st.sampled_from(LEAVES))  # type: ignore[no-any-return]
-    inner = draw(_trees(depth - 1))
+        leaf: Coded = draw(st.sampled_from(LEAVES))
+        return leaf
+    inner: Coded = draw(_trees(depth - 1))
     if kind > len(_MADE_OF_ONE):
         return _pair(inner, draw(_trees(depth - 1)))
-    return _MADE_OF_ONE[kind - 1](inner)
+    made: Coded = _MADE_OF_ONE[kind - 1](inner)
+    return made
 
 
 CODED = st.one_of(st.sampled_from(SMALL), _trees())
