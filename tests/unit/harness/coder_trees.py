@@ -62,44 +62,69 @@ LEAVES = [
 ]
 
 
-def _grown(inner: st.SearchStrategy[Coded]) -> st.SearchStrategy[Coded]:
-    lists = inner.map(
-        lambda one: Coded(coders.IterableCoder(one.coder), st.lists(one.values, max_size=3))
-    )
-    tuples = st.lists(inner, min_size=1, max_size=3).map(
-        lambda parts: Coded(
-            coders.TupleCoder([part.coder for part in parts]),
-            st.tuples(*(part.values for part in parts)),
-        )
-    )
-    maps = inner.map(
-        lambda one: Coded(
-            coders.MapCoder(coders.StrUtf8Coder(), one.coder),
-            st.dictionaries(st.text(max_size=3), one.values, max_size=3),
-        )
-    )
-    nullable = inner.map(lambda one: Coded(coders.NullableCoder(one.coder), st.none() | one.values))
-    prefixed = inner.map(lambda one: Coded(coders.LengthPrefixCoder(one.coder), one.values))
-    sharded = inner.map(
-        lambda one: Coded(
-            coders.ShardedKeyCoder(one.coder), st.builds(ShardedKey, one.values, st.binary())
-        )
-    )
-    windowed = inner.map(
-        lambda one: Coded(
-            coders.WindowedValueCoder(one.coder, coders.IntervalWindowCoder()),
-            st.builds(
-                lambda value, time, windows: windowed_value.WindowedValue(value, time, windows),
-                one.values,
-                MILLISECONDS,
-                st.lists(WINDOWS, min_size=1, max_size=2).map(tuple),
-            ),
-        )
-    )
-    return st.one_of(lists, tuples, maps, nullable, prefixed, sharded, windowed)
+def _iterable(one: Coded) -> Coded:
+    return Coded(coders.IterableCoder(one.coder), st.lists(one.values, max_size=3))
 
 
-CODED = st.recursive(st.sampled_from(LEAVES), _grown, max_leaves=4)
+def _pair(one: Coded, other: Coded) -> Coded:
+    return Coded(coders.TupleCoder([one.coder, other.coder]), st.tuples(one.values, other.values))
+
+
+def _three(one: Coded) -> Coded:
+    return Coded(coders.TupleCoder([one.coder] * 3), st.tuples(*[one.values] * 3))
+
+
+def _map(one: Coded) -> Coded:
+    values = st.dictionaries(st.text(max_size=3), one.values, max_size=3)
+    return Coded(coders.MapCoder(coders.StrUtf8Coder(), one.coder), values)
+
+
+def _nullable(one: Coded) -> Coded:
+    return Coded(coders.NullableCoder(one.coder), st.none() | one.values)
+
+
+def _prefixed(one: Coded) -> Coded:
+    return Coded(coders.LengthPrefixCoder(one.coder), one.values)
+
+
+def _sharded(one: Coded) -> Coded:
+    values = st.builds(ShardedKey, one.values, st.binary(max_size=5))
+    return Coded(coders.ShardedKeyCoder(one.coder), values)
+
+
+def _windowed(one: Coded) -> Coded:
+    values = st.builds(
+        windowed_value.WindowedValue,
+        one.values,
+        MILLISECONDS,
+        st.lists(WINDOWS, min_size=1, max_size=2).map(tuple),
+    )
+    return Coded(coders.WindowedValueCoder(one.coder, coders.IntervalWindowCoder()), values)
+
+
+_MADE_OF_ONE = [_iterable, _three, _map, _nullable, _prefixed, _sharded, _windowed]
+SMALL = [
+    *LEAVES,
+    *(made(leaf) for made in _MADE_OF_ONE for leaf in LEAVES[:4]),
+    *(_pair(leaf, LEAVES[2]) for leaf in LEAVES),
+]
+"""One of each kind, at least."""
+
+
+@st.composite
+def _trees(draw: Any, depth: int = 2) -> Coded:
+    kind = draw(st.integers(0, len(_MADE_OF_ONE) + 1))
+    if not depth or not kind:
+        leaf: Coded = draw(st.sampled_from(LEAVES))
+        return leaf
+    inner: Coded = draw(_trees(depth - 1))
+    if kind > len(_MADE_OF_ONE):
+        return _pair(inner, draw(_trees(depth - 1)))
+    made: Coded = _MADE_OF_ONE[kind - 1](inner)
+    return made
+
+
+CODED = st.one_of(st.sampled_from(SMALL), _trees())
 """Trees of coders."""
 
 

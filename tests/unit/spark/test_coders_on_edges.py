@@ -32,7 +32,7 @@ from beam_spark_runner.spark import rows
 from beam_spark_runner.state.backend import Bag, Cell, MapValues
 from beam_spark_runner.state.memory import MemoryState
 from tests.unit.harness.block_elements import PANES, TIMES, WINDOWS, elements_in
-from tests.unit.harness.coder_trees import CODED, MILLISECONDS, Coded, bring, graph_of
+from tests.unit.harness.coder_trees import CODED, MILLISECONDS, SMALL, Coded, bring, graph_of
 from tests.unit.spark.test_writers_and_readers import (
     KEY_ENDS,
     as_spark_would,
@@ -192,10 +192,29 @@ def test_elements(
 def test_groups(
     pair: Coded, data: st.DataObject, chance: random.Random, is_ours: bool | None
 ) -> None:
+    check_groups(pair, data, chance, is_ours)
+
+
+@WHERE
+@pytest.mark.parametrize("kind", SMALL, ids=lambda kind: repr(kind.coder))
+@given(data=st.data(), chance=st.randoms(use_true_random=False))
+@settings(MANY, max_examples=3)
+def test_groups_of_each_kind(
+    data: st.DataObject, chance: random.Random, kind: Coded, is_ours: bool | None
+) -> None:
+    """As the keys, and as the values."""
+    values = st.tuples(kind.values, kind.values)
+    pair = Coded(coders.TupleCoder([kind.coder, kind.coder]), values)
+    check_groups(pair, data, chance, is_ours)
+
+
+def check_groups(
+    pair: Coded, data: st.DataObject, chance: random.Random, is_ours: bool | None
+) -> None:
     key, value = pair.coder.coders()
     window_coder = coders.GlobalWindowCoder()
     pool = data.draw(st.lists(pair.values, min_size=1, max_size=6))
-    keys = data.draw(st.lists(st.sampled_from([each for each, _ in pool]), max_size=8))
+    keys = data.draw(st.lists(st.sampled_from([each for each, _ in pool]), min_size=1, max_size=8))
     pairs = [(one, data.draw(st.sampled_from(pool))[1]) for one in keys]
     elements = [create(each, 0, (GlobalWindow(),), PANE_INFO_UNKNOWN) for each in pairs]
     group_coder = coders.TupleCoder([key, coders.IterableCoder(value)])
