@@ -7,6 +7,7 @@ large_values_on_a_cluster.py CASE NUMBER_OF_VALUES MEGABYTES FOLDER.
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -38,8 +39,8 @@ def number_of(value: bytes, megabytes: int) -> int:
     return int.from_bytes(value[:16], "big")
 
 
-Pairs = beam.PCollection
-Numbers = beam.PCollection
+Pairs: TypeAlias = Any  # a collection of numbers with values
+Numbers: TypeAlias = Any  # a collection
 
 
 def _border(pairs: Pairs) -> beam.pvalue.AsSingleton:
