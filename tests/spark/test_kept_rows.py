@@ -7,20 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
+import pyarrow as pa
 import pytest
 from apache_beam.metrics import Metrics
 from pyspark.sql import DataFrame, SparkSession
 
+from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import SparkJobError
 from beam_spark_runner.job.compile import compile_pipeline
-from beam_spark_runner.scheduling.attempts import Report
+from beam_spark_runner.scheduling.attempts import Attempts, Report
 from beam_spark_runner.spark import rows, side_inputs
 from beam_spark_runner.spark.batch import run_plan
 from beam_spark_runner.spark.broadcast import broadcast_file
+from beam_spark_runner.spark.kept import Kept
+from beam_spark_runner.spark.marks import mark_to_keep
 from beam_spark_runner.spark.materialise import CheckpointOnExecutors
 from beam_spark_runner.spark.programs import Limits
 from beam_spark_runner.spark.setting import Setting, Tally
 from tests.unit.portable.pipelines import proto_of
+from tests.unit.spark.test_side_input_files import edge_to_side_input
 
 pytestmark = pytest.mark.spark
 COUNT = 200
@@ -191,6 +197,61 @@ def test_parts_of_two_attempts_are_packed_again(
     kept = KeptTwice(lambda number, _: second if number == 2 else None)
     assert run(spark_session, build, kept) == {"same": COUNT}
     assert [name.startswith("side-input") for name in kept.names] == [False, True, True]
+
+
+@pytest.mark.parametrize("folder", [False, True], ids=["through the driver", "by tasks"])
+@pytest.mark.parametrize("is_multimap", [True, False], ids=["multimap", "iterable"])
+@pytest.mark.parametrize(
+    ("made_by", "is_right"),
+    [
+        pytest.param({7: (1, 2)}, True, id="as it was kept"),
+        pytest.param({7: (1, 3)}, False, id="of another attempt"),
+        pytest.param({7: (1, 2, 3)}, False, id="without one"),
+        pytest.param({7: (1,)}, False, id="with one too many"),
+    ],
+)
+def test_every_way_to_gather_large_side_inputs_compares_attempts(
+    spark_session: SparkSession,
+    tmp_path: Path,
+    made_by: dict[int, tuple[int, ...]],
+    is_right: bool,
+    is_multimap: bool,
+    folder: bool,
+) -> None:
+    edge = edge_to_side_input(is_multimap=is_multimap)
+    found = spark_session.range(1, 3, 1, 2).selectExpr("cast(id as int) as attempt")
+    frame = found.mapInArrow(rows_and_marks(int(edge.dest)), rows.SPARK_SCHEMA).localCheckpoint()
+    kept = Kept(frame, {run: Attempts.of(each) for run, each in made_by.items()})
+    where = side_inputs.Surroundings(
+        job_id="job",
+        partitions=3,
+        folder=None,
+        share=lambda path: (None, str(path)),
+        materialiser=CheckpointOnExecutors(),
+    )
+    with (
+        contextlib.nullcontext()
+        if is_right
+        else pytest.raises(side_inputs.AmbiguousRowsError) as raised
+    ):
+        if folder:
+            side_inputs._by_tasks(kept, edge, "job/1", str(tmp_path), 3)
+        else:
+            side_inputs._through_driver(kept, edge, "job/1", 100, where)
+    if raised is not None:
+        assert raised.value.verdict.runs == {7}
+
+
+def rows_and_marks(dest: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a task function that makes what attempts 1 and 2 have kept in run 7."""
+
+    def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for (attempt,) in (batch.column(0).to_pylist() for batch in batches if len(batch)):
+            routes = np.arange(20, dtype=np.int64) << 50
+            yield rows.batch_of(dest, routes, None, [b"key"] * 20, [b"value"] * 20)
+            yield mark_to_keep(reports_pb2.AttemptMark(attempt=attempt, run=7))
+
+    return make
 
 
 def test_rows_that_never_agree_end_the_pipeline(spark_session: SparkSession) -> None:

@@ -10,7 +10,9 @@ import pytest
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.scheduling.attempts import Attempts
 from beam_spark_runner.spark import rows, task
+from beam_spark_runner.spark.marks import consumed_of
 from beam_spark_runner.spark.program import LevelProgram
 from beam_spark_runner.spark.programs import Limits, ProgramBuilder
 from beam_spark_runner.spark.task_input import TaskInput
@@ -44,7 +46,7 @@ def group_behind_a_splittable(has_rounds: bool) -> LevelProgram:
     )
 
 
-def mark(attempt: int, **fields: bool) -> pa.RecordBatch:
+def mark(attempt: int, **fields: int) -> pa.RecordBatch:
     return _row(rows.CONTROL, reports_pb2.AttemptMark(attempt=attempt, **fields))
 
 
@@ -119,13 +121,19 @@ def _values(batch: pa.RecordBatch, dest: int) -> list[bytes]:
     return values
 
 
-def test_reports_are_passed_on_before_their_batch_is_seen() -> None:
+def test_reports_and_marks_are_read_before_their_batch_is_seen() -> None:
     emitted: list[pa.RecordBatch] = []
-    both = pa.Table.from_batches([mark(1), report(2), mark(3)]).combine_chunks().to_batches()
-    taken = TaskInput(iter([*both, report(4)]), emitted.append)
+    element = rows.batch_of(77, np.zeros(1, np.int64), None, None, [b"element"])
+    parts = [mark(1), report(2), element, mark(3, run=7)]
+    both = pa.Table.from_batches(parts).combine_chunks().to_batches()
+    taken = TaskInput(iter([*both, report(4), mark(5, failed=True)]), emitted.append)
     first = next(taken)
     assert [each.attempt for each in reports_in(emitted)] == [2]
-    assert rows.dests_of(first).tolist() == [rows.CONTROL] * 2
+    assert consumed_of(taken.marks.consumed()) == {0: Attempts.of([1]), 7: Attempts.of([3])}
+    assert not taken.marks.failed
+    assert rows.dests_of(first).tolist() == [77]
     taken.drain()
     assert [each.attempt for each in reports_in(emitted)] == [2, 4]
+    assert consumed_of(taken.marks.consumed()) == {0: Attempts.of([1, 5]), 7: Attempts.of([3])}
+    assert taken.marks.failed
     assert list(taken) == []
