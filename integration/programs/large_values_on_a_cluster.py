@@ -49,12 +49,12 @@ def _border(pairs: Pairs) -> beam.pvalue.AsSingleton:
     return beam.pvalue.AsSingleton(count)
 
 
-def pointwise(pairs: Pairs, megabytes: int) -> Numbers:
+def pointwise(pairs: beam.PCollection, megabytes: int) -> beam.PCollection:
     """The later job reads the values with no exchange before."""
     return pairs | "Late" >> beam.Map(lambda pair, _: number_of(pair[1], megabytes), _border(pairs))
 
 
-def redistributed(pairs: Pairs, megabytes: int) -> Numbers:
+def redistributed(pairs: beam.PCollection, megabytes: int) -> beam.PCollection:
     """The later job begins with an exchange by no key."""
     return (
         pairs
@@ -63,7 +63,7 @@ def redistributed(pairs: Pairs, megabytes: int) -> Numbers:
     )
 
 
-def grouped(pairs: Pairs, megabytes: int) -> Numbers:
+def grouped(pairs: beam.PCollection, megabytes: int) -> beam.PCollection:
     """The later job begins with an exchange by key."""
 
     def numbers(pair: tuple[int, Iterable[bytes]], _: int) -> Iterator[int]:
@@ -72,7 +72,7 @@ def grouped(pairs: Pairs, megabytes: int) -> Numbers:
     return pairs | beam.GroupByKey() | "Late" >> beam.FlatMap(numbers, _border(pairs))
 
 
-def side_input(pairs: Pairs, megabytes: int) -> Numbers:
+def side_input(pairs: beam.PCollection, megabytes: int) -> beam.PCollection:
     """The later job reads through all values."""
 
     def numbers(_: object, values: Iterable[tuple[int, bytes]]) -> Iterator[int]:
@@ -85,7 +85,7 @@ def side_input(pairs: Pairs, megabytes: int) -> Numbers:
     )
 
 
-def multimap(pairs: Pairs, megabytes: int) -> Numbers:
+def multimap(pairs: beam.PCollection, megabytes: int) -> beam.PCollection:
     """The later job looks values up by key."""
 
     def numbers(key: int, table: dict[int, Iterable[bytes]]) -> Iterator[int]:
@@ -99,7 +99,7 @@ def multimap(pairs: Pairs, megabytes: int) -> Numbers:
     )
 
 
-CASES: dict[str, Callable[[Pairs, int], Numbers]] = {
+CASES: dict[str, Callable[[beam.PCollection, int], beam.PCollection]] = {
     case.__name__: case for case in (pointwise, redistributed, grouped, side_input, multimap)
 }
 
