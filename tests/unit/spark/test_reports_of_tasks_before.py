@@ -3,7 +3,8 @@
 import itertools
 from collections.abc import Iterable, Iterator
 
-import apache_beam as beam
+import apache_beam as beamfrom typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -46,7 +47,7 @@ def group_behind_a_splittable(has_rounds: bool) -> LevelProgram:
     )
 
 
-def mark(attempt: int, **fields: int) -> pa.RecordBatch:
+def mark(attempt: int, **fields: Any) -> pa.RecordBatch:
     return _row(rows.CONTROL, reports_pb2.AttemptMark(attempt=attempt, **fields))
 
 
@@ -130,7 +131,7 @@ def test_reports_and_marks_are_read_before_their_batch_is_seen() -> None:
     first = next(taken)
     assert [each.attempt for each in reports_in(emitted)] == [2]
     assert consumed_of(taken.marks.consumed()) == {0: Attempts.of([1]), 7: Attempts.of([3])}
-    assert not taken.marks.failed
+    assert [taken.marks.failed] == [False]
     assert rows.dests_of(first).tolist() == [77]
     taken.drain()
     assert [each.attempt for each in reports_in(emitted)] == [2, 4]
