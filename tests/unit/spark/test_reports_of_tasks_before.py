@@ -2,9 +2,9 @@
 
 import itertools
 from collections.abc import Iterable, Iterator
+from typing import Any
 
-import apache_beam as beamfrom typing import Any
-
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
