@@ -29,8 +29,8 @@ def user_failure(text: str, stage_name: str, steps: Collection[str]) -> BundleFa
     if len(ours) < len(text):
         for step in sorted(steps, key=len, reverse=True):
             if ours.startswith(f"{step}: "):
-                cause, *original = _BEGINS.split(ours.removeprefix(f"{step}: "), maxsplit=1)
-                return BundleFailedError(step, cause, "".join(original))
+                cause, *users = _BEGINS.split(ours.removeprefix(f"{step}: "), maxsplit=1)
+                return BundleFailedError(step, cause, "".join(users))
     named = _STEP_IN_MESSAGE.findall(text)
     step = named[0] if named else stage_name
     ending = f" [while running '{step}']"  # so it ends on Beam's other runners

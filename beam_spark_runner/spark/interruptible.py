@@ -32,6 +32,21 @@ class Interruptible:
                 thread, self._thread = self._thread, None
                 _raise_in(thread, None)  # what has not come by now is void
 
+    @contextlib.contextmanager
+    def sheltered(self) -> Iterator[None]:
+        """Keep interrupts off inside, where the error might come between a lock and its release.
+
+        They are lost: whoever needs to know looks afterwards.
+        """
+        with self._lock:
+            thread, self._thread = self._thread, None
+            _raise_in(thread, None)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._thread = thread
+
     def interrupt(self) -> None:
         """Raise the error in the thread that is inside, if there is one."""
         with self._lock:

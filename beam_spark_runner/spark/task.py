@@ -104,7 +104,7 @@ class LevelTask:
                     raise item
                 yield item
         finally:
-            self._abandon()
+            self._abandoned.set()
             self._has_left.set()
             while not self._queue.empty():
                 self._queue.get_nowait()
@@ -113,13 +113,16 @@ class LevelTask:
                 kept_stages.tasks.let_go(self._program.job_id)
 
     def _abandon(self) -> None:
-        """Have the bundles' thread end soon: nobody wants the rest of the output."""
+        """Have the bundles' thread end soon: the job has ended. Threads: any."""
         self._abandoned.set()
         self._users.interrupt()
 
     def _emit(self, batch: pa.RecordBatch) -> None:
         self._emitted_bytes += batch.nbytes
-        self._put(batch)
+        with self._users.sheltered():
+            self._put(batch)
+        if self._abandoned.is_set():
+            raise AbandonedError
 
     def _put(self, item: Any) -> None:
         while True:

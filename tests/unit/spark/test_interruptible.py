@@ -62,6 +62,22 @@ def test_it_comes_inside_or_not_at_all() -> None:
         thread.join()
 
 
+def test_no_interrupt_comes_inside_of_a_shelter() -> None:
+    interruptible = Interruptible(InterruptedByTestError)
+    happened: list[str] = []
+    with pytest.raises(InterruptedByTestError), interruptible.running():  # noqa: PT012
+        with interruptible.sheltered():
+            thread = threading.Thread(target=interruptible.interrupt)
+            thread.start()
+            thread.join()
+            happened.append("inside")
+        happened.append("outside")
+        interruptible.interrupt()
+        while True:
+            pass
+    assert happened == ["inside", "outside"]
+
+
 def test_what_is_raised_inside_passes() -> None:
     with pytest.raises(KeyError), Interruptible(InterruptedByTestError).running():
         raise KeyError
