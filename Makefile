@@ -11,7 +11,7 @@ VENV_CONFORMANCE = .venv-conformance
 READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test lint format unit spark-tests install-tests integration integration-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-quick random-pipelines bench clean
+.PHONY: help wordcount test lint format unit spark-tests install-tests integration integration-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-quick random-pipelines kills bench clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -62,7 +62,7 @@ $(READY_35): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner
 	touch $@
 
 integration-3.5: $(READY_35) ## The oldest Spark and Beam that are supported
-	$(VENV_35)/bin/python -m pytest integration/test_spark_3_5.py
+	$(VENV_35)/bin/python -m pytest integration/test_spark_3_5.py tests/spark/test_texts_of_spark.py
 
 $(READY_CONFORMANCE): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner/import_hook.py
 	$(PYTHON) -m venv $(VENV_CONFORMANCE)
@@ -83,6 +83,9 @@ conformance-suites: $(READY_CONFORMANCE) $(PRISM) ## Its suites alone; hours. SU
 
 random-pipelines: $(READY) ## 1,000 random pipelines, against Beam's own runner
 	RANDOM_PIPELINES=1000 $(PYTEST) tests/spark/test_random_pipelines.py
+
+kills: $(READY) ## 500 runs in which a process dies at an event of its task; hours
+	KILLS=500 $(PYTEST) integration/test_faults.py
 
 conformance-process: $(READY_CONFORMANCE) $(READY) ## Its suites with SDK harnesses beside the Spark workers, 10,000 wrong messages; an hour
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-process

@@ -24,7 +24,8 @@ from apache_beam.transforms import environments
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.harness.embedded import use_options
-from beam_spark_runner.harness.sdk_workers import HarnessSettings, options_json
+from beam_spark_runner.harness.sdk_options import options_json
+from beam_spark_runner.harness.sdk_workers import HarnessSettings
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.job.environments import (
     choose_environments,

@@ -4,9 +4,9 @@ They check themselves, so that nothing but Spark carries their results. A module
 of its own: executors import it by this name.
 """
 
+import enum
 import os
 import random
-import signal
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -16,6 +16,8 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.testing.util import assert_that, equal_to
+
+from integration.faults import claim, executor_of_this_worker, kill
 
 
 class Counted(beam.DoFn):  # type: ignore[misc]
@@ -79,7 +81,7 @@ class LastKillsItsExecutor(beam.DoFn):  # type: ignore[misc]
 
     def finish_bundle(self) -> None:
         (self._folder / f"read-{uuid.uuid4().hex}").touch()
-        if not _claim(str(self._folder / "last")):
+        if not claim(str(self._folder / "last")):
             return
         deadline = time.monotonic() + 120
         while len(list(self._folder.glob("read-*"))) < self._tasks:
@@ -87,7 +89,7 @@ class LastKillsItsExecutor(beam.DoFn):  # type: ignore[misc]
                 raise TimeoutError(f"fewer than {self._tasks} tasks have got elements")
             time.sleep(0.1)
         time.sleep(3)  # Spark hears of their end
-        os.kill(_executor_of_this_worker(), signal.SIGKILL)
+        kill(executor_of_this_worker())
 
 
 class FailsFirst(beam.DoFn):  # type: ignore[misc]
@@ -124,25 +126,8 @@ class Ticks(beam.DoFn):  # type: ignore[misc]
 
 def kill_this_executor_once(marker: str) -> None:
     """``kill -9`` of the executor whose worker this is, unless the marker file exists."""
-    if _claim(marker):
-        os.kill(_executor_of_this_worker(), signal.SIGKILL)
-
-
-def _claim(marker: str) -> bool:
-    try:
-        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return False
-    return True
-
-
-def _executor_of_this_worker() -> int:
-    pid = os.getpid()
-    while pid > 1:
-        if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            return pid
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    raise RuntimeError("this is no executor's Python worker")
+    if claim(marker):
+        kill(executor_of_this_worker())
 
 
 def two_readers(p: beam.Pipeline, count: int, *, in_two_segments: bool) -> None:
@@ -165,6 +150,77 @@ def two_readers(p: beam.Pipeline, count: int, *, in_two_segments: bool) -> None:
     )
     assert_that(odd, equal_to([]), label="the same numbers")
     _check_all(pairs | "Indexes" >> beam.Keys(), count)
+
+
+class Place(enum.Enum):
+    """Where a step of ``read_both_ways`` stands."""
+
+    EARLY = "early"  # before the grouping of what is then kept
+    KEPT = "kept"  # in the Spark stage whose rows are kept
+    READER = "reader"  # in the Spark job that reads them
+
+
+def read_both_ways(
+    p: beam.Pipeline,
+    count: int,
+    step: beam.DoFn,
+    place: Place = Place.KEPT,
+    *,
+    with_exchange: bool = False,
+    as_list: bool = False,
+) -> None:
+    """Random numbers, read from what was kept: as main input, and as a side input.
+
+    Args:
+        p: to build into.
+        count: of numbers.
+        step: passes elements on.
+        place: where it stands.
+        with_exchange: whether Spark moves the main input before it is read.
+        as_list: look the numbers up in a list, not in a map.
+    """
+
+    def stepped(here: beam.PCollection, at: Place) -> beam.PCollection:
+        return here | f"At {at.value}" >> beam.ParDo(step) if at is place else here
+
+    keyed = p | beam.Create(range(count)) | beam.Reshuffle() | beam.ParDo(RandomKey(40))
+    numbers = (
+        stepped(keyed, Place.EARLY)
+        | beam.GroupByKey()
+        | "Ungroup" >> beam.FlatMap(lambda pair: pair[1])
+        | "Draw"
+        >> beam.Map(lambda index: (index, random.random())).with_output_types(tuple[int, float])
+    )
+    numbers = stepped(numbers, Place.KEPT)
+    side = beam.pvalue.AsIter(numbers) if as_list else beam.pvalue.AsMultiMap(numbers)
+    read = (numbers | "Move" >> beam.Reshuffle()) if with_exchange else numbers
+    compared = read | "Compare" >> beam.ParDo(_Compare(as_list), side)
+    compared = stepped(compared, Place.READER)
+    wrong = compared | "Wrong" >> beam.Filter(lambda each: not each[1])
+    assert_that(wrong, equal_to([]), label="the same numbers")
+    _check_all(compared | "Indexes" >> beam.Keys(), count)
+
+
+class _Compare(beam.DoFn):  # type: ignore[misc]
+    """Whether the side input has the element, and no other of its index."""
+
+    def __init__(self, as_list: bool) -> None:
+        super().__init__()
+        self._as_list = as_list
+
+    def start_bundle(self) -> None:
+        self._known: dict[int, list[float]] | None = None
+
+    def process(self, element: tuple[int, float], side: Any) -> Iterator[tuple[int, bool]]:
+        index, number = element
+        if not self._as_list:
+            yield index, list(side[index]) == [number]
+            return
+        if self._known is None:
+            self._known = {}
+            for each, value in side:
+                self._known.setdefault(each, []).append(value)
+        yield index, self._known.get(index) == [number]
 
 
 def random_keys(
@@ -226,7 +282,7 @@ class CountsItsHost(beam.DoFn):  # type: ignore[misc]
     """Takes its time, and counts the element under the name of the executor's host."""
 
     def setup(self) -> None:
-        arguments = Path(f"/proc/{_executor_of_this_worker()}/cmdline").read_text().split("\0")
+        arguments = Path(f"/proc/{executor_of_this_worker()}/cmdline").read_text().split("\0")
         host = arguments[arguments.index("--hostname") + 1]
         self._counter = Metrics.counter("integration", host)
 

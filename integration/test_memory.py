@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 PROGRAM = Path(__file__).parent / "programs" / "large_values.py"
+ON_A_CLUSTER = PROGRAM.with_name("large_values_on_a_cluster.py")
 MB, GB = 1 << 20, 1 << 30
 WORKER_LIMIT_MB = 600
 
@@ -42,9 +43,34 @@ if "BEAM_SPARK_35_PYTHON" in os.environ:
 def test_large_values_need_little_memory(
     case: str, results: set[str], python: str, tmp_path: Path
 ) -> None:
-    program = subprocess.Popen(
-        [python, str(PROGRAM), case, str(tmp_path / "out")], cwd=PROGRAM.parents[2]
-    )
+    peak_mb = _peak_mb(python, PROGRAM, case, str(tmp_path / "out"))
+    lines = [line for file in tmp_path.iterdir() for line in file.read_text().splitlines()]
+    assert set(lines) == results
+    print(f"{case}: {peak_mb} MB")
+    assert 0 < peak_mb <= WORKER_LIMIT_MB
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("python", PYTHONS.values(), ids=PYTHONS.keys())
+@pytest.mark.parametrize(
+    "case", ["pointwise", "redistributed", "grouped", "side_input", "multimap"]
+)
+def test_10_gb_in_long_values_go_through_shared_storage(
+    case: str, python: str, tmp_path: Path
+) -> None:
+    """2,000 values of 5 MB pass executors whose heap is 1 GB; the program checks each value."""
+    peak_mb = _peak_mb(python, ON_A_CLUSTER, case, "2000", "5", str(tmp_path))
+    print(f"{case}: {peak_mb} MB")
+    assert 0 < peak_mb <= WORKER_LIMIT_MB
+    assert list(tmp_path.iterdir()) == []
+
+
+def _peak_mb(*command: str | Path) -> int:
+    """Run a program that has to succeed; return the memory of its largest Python process."""
+    root = PROGRAM.parents[2]
+    program = subprocess.Popen(command, cwd=root, env={**os.environ, "PYTHONPATH": str(root)})
     peak_mb, ended = [0], threading.Event()
     watcher = threading.Thread(target=_watch, args=(program.pid, peak_mb, ended))
     watcher.start()
@@ -52,10 +78,7 @@ def test_large_values_need_little_memory(
     ended.set()
     watcher.join()
     assert program.returncode == 0
-    lines = [line for file in tmp_path.iterdir() for line in file.read_text().splitlines()]
-    assert set(lines) == results
-    print(f"{case}: {peak_mb[0]} MB")
-    assert 0 < peak_mb[0] <= WORKER_LIMIT_MB
+    return peak_mb[0]
 
 
 def _watch(pid: int, peak_mb: list[int], ended: threading.Event) -> None:

@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WorkerFrame(_message.Message):
-    __slots__ = ("token", "worker", "told", "log_entries", "left_out", "progress", "finalized")
+    __slots__ = ("token", "worker", "told", "log_entries", "left_out", "progress", "finalized", "awaits_end", "has_torn_down")
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     TOLD_FIELD_NUMBER: _ClassVar[int]
@@ -14,6 +14,8 @@ class WorkerFrame(_message.Message):
     LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     FINALIZED_FIELD_NUMBER: _ClassVar[int]
+    AWAITS_END_FIELD_NUMBER: _ClassVar[int]
+    HAS_TORN_DOWN_FIELD_NUMBER: _ClassVar[int]
     token: str
     worker: str
     told: int
@@ -21,7 +23,9 @@ class WorkerFrame(_message.Message):
     left_out: int
     progress: _containers.RepeatedCompositeFieldContainer[TaskProgress]
     finalized: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, token: _Optional[str] = ..., worker: _Optional[str] = ..., told: _Optional[int] = ..., log_entries: _Optional[_Iterable[bytes]] = ..., left_out: _Optional[int] = ..., progress: _Optional[_Iterable[_Union[TaskProgress, _Mapping]]] = ..., finalized: _Optional[_Iterable[int]] = ...) -> None: ...
+    awaits_end: bool
+    has_torn_down: bool
+    def __init__(self, token: _Optional[str] = ..., worker: _Optional[str] = ..., told: _Optional[int] = ..., log_entries: _Optional[_Iterable[bytes]] = ..., left_out: _Optional[int] = ..., progress: _Optional[_Iterable[_Union[TaskProgress, _Mapping]]] = ..., finalized: _Optional[_Iterable[int]] = ..., awaits_end: bool = ..., has_torn_down: bool = ...) -> None: ...
 
 class TaskProgress(_message.Message):
     __slots__ = ("attempt", "run", "monitoring_infos", "deferred")
@@ -51,7 +55,9 @@ class Deferred(_message.Message):
     def __init__(self, count: _Optional[int] = ..., hold_us: _Optional[int] = ...) -> None: ...
 
 class DriverFrame(_message.Message):
-    __slots__ = ("accepted",)
+    __slots__ = ("accepted", "job_ended")
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    JOB_ENDED_FIELD_NUMBER: _ClassVar[int]
     accepted: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, accepted: _Optional[_Iterable[int]] = ...) -> None: ...
+    job_ended: bool
+    def __init__(self, accepted: _Optional[_Iterable[int]] = ..., job_ended: bool = ...) -> None: ...

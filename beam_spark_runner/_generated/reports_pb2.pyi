@@ -6,7 +6,14 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TaskReport(_message.Message):
-    __slots__ = ("level", "partition", "attempt", "consumed_count", "consumed_sum", "monitoring_infos", "failure", "poisoned", "emitted_bytes", "residuals", "worker", "told", "finalizes")
+    __slots__ = ("level", "partition", "attempt", "consumed", "monitoring_infos", "failure", "poisoned", "emitted_bytes", "residuals", "worker", "told", "finalizes")
+    class ConsumedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: Attempts
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[Attempts, _Mapping]] = ...) -> None: ...
     class ResidualsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -17,8 +24,7 @@ class TaskReport(_message.Message):
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    CONSUMED_COUNT_FIELD_NUMBER: _ClassVar[int]
-    CONSUMED_SUM_FIELD_NUMBER: _ClassVar[int]
+    CONSUMED_FIELD_NUMBER: _ClassVar[int]
     MONITORING_INFOS_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     POISONED_FIELD_NUMBER: _ClassVar[int]
@@ -30,8 +36,7 @@ class TaskReport(_message.Message):
     level: int
     partition: int
     attempt: int
-    consumed_count: int
-    consumed_sum: int
+    consumed: _containers.MessageMap[int, Attempts]
     monitoring_infos: _containers.RepeatedScalarFieldContainer[bytes]
     failure: Failure
     poisoned: bool
@@ -40,7 +45,15 @@ class TaskReport(_message.Message):
     worker: str
     told: int
     finalizes: bool
-    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed_count: _Optional[int] = ..., consumed_sum: _Optional[int] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., told: _Optional[int] = ..., finalizes: bool = ...) -> None: ...
+    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., told: _Optional[int] = ..., finalizes: bool = ...) -> None: ...
+
+class Attempts(_message.Message):
+    __slots__ = ("count", "sum")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    SUM_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    sum: int
+    def __init__(self, count: _Optional[int] = ..., sum: _Optional[int] = ...) -> None: ...
 
 class Residuals(_message.Message):
     __slots__ = ("count", "hold_us")
@@ -63,11 +76,39 @@ class Failure(_message.Message):
     def __init__(self, step: _Optional[str] = ..., cause: _Optional[str] = ..., traceback: _Optional[str] = ..., kind: _Optional[str] = ...) -> None: ...
 
 class AttemptMark(_message.Message):
-    __slots__ = ("attempt", "failed", "left_residuals")
+    __slots__ = ("attempt", "failed", "left_residuals", "run")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     LEFT_RESIDUALS_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
     attempt: int
     failed: bool
     left_residuals: bool
-    def __init__(self, attempt: _Optional[int] = ..., failed: bool = ..., left_residuals: bool = ...) -> None: ...
+    run: int
+    def __init__(self, attempt: _Optional[int] = ..., failed: bool = ..., left_residuals: bool = ..., run: _Optional[int] = ...) -> None: ...
+
+class SideInputReport(_message.Message):
+    __slots__ = ("attempt", "consumed", "path", "blobs")
+    class ConsumedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: Attempts
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[Attempts, _Mapping]] = ...) -> None: ...
+    class BlobsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    CONSUMED_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    BLOBS_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    consumed: _containers.MessageMap[int, Attempts]
+    path: str
+    blobs: _containers.ScalarMap[int, int]
+    def __init__(self, attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., path: _Optional[str] = ..., blobs: _Optional[_Mapping[int, int]] = ...) -> None: ...

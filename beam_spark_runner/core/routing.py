@@ -17,12 +17,16 @@ import xxhash
 
 HASH_BITS = 56
 HASH_MASK = (1 << HASH_BITS) - 1
-HASH_SEED = 42  # Spark's seed for ``xxhash64``
+HASH_SEED = 42  # Spark's seed, for ``xxhash64`` as for ``hash``
+PLACES = 1 << 31
+"""Numbers that ``routes_to_places`` takes: the hashes of Spark's that are not negative."""
 
 CONTROL_CODE = -128
 FIRST_CODE = -127
 REPORT_CODE = 127
 MAX_CODES = REPORT_CODE - FIRST_CODE  # destinations that may share one level
+
+_FAR = 0x9E3779B1  # a prime near 2^32 divided by the golden ratio
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 _Uint32Array: TypeAlias = npt.NDArray[np.uint32]
@@ -52,7 +56,7 @@ def route_of_key(coded_key: bytes, code: int) -> int:
     return (xxhash.xxh64_intdigest(coded_key, HASH_SEED) & HASH_MASK) | route_prefix(code)
 
 
-def murmur3_of_longs(values: Int64Array, seed: int = 42) -> npt.NDArray[np.int32]:
+def murmur3_of_longs(values: Int64Array, seed: int = HASH_SEED) -> npt.NDArray[np.int32]:
     """Spark's Murmur3_x86_32 of 8-byte numbers, as ``F.hash`` and ``repartition`` use it.
 
     Source: org.apache.spark.unsafe.hash.Murmur3_x86_32.hashLong.
@@ -72,6 +76,31 @@ def murmur3_of_longs(values: Int64Array, seed: int = 42) -> npt.NDArray[np.int32
     return state.astype(np.int32)
 
 
+def _low_bits_with_murmur3(
+    hashes: npt.NDArray[np.int32], high_bits: int, seed: int = HASH_SEED
+) -> _Uint32Array:
+    """Find the low 32 bits of the one number that has these high bits and that hash.
+
+    Every step of ``murmur3_of_longs`` can be undone: an odd factor has an inverse modulo 2^32.
+    """
+    with np.errstate(over="ignore"):
+        state = hashes.astype(np.uint32)
+        state ^= state >> np.uint32(16)
+        state *= _inverse(0xC2B2AE35)
+        state ^= (state >> np.uint32(13)) ^ (state >> np.uint32(26))
+        state *= _inverse(0x85EBCA6B)
+        state ^= state >> np.uint32(16)
+        state ^= np.uint32(8)
+        state = _unmix_state(state, _mix_key(np.full(state.shape, high_bits, np.uint32)))
+        key = _unmix_state(state, np.full(state.shape, seed, np.uint32))
+        return _rotate(key * _inverse(0x1B873593), 17) * _inverse(0xCC9E2D51)
+
+
+def _inverse(factor: int) -> np.uint32:
+    inverse: np.uint32 = np.uint32(pow(factor, -1, 1 << 32))
+    return inverse
+
+
 def _rotate(value: _Uint32Array, bits: int) -> _Uint32Array:
     return cast(_Uint32Array, (value << np.uint32(bits)) | (value >> np.uint32(32 - bits)))
 
@@ -84,9 +113,41 @@ def _mix_state(state: _Uint32Array, key: _Uint32Array) -> _Uint32Array:
     return cast(_Uint32Array, _rotate(state ^ key, 13) * np.uint32(5) + np.uint32(0xE6546B64))
 
 
+def _unmix_state(state: _Uint32Array, key: _Uint32Array) -> _Uint32Array:
+    return cast(_Uint32Array, _rotate((state - np.uint32(0xE6546B64)) * _inverse(5), 19) ^ key)
+
+
 def partitions_of_routes(routes: Int64Array, partitions: int) -> Int64Array:
     """Say on which partition ``repartition(partitions, "route")`` puts each route."""
     return murmur3_of_longs(routes).astype(np.int64) % partitions
+
+
+def routes_to_places(places: Int64Array, code: int) -> Int64Array:
+    """Find the routes that fall on given places, whatever number of partitions there will be.
+
+    Of ``n`` partitions, place ``p`` is on partition ``p % n``. So consecutive places are spread
+    evenly over any number of partitions, by tasks that need not know it.
+
+    Args:
+        places: numbers from 0 to ``PLACES``, exclusively.
+        code: the destination's code.
+
+    Example:
+        partitions_of_routes(routes_to_places(np.arange(8), -3), 3) == [0, 1, 2, 0, 1, 2, 0, 1]
+    """
+    prefix = route_prefix(code)
+    low = _low_bits_with_murmur3(places.astype(np.int32), (prefix >> 32) & 0xFFFFFFFF)
+    return cast(Int64Array, low.astype(np.int64) | np.int64(prefix))
+
+
+def first_place(task: int, partitions: int) -> int:
+    """Choose where a task that spreads rows over places begins.
+
+    Tasks begin at different partitions, else few rows of each would all land on the first ones:
+    on partition ``task % partitions``, if there are as many partitions as the task knows of; and
+    far from each other, if there are more.
+    """
+    return task % partitions + partitions * (task * _FAR % (PLACES // 4) // partitions)
 
 
 def routes_to_partitions(code: int, partitions: int) -> Sequence[int]:
@@ -95,16 +156,7 @@ def routes_to_partitions(code: int, partitions: int) -> Sequence[int]:
     Example:
         partitions_of_routes(np.array(routes_to_partitions(-3, 8)), 8) == [0, 1, …, 7]
     """
-    found: dict[int, int] = {}
-    start = 0
-    while len(found) < partitions:
-        size = max(64, 8 * partitions)
-        routes = np.arange(start, start + size, dtype=np.int64) | np.int64(route_prefix(code))
-        places = partitions_of_routes(routes, partitions)
-        for place, route in zip(places.tolist(), routes.tolist(), strict=True):
-            found.setdefault(place, route)
-        start += size
-    return tuple(found[p] for p in range(partitions))
+    return tuple(routes_to_places(np.arange(partitions, dtype=np.int64), code).tolist())
 
 
 def digest_of(coded_key: bytes) -> bytes:

@@ -34,6 +34,10 @@ SDF_PART_URNS = frozenset(
     }
 )
 
+_SIZING_URNS = frozenset(
+    {urns.SDF_SPLIT_AND_SIZE_RESTRICTIONS, urns.SDF_TRUNCATE_SIZED_RESTRICTIONS}
+)
+
 SDK_URNS = (
     frozenset(
         {
@@ -60,6 +64,19 @@ def producers(graph: Graph) -> dict[PCollectionId, TransformId]:
         for id_, transform in graph.transforms.items()
         for collection in transform.outputs.values()
     }
+
+
+def sized_restrictions(graph: Graph) -> frozenset[PCollectionId]:
+    """Find the collections of restrictions whose sizes are known, by which they are spread.
+
+    By who makes them, and not by their coders: users may have elements of such a shape, too.
+    """
+    return frozenset(
+        collection
+        for transform in graph.transforms.values()
+        if transform.urn in _SIZING_URNS
+        for collection in transform.outputs.values()
+    )
 
 
 def main_input(transform: Transform) -> PCollectionId:

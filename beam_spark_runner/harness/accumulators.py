@@ -209,6 +209,9 @@ class Accumulators:
             if is_timed:
                 origins = [WindowedValue(None, entry[1], (window,)) for _, entry in chunk]
                 chunk = [(key, entry[0]) for key, entry in chunk]
-            if compact is not None:
-                chunk = [(key, compact(accumulator)) for key, accumulator in chunk]
-            self._emit(chunk, origins)
+            if compact is None:
+                self._emit(chunk, origins)
+                continue
+            for (key, accumulator), each in zip(chunk, origins, strict=True):
+                # By itself: the next call may change what this one has returned.
+                self._emit([(key, compact(accumulator))], [each])

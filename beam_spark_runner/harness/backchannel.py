@@ -37,7 +37,7 @@ MOST_LINES = 2_000
 """That wait to be sent; further ones are counted only."""
 
 _LAST_WORDS_S = 1.0
-_IS_KEPT = bool(os.environ.get("SPARK_REUSE_WORKER"))  # this process, for a next task
+IS_KEPT = bool(os.environ.get("SPARK_REUSE_WORKER"))  # this process, for a next task
 
 Look = Callable[[], TaskProgress]
 
@@ -50,17 +50,23 @@ class Backchannel:
     """
 
     def __init__(
-        self, route: Route, connect: Callable[[Route, str], Link | None] = links.connect
+        self,
+        route: Route,
+        connect: Callable[[Route, str], Link | None] = links.connect,
+        on_end: Callable[[], object] = lambda: None,
     ) -> None:
         self.route = route
         self.worker = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._connect = connect
+        self._on_end = on_end
         self._lines: deque[bytes] = deque()
         self._left_out = 0
         self._progress: dict[int, TaskProgress] = {}  # by attempt
         self._held: dict[int, Sequence[Callbacks]] = {}  # by attempt
         self._finalized: list[int] = []
         self._calls = False  # there is something to hear, if not to tell
+        self._awaits_end = False
+        self._has_torn_down = False  # and has yet to say so
         self._tasks: dict[int, Look] = {}  # that run now
         self._told = 0
         self._began_s = time.monotonic()
@@ -155,6 +161,14 @@ class Backchannel:
         _LOGGER.warning("callbacks of bundle finalization do not run: nobody can be heard here")
         return False
 
+    def await_end(self) -> None:
+        """Have the driver say when the job has ended, and tear down then; see ``on_end``."""
+        with self._wake:
+            if not self._is_lost and not self._awaits_end:
+                self._awaits_end = self._calls = True
+                self._told += 1
+                self._wake_up()
+
     def wait_until_sent(self, timeout_s: float) -> bool:
         """Wait for what was told so far to be on its way; False if it is not in time."""
         with self._wake:
@@ -196,7 +210,12 @@ class Backchannel:
 
     def _has_something(self) -> bool:
         return bool(
-            self._lines or self._left_out or self._progress or self._finalized or self._calls
+            self._lines
+            or self._left_out
+            or self._progress
+            or self._finalized
+            or self._calls
+            or self._has_torn_down
         )
 
     def _look(self) -> None:
@@ -218,12 +237,14 @@ class Backchannel:
                 left_out=self._left_out,
                 progress=self._progress.values(),
                 finalized=self._finalized,
+                awaits_end=self._awaits_end,
+                has_torn_down=self._has_torn_down,
             )
             self._lines.clear()
             self._progress.clear()
             self._finalized.clear()
             self._left_out = 0
-            self._calls = False
+            self._calls = self._has_torn_down = False
             return frame
 
     def _send(self, frame: WorkerFrame) -> None:
@@ -243,7 +264,7 @@ class Backchannel:
             write_count(frame.left_out)
 
     def _begin_to_hear(self, link: Link) -> None:
-        if self._held and self._hearing is None:
+        if (self._held or self._awaits_end) and self._hearing is None:
             self._hearing = threading.Thread(
                 target=self._hear, args=(link,), name="beam-backchannel-down", daemon=True
             )
@@ -253,8 +274,11 @@ class Backchannel:
         """Run callbacks as the driver accepts what they wait for. In a thread of its own."""
         while (messages := link.receive()) is not None:
             for message in messages:
-                for attempt in DriverFrame.FromString(message).accepted:
+                frame = DriverFrame.FromString(message)
+                for attempt in frame.accepted:
                     self._finalize(attempt)
+                if frame.job_ended:
+                    self._end_job()
         # It says nothing more, and so will never accept them.
         self._drop_held()
 
@@ -266,6 +290,13 @@ class Backchannel:
         with self._wake:
             self._finalized.append(attempt)
             self._told += 1
+            self._wake_up()
+
+    def _end_job(self) -> None:
+        self._drop_held()
+        self._on_end()
+        with self._wake:
+            self._has_torn_down = True
             self._wake_up()
 
     def _drop_held(self) -> None:
@@ -284,17 +315,24 @@ class CurrentBackchannel:
         self._handler: LogHandler | None = None
         self._levels = Levels()
 
-    def serve(self, route: Route, options: Mapping[str, Any]) -> Backchannel:
+    def serve(
+        self,
+        route: Route,
+        options: Mapping[str, Any],
+        on_end: Callable[[], object] = lambda: None,
+    ) -> Backchannel:
         """Return the job's, kept from task to task; its log levels hold from now on.
 
         Args:
             route: of the job.
             options: of the pipeline, by name.
+            on_end: tears down what this process keeps for the job. Called from another thread,
+                once the job has ended, if ``await_end`` was called.
         """
         if self._channel is None or self._channel.route != route:
             if self._channel is not None:
                 self._channel.close()
-            self._channel = Backchannel(route)
+            self._channel = Backchannel(route, on_end=on_end)
             root = logging.getLogger()
             for handler in root.handlers[:]:
                 # Imports may have set one up that writes to stderr: every line would be there, too.
@@ -314,12 +352,17 @@ class CurrentBackchannel:
             return False
         return self._channel.hold(attempt, callbacks)
 
+    def await_end(self) -> None:
+        """See ``Backchannel.await_end``."""
+        if self._channel is not None:
+            self._channel.await_end()
+
     def end_task(self) -> tuple[str, int]:
         """See ``Backchannel.told``, all that the task has logged included."""
         if self._channel is None or self._handler is None:
             return "", 0
         self._handler.flush()
-        if not _IS_KEPT:
+        if not IS_KEPT:
             self._channel.wait_until_sent(_LAST_WORDS_S)
         return self._channel.told()
 

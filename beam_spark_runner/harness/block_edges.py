@@ -23,9 +23,11 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.core.mapping import map_all
 from beam_spark_runner.harness.blocks import BlockReader, BlockWriter, GroupToken
-from beam_spark_runner.harness.chunks import ChunkEdge
+from beam_spark_runner.harness.chunk_edge import ChunkEdge
 from beam_spark_runner.harness.columns import ElementReader, ElementWriter, reader_for, writer_for
+from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.keyed import KeyedParDo, use_keys
 from beam_spark_runner.harness.opaque import decoded
 from beam_spark_runner.harness.sdk_logging import sdk_logging
@@ -119,6 +121,8 @@ class BlockSource(MarkingSource):
         self._blocks = reader
         self._decode = _decoder(self.windowed_coder.wrapped_value_coder)
         self._readers = readers
+        steps = [each for each in readers if not isinstance(each, BlockSink)]
+        self._step_name = steps[0].name_context.step_name if steps else None
 
     def setup(self, data_sampler: Any = None) -> None:
         super().setup(data_sampler)
@@ -126,13 +130,22 @@ class BlockSource(MarkingSource):
 
     def process_encoded(self, encoded_windowed_values: bytes) -> None:
         """Process a block."""
-        decode, send = self._decode, self._edge.send
+        send = self._edge.send
         for coded, origins in self._blocks.read(encoded_windowed_values):
             for start in range(0, len(coded), _AT_ONCE):
                 some = coded[start : start + _AT_ONCE]
                 self.index += len(some)
-                values = some if decode is None else list(map(decode, some))
-                send(values, origins[start : start + _AT_ONCE])
+                send(self._decoded(some), origins[start : start + _AT_ONCE])
+
+    def _decoded(self, coded: list[Any]) -> list[Any]:
+        if self._decode is None:
+            return coded
+        try:
+            return map_all(self._decode, coded)
+        except Exception as error:
+            if self._step_name is not None:
+                charge(error, self._step_name)
+            raise
 
 
 class KeyedBlockSource(BlockSource):
@@ -175,7 +188,11 @@ class BlockSink(bundle_processor.DataOutputOperation):  # type: ignore[misc]
 
     def process_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """See ``ChunkedParDo.process_chunk``."""
-        self._write(values if self._encode is None else list(map(self._encode, values)), origins)
+        self._write(values if self._encode is None else map_all(self._encode, values), origins)
+
+    def process_one(self, value: Any, origin: WindowedValue) -> None:
+        """See ``ChunkedParDo.process_one``."""
+        self.process(origin.with_value(value))
 
     def finish(self) -> None:
         self._write_waiting()
@@ -239,7 +256,7 @@ def _encoder(coder: Coder) -> _Convert:
 
 
 def _bytes_only(value: Any) -> bytes:
-    if type(value) is not bytes:
+    if not isinstance(value, bytes):
         raise TypeError(f"expected bytes, not {type(value).__name__}")
     return value
 
@@ -253,10 +270,25 @@ def _converter(coder: Coder, of_part: Callable[[Coder], _Convert]) -> _Convert:
     if first is None and second is None:
         return None
     if first is None:
-        return lambda pair: (pair[0], second(pair[1]))  # type: ignore[misc]
+
+        def convert_value(pair: Any) -> tuple[Any, Any]:
+            key, value = pair  # and no third one, which would be lost
+            return key, second(value)  # type: ignore[misc]
+
+        return convert_value
     if second is None:
-        return lambda pair: (first(pair[0]), pair[1])
-    return lambda pair: (first(pair[0]), second(pair[1]))
+
+        def convert_key(pair: Any) -> tuple[Any, Any]:
+            key, value = pair
+            return first(key), value
+
+        return convert_key
+
+    def convert(pair: Any) -> tuple[Any, Any]:
+        key, value = pair
+        return first(key), second(value)
+
+    return convert
 
 
 def _create_source_of(

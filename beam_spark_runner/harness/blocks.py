@@ -24,6 +24,9 @@ from apache_beam.coders.coders import GlobalWindowCoder, IntervalWindowCoder, _T
 from apache_beam.transforms.userstate import Timer
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.core.rendering import text_of
+
 Origins: TypeAlias = list[WindowedValue]
 _Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 _Writer: TypeAlias = Callable[[Any, list[bytes]], None]
@@ -140,7 +143,9 @@ def _writer(coder: Coder) -> _Writer:
         return write_all
     if isinstance(coder, FloatCoder):
         return lambda value, out: out.append(_DOUBLE.pack(value))
-    return _write_bytes
+    if isinstance(coder, BytesCoder):
+        return _write_bytes
+    raise InvariantError(f"nothing of the coder {coder} is written in blocks")
 
 
 def _write_bytes(value: bytes, out: list[bytes]) -> None:
@@ -309,7 +314,7 @@ def _end_of_window(coder: Coder, block: bytes, position: int) -> int:
     try:
         coder.get_impl().decode_from_stream(stream, True)
     except Exception as error:
-        raise MalformedBlockError(f"a window cannot be decoded: {error!r}") from error
+        raise MalformedBlockError(f"a window cannot be decoded: {text_of(error)}") from error
     return len(block) - int(stream.size())
 
 
@@ -352,7 +357,9 @@ def _reader(coder: Coder) -> _Reader:
         return _read_pair_of_bytes if first is second is _read_bytes else read_pair
     if isinstance(coder, FloatCoder):
         return lambda block, position: (_DOUBLE.unpack_from(block, position)[0], position + 8)
-    return _read_bytes
+    if isinstance(coder, BytesCoder):
+        return _read_bytes
+    raise InvariantError(f"nothing of the coder {coder} is read in blocks")
 
 
 def _read_bytes(block: bytes, position: int) -> tuple[bytes, int]:

@@ -92,7 +92,10 @@ class BundleInput(Protocol):
         ...
 
     def flush(self) -> None:
-        """Process what was pushed so far: some of it may wait inside for more of its kind."""
+        """Process what was pushed so far: some of it may wait inside for more of its kind.
+
+        May be called while another bundle is under way in this thread.
+        """
         ...
 
     def end_key(self) -> None:

@@ -242,6 +242,7 @@ def _create_precombine(
         factory.get_input_windowing(transform),
     )
     operation.prepare(coder.wrapped_value_coder.value_coder().get_impl(), consumers)
+    operation.users_fn = combine_fn
     return factory.augment_oldstyle_op(operation, transform.unique_name, consumers)
 
 
@@ -264,6 +265,7 @@ def _create_combine(
         factory.state_sampler,
     )
     operation.prepare(PhasedCombineFnExecutor(phase, combine_fn, [], {}).apply, consumers)
+    operation.users_fn = combine_fn
     return factory.augment_oldstyle_op(operation, transform.unique_name, consumers)
 
 

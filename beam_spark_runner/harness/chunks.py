@@ -11,60 +11,33 @@ the step's name in errors. What changes is the order in which the steps see the
 elements of a bundle, of which Beam says nothing.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam import pvalue
 from apache_beam.coders import coder_impl
 from apache_beam.runners import common
 from apache_beam.runners.worker import operations
 from apache_beam.transforms import core
 from apache_beam.transforms.window import TimestampedValue, WindowFn
-from apache_beam.utils.windowed_value import WindowedBatch, WindowedValue
+from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.harness.accumulators import Accumulators
+from beam_spark_runner.harness.chunk_edge import ChunkEdge
+from beam_spark_runner.harness.constants import is_constant
 from beam_spark_runner.harness.failures import charge
-from beam_spark_runner.harness.steps import AssigningWindows, Assignment, OnTrial, Step, step_for
+from beam_spark_runner.harness.settling import SPECIAL, SendOne
+from beam_spark_runner.harness.steps import (
+    AssigningWindows,
+    Mapped,
+    Step,
+    step_for,
+)
+from beam_spark_runner.harness.window_assignment import Assignment
 
-_MOST_VALUES = 128  # beyond, what a chunk costs is a few nanoseconds per value
+_MOST_VALUES = 512  # beyond, what a chunk costs is a few nanoseconds per value
 _MOST_BYTES = 1 << 20
 _STAMPED = {TimestampedValue}
-_SPECIAL = (WindowedValue, WindowedBatch, TimestampedValue, pvalue.TaggedOutput)
-
-
-class ChunkEdge:
-    """Where an operation's output goes: in chunks, if all who read it take chunks."""
-
-    def __init__(
-        self,
-        receiver: operations.ConsumerSet,
-        readers: Iterable[operations.Operation],
-        *,
-        assigns_windows: bool = False,
-    ) -> None:
-        self._receiver = receiver
-        self._assigns_windows = assigns_windows
-        self._readers: list[Any] = list(readers)
-        self._takes_chunks = all(hasattr(reader, "process_chunk") for reader in self._readers)
-        self._count = receiver.opcounter.element_counter
-
-    def send(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        """Count the values and hand them to the readers."""
-        receiver = self._receiver
-        if not self._takes_chunks:
-            receive = receiver.receive
-            for value, origin in zip(values, origins, strict=True):
-                element = origin.with_value(value)
-                if self._assigns_windows:
-                    element.windows = list(origin.windows)  # as window fns give them
-                receive(element)
-            return
-        receiver.update_counters_start(origins[0].with_value(values[0]))
-        for reader in self._readers:
-            reader.process_chunk(values, origins)
-        receiver.update_counters_finish()
-        self._count.update(len(values) - 1)
 
 
 class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
@@ -87,7 +60,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
 
         ``arguments``: side inputs among them, which can be read once a bundle has begun.
         """
-        self._fn = fn
+        self._fn = self.users_fn = fn
         self._arguments = arguments
         self._windowing = windowing
         self._assignment = Assignment(windowing.windowfn)
@@ -97,7 +70,6 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
         self._values: list[Any] = []
         self._origins: list[WindowedValue] = []
         self._input_limit = 1
-        self._plain_kinds: set[type] = set()
 
     def setup(self, data_sampler: Any = None) -> None:
         super().setup(data_sampler)
@@ -110,10 +82,15 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
             self._consumers.get(main, ()),
             assigns_windows=isinstance(self._fn, WindowInto),
         )
+        self.send_one = self._edge.sender(self._send_special)
         self._step: Step | None = None
 
     def process(self, element: WindowedValue) -> None:
-        self._values.append(element.value)
+        value = element.value
+        if not is_constant(value):
+            self.process_one(value, element)
+            return
+        self._values.append(value)
         self._origins.append(element)
         if len(self._values) >= self._input_limit:
             self.flush()
@@ -131,44 +108,51 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
     def finish(self) -> None:
         self.flush()
         super().finish()
+        self._edge.finish()
 
     def process_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Process values; each has the timestamp, windows and pane of its origin."""
         with self.scoped_process_state:
             try:
-                step = self._step or self._first_step()
-                for results, their_origins in step.pieces(values, origins):
-                    self._pass_on(step, results, their_origins)
+                (self._step or self._first_step()).run(values, origins, self)
             except BaseException as error:
                 charge(error, self.step_name)
                 raise
 
-        if isinstance(step, OnTrial) and step.is_over():
-            self._step = step.then
+    def process_one(self, value: Any, origin: WindowedValue) -> None:
+        """Process a value that may not wait for others. The first step replaces this."""
+        self._first_step()
+        self.process_one(value, origin)
 
     def _first_step(self) -> Step:
         """Choose the loop. As with Beam's harness, later bundles see the same side inputs."""
         step: Step = (
             AssigningWindows(self._fn.window_fn)
             if isinstance(self._fn, WindowInto)
-            else step_for(self._fn, self.step_name, *self._arguments())
+            else step_for(self._fn, *self._arguments())
         )
         self._step = step
+        self.process_one = one_by_one(self, step)  # type: ignore[assignment, method-assign]
         return step
 
-    def _pass_on(self, step: Step, results: list[Any], origins: list[WindowedValue]) -> None:
-        kinds = set(map(type, results))
-        if kinds == _STAMPED:
-            results, origins = self._with_their_own_times(results, origins)
-        elif not kinds <= self._plain_kinds:
-            if any(issubclass(kind, _SPECIAL) for kind in kinds):
+    def send(self, results: list[Any], origins: list[WindowedValue], *, are_values: bool) -> None:
+        """See ``Output.send``: what the step has made goes to its readers."""
+        if not are_values:
+            kinds = set(map(type, results))
+            if kinds == _STAMPED:
+                results, origins = self._with_their_own_times(results, origins)
+            elif any(issubclass(kind, SPECIAL) for kind in kinds):
                 for result, origin in zip(results, origins, strict=True):
                     self._outputs.handle_process_outputs(origin, (result,))
                 return
-            self._plain_kinds |= kinds
         self._edge.send(results, origins)
+        step = self._step
+        assert step is not None
         _, total, count, _, _ = self._sizes.value()
         step.limit = _grown(step.limit, total / max(count, 1))
+
+    def _send_special(self, result: Any, origin: WindowedValue) -> None:
+        self.send([result], [origin], are_values=False)
 
     def _with_their_own_times(
         self, results: list[Any], origins: list[WindowedValue]
@@ -221,6 +205,10 @@ class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]
                 charge(error, self.step_name)
                 raise
 
+    def process_one(self, value: Any, origin: WindowedValue) -> None:
+        """See ``ChunkedParDo.process_one``."""
+        self.process_chunk([value], [origin])
+
     def finish(self) -> None:
         with self.scoped_finish_state:
             try:
@@ -233,31 +221,59 @@ class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]
 class ChunkedCombine(operations.CombineOperation):  # type: ignore[misc]
     """A combiner behind the shuffle: it merges accumulators, extracts outputs, or does it all."""
 
+    users_fn: core.CombineFn
+
     def prepare(
         self,
         apply: Callable[[Any], Any],
         consumers: Mapping[str, Sequence[operations.Operation]],
     ) -> None:
         """Say what ``CombineOperation`` keeps to itself; before ``setup``."""
-        self._apply = apply
+        self._step = Mapped(lambda group: (group[0], apply(group[1])))
+        self._step.limit = _MOST_VALUES
         self._readers = [reader for readers in consumers.values() for reader in readers]
 
     def setup(self, data_sampler: Any = None) -> None:
         super().setup(data_sampler)
         self._edge = ChunkEdge(self.receivers[0], self._readers)
+        self.send_one = self._edge.sender()
+        self.process_one = one_by_one(self, self._step)
 
     def process(self, element: WindowedValue) -> None:
         self.process_chunk([element.value], [element])
 
     def process_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """See ``ChunkedParDo.process_chunk``."""
-        apply = self._apply
         with self.scoped_process_state:
             try:
-                self._edge.send([(key, apply(grouped)) for key, grouped in values], origins)
+                self._step.run(values, origins, self)
             except BaseException as error:
                 charge(error, self.step_name)
                 raise
+
+    def send(self, results: list[Any], origins: list[WindowedValue], *, are_values: bool) -> None:
+        """See ``Output.send``: every result is a value."""
+        self._edge.send(results, origins)
+
+    def finish(self) -> None:
+        super().finish()
+        self._edge.finish()
+
+
+def one_by_one(operation: Any, step: Step) -> SendOne:
+    """Return what processes one value by a step of an operation."""
+    state, step_name = operation.scoped_process_state, operation.step_name
+    run_one = step.one_by_one(operation.send_one)
+
+    def process_one(value: Any, origin: WindowedValue) -> None:
+        with state:
+            try:
+                run_one(value, origin)
+            except BaseException as error:
+                charge(error, step_name)
+                raise
+
+    return process_one
 
 
 def main_tag(output_tags: Sequence[str]) -> str:

@@ -22,6 +22,8 @@ from typing import Any, Protocol
 import numpy as np
 from apache_beam.coders import BytesCoder, IterableCoder, TupleCoder, WindowedValueCoder
 
+from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.core.mapping import map_all
 from beam_spark_runner.harness.blocks import (
     BlockReader,
     BlockWriter,
@@ -100,13 +102,15 @@ class ColumnWriter:
 
     def write(self, values: list[Any], origins: Origins, out: list[bytes]) -> None:
         """See ``BlockWriter.write``."""
+        if len(values) != len(origins):
+            raise InvariantError(f"{len(values)} elements have {len(origins)} origins")
         if not values:
             return
         one = origins[0]
         if all(map(operator.is_, origins, itertools.repeat(one))):
             headers = [self._header.encode(one)]
         else:
-            headers = list(map(self._header.encode, origins))
+            headers = map_all(self._header.encode, origins)
         sizes = b""
         match self._shape:
             case _Shape.BYTES:
@@ -171,12 +175,13 @@ class ColumnReader:
                     position += count * _U32.itemsize
                     pieces = _cut(block, position, end, headers + count + flat)
                     groups = _groups(pieces, headers + count, sizes.tolist())
-                    values = list(zip(pieces[headers:], groups, strict=False))
+                    keys = pieces[headers : headers + count]
+                    values = list(zip(keys, groups, strict=True))
             decode = self._headers.decode
             if headers == 1:
                 yield values, [decode(pieces[0])] * count
             else:
-                yield values, list(map(decode, pieces[:headers]))
+                yield values, map_all(decode, pieces[:headers])
             position = end
 
 

@@ -10,7 +10,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.harness.bundle import Receiver
-from beam_spark_runner.harness.chunks import ChunkEdge
+from beam_spark_runner.harness.chunk_edge import ChunkEdge
 from beam_spark_runner.portable.descriptor import SINK_URN, SOURCE_URN
 
 
@@ -40,6 +40,10 @@ class SinkOperation(bundle_processor.RunnerIOOperation):  # type: ignore[misc]
     def process_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Stands for the receiver until there is one."""
         raise InvariantError("a sink got elements before its bundle began")
+
+    def process_one(self, value: Any, origin: WindowedValue) -> None:
+        """See ``ChunkedParDo.process_one``."""
+        self.process(origin.with_value(value))
 
     def deliver_to(self, receiver: Receiver) -> None:
         """Hand the elements of the bundle that begins to ``receiver``."""

@@ -2,8 +2,8 @@
 
 No gRPC, no port, no copy: elements go in as objects, and the operations at the
 stage's edges hand objects out. The processor is kept between tasks, so that
-``setup`` runs once per worker; another job's arrival tears it down. (A Python
-worker leaves by ``os._exit``: nothing can be left to atexit.)
+``setup`` runs once per worker; the end of its job tears it down, see ``kept_stages``.
+(A Python worker leaves by ``os._exit``: nothing can be left to atexit.)
 
 This package is the one place that touches ``apache_beam.runners.worker``.
 """
@@ -14,6 +14,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import apache_beam as beam
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.internal import pickler
 from apache_beam.io.filesystems import FileSystems
@@ -21,7 +22,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.options.value_provider import RuntimeValueProvider
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners import common
-from apache_beam.runners.worker import bundle_processor, statesampler
+from apache_beam.runners.worker import bundle_processor, operations, statesampler
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -32,7 +33,7 @@ from beam_spark_runner.harness.chunked_steps import use_chunks
 from beam_spark_runner.harness.chunks import ChunkedParDo
 from beam_spark_runner.harness.edges import SinkOperation, SourceOperation
 from beam_spark_runner.harness.estimators import use_one_estimator
-from beam_spark_runner.harness.failures import failures_of
+from beam_spark_runner.harness.failures import failure_of, failures_of
 from beam_spark_runner.harness.keyed import KeyedParDo, use_keys
 from beam_spark_runner.harness.sampling import Sampling
 from beam_spark_runner.harness.state_handler import EmbeddedStateHandler
@@ -130,11 +131,31 @@ class EmbeddedStage:
         for steps in idle:
             self._shut_down(steps)
 
+    @property
+    def may_tear_down(self) -> bool:
+        """Whether ``close`` may run user code; False only if it certainly does not."""
+        return any(map(_may_tear_down, self._steps.processor.ops.values()))
+
     def _shut_down(self, steps: "_Steps") -> None:
-        try:
-            steps.processor.shutdown()
-        except Exception:  # the work is done already
-            _LOGGER.exception("teardown failed in %s", self._name)
+        for operation in steps.processor.ops.values():
+            try:
+                operation.teardown()
+            except BaseException as error:  # the work is done already, and others want theirs
+                failure = failure_of(error, self._name)
+                _LOGGER.error(
+                    "teardown of %s raised %s\n%s",
+                    *(failure.step, failure.cause, failure.traceback_text),
+                )
+
+
+def _may_tear_down(operation: operations.Operation) -> bool:
+    if isinstance(operation, SourceOperation | SinkOperation | operations.FlattenOperation):
+        return False
+    users = getattr(operation, "users_fn", None)
+    return not any(
+        isinstance(users, kind) and type(users).teardown is kind.teardown
+        for kind in (beam.DoFn, beam.CombineFn)
+    )
 
 
 class _Steps:
@@ -220,8 +241,13 @@ class EmbeddedBundle:
 
     def flush(self) -> None:
         """See ``BundleInput.flush``."""
-        for operation in self._chunked:  # producers stand before consumers
-            operation.flush()
+        before = statesampler.get_current_tracker()
+        statesampler.set_current_tracker(self._sampler)
+        try:
+            for operation in self._chunked:  # producers stand before consumers
+                operation.flush()
+        finally:
+            statesampler.set_current_tracker(before)
 
     def split(
         self, fraction_of_remainder: float
@@ -314,14 +340,15 @@ def stage_for(
     is one that has read other ``side_inputs`` (their ids), since operations keep views: they
     were made again when machines were lost.
     """
-    for key in [key for key in _stages if key[0] != job_id]:
-        _stages.pop(key).close()
+    for key in list(_stages):
+        if key[0] != job_id:
+            _close(key)
     key = (job_id, stage_id)
-    if key in _stages and _stages[key].side_inputs != side_inputs:
-        _stages.pop(key).close()
-    if key not in _stages:
-        _stages[key] = EmbeddedStage(name, description, side_inputs)
-    return _stages[key]
+    stage = _stages.get(key)
+    if stage is None or stage.side_inputs != side_inputs:
+        _close(key)
+        stage = _stages[key] = EmbeddedStage(name, description, side_inputs)
+    return stage
 
 
 def use_options(options_json: str) -> Mapping[str, Any]:
@@ -331,7 +358,7 @@ def use_options(options_json: str) -> Mapping[str, Any]:
     by the library that pickled it.
 
     Args:
-        options_json: as of ``sdk_workers.options_json``.
+        options_json: as of ``sdk_options.options_json``.
 
     Returns:
         The options, by name.
@@ -345,6 +372,17 @@ def use_options(options_json: str) -> Mapping[str, Any]:
 
 def discard(job_id: str, stage_id: int) -> None:
     """Tear a stage down whose bundle failed: its DoFns are in no known state."""
-    stage = _stages.pop((job_id, stage_id), None)
+    _close((job_id, stage_id))
+
+
+def discard_job(job_id: str) -> None:
+    """Tear down all stages of a job. Threads: any, while no task works for the job."""
+    for key in list(_stages):
+        if key[0] == job_id:
+            _close(key)
+
+
+def _close(key: tuple[str, int]) -> None:
+    stage = _stages.pop(key, None)  # another thread may do the same
     if stage is not None:
         stage.close()

@@ -9,7 +9,15 @@ from types import TracebackType
 from apache_beam.runners.worker import bundle_processor
 
 from beam_spark_runner.core.errors import BundleFailedError
+from beam_spark_runner.core.rendering import (
+    MOST_OF_A_TRACEBACK,
+    message_of,
+    render_error,
+    texts_in,
+)
 
+OUR_OWN = f"{BundleFailedError.__module__}.{BundleFailedError.__name__}: "
+"""What stands in a traceback before the text of the runner's own error."""
 _STEP_IN_MESSAGE = re.compile(r"\[while running '(.*?)'\]", re.DOTALL)
 _MACHINERY = re.compile(r"(^|/)apache_beam/(runners/|transforms/core\.py)|/beam_spark_runner/")
 
@@ -19,7 +27,7 @@ def failures_of(stage_name: str) -> Iterator[None]:
     """Charge what is raised inside; to the stage, if no step is known."""
     try:
         yield
-    except Exception as error:
+    except BaseException as error:  # user code may call sys.exit
         raise failure_of(error, stage_name) from error
 
 
@@ -31,22 +39,47 @@ def failure_of(error: BaseException, stage_name: str) -> BundleFailedError:
     """
     if isinstance(error, BundleFailedError):
         return error
-    steps = _STEP_IN_MESSAGE.findall(str(error)) or _steps_being_created(error)
-    if getattr(error, "_tagged_with_step", False) and error.__context__ is not None:
+    steps = _steps_named_by(error) or _steps_being_created(error)
+    if _is_charged(error) and error.__context__ is not None:
         error = error.__context__  # Beam raises a copy, whose message has the step in it
     step = steps[0] if steps else stage_name
-    text = "".join(traceback.format_exception(type(error), error, _users_frames(error)))
-    text = f"{text.rstrip()} [while running '{step}']\n"  # so it ends on Beam's other runners
-    failure = BundleFailedError(step, f"{type(error).__name__}: {error}", text)
+    rendered = render_error(error, _users_frames(error))
+    text = f"{rendered.traceback_text.rstrip()} [while running '{step}']\n"  # as on other runners
+    failure = BundleFailedError(step, rendered.cause, text)
     # Beam shall not add the steps through which it passes on its way to us.
     failure._tagged_with_step = True  # type: ignore[attr-defined]
     return failure
 
 
+def described(error: BaseException) -> str:
+    """Describe what was raised in an SDK harness, for ``told_failures.user_failure``."""
+    each: BaseException | None = error
+    while each is not None:  # what Beam does about an error may raise another one
+        if _is_charged(each) and (failure := failure_of(each, "")).step:
+            return OUR_OWN + message_of(failure, 2 * MOST_OF_A_TRACEBACK)
+        each = each.__cause__ or each.__context__
+    return render_error(error).traceback_text
+
+
 def charge(error: BaseException, step_name: str) -> None:
     """Raise what names the step, unless the error is charged to one already."""
-    if not getattr(error, "_tagged_with_step", False):
+    if not _is_charged(error):
         raise failure_of(error, step_name) from error
+
+
+def _is_charged(error: BaseException) -> bool:
+    try:
+        return bool(getattr(error, "_tagged_with_step", False))
+    except Exception:  # attributes of its own making
+        return False
+
+
+def _steps_named_by(error: BaseException) -> list[str]:
+    """Find the steps in the text that Beam has put them into.
+
+    ``__str__`` may leave out the arguments, which have it, too.
+    """
+    return [step for text in texts_in(error) for step in _STEP_IN_MESSAGE.findall(text)]
 
 
 def _steps_being_created(error: BaseException) -> list[str]:

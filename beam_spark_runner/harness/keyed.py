@@ -85,6 +85,10 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
     def process(self, element: WindowedValue) -> None:
         self.process_chunk([element.value], [element])
 
+    def process_one(self, value: Any, origin: WindowedValue) -> None:
+        """See ``ChunkedParDo.process_one``."""
+        self.process_chunk([value], [origin])
+
     def process_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Process values of one key; each has the timestamp, windows and pane of its origin."""
         if self._make_call is None:
@@ -123,7 +127,10 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         self._calls += elements
         if self._calls > _MOST_CALLS or self.states.piled_bytes > _MOST_BYTES:
             self._calls = 0
-            self.states.write()
+            try:
+                self.states.write()
+            except Exception as error:  # of a coder
+                charge(error, self.step_name)
             self._forget_call()
 
     def end_key(self) -> None:

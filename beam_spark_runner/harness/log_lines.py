@@ -7,7 +7,6 @@ harness beside it sends entries in the same form.
 import logging
 import sys
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.worker import statesampler
 
+from beam_spark_runner.core.rendering import message_of, render_error, valid_text
 from beam_spark_runner.harness.services.log_valve import LogValve
 
 _LOGGER = logging.getLogger(__name__)
@@ -56,7 +56,8 @@ def hear_warnings(tell: Callable[[str, str, str, int], None]) -> None:
         line: str | None = None,
     ) -> None:
         name = f"{category.__module__}.{category.__qualname__}"
-        tell(str(message), name, filename, lineno)
+        text = message_of(message) if isinstance(message, Warning) else valid_text(message)
+        tell(text, name, valid_text(filename), lineno)
 
     warnings.showwarning = show
 
@@ -169,14 +170,17 @@ class LogHandler(logging.Handler):
     def _entry_of(self, record: logging.LogRecord) -> beam_fn_api_pb2.LogEntry:
         entry = beam_fn_api_pb2.LogEntry(
             severity=_severity_of(record.levelno),
-            message=record.getMessage(),
-            thread=record.threadName or "",
-            log_location=f"{record.pathname or record.module}:{record.lineno or record.funcName}",
+            message=valid_text(record.getMessage()),
+            thread=valid_text(record.threadName or ""),
+            log_location=valid_text(
+                f"{record.pathname or record.module}:{record.lineno or record.funcName}"
+            ),
             transform_id=_running_transform(),
         )
         entry.timestamp.FromNanoseconds(int(record.created * 1e9))
-        if record.exc_info and record.exc_info[0] is not None:
-            entry.trace = "".join(traceback.format_exception(*record.exc_info)).rstrip()
+        if record.exc_info and record.exc_info[1] is not None:
+            _, error, frames = record.exc_info
+            entry.trace = render_error(error, frames).traceback_text.rstrip()
         return entry
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.harness.spill import MEMORY_LIMIT_BYTES, StreamedValues, ValueLog
+from beam_spark_runner.harness.spill import ValueLog, ValueLogs
 from beam_spark_runner.semantics.grouping import WindowGrouping
 
 _PARTS = 32  # twice as many files may be open at once, and one more
@@ -16,27 +16,27 @@ def merged_groups(
     source: Iterator[bytes],
     decode: Callable[[bytes], WindowedValue],
     grouping: WindowGrouping,
-    limit_bytes: int = MEMORY_LIMIT_BYTES,
-) -> Iterator[tuple[list[Any] | StreamedValues, Any, Timestamp]]:
+    logs: ValueLogs,
+) -> Iterator[tuple[list[Any] | ValueLog, Any, Timestamp]]:
     """Yield the groups that ``grouping`` gives, with no more in memory than its windows.
 
     The values go to disk, and their windows are merged. Then they are parted until no part is
-    of several windows and larger than ``limit_bytes``.
+    of several windows and larger than what may be in memory.
 
     Args:
         source: windowed values of the key, encoded.
         decode: gives one of them.
         grouping: merges.
-        limit_bytes: that may be in memory.
+        logs: of the task; their limit is what may be in memory.
 
     Yields:
-        values, merged window, timestamp. From ``limit_bytes`` on the values are StreamedValues,
-        which the caller closes before it goes on, or after the last group.
+        values, merged window, timestamp. From the limit on the values are a log of what
+        ``source`` gave, which the caller closes.
 
     Example:
         windows of 1, 20 and 2 MB, 16 MB of memory   ==>   files {1, 2}, {20}
     """
-    values = ValueLog(limit_bytes)
+    values = logs.new()
     unmerged_sizes: dict[Any, int] = {}
     for coded in source:
         values.append(coded)
@@ -60,7 +60,7 @@ def merged_groups(
             yield coded, value
         values.close()
 
-    parting = _Parting(decode, becomes, limit_bytes)
+    parting = _Parting(decode, becomes, logs)
     for window, elements in parting.groups(timed(), sizes):
         yield elements, window, times[window]
 
@@ -76,15 +76,16 @@ class _Parting:
         self,
         decode: Callable[[bytes], WindowedValue],
         becomes: Mapping[Any, Any],
-        limit_bytes: int,
+        logs: ValueLogs,
     ) -> None:
         self._decode = decode
         self._becomes = becomes
-        self._limit_bytes = limit_bytes
+        self._task_logs = logs
+        self._limit_bytes = logs.limit_bytes
 
     def groups(
         self, values: Iterable[tuple[bytes, WindowedValue]], sizes: Mapping[Any, int]
-    ) -> Iterator[tuple[Any, list[Any] | StreamedValues]]:
+    ) -> Iterator[tuple[Any, list[Any] | ValueLog]]:
         """Yield each window of ``sizes`` with its values.
 
         Args:
@@ -95,13 +96,9 @@ class _Parting:
         for part, log in zip(parts, self._logs(values, parts), strict=True):
             size = sum(sizes[window] for window in part)
             if len(part) == 1 and size >= self._limit_bytes:
-                yield (
-                    part[0],
-                    StreamedValues(
-                        iter(log), lambda coded: self._decode(coded).value, self._limit_bytes
-                    ),
-                )
-            elif len(part) == 1:
+                yield part[0], log
+                continue
+            if len(part) == 1:
                 yield part[0], [self._decode(coded).value for coded in log]
             elif size <= self._limit_bytes:
                 yield from self._lists(log, part).items()
@@ -134,7 +131,7 @@ class _Parting:
 
         In a part of one window a value is as often as in the window, else once.
         """
-        logs = [ValueLog(limit_bytes=-1) for _ in parts]
+        logs = [self._task_logs.new(in_memory=False) for _ in parts]
         part_of = {window: number for number, part in enumerate(parts) for window in part}
         is_of_one = [len(part) == 1 for part in parts]
         for coded, value in values:

@@ -73,9 +73,10 @@ class RemoteInput:
         if type(values) is not StreamedValues:
             return values
         # Whoever reads the state does so in another thread: nothing may change any more.
-        values.drain(keep=True)
+        values.drain()
         self._groups += 1
-        token = GroupToken(b"group-%d" % self._groups)
+        # With the bundle in it: user code that reads in a later one shall not find another group.
+        token = GroupToken(f"{self._instruction}/group-{self._groups}".encode())
         self._state.keep_group(token, _NestedValues(values))
         return token
 

@@ -9,13 +9,17 @@ that the runner can wait for it.
 already.
 """
 
+import contextlib
 import logging
 import threading
 import time
+import traceback
 
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.worker.log_handler import FnApiLogRecordHandler
 
+from beam_spark_runner.core.rendering import render_error, text_of, valid_text
+from beam_spark_runner.harness import answers
 from beam_spark_runner.harness.log_lines import hear_warnings
 from beam_spark_runner.harness.services.log_valve import LogValve
 
@@ -63,6 +67,7 @@ class SdkLogging:
             self._is_marked = False
         setattr(record, _PASSES, passes)
         if passes:
+            _make_sendable(record)
             self._tell_left_out()
         return passes
 
@@ -83,6 +88,24 @@ class SdkLogging:
         self._handler.handle(
             logging.LogRecord(__name__, logging.WARNING, place, lineno, text, None, None)
         )
+
+
+def _make_sendable(record: logging.LogRecord) -> None:
+    """Replace what Beam's handler cannot send, by text; user code that logs would get the error."""
+    error = record.exc_info[1] if record.exc_info else None
+    with contextlib.suppress(Exception):
+        record.getMessage().encode()
+        if error is None:
+            return
+        "".join(traceback.format_exception(error)).encode()
+        return
+    try:
+        text = valid_text(record.getMessage())
+    except Exception:  # its arguments do not fit, or raise
+        text = f"{text_of(record.msg)} {text_of(record.args)}"
+    record.msg, record.args, record.exc_info = text, None, None
+    if error is not None:
+        record.exc_text = render_error(error).traceback_text
 
 
 def left_out_by(entry: beam_fn_api_pb2.LogEntry) -> int:
@@ -115,6 +138,7 @@ def _install() -> SdkLogging | None:
         if isinstance(handler, FnApiLogRecordHandler):
             found = SdkLogging(handler)
             found.install()
+            answers.install()
             return found
     return None
 

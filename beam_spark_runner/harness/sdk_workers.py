@@ -4,7 +4,6 @@ A Spark worker runs one task at a time, so one harness of each environment serve
 all tasks that run in it, one after the other, and all stages of a task at once.
 """
 
-import json
 import logging
 import os
 import threading
@@ -178,15 +177,19 @@ class SdkWorker:
             )
         return SdkDisconnectedError(f"{stages}: {error.problem}", harness.tail)
 
-    def stop(self, *, orderly: bool = False) -> None:
-        """End the harness. ``orderly``: it may tear its DoFns down first."""
+    def stop(self, *, orderly: bool = False) -> _Harness | None:
+        """End the harness. ``orderly``: it may tear its DoFns down first.
+
+        Returns:
+            It, for whoever wants to wait for its end.
+        """
         self._server.remove(self.connection)
         harness, self._harness = self._harness, None
         if harness is None:
-            return
+            return None
         if not orderly:
             harness.stop()
-            return
+            return harness
 
         def stop_later() -> None:
             deadline = time.monotonic() + _TEARDOWN_S
@@ -196,6 +199,7 @@ class SdkWorker:
             harness.stop()
 
         threading.Thread(target=stop_later, name="beam-harness-end", daemon=True).start()
+        return harness
 
 
 def _with(exit_code: int | None) -> str:
@@ -287,6 +291,24 @@ class SdkWorkers:
                     self._wake.notify_all()
                     return
 
+    def end_job(self, job_id: str) -> None:
+        """End those that only wait for a next task of a job, and wait while they tear DoFns down.
+
+        Not those that ``--environment_cache_millis`` keeps for other jobs. A worker pool does not
+        say when its harness has ended: it is not waited for.
+        """
+        with self._lock:
+            ending = [
+                self._kept.pop(key).worker.stop(orderly=True)
+                for key, kept in list(self._kept.items())
+                if kept.settings.job_id == job_id and not kept.users and not kept.settings.cache_s
+            ]
+            self._wake.notify_all()
+        deadline = time.monotonic() + _TEARDOWN_S
+        for harness in ending:
+            if harness is not None:
+                harness.wait(max(0.0, deadline - time.monotonic()))
+
     def stop(self) -> None:
         """End all of them, and close the port."""
         with self._lock:
@@ -367,18 +389,3 @@ class _Kept:
 
 sdk_workers = SdkWorkers()
 """This process's."""
-
-
-def options_json(options: Mapping[str, object]) -> str:
-    """Write pipeline options as SDKs read them: integers as text, without what is no JSON."""
-    kept = {}
-    for name, value in sorted(options.items()):
-        if type(value) is int:
-            value = str(value)
-        try:
-            json.dumps(value)
-        except (TypeError, ValueError):
-            continue
-        if value is not None:
-            kept[f"beam:option:{name}:v1"] = value
-    return json.dumps(kept, sort_keys=True)

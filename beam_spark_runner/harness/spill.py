@@ -1,7 +1,8 @@
 """Values of one large group: streamed on the first pass, replayed on every other."""
 
 import struct
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from apache_beam.coders.coder_impl import FastPrimitivesCoderImpl
@@ -13,26 +14,76 @@ ROW_OVERHEAD_BYTES = 64  # what a bytes object and its slot in a list cost besid
 
 _LENGTH = struct.Struct("<I")
 _READ_BYTES = 1 << 20
+_READ_VALUES = 1 << 10
 _WRITE_BYTES = 1 << 16
+
+
+class GroupClosedError(Exception):
+    """Somebody iterates over the values of a large group whose bundle has ended."""
+
+    def __init__(
+        self,
+        message: str = (
+            "the values of a group can be read only until the bundle that they came in has ended, "
+            "and this one has: copy those that are needed longer, with list(values) for instance"
+        ),
+    ) -> None:
+        super().__init__(message)
+
+
+class ValueLogs:
+    """Makes the logs of one task. They share a limit on memory, and are closed together.
+
+    Args:
+        limit_bytes: of values in memory, in all logs; the rest is on disk.
+
+    Threads: one at a time.
+    """
+
+    def __init__(self, limit_bytes: int = MEMORY_LIMIT_BYTES) -> None:
+        self.limit_bytes = limit_bytes
+        self.room_bytes = limit_bytes  # in memory, that no log has taken
+        self._open: weakref.WeakSet[ValueLog] = weakref.WeakSet()
+
+    def new(self, *, in_memory: bool = True) -> "ValueLog":
+        """Return an empty log. ``in_memory``: it may take room there, else all goes to disk."""
+        log = ValueLog(self, in_memory=in_memory)
+        self._open.add(log)
+        return log
+
+    def close(self) -> None:
+        """Close all logs that somebody still has: the task has ended."""
+        for log in list(self._open):
+            log.close()
 
 
 class ValueLog:
     """Encoded values in the order of their coming: in memory, beyond a limit in a file.
 
-    Threads: one.
+    It gives memory and disk back when it is closed, and when nobody refers to it any more.
     """
 
-    def __init__(self, limit_bytes: int = MEMORY_LIMIT_BYTES) -> None:
-        self._room = limit_bytes
+    def __init__(self, logs: ValueLogs, *, in_memory: bool) -> None:
+        self.count = 0
+        self.is_closed = False
+        self._logs = logs
+        self._grows_in_memory = in_memory
+        self._in_memory_bytes = 0
         self._head: list[bytes] = []
         self._file = SpillFile()
         self._unwritten = bytearray()
 
     def append(self, value: bytes) -> None:
         """Keep one more value."""
-        if self._room >= 0:
+        if self.is_closed:
+            raise GroupClosedError
+        self.count += 1
+        if self._grows_in_memory:
+            size = len(value) + ROW_OVERHEAD_BYTES
             self._head.append(value)
-            self._room -= len(value) + ROW_OVERHEAD_BYTES
+            self._in_memory_bytes += size
+            self._logs.room_bytes -= size
+            self._grows_in_memory = self._logs.room_bytes >= 0
             return
         self._unwritten += _LENGTH.pack(len(value))
         self._unwritten += value
@@ -45,106 +96,150 @@ class ValueLog:
             self._unwritten.clear()
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield what is there now and what is appended while the iteration lasts."""
-        position = 0
-        while position < len(self._head):
-            yield self._head[position]
-            position += 1
-        offset, pending, wanted = 0, b"", _LENGTH.size
-        while True:
-            self._write()
-            size = min(max(_READ_BYTES, wanted - len(pending)), self._file.end - offset)
-            if size <= 0:  # closed meanwhile, perhaps
-                return
-            pending += self._file.read(offset, size)
-            offset += size
-            start = 0
-            while (wanted := _LENGTH.size) <= len(pending) - start:
+        """Yield what is there now and what is appended while the iteration lasts.
+
+        Raises:
+            GroupClosedError: the log is closed, or was closed meanwhile.
+        """
+        reader = LogReader(self)
+        while some := reader.take():
+            for value in some:
+                yield value
+                if self.is_closed:
+                    raise GroupClosedError
+
+    def from_memory(self, position: int) -> list[bytes]:
+        """Return some values that are in memory, from the one at ``position`` on."""
+        return self._head[position : position + _READ_VALUES]
+
+    def from_file(self, offset: int, least: int) -> bytes:
+        """Return what the file has from ``offset`` on: ``least`` bytes or more, if it has them."""
+        self._write()
+        return self._file.read(offset, min(max(_READ_BYTES, least), self._file.end - offset))
+
+    def close(self) -> None:
+        """Give memory and disk back. Whoever reads on gets a GroupClosedError."""
+        self.is_closed = True
+        self._logs.room_bytes += self._in_memory_bytes
+        self._in_memory_bytes = 0
+        self._head = []
+        self._unwritten.clear()
+        self._file.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class LogReader:
+    """A place in a log. Reads some values at a time."""
+
+    def __init__(self, log: ValueLog) -> None:
+        self._log = log
+        self._seen = 0
+        self._spare: list[bytes] = []  # that were seen in vain
+        self._seen_in_memory = 0
+        self._offset = 0  # in the file, of what was not read yet
+        self._pending = b""  # what was read, and is not seen yet from ``_start`` on
+        self._start = 0
+
+    def take(self) -> list[bytes]:
+        """Return the values that come next; none at the end of the log, which may still grow.
+
+        Raises:
+            GroupClosedError: the log is closed.
+        """
+        if self._log.is_closed:
+            raise GroupClosedError
+        if self._spare:
+            some, self._spare = self._spare, []
+            return some
+        if self._seen == self._log.count:
+            return []
+        some = self._log.from_memory(self._seen_in_memory)
+        self._seen_in_memory += len(some)
+        if not some:
+            some = self._from_file()
+        self._seen += len(some)
+        return some
+
+    def _from_file(self) -> list[bytes]:
+        some: list[bytes] = []
+        while not some:
+            pending, start = self._pending, self._start
+            wanted = _LENGTH.size
+            while wanted <= len(pending) - start and len(some) < _READ_VALUES:
                 (length,) = _LENGTH.unpack_from(pending, start)
                 wanted += length
                 if wanted > len(pending) - start:
                     break
-                yield pending[start + _LENGTH.size : start + wanted]
+                some.append(pending[start + _LENGTH.size : start + wanted])
                 start += wanted
-            pending = pending[start:]
+                wanted = _LENGTH.size
+            self._start = start
+            if not some:
+                left = len(pending) - start
+                more = self._log.from_file(self._offset, wanted - left)
+                self._pending, self._start = pending[start:] + more, 0
+                self._offset += len(more)
+        return some
 
-    def close(self) -> None:
-        """Give memory and disk back."""
-        self._head = []
-        self._unwritten.clear()
-        self._file.close()
+    def skip(self, count: int) -> None:
+        """Leave out so many values, which are in the log."""
+        while count:
+            some = self.take()
+            self._spare = some[count:]
+            count -= len(some) - len(self._spare)
 
 
 class StreamedValues:
     """The iterable that a DoFn gets for a group too large for a list.
 
-    It may be iterated again, and several times at once, until the bundle ends.
+    It may be iterated again, and several times at once, until the bundle ends; then it raises
+    a GroupClosedError. Each iteration decodes the values anew.
+
+    Args:
+        log: has those values that were taken of ``source``; others of the group may be there.
+        decode: gives one value.
+        source: the values of the group that are not in ``log``, encoded.
     """
 
     def __init__(
-        self,
-        source: Iterator[bytes],
-        decode: Callable[[bytes], Any],
-        limit_bytes: int = MEMORY_LIMIT_BYTES,
+        self, log: ValueLog, decode: Callable[[bytes], Any], source: Iterable[bytes] = ()
     ) -> None:
-        self._source = source
+        self._log = log
         self._decode = decode
-        self._log = ValueLog(limit_bytes)
-        self._logged = 0
-        self._ended = False
+        self._source = iter(source)
 
     def __iter__(self) -> Iterator[Any]:
         """Decode what was logged, then what the source still has."""
-        decode = self._decode
-        seen = 0
-        replay = iter(self._log)
+        decode, log = self._decode, self._log
+        reader = LogReader(log)
         while True:
-            while seen < self._logged:
-                value = next(replay, None)
-                if value is None:  # the log grew behind the reader's back: read on
-                    replay = self._skip(seen)
-                    continue
-                seen += 1
-                yield decode(value)
-            if self._ended:
+            while some := reader.take():
+                for coded in some:
+                    yield decode(coded)
+                    if log.is_closed:
+                        raise GroupClosedError
+            end = log.count
+            for ours, coded in enumerate(self._source, 1):
+                log.append(coded)
+                yield decode(coded)
+                if log.is_closed:
+                    raise GroupClosedError
+                if log.count > end + ours:  # another iteration is ahead: follow it
+                    reader.skip(ours)
+                    break
+            else:
                 return
-            value = next(self._source, None)
-            if value is None:
-                self._ended = True
-                return
-            self._log.append(value)
-            self._logged += 1
-            seen += 1
-            replay = _NOTHING
-            yield decode(value)
-
-    def _skip(self, count: int) -> Iterator[bytes]:
-        replay = iter(self._log)
-        for _ in range(count):
-            next(replay)
-        return replay
 
     def __reduce__(self) -> tuple[Any, ...]:
         return list, (list(self),)
 
-    def drain(self, *, keep: bool) -> None:
-        """Read the source to its end; ``keep``: somebody may still iterate."""
-        if not keep:
-            self._ended = True
-        for value in self._source:
-            if keep:
-                self._log.append(value)
-                self._logged += 1
-        self._ended = True
+    def drain(self) -> None:
+        """Log what the source still has: somebody may iterate later."""
+        for coded in self._source:
+            self._log.append(coded)
 
-    def close(self) -> None:
-        """End of the bundle: what was kept is gone."""
-        self._log.close()
-        self._logged = 0
-        self._ended = True
-
-
-_NOTHING: Iterator[bytes] = iter(())
 
 # Lets Beam's default coder encode the iterable as a list where it leaves the stage.
 FastPrimitivesCoderImpl.register_iterable_like_type(StreamedValues)

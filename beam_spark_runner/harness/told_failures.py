@@ -4,10 +4,13 @@ import re
 from collections.abc import Collection
 
 from beam_spark_runner.core.errors import BundleFailedError
+from beam_spark_runner.harness.failures import OUR_OWN
 
 _STEP_IN_MESSAGE = re.compile(r"\[while running '(.*?)'\]", re.DOTALL)
+_BEGINS = re.compile(
+    r"\n\n(?=Traceback \(most recent call last\):\n|  \+ Exception Group Traceback )"
+)
 _CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n"
-_OUR_OWN = f"{BundleFailedError.__module__}.{BundleFailedError.__name__}: "
 
 
 def user_failure(text: str, stage_name: str, steps: Collection[str]) -> BundleFailedError:
@@ -22,12 +25,12 @@ def user_failure(text: str, stage_name: str, steps: Collection[str]) -> BundleFa
         stage_name: for what names no step.
         steps: full names of those of the stage.
     """
-    *_, ours = text.rpartition(_OUR_OWN)
+    *_, ours = text.rpartition(OUR_OWN)
     if len(ours) < len(text):
         for step in sorted(steps, key=len, reverse=True):
             if ours.startswith(f"{step}: "):
-                cause, _, original = ours.removeprefix(f"{step}: ").partition("\n\nTraceback ")
-                return BundleFailedError(step, cause, f"Traceback {original}")
+                cause, *rest = _BEGINS.split(ours.removeprefix(f"{step}: "), maxsplit=1)
+                return BundleFailedError(step, cause, "".join(rest))
     named = _STEP_IN_MESSAGE.findall(text)
     step = named[0] if named else stage_name
     ending = f" [while running '{step}']"  # so it ends on Beam's other runners

@@ -61,6 +61,9 @@ class BackchannelServer:
         self._arrivals = Arrivals()
         self._ways: dict[str, SocketStream | FileStream] = {}
         self._waiting: dict[str, list[int]] = {}  # accepted, for workers that have not called yet
+        self._await_end: set[str] = set()  # workers
+        self._heard_of_end: set[str] = set()  # those of them that were told
+        self._job_has_ended = False
         self._calls: set[SocketStream] = set()
         self._files: dict[Path, FileStream] = {}
         self._selector = selectors.DefaultSelector()
@@ -116,7 +119,7 @@ class BackchannelServer:
             if stream is None:
                 self._waiting.setdefault(worker, []).extend(told)
         if stream is not None:
-            self._tell(worker, stream, told)
+            self._send(worker, stream, DriverFrame(accepted=told))
 
     def settle(self) -> bool:
         """Wait a short time for what is still under way. False: not all has come."""
@@ -135,6 +138,35 @@ class BackchannelServer:
                     return False
                 self._lock.wait(left_s)
             return True
+
+    def end_job(self, timeout_s: float) -> frozenset[str]:
+        """Have workers tear down what they keep for the job, and wait for it.
+
+        Returns:
+            Those that have not done so in time.
+        """
+        with self._lock:
+            self._job_has_ended = True
+        self._send_end()
+        self._look_every_s = _LOOK_AT_THE_END_EVERY_S
+        self._wake_up()
+        with self._lock:
+            self._lock.wait_for(
+                lambda: self._is_closed or not self._arrivals.tearing_down(), timeout_s
+            )
+            return self._arrivals.tearing_down()
+
+    def _send_end(self) -> None:
+        """Say that the job has ended, if it has, to those that await it and do not know."""
+        with self._lock:
+            if not self._job_has_ended:
+                return
+            workers = self._await_end - self._heard_of_end
+            self._heard_of_end |= workers
+            for worker in workers:
+                self._arrivals.ends(worker)
+        for worker in workers:
+            self._send(worker, self._ways[worker], DriverFrame(job_ended=True))
 
     def close(self) -> None:
         """Hear nothing more. The port is free, and all streams have ended, on return."""
@@ -198,7 +230,12 @@ class BackchannelServer:
             with self._lock:
                 self._arrivals.arrived(worker, frame.told)
                 self._arrivals.finalized(frame.finalized)
+                if frame.has_torn_down:
+                    self._arrivals.has_torn_down(worker)
+                if frame.awaits_end:
+                    self._await_end.add(worker)
                 self._lock.notify_all()
+            self._send_end()
             return
         if not frame.worker or not hmac.compare_digest(frame.token, self.route.token):
             raise ConnectionRefusedError("it does not know the token")
@@ -208,11 +245,11 @@ class BackchannelServer:
             self._ways[frame.worker] = stream
             waiting = self._waiting.pop(frame.worker, [])
         if waiting:
-            self._tell(frame.worker, stream, waiting)
+            self._send(frame.worker, stream, DriverFrame(accepted=waiting))
 
-    def _tell(self, worker: str, stream: SocketStream | FileStream, attempts: list[int]) -> None:
+    def _send(self, worker: str, stream: SocketStream | FileStream, frame: DriverFrame) -> None:
         try:
-            stream.tell(DriverFrame(accepted=attempts).SerializeToString())
+            stream.tell(frame.SerializeToString())
         except OSError as error:
             _LOGGER.debug("%s cannot be told: %s", worker, error)
             self._lose(worker)

@@ -40,9 +40,10 @@ from beam_spark_runner.spark.setting import Setting, Tally
 
 _LOGGER = logging.getLogger(__name__)
 
-ROW_LIMIT_BYTES = 1 << 20
+ROW_LIMIT_BYTES = 1 << 18  # more takes twice its size in heaps up to 2 GB (G1's humongous objects)
 ROW_LIMIT_BYTES_SPARK_3 = 1 << 14
 """Spark 3 counts the rows of an Arrow batch, 10,000, and not their bytes."""
+_TEARDOWN_OF_CANCELLED_S = 3.0
 
 
 class JobCancelledError(RunnerError):
@@ -97,6 +98,7 @@ class Job:
         self._progress: progress.ProgressLine | None = None
         self._state: str = PipelineState.STARTING
         self._error: BaseException | None = None
+        self._told: ToldByTasks | None = None
         self._positions = {
             segment_title(plan, segment): index for index, segment in enumerate(plan.segments, 1)
         }
@@ -137,6 +139,10 @@ class Job:
         if self._ended.is_set():
             return
         self._cancelled.set()
+        told = self._told
+        if told is not None:
+            # While their processes live: Spark kills those whose tasks it cancels.
+            told.end_job(_TEARDOWN_OF_CANCELLED_S)
         while True:
             # The job's thread may be closing the session.
             with contextlib.suppress(Exception):
@@ -156,7 +162,7 @@ class Job:
                 check_executors(self._session, self._shared_storage, self._executor_environment)
             self._check_cancelled()
             folder = self._make_folder()
-            told = self._listen(folder)
+            told = self._told = self._listen(folder)
             setting = self._setting(folder, told)
             began = time.time()
             run_plan(self.plan, setting, self.tally)
@@ -283,7 +289,7 @@ class Job:
                 route=told.route,
                 harnesses=self._with_packages(folder),
             ),
-            materialiser=FilesInSharedStorage(session.spark, str(folder))
+            materialiser=FilesInSharedStorage(session, str(folder))
             if by_files
             else CheckpointOnExecutors(),
             folder=None if folder is None else str(folder),

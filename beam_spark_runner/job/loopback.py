@@ -2,10 +2,10 @@
 
 import contextlib
 import contextvars
+import functools
 import logging
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any, NamedTuple
@@ -23,6 +23,8 @@ from apache_beam.utils.sentinel import Sentinel
 from apache_beam.utils.thread_pool_executor import UnboundedThreadPoolExecutor
 
 from beam_spark_runner.core import urns
+from beam_spark_runner.core.rendering import render_error
+from beam_spark_runner.harness.answers import answer
 from beam_spark_runner.harness.log_lines import LogHandler
 from beam_spark_runner.harness.serving import stop_serving
 from beam_spark_runner.job.messages import JobMessages
@@ -135,16 +137,8 @@ class _Harness(SdkHarness):  # type: ignore[misc]
                 error.__traceback__ = None
 
     def _execute(self, task: Callable[[], Any], request: Any) -> None:
-        def answer() -> Any:
-            try:
-                return task()
-            except Exception:  # the job raises it: Beam would print it, too
-                return beam_fn_api_pb2.InstructionResponse(
-                    instruction_id=request.instruction_id, error=traceback.format_exc()
-                )
-
         with self._as_running():
-            super()._execute(answer, request)
+            super()._execute(functools.partial(answer, task, request), request)
 
     @contextlib.contextmanager
     def _as_running(self) -> Iterator[None]:
@@ -169,8 +163,8 @@ class _Servicer(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type:
         """See ``LoopbackPool.start``."""
         try:
             self._pool.start(request.worker_id, request.control_endpoint.url)
-        except Exception:
-            return beam_fn_api_pb2.StartWorkerResponse(error=traceback.format_exc())
+        except Exception as error:
+            return beam_fn_api_pb2.StartWorkerResponse(error=render_error(error).traceback_text)
         return beam_fn_api_pb2.StartWorkerResponse()
 
     def StopWorker(self, request: Any, context: Any) -> beam_fn_api_pb2.StopWorkerResponse:

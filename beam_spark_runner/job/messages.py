@@ -16,6 +16,12 @@ from typing import Any
 from apache_beam.portability.api import beam_fn_api_pb2, beam_job_api_pb2
 
 from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.core.rendering import (
+    MOST_OF_A_TRACEBACK,
+    class_name,
+    message_of,
+    valid_text,
+)
 from beam_spark_runner.harness.log_lines import level_of, told_category
 from beam_spark_runner.harness.services.log_valve import LogValve
 
@@ -101,7 +107,7 @@ class JobMessages:
 
     def fail(self, error: BaseException) -> None:
         """Keep why the job failed. Whoever waits for its end gets the error itself."""
-        self._keep(logging.ERROR, str(error) or type(error).__name__)
+        self._keep(logging.ERROR, message_of(error, MOST_OF_A_TRACEBACK) or class_name(error))
 
     def close(self) -> None:
         """Say how many lines are missing, if any."""
@@ -123,6 +129,6 @@ class JobMessages:
                     message_id=str(self._number),
                     time=at or datetime.now(timezone.utc).isoformat(),
                     importance=importance,
-                    message_text=text,
+                    message_text=valid_text(text, MOST_OF_A_TRACEBACK),
                 )
             )

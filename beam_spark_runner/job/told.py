@@ -16,6 +16,7 @@ from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.state.residuals import MAX_US
 
 _HARNESS_GRACE_S = 0.1
+_TEARDOWN_S = 15.0  # for DoFns to be torn down; SDK harnesses have ten seconds for it
 
 
 class Deferrals(NamedTuple):
@@ -128,8 +129,18 @@ class ToldByTasks:
             self._messages.leave_out(frame.left_out)
         self._live.take(frame.progress)
 
+    def end_job(self, timeout_s: float = _TEARDOWN_S) -> None:
+        """Have workers tear down what they keep for the job, and wait for that."""
+        late = self._server.end_job(timeout_s)
+        if late:
+            self._messages.warn(
+                f"{len(late)} Spark worker(s) still tear DoFns down after {timeout_s:g} s: "
+                f"{', '.join(sorted(late))}"
+            )
+
     def close(self) -> None:
-        """Wait a short time for what is under way, and hear nothing more."""
+        """Wait a short time for what is under way, end the job, and hear nothing more."""
         self._server.settle()
+        self.end_job()
         self._server.close()
         self._live.begin(0)

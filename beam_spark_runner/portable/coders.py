@@ -13,6 +13,7 @@ from apache_beam.runners.pipeline_context import PipelineContext
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvalidPipelineError, UnsupportedFeatureError
 from beam_spark_runner.core.ids import CoderId, PCollectionId
+from beam_spark_runner.core.rendering import text_of
 from beam_spark_runner.graph.model import Graph
 
 _GROUPING = frozenset({urns.GROUP_BY_KEY, urns.COMBINE_PER_KEY})
@@ -53,7 +54,9 @@ class Coders:
         try:
             return self._context.coders.get_by_id(id_)
         except Exception as error:  # a pickled coder runs any code of the user's
-            raise InvalidPipelineError(f"this coder does not load: {error!r}", id_) from error
+            raise InvalidPipelineError(
+                f"this coder does not load: {text_of(error)}", id_
+            ) from error
 
     def is_known(self, id_: CoderId) -> bool:
         """Whether the Python SDK knows the coder and all its parts."""

@@ -8,6 +8,7 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import CoderId, EnvironmentId, PCollectionId, StageId, TransformId
+from beam_spark_runner.graph.facts import sized_restrictions
 from beam_spark_runner.graph.model import Graph, Transform
 from beam_spark_runner.plan.model import Delivery, Plan, Stage
 from beam_spark_runner.portable.environments import coded_environment, has_remote_code
@@ -93,14 +94,16 @@ def describe(
     builder.add_edge(
         source,
         source_urn,
-        builder.windowed_coder(stage.input, builder.on_edge(coder, is_grouped=is_grouped)),
+        builder.windowed_coder(
+            stage.input, builder.on_edge(stage.input, coder, is_grouped=is_grouped)
+        ),
         outputs={"out": stage.input},
     )
     sinks: dict[TransformId, PCollectionId] = {}
     for collection in stage.outputs:
         sink = builder.fresh_id(f"sink-{collection}")
         sinks[sink] = collection
-        coder = builder.on_edge(graph.pcollections[collection].coder, is_grouped=False)
+        coder = builder.on_edge(collection, graph.pcollections[collection].coder)
         builder.add_edge(
             sink, sink_urn, builder.windowed_coder(collection, coder), inputs={"in": collection}
         )
@@ -165,6 +168,7 @@ class _Builder:
             if has_remote_code(graph)
             else None
         )
+        self._sized = sized_restrictions(graph)
         self._present = _collections_inside(graph, stage)
         self._environment = stage.environment or ""
         if stage.environment is not None:
@@ -208,13 +212,25 @@ class _Builder:
         An SDK encodes them as its own collection says.
         """
         coder = self.graph.pcollections[collection].coder
-        self.descriptor.pcollections[collection].coder_id = self.on_edge(coder, is_grouped=False)
+        self.descriptor.pcollections[collection].coder_id = self.on_edge(collection, coder)
 
-    def on_edge(self, element: CoderId, *, is_grouped: bool) -> CoderId:
-        """Return the coder in which elements of ``element`` cross to and from the stage."""
+    def on_edge(
+        self, collection: PCollectionId, element: CoderId, *, is_grouped: bool = False
+    ) -> CoderId:
+        """Return the coder in which elements of a collection cross to and from the stage.
+
+        Args:
+            collection: theirs.
+            element: the coder that the SDK gave them.
+            is_grouped: whether the runner makes them of keys and values.
+        """
         if self._wire is None:
             return element
-        return self._wire.grouped(element) if is_grouped else self._wire.element(element)
+        if is_grouped:
+            return self._wire.grouped(element)
+        if collection in self._sized:
+            return self._wire.sized(element)
+        return self._wire.element(element)
 
     def windowed_coder(self, collection: PCollectionId, element: CoderId) -> CoderId:
         """Add the coder of windowed values of ``element`` in the windows of ``collection``."""
@@ -274,7 +290,7 @@ class _Builder:
         collection = self.graph.pcollections[facts_of]
         coder = collection.coder
         if is_on_edge:
-            coder = self.on_edge(coder, is_grouped=False)
+            coder = self.on_edge(facts_of, coder)
         bounded = beam_runner_api_pb2.IsBounded
         self.descriptor.pcollections[id_].CopyFrom(
             beam_runner_api_pb2.PCollection(

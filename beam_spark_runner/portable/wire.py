@@ -17,7 +17,7 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from apache_beam.runners.pipeline_context import PipelineContext
 
 from beam_spark_runner.core import urns
-from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.core.errors import InvalidPipelineError, InvariantError
 from beam_spark_runner.core.ids import CoderId
 from beam_spark_runner.graph.model import Graph
 
@@ -29,8 +29,8 @@ _ITERABLES = frozenset({urns.CODER_ITERABLE, urns.CODER_STATE_BACKED_ITERABLE})
 class WireCoders:
     """Adds to a descriptor the coders in which elements cross to and from a stage.
 
-    Only the outermost KV, and the iterable of a group, are for the runner to see; and
-    numbers, by which it spreads restrictions of a known size.
+    Only the outermost KV, the iterable of a group, and the parts and the size of a sized
+    restriction are for the runner to see. All else is bytes to it, whatever its coder.
 
     Args:
         graph: has the coders that the SDK gave its collections.
@@ -53,8 +53,33 @@ class WireCoders:
         coder = self._graph.coders[id_]
         if coder.urn != urns.CODER_KV:
             return self._part(id_)
+        return self._add(urns.CODER_KV, map(self._part, coder.components))
+
+    def sized(self, id_: CoderId) -> CoderId:
+        """Return the coder for sized restrictions, by whose sizes the runner spreads them.
+
+        Their shape stays: KV<KV<element, KV<restriction, state>>, size>.
+
+        Raises:
+            InvalidPipelineError: they have another shape.
+        """
+        key, size = self._pair(id_, id_)
+        element, restriction_and_state = self._pair(key, id_)
+        parts = self._pair(restriction_and_state, id_)
+        self._bring([size])
+        paired = (self._part(element), self._add(urns.CODER_KV, map(self._part, parts)))
+        return self._add(urns.CODER_KV, (self._add(urns.CODER_KV, paired), size))
+
+    def _pair(self, id_: CoderId, sized: CoderId) -> tuple[CoderId, CoderId]:
+        coder = self._graph.coders[id_]
+        if coder.urn != urns.CODER_KV:
+            raise InvalidPipelineError(
+                "a splittable DoFn reads KV<KV<element, KV<restriction, watermark state>>, size>, "
+                f"but a part of its input that should be a KV has the coder {coder.urn}",
+                sized,
+            )
         key, value = coder.components
-        return self._add(urns.CODER_KV, (self._key(key, value), self._part(value)))
+        return key, value
 
     def grouped(self, id_: CoderId) -> CoderId:
         """Return the coder for groups: ``id_`` is a KV of a key and an iterable."""
@@ -64,7 +89,7 @@ class WireCoders:
             raise InvariantError(f"a group's values have the coder {values}, which is no iterable")
         (value,) = self._graph.coders[values].components
         iterable = self._add(urns.CODER_STATE_BACKED_ITERABLE, (self._part(value),), b"1")
-        return self._add(urns.CODER_KV, (self._key(key, value), iterable))
+        return self._add(urns.CODER_KV, (self._part(key), iterable))
 
     def timers(self, id_: CoderId) -> CoderId:
         """Return the coder for timers: ``id_`` is one of a key and a window."""
@@ -79,20 +104,9 @@ class WireCoders:
         """Return the coder for values whose number the runner has to know: ``id_`` is theirs."""
         return self._part(id_)
 
-    def _key(self, key: CoderId, value: CoderId) -> CoderId:
-        """Leave a sized restriction its shape: KV<KV<element, KV<restriction, state>>, size>."""
-        coders = self._graph.coders
-        is_sized = coders[value].urn == urns.CODER_DOUBLE and coders[key].urn == urns.CODER_KV
-        if not is_sized or coders[coders[key].components[1]].urn != urns.CODER_KV:
-            return self._part(key)
-        element, restriction_and_state = coders[key].components
-        parts = [self._part(each) for each in coders[restriction_and_state].components]
-        return self._add(urns.CODER_KV, (self._part(element), self._add(urns.CODER_KV, parts)))
-
     def _part(self, id_: CoderId) -> CoderId:
         self._bring([id_])
-        urn = self._graph.coders[id_].urn
-        if urn == urns.CODER_DOUBLE or urn in _PREFIXED:
+        if self._graph.coders[id_].urn in _PREFIXED:
             return id_
         return self._add(urns.CODER_LENGTH_PREFIX, (id_,))
 

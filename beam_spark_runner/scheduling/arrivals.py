@@ -15,6 +15,7 @@ class Arrivals:
         self._arrived: dict[str, int] = {}
         self._gone: set[str] = set()
         self._held: dict[int, str] = {}  # accepted attempts with callbacks -> their worker
+        self._tearing_down: set[str] = set()
 
     def expect(self, worker: str, told: int) -> None:
         """A report says that its worker had told so much by then."""
@@ -36,6 +37,18 @@ class Arrivals:
         """Their callbacks have run."""
         for attempt in attempts:
             self._held.pop(attempt, None)
+
+    def ends(self, worker: str) -> None:
+        """A worker was told that the job has ended; it is to tear down what it keeps."""
+        self._tearing_down.add(worker)
+
+    def has_torn_down(self, worker: str) -> None:
+        """It has."""
+        self._tearing_down.discard(worker)
+
+    def tearing_down(self) -> frozenset[str]:
+        """Return the workers that have yet to say that they have torn down."""
+        return frozenset(self._tearing_down - self._gone)
 
     def is_known(self, worker: str) -> bool:
         """Whether a worker has said anything."""

@@ -5,6 +5,9 @@ attempt keep what they have read; where a stage is random, or depends on the
 clock or the order of its input, elements are then lost or doubled. Each
 attempt therefore draws a number and sends it along with its rows; each task
 reports which numbers it has read.
+
+Rows that a Spark job has kept for later ones are no exception: two executors may
+keep what two attempts at one task have made, and each reader gets either.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +22,31 @@ class Failure:
     cause: str
     traceback_text: str
     kind: str
+
+
+IN_THIS_JOB = 0
+"""Among the runs (numbers of Spark jobs, from 1) that have kept rows: they are not kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Some task attempts, in a form that is small and can be compared."""
+
+    count: int
+    sum: int  # of their numbers, modulo 2^64
+
+    @staticmethod
+    def of(attempts: Iterable[int]) -> "Attempts":
+        """Return the form of these."""
+        numbers = list(attempts)
+        return Attempts(len(numbers), sum(numbers) % (1 << 64))
+
+    def __add__(self, others: "Attempts") -> "Attempts":
+        return Attempts(self.count + others.count, (self.sum + others.sum) % (1 << 64))
+
+
+Consumed = Mapping[int, Attempts]
+"""Run -> the attempts whose rows were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +64,7 @@ class Report:
     level: int
     partition: int
     attempt: int
-    consumed_count: int
-    consumed_sum: int  # modulo 2^64
+    consumed: Consumed = field(default_factory=dict)
     monitoring_infos: tuple[bytes, ...] = ()
     failure: Failure | None = None
     poisoned: bool = False
@@ -61,47 +88,103 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
+class Ambiguous:
+    """Kept rows were not those of the attempts that were accepted when they were made.
+
+    Who reads them next may meet the same mixture, so that they must be made again.
+    """
+
+    runs: frozenset[int]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """User code failed; the other reports' metrics are kept."""
 
     failure: Failure
 
 
-Verdict = Accepted | Rejected | Failed
+Verdict = Accepted | Rejected | Ambiguous | Failed
 
 
-def judge(reports: Sequence[Report], partitions: Mapping[int, int]) -> Verdict:
-    """Decide about a segment. Total: every set of reports has a verdict.
+def judge(
+    reports: Sequence[Report],
+    partitions: Mapping[int, int],
+    *,
+    first: int = 0,
+    kept: Consumed | None = None,
+) -> Verdict:
+    """Decide about a Spark job. Total: every set of reports has a verdict.
+
+    Whether the tasks have read the same comes first: user code may have failed because they
+    have not. A report says what its task has read even if the task has failed.
 
     Args:
-        reports: those that came out with the segment's rows.
+        reports: those that came out with the job's rows.
         partitions: level -> number of tasks, for levels behind an exchange. The
             first level may lack: Spark decides how many tasks read what lies there.
+        first: level of the job.
+        kept: whose rows earlier Spark jobs have kept for the first level.
 
     Example:
         Level 1 has tasks a, b; level 2 has c, d. Both c and d must have read
         {a, b}. If c read {a, b} and d read {a', b}, the segment is rejected.
     """
-    for report in reports:
-        if report.failure is not None:
-            return Failed(report.failure)
     by_level: dict[int, list[Report]] = {}
     for report in reports:
         by_level.setdefault(report.level, []).append(report)
-    for level, count in sorted(partitions.items()):
-        present = sorted(report.partition for report in by_level.get(level, ()))
-        if present != list(range(count)):
-            return Rejected(f"level {level} reported from partitions {present} of {count}")
-        sent = _digest(report.attempt for report in by_level.get(level - 1, ()))
+    runs = ambiguous_runs(
+        [report.consumed for report in by_level.get(first, ())],
+        kept or {},
+        is_exchanged=first in partitions,
+    )
+    if runs:
+        return Ambiguous(
+            runs, f"level {first} read other attempts' rows than those that were kept for it"
+        )
+    for level in sorted(by_level.keys() - {first}):
+        sent = {IN_THIS_JOB: Attempts.of(each.attempt for each in by_level.get(level - 1, ()))}
         for report in by_level[level]:
-            if level - 1 in by_level and (report.consumed_count, report.consumed_sum) != sent:
+            if report.consumed != sent:
                 return Rejected(
                     f"level {level}, partition {report.partition} read other attempts of "
                     f"level {level - 1} than those that reported"
                 )
+    for report in reports:
+        if report.failure is not None:
+            return Failed(report.failure)
+    for level, count in sorted(partitions.items()):
+        present = sorted(report.partition for report in by_level.get(level, ()))
+        if present != list(range(count)):
+            return Rejected(f"level {level} reported from partitions {present} of {count}")
     return Accepted()
 
 
-def _digest(attempts: Iterable[int]) -> tuple[int, int]:
-    numbers = list(attempts)
-    return len(numbers), sum(numbers) % (1 << 64)
+def ambiguous_runs(
+    consumed: Sequence[Consumed], kept: Consumed, *, is_exchanged: bool
+) -> frozenset[int]:
+    """Return the runs whose rows were read of other attempts than they were kept of.
+
+    Args:
+        consumed: of each task that has read them.
+        kept: whose rows there are.
+        is_exchanged: whether each task has got rows of all attempts; else each attempt's rows
+            were read by one task.
+
+    Example:
+        Run 3 has kept rows of {a, b}. In place, readers of {a} and {b} are right, and of {a}
+        and {b'} wrong. Behind an exchange, both must have read {a, b}.
+    """
+    if not is_exchanged:
+        total: dict[int, Attempts] = {}
+        for each in consumed:
+            for run, attempts in each.items():
+                total[run] = total.get(run, Attempts(0, 0)) + attempts
+        consumed = [total]
+    return frozenset(
+        run
+        for each in consumed
+        for run in each.keys() | kept.keys()
+        if each.get(run) != kept.get(run)
+    )

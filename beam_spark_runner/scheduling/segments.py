@@ -1,8 +1,9 @@
-"""Which segment runs next, and what runs again when materialised rows are gone.
+"""Which segment runs next, and what runs again when materialised rows are gone, or doubtful.
 
-A segment's rows may lie on executors only, and go with them. To make them again
-is not enough: a random stage makes other rows the second time, so that whatever
-has read the first ones must run again, too.
+A segment's rows may lie on executors only, and go with them; or two executors
+keep those of two attempts at one task. To make them again is not enough: a
+random stage makes other rows the second time, so that whatever has read the
+first ones must run again, too.
 """
 
 from collections.abc import Mapping, Set
@@ -42,7 +43,7 @@ class Crashed:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Rows that ``reader`` needs are gone, so that it could not run."""
+    """Rows that ``reader`` needs are gone, or are not surely those that were accepted."""
 
     reader: SegmentId
     writers: frozenset[SegmentId]

@@ -1,6 +1,5 @@
 """Running a plan: one Spark job after another, each accepted before the next begins."""
 
-import functools
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +16,8 @@ from beam_spark_runner.portable.monitoring import merge, residual_gauges
 from beam_spark_runner.scheduling import rounds, segments
 from beam_spark_runner.scheduling.attempts import (
     Accepted,
+    Ambiguous,
+    Attempts,
     Failed,
     Rejected,
     Report,
@@ -27,11 +28,13 @@ from beam_spark_runner.scheduling.partitions import derive_partitions
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.exchange import exchange
 from beam_spark_runner.spark.failures import machines_were_lost, reason_of, stages_behind
+from beam_spark_runner.spark.kept import Kept, KeptRows
+from beam_spark_runner.spark.marks import spread_marks
 from beam_spark_runner.spark.program import SideInputRows
 from beam_spark_runner.spark.programs import ProgramBuilder
-from beam_spark_runner.spark.reports import attempts_of, collect_reports, error_of
+from beam_spark_runner.spark.reports import collect_reports, error_of
 from beam_spark_runner.spark.setting import Setting, Tally
-from beam_spark_runner.spark.side_inputs import Surroundings, gather
+from beam_spark_runner.spark.side_inputs import AmbiguousRowsError, Surroundings, gather
 from beam_spark_runner.spark.task import level_function
 from beam_spark_runner.state.residuals import MAX_US
 
@@ -79,9 +82,7 @@ class _PlanRun:
         self._setting = setting
         self._tally = tally
         self._builder = ProgramBuilder(plan, setting.job_id, setting.limits, setting.folder)
-        self._frames: dict[SegmentId, DataFrame] = {}
-        self._attempts: dict[SegmentId, frozenset[int]] = {}  # that made the frame's rows
-        self._bytes: dict[SegmentId, int] = {}  # of the frame's rows
+        self._kept = KeptRows()
         self._gathered: dict[DestinationId, SideInputRows] = {}
         self._runs = 0
         self._job = range(0)  # levels of the Spark job that runs
@@ -90,9 +91,7 @@ class _PlanRun:
         """Drop what segments have made, and the counts of making it."""
         for segment in self._plan.segments:
             if segment.id in stale:
-                self._frames.pop(segment.id, None)
-                self._attempts.pop(segment.id, None)
-                self._bytes.pop(segment.id, None)
+                self._kept.forget(segment.id)
                 self._tally.accepted.pop(segment.id, None)
                 for dest in segment.writes:
                     self._gathered.pop(dest, None)
@@ -110,6 +109,8 @@ class _PlanRun:
                 verdict = self._run_rounds(segment, source)
         except RunnerError:
             raise
+        except AmbiguousRowsError as error:
+            verdict = error.verdict
         except Exception as error:
             self._setting.check_cancelled()
             if not machines_were_lost(error):
@@ -120,11 +121,17 @@ class _PlanRun:
                 return segments.Ran(segment.id)
             case Failed(failure):
                 raise error_of(failure)
-            case Rejected(why):
+            case Ambiguous(runs, why) if writers := self._kept.writers_of(runs):
+                _LOGGER.warning(
+                    "%s: rows of %d earlier Spark job(s) are made again: %s",
+                    *(title, len(writers), why),
+                )
+                return segments.Lost(segment.id, writers, why)
+            case Rejected(why) | Ambiguous(reason=why):
                 _LOGGER.warning("%s runs again: %s", title, why)
                 return segments.Rejected(segment.id, why)
 
-    def _run_rounds(self, segment: Segment, source: DataFrame) -> Verdict:
+    def _run_rounds(self, segment: Segment, source: Kept) -> Verdict:
         """Run the Spark jobs that a segment takes: one, unless splittable DoFns leave something."""
         budget_s = None
         if self._builder.has_rounds(segment) and (
@@ -133,8 +140,7 @@ class _PlanRun:
             budget_s = self._setting.round_budget_s
         machine = rounds.Rounds(len(segment.levels), budget_s or 0.0)
         action = machine.start()
-        frames: list[DataFrame] = []
-        reports: list[Report] = []  # of all jobs
+        made: list[Kept] = []  # by each job
         last: list[Report] = []
         all_infos: list[bytes] = []
         emitted_bytes = 0
@@ -143,16 +149,16 @@ class _PlanRun:
             match action:
                 case rounds.RunLevels(first=first):
                     job = range(first, len(segment.levels))
-                    if frames:
+                    if made:
                         hosted = [
                             edge.dest for i in job for edge in self._builder.readers(segment, i)
                         ]
-                        source = _rows_for(hosted, frames)
+                        source = Kept.union(made).rows_for(hosted)
                 case rounds.RunRound(level=level, number=number):
                     job = range(level, level + 1)
                     count = sum(each.count for report in last for each in report.residuals.values())
                     _LOGGER.info("round %d: %d restriction(s) are left", number, count)
-                    source = _rows_for(self._left(last), frames[-1:])
+                    source = made[-1].rows_for(self._left(last))
             self._job = job
             self._runs += 1
             self._setting.observer.began(self._runs)
@@ -162,25 +168,23 @@ class _PlanRun:
                 frame = self._setting.materialiser.materialise(frame, name)
             last = collect_reports(frame)
             infos = [info for report in last for info in report.monitoring_infos]
-            if frames or self._left(last):
+            if made or self._left(last):
                 infos += self._gauges(segment, last)
             self._tally.attempted = merge([*self._tally.attempted, *infos])
             self._setting.observer.reported(last)
-            verdict = judge(last, partitions)
+            verdict = judge(last, partitions, first=job[0], kept=source.made_by)
             if not isinstance(verdict, Accepted):
                 return verdict
             self._setting.observer.accepted(last)
-            frames.append(frame)
-            reports += last
+            made_by = Attempts.of(each.attempt for each in last if each.level == job[-1])
+            made.append(Kept(frame, {self._runs: made_by}))
             all_infos += infos
             emitted_bytes += sum(each.emitted_bytes for each in last if each.level == job[-1])
             action = machine.on(rounds.Ran(self._level_of(segment, self._left(last))))
         self._tally.accepted[segment.id] = merge(all_infos)
         if segment.writes:
-            kept = _rows_for([*segment.writes, DestinationId(rows.REPORT)], frames)
-            self._frames[segment.id] = kept if len(frames) > 1 else frames[0]
-            self._attempts[segment.id] = attempts_of(reports)
-            self._bytes[segment.id] = emitted_bytes
+            kept = Kept.union(made).rows_for(segment.writes) if len(made) > 1 else made[0]
+            self._kept.keep(segment.id, kept, emitted_bytes)
         return Accepted()
 
     def _gauges(self, segment: Segment, reports: Sequence[Report]) -> list[bytes]:
@@ -221,20 +225,16 @@ class _PlanRun:
 
     def _after_crash(self, segment: Segment, title: str, reason: str) -> segments.Event:
         """Find out whether rows that the segment reads are gone; it may be it alone that failed."""
-        needed = [
-            writer
-            for dest, writers in segment.reads.items()
-            for writer in writers
-            if writer in self._frames
-        ] + [
+        needed = {writer for writers in segment.reads.values() for writer in writers} | {
             writer.id
             for writer in self._plan.segments
-            if writer.id in self._frames
-            and any(
+            if any(
                 dest in writer.writes and dest not in self._gathered for dest in segment.side_inputs
             )
-        ]
-        lost = frozenset(writer for writer in set(needed) if not self._is_whole(writer))
+        }
+        lost = frozenset(
+            writer for writer in needed if writer in self._kept and not self._is_whole(writer)
+        )
         if lost:
             _LOGGER.warning(
                 "%s: rows of %d earlier Spark job(s) went with an executor, and are made again: %s",
@@ -245,36 +245,27 @@ class _PlanRun:
         return segments.Crashed(segment.id, reason)
 
     def _is_whole(self, writer: SegmentId) -> bool:
-        """Whether all materialised rows can still be read: their reports lie among them."""
+        """Whether what a segment has kept is still there."""
         try:
             with self._setting.job_scope(f"is what segment {writer} wrote still there?"):
-                return attempts_of(collect_reports(self._frames[writer])) == self._attempts[writer]
+                return self._kept[writer].is_whole()
         except Exception as error:
             self._setting.check_cancelled()
             if not machines_were_lost(error):
                 raise SparkJobError(f"segment {writer}", reason_of(error)) from error
             return False
 
-    def _source(self, segment: Segment) -> DataFrame | None:
-        frames: list[DataFrame] = []
+    def _source(self, segment: Segment) -> Kept | None:
+        parts = self._kept.for_reader(segment.reads)
         if segment.impulses:
-            frames.append(_impulses(self._setting.spark, segment.impulses))
-        by_writer: dict[SegmentId, list[int]] = {}
-        for dest, writers in segment.reads.items():
-            for writer in writers:
-                by_writer.setdefault(writer, []).append(int(dest))
-        for writer, dests in sorted(by_writer.items()):
-            if writer in self._frames:
-                frames.append(_rows_for(dests, [self._frames[writer]]))
-        if not frames:
-            return None
-        return _union(frames)
+            parts.append(Kept(_impulses(self._setting.spark, segment.impulses), {}))
+        return Kept.union(parts) if parts else None
 
     def _frame(
-        self, segment: Segment, source: DataFrame, job: range, round_budget_s: float | None
+        self, segment: Segment, source: Kept, job: range, round_budget_s: float | None
     ) -> tuple[DataFrame, Mapping[int, int]]:
         """Chain the levels. Also returns the number of tasks of each level behind an exchange."""
-        frame, partitions = source, self._partitions(segment)
+        frame, partitions = source.frame, self._partitions(segment)
         counts: dict[int, int] = {}
         for index in job:
             program = self._builder.level(
@@ -287,6 +278,8 @@ class _PlanRun:
                 run=self._runs,
             )
             if segment.levels[index].has_exchange:
+                if index == job[0] and source.made_by:
+                    frame = spread_marks(frame, partitions)
                 frame = exchange(
                     frame,
                     partitions,
@@ -302,18 +295,18 @@ class _PlanRun:
         if not self._setting.counts_bytes:
             return least
         writers = {writer for writers in segment.reads.values() for writer in writers}
-        return derive_partitions(least, sum(self._bytes.get(writer, 0) for writer in writers))
+        return derive_partitions(least, self._kept.bytes_of(writers))
 
     def _gather_side_inputs(self, segment: Segment) -> None:
         wanted = [dest for dest in segment.side_inputs if dest not in self._gathered]
         if not wanted:
             return
         parts = [
-            self._frames[writer.id]
+            self._kept[writer.id]
             for writer in self._plan.segments
-            if writer.id in self._frames and not writer.writes.keys().isdisjoint(wanted)
+            if writer.id in self._kept and not writer.writes.keys().isdisjoint(wanted)
         ]
-        frame = _union(parts) if parts else None
+        kept = Kept.union(parts) if parts else None
         edges = [self._builder.edges[dest] for dest in wanted]
         names = ", ".join(dict.fromkeys(edge.name for edge in edges))
         with self._setting.job_scope(f"side input of {names}"):
@@ -324,7 +317,7 @@ class _PlanRun:
                 share=self._setting.share,
                 materialiser=self._setting.materialiser,
             )
-            self._gathered.update(gather(frame, edges, where))
+            self._gathered.update(gather(kept, edges, where))
 
 
 def segment_title(plan: Plan, segment: Segment) -> str:
@@ -350,16 +343,6 @@ def _impulses(spark: SparkSession, dests: Sequence[DestinationId]) -> DataFrame:
         "cast(null as binary) as key",
         "cast('' as binary) as value",
     )
-
-
-def _rows_for(dests: Iterable[int], frames: Sequence[DataFrame]) -> DataFrame:
-    wanted = ", ".join(map(str, dests))
-    return _union(frames).filter(f"(dest & {rows.DEST_MASK}) in ({wanted})")
-
-
-def _union(frames: Sequence[DataFrame]) -> DataFrame:
-    # Not ``DataFrame.union``: Spark Connect's frames are of another class.
-    return functools.reduce(lambda united, frame: united.union(frame), frames)
 
 
 def _now_ms() -> int:

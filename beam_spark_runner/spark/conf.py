@@ -45,7 +45,7 @@ def knows_conf(spark: Any, key: str) -> bool:
 
 
 def set_conf(spark: Any, key: str, value: str, changed: dict[str, str | None]) -> None:
-    """Set it, and note in ``changed`` what it was."""
+    """Set it, and note in ``changed`` what it was before the first change."""
     before = get_conf(spark, key)
     spark.conf.set(key, value)
-    changed[key] = before
+    changed.setdefault(key, before)

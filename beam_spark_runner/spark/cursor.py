@@ -28,22 +28,33 @@ class RowCursor:
         self._long_keys: dict[bytes, bytes] = {}
         self.block: rows.Block | None = None
         self.position = 0
+        self._failure: BaseException | None = None
         self._ends: list[int] = []  # where each run of rows with one destination ends
         self._run = 0
 
     def load(self) -> bool:
-        """Make sure that a row stands at ``position``; False at the end of the input."""
-        while self.block is None or self.position >= len(self.block):
-            batch = next(self._batches, None)
-            if batch is None:
-                self._joiner.check_empty()
-                self.block = None
-                return False
-            self._open(batch)
+        """Make sure that a row stands at ``position``; False at the end of the input.
+
+        What is raised is raised again by every later call: user code that iterates over a large
+        group reads on here, and may catch it. Else the input would seem to have ended.
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            while self.block is None or self.position >= len(self.block):
+                batch = next(self._batches, None)
+                if batch is None:
+                    self._joiner.check_empty()
+                    self.block = None
+                    return False
+                self._open(batch)
+        except BaseException as error:
+            self._failure = error
+            raise
         return True
 
     def _open(self, batch: pa.RecordBatch) -> None:
-        ids = batch.column(0).to_numpy() & rows.DEST_MASK
+        ids = rows.dests_of(batch)
         mine = np.isin(ids, self._hosted)
         if not mine.all():
             self._forward(rows.conformed(batch.filter(pa.array(~mine))))

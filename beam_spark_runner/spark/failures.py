@@ -2,7 +2,10 @@
 
 import contextlib
 import re
+from collections.abc import Iterator
 from typing import Any
+
+from py4j.protocol import Py4JError
 
 _FINAL = (
     (r"No space left on device", "a disk is full: Spark's local directory, or the temp folder"),
@@ -22,14 +25,38 @@ _FINAL = (
 _WORKER_EXIT = "Python worker exited unexpectedly"
 _CRASH = re.compile(r"Fatal Python error: .*")
 _CRASHED_THREAD = re.compile(r"^ *Current thread .*\n(?:  File .*(?:\n|\Z))*", re.MULTILINE)
-_MACHINES_WERE_LOST = re.compile(
-    r"Checkpoint block \S+ not found|CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
-    r"|FetchFailed|failed the maximum allowable number of times"
+# What Spark's scheduler says when it cannot bring a stage to its end since machines were lost,
+# whatever they were lost by. tests/spark/test_texts_of_spark.py has all it can say.
+_STAGE_WAS_GIVEN_UP = re.compile(
+    r"Job aborted due to stage failure: (?!Task \S+ in stage \S+ failed)[^\n]*?(?:"
+    r"(?:failed|resubmitted for|exceeded) the maximum (?:allowable )?"
+    r"|indeterminate output|indeterminate results from old attempt"
+    r"|cannot rollback|[Rr]ollback failed|[Rr]olling back"
+    r"|failed with a fetch failure"
+    r")"
+)
+_CONDITIONS_OF_LOST_MACHINES = frozenset({"CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"})
+_CLASSES_OF_LOST_MACHINES = frozenset(
+    f"org.apache.spark.{name}"
+    for name in (
+        "ExecutorDeadException",
+        "shuffle.FetchFailedException",
+        "shuffle.MetadataFetchFailedException",
+        "storage.BlockFetchException",
+        "storage.BlockNotFoundException",
+    )
+)
+# What a task failed with for the last time, where neither a class nor a condition says it:
+# Spark has most only as text, and Connect never sends the classes of causes.
+_TASKS_LOST_MACHINES = re.compile(
+    r"Checkpoint block \S+ not found"
+    r"|FetchFailed|TaskResultLost"
     r"|ExecutorLostFailure|ExecutorDeadException|[Ee]xecutor (heartbeat timed out|lost)"
     r"|[Ww]orker lost|Slave lost|RpcEndpoint died|Remote RPC client disassociated"
-    r"|cannot rollback|CANNOT_ROLLBACK|indeterminate output"
     r"|BlockFetchException|BlockNotFoundException|Block rdd_\S+ (was )?not found"
-    r"|Failed to get broadcast_|Could not (find|read|locate) block|BLOCK_NOT_FOUND"
+    r"|Failed to get broadcast_|corrupt remote block broadcast_"
+    r"|(Error communicating with|Error reply received from) MapOutputTracker"
+    r"|Could not (find|read|locate) block|BLOCK_NOT_FOUND"
 )
 
 
@@ -39,9 +66,35 @@ def machines_were_lost(error: BaseException) -> bool:
     What user code raises never comes here: tasks report it.
     """
     text = str(error)
+    if _STAGE_WAS_GIVEN_UP.search(text) is not None:
+        return True
     if any(re.search(pattern, text) for pattern, _ in _FINAL):
         return False
-    return _MACHINES_WERE_LOST.search(text) is not None
+    if _condition_of(error) in _CONDITIONS_OF_LOST_MACHINES:
+        return True
+    for name, condition in _java_causes(error):
+        if name in _CLASSES_OF_LOST_MACHINES or condition in _CONDITIONS_OF_LOST_MACHINES:
+            return True
+    return _TASKS_LOST_MACHINES.search(text) is not None
+
+
+def _condition_of(error: BaseException) -> str | None:
+    """Return the name that Spark has for an error, where pyspark knows it."""
+    # Spark 3.5 calls it an error class.
+    get = getattr(error, "getCondition", None) or getattr(error, "getErrorClass", None)
+    return None if get is None else get()
+
+
+def _java_causes(error: BaseException) -> Iterator[tuple[str, str | None]]:
+    """Yield class and condition of the Java exception and of its causes; none on Spark Connect."""
+    cause = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+    with contextlib.suppress(Py4JError, OSError):  # the JVM may have ended meanwhile
+        while cause is not None:
+            # Its text begins with the class, and Spark puts the condition before the message.
+            found = re.match(r"([\w.$]+)(?:: \[([A-Z0-9_.]+)\])?", cause.toString())
+            if found is not None:
+                yield found[1], found[2]
+            cause = cause.getCause()
 
 
 def reason_of(error: BaseException) -> str:

@@ -1,8 +1,10 @@
 """From rows to groups: by key and window, or in panes."""
 
+import collections
 import functools
-import sys
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from apache_beam.coders import WindowedValueCoder
@@ -10,13 +12,14 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue, create
 
+from beam_spark_runner.core.mapping import map_all
 from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.merged_groups import merged_groups
 from beam_spark_runner.harness.opaque import decoded
-from beam_spark_runner.harness.spill import MEMORY_LIMIT_BYTES, StreamedValues, ValueLog
+from beam_spark_runner.harness.spill import StreamedValues, ValueLog, ValueLogs
 from beam_spark_runner.portable.windowing import decode_windowing
 from beam_spark_runner.semantics.grouping import ONLY_PANE, WindowGrouping, grouping_for, pane_of
 from beam_spark_runner.spark import rows
@@ -38,17 +41,14 @@ class GroupReader(RunReader):
 
     Rows of one route may hold several keys (a collision of hashes), in any
     order; they are grouped apart before the next route is read. A group that
-    outgrows memory is pushed while its rows still arrive.
+    outgrows memory is pushed while its rows still arrive; if somebody keeps its values,
+    they are logged, until ``logs`` are closed.
     """
 
     def __init__(
-        self,
-        edge: Edge,
-        coder: WindowedValueCoder,
-        bundle: BundleInput,
-        spill_bytes: int = MEMORY_LIMIT_BYTES,
+        self, edge: Edge, coder: WindowedValueCoder, bundle: BundleInput, logs: ValueLogs
     ) -> None:
-        super().__init__(edge, coder, bundle, spill_bytes)
+        super().__init__(edge, coder, bundle, logs)
         element_coder = coder.wrapped_value_coder  # KV<K, Iterable<V>>
         self._decode_key = element_coder.key_coder().get_impl().decode
         self._decode_value = element_coder.value_coder().value_coder().get_impl().decode
@@ -59,7 +59,6 @@ class GroupReader(RunReader):
             and not edge.coded_windowing
         )
         self._chunks = Chunks(bundle)
-        self._kept: list[StreamedValues] = []
         self._origins: dict[bytes, WindowedValue] = {}  # by encoded window
 
     def _read(self, cursor: RowCursor) -> None:
@@ -126,7 +125,7 @@ class GroupReader(RunReader):
 
     def _stream(self, cursor: RowCursor, route: int, run: Run) -> None:
         """Push the first key's values while they are read, and set other keys' aside."""
-        first, spill_bytes = run.keys[0], self._spill_bytes
+        first = run.keys[0]
         others: dict[bytes | None, tuple[int, ValueLog]] = {}
 
         def values_of_first(taken: Run | None) -> Iterator[bytes]:
@@ -140,34 +139,57 @@ class GroupReader(RunReader):
                         if key == first:
                             yield value
                         else:
-                            others.setdefault(key, (order, ValueLog(spill_bytes)))[1].append(value)
+                            if key not in others:
+                                others[key] = order, self._logs.new()
+                            others[key][1].append(value)
                 taken = self._take(cursor, route)
 
-        self._push_streamed(first, values_of_first(run), run.orders[0])
+        self._push_large(first, run.orders[0], self._logs.new(), values_of_first(run))
         for key, (order, log) in others.items():
-            self._push_streamed(key, iter(log), order)
-            log.close()
+            self._push_large(key, order, log)
 
-    def _push_streamed(self, key: bytes | None, source: Iterator[bytes], order: int) -> None:
-        values = StreamedValues(source, self._decode_value, self._spill_bytes)
-        self._hand_out(values, lambda: self._push_group(key, values, order, 0))
+    def _push_large(
+        self, key: bytes | None, order: int, log: ValueLog, source: Iterable[bytes] = ()
+    ) -> None:
+        """Push a group whose values are those of ``log``, and those that ``source`` still gives."""
+        self._hand_out(
+            log,
+            source,
+            self._decode_value,
+            lambda values: self._push_group(key, values, order, 0),
+        )
 
-    def _hand_out(self, values: StreamedValues, push: Callable[[], None]) -> None:
-        """Call what pushes the values; keep them for the bundle if somebody else does.
+    def _hand_out(
+        self,
+        log: ValueLog,
+        source: Iterable[bytes],
+        decode: Callable[[bytes], Any],
+        push: Callable[[StreamedValues], None],
+    ) -> None:
+        """Push the values while they come; log what is left of them if somebody keeps them.
 
-        ``push`` makes the element that holds them: else a DoFn could keep it unnoticed.
+        Whatever iterates over them refers to them: when they are gone, nobody can. So nothing
+        here may refer to them when the bundle is done with the element that holds them.
+
+        Args:
+            log: has the first values; closed if nobody keeps them.
+            source: gives the others.
+            decode: gives one value.
+            push: makes the element that holds them.
         """
-        ours = sys.getrefcount(values)
-        push()
+        rest = iter(source)
+        values = StreamedValues(log, decode, rest)
+        reference = weakref.ref(values)
+        push(values)
+        del values
         self._chunks.push()
         self._bundle.flush()
-        # Any more references: a DoFn kept the iterable for later in the bundle.
-        is_kept = sys.getrefcount(values) > ours
-        values.drain(keep=is_kept)
-        if is_kept:
-            self._kept.append(values)
-        else:
-            values.close()
+        kept = reference()
+        if kept is not None:
+            kept.drain()
+            return
+        log.close()
+        collections.deque(rest, maxlen=0)  # other keys of the route come to light
 
     def _push_group(self, key: bytes | None, values: Any, order: int, size: int) -> None:
         """Push one group; what arrives is decoded, but for the key. ``size`` is of the rows."""
@@ -203,12 +225,6 @@ class GroupReader(RunReader):
         origin = self._origins[coded_window] = create(None, end_us, (window,), ONLY_PANE)
         return origin
 
-    def close(self) -> None:
-        """End of the bundle: iterables that were kept are gone."""
-        for values in self._kept:
-            values.close()
-        self._kept = []
-
 
 class PaneReader(GroupReader):
     """Pushes the panes of each key, where windows merge or triggers fire.
@@ -217,20 +233,16 @@ class PaneReader(GroupReader):
     """
 
     def __init__(
-        self,
-        edge: Edge,
-        coder: WindowedValueCoder,
-        bundle: BundleInput,
-        spill_bytes: int = MEMORY_LIMIT_BYTES,
+        self, edge: Edge, coder: WindowedValueCoder, bundle: BundleInput, logs: ValueLogs
     ) -> None:
-        super().__init__(edge, coder, bundle, spill_bytes)
+        super().__init__(edge, coder, bundle, logs)
         value_coder = coder.wrapped_value_coder.value_coder().value_coder()
         windowed = WindowedValueCoder(value_coder, coder.window_coder)
         self._decode_value = windowed.get_impl().decode
         self._grouping = grouping_for(decode_windowing(edge.coded_windowing))
 
     def _values(self, coded: list[bytes]) -> Sequence[Any]:
-        return list(map(self._decode_value, coded))
+        return map_all(self._decode_value, coded)
 
     def _push_group(self, key: bytes | None, values: Any, order: int, size: int) -> None:
         assert key is not None
@@ -239,23 +251,30 @@ class PaneReader(GroupReader):
             size = 0
         self._end_key()
 
-    def _push_streamed(self, key: bytes | None, source: Iterator[bytes], order: int) -> None:
+    def _push_large(
+        self, key: bytes | None, order: int, log: ValueLog, source: Iterable[bytes] = ()
+    ) -> None:
         if not isinstance(self._grouping, WindowGrouping):
-            super()._push_streamed(key, source, order)
+            super()._push_large(key, order, log, source)
             return
         assert key is not None
         decoded_key = self._decode_key(key)
-        groups = merged_groups(source, self._decode_value, self._grouping, self._spill_bytes)
+        every = itertools.chain(log, source)
+        groups = merged_groups(every, self._decode_value, self._grouping, self._logs)
         for values, window, time in self._charged(groups):
-            push = functools.partial(self._add_pane, decoded_key, values, window, time)
-            if isinstance(values, StreamedValues):
-                self._hand_out(values, push)
+            push = functools.partial(self._add_pane, decoded_key, window, time)
+            if isinstance(values, ValueLog):
+                self._hand_out(values, (), self._decode_windowed, push)
             else:
-                push()
+                push(values)
                 self._chunks.push()
+        log.close()
         self._end_key()
 
-    def _add_pane(self, key: Any, values: Any, window: Any, time: Timestamp) -> None:
+    def _decode_windowed(self, coded: bytes) -> Any:
+        return self._decode_value(coded).value
+
+    def _add_pane(self, key: Any, window: Any, time: Timestamp, values: Any) -> None:
         element = (key, values)
         self._chunks.add(element, pane_of(element, window, time), 0)
 

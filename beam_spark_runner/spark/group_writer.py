@@ -96,7 +96,7 @@ class GroupWriter(KeyWriter):
                 raise self._fail("key or value", element, error) from error
             if origin.windows is not windows:
                 windows = origin.windows
-                coded_windows = list(map(self._coded_window, windows))
+                coded_windows = [self._coded_window(window) for window in windows]
             count = len(coded_windows)
             if is_global:
                 keys = [coded_key] * count

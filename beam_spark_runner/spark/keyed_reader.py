@@ -9,7 +9,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue, create
 
 from beam_spark_runner.harness.bundle import BundleInput
-from beam_spark_runner.harness.spill import MEMORY_LIMIT_BYTES, ValueLog
+from beam_spark_runner.harness.spill import ValueLog, ValueLogs
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.cursor import RowCursor
 from beam_spark_runner.spark.program import Edge
@@ -28,13 +28,9 @@ class KeyedReader(RunReader):
     """
 
     def __init__(
-        self,
-        edge: Edge,
-        coder: WindowedValueCoder,
-        bundle: BundleInput,
-        spill_bytes: int = MEMORY_LIMIT_BYTES,
+        self, edge: Edge, coder: WindowedValueCoder, bundle: BundleInput, logs: ValueLogs
     ) -> None:
-        super().__init__(edge, coder, bundle, spill_bytes)
+        super().__init__(edge, coder, bundle, logs)
         element_coder = coder.wrapped_value_coder  # KV<K, V>
         value_coder = element_coder.value_coder()
         self._decode_key = element_coder.key_coder().get_impl().decode
@@ -72,8 +68,9 @@ class KeyedReader(RunReader):
                     if other == first:
                         self._push(key, [value], [order])
                     else:
-                        log = others.setdefault(other, ValueLog(self._spill_bytes))
-                        log.append(_ORDER.pack(order) + value)
+                        if other not in others:
+                            others[other] = self._logs.new()
+                        others[other].append(_ORDER.pack(order) + value)
             taken = self._take(cursor, route)
         self._bundle.end_key()
         for other, log in others.items():
@@ -97,7 +94,10 @@ class KeyedReader(RunReader):
                 origins = [_BARE] * len(some)
                 elements = [(key, decode(value)) for value in some]
             else:
-                origins = list(map(self._windowed, some, some_orders))
+                windowed = self._windowed
+                origins = [
+                    windowed(value, order) for value, order in zip(some, some_orders, strict=True)
+                ]
                 elements = [(key, origin.value) for origin in origins]
             self._bundle.push(elements, origins)
 

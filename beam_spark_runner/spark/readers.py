@@ -11,7 +11,9 @@ from apache_beam.utils.windowed_value import (
     create,
 )
 
+from beam_spark_runner.core.mapping import map_all
 from beam_spark_runner.harness.bundle import BundleInput
+from beam_spark_runner.harness.spill import ValueLogs
 from beam_spark_runner.harness.splittable import SplittableInput
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.spark import rows
@@ -49,10 +51,10 @@ class ElementReader(Reader):
                 push(coded[position : position + step])
 
     def _push_bare(self, coded: list[bytes]) -> None:
-        self._push(list(map(self._decode_bare, coded)), [_BARE] * len(coded))
+        self._push(map_all(self._decode_bare, coded), [_BARE] * len(coded))
 
     def _push_windowed(self, coded: list[bytes]) -> None:
-        elements = list(map(self._decode_windowed, coded))
+        elements = map_all(self._decode_windowed, coded)
         self._push([element.value for element in elements], elements)
 
 
@@ -83,7 +85,7 @@ class RestrictionReader(ElementReader):
 
 
 def reader_for(
-    edge: Edge, coder: WindowedValueCoder, bundle: BundleInput, spill_bytes: int
+    edge: Edge, coder: WindowedValueCoder, bundle: BundleInput, logs: ValueLogs
 ) -> Reader:
     """Choose the reader for an edge.
 
@@ -91,13 +93,11 @@ def reader_for(
         edge: by which the rows come.
         coder: of the elements which ``bundle`` takes.
         bundle: gets them.
-        spill_bytes: of one key that may be in memory.
+        logs: of the task.
     """
     match edge.delivery:
         case Delivery.GROUP_BY_KEY:
-            return (PaneReader if edge.coded_windowing else GroupReader)(
-                edge, coder, bundle, spill_bytes
-            )
+            return (PaneReader if edge.coded_windowing else GroupReader)(edge, coder, bundle, logs)
         case Delivery.BY_KEY:
-            return KeyedReader(edge, coder, bundle, spill_bytes)
+            return KeyedReader(edge, coder, bundle, logs)
     return ElementReader(edge, coder, bundle)

@@ -10,13 +10,17 @@ from apache_beam.utils.windowed_value import (
     WindowedValue,
 )
 
+from beam_spark_runner.core import mapping
+from beam_spark_runner.core.rendering import render_error, text_of
+from beam_spark_runner.harness import opaque
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.failures import failure_of
 from beam_spark_runner.spark.cursor import RowCursor
 from beam_spark_runner.spark.program import Edge
 
-_CODERS = "apache_beam/coders/"
-_CHUNK_VALUES = 128
+_CODERS = ("apache_beam/coders/", *map(inspect.getfile, (mapping, opaque)))
+"""Parts of the paths of files in which coders run; the last two only call them."""
+_CHUNK_VALUES = 512
 _CHUNK_BYTES = 1 << 20
 
 
@@ -45,8 +49,8 @@ class Reader(abc.ABC):
                 raise
             # Beam's words.
             told = DecodingError(
-                f"Error decoding input stream with coder {self._coder} in step "
-                f"{self._edge.name}: {type(error).__name__}: {error}"
+                f"Error decoding input stream with coder {text_of(self._coder)} in step "
+                f"{self._edge.name}: {render_error(error).cause}"
             )
             told.__cause__ = error
             raise failure_of(told, self._edge.name) from error
@@ -63,7 +67,8 @@ def _comes_from_a_coder(error: Exception, reader: Reader) -> bool:
         for frame, _ in traceback.walk_tb(error.__traceback__)
         if frame.f_code.co_filename not in readers
     )
-    return _CODERS in next(called, "")
+    file = next(called, "")
+    return any(part in file for part in _CODERS)
 
 
 class Chunks:

@@ -1,7 +1,5 @@
 """What tasks tell the driver: ``reports.proto`` and what it stands for."""
 
-from collections.abc import Iterable
-
 from pyspark.sql import DataFrame
 
 from beam_spark_runner._generated import reports_pb2
@@ -15,8 +13,10 @@ from beam_spark_runner.core.errors import (
     RunnerError,
     SdkDisconnectedError,
 )
+from beam_spark_runner.core.rendering import MOST_OF_A_TRACEBACK, message_of, valid_text
 from beam_spark_runner.scheduling.attempts import Failure, Report, Residuals
 from beam_spark_runner.spark import rows
+from beam_spark_runner.spark.marks import consumed_of
 
 _LOST_HARNESSES = {kind.__name__: kind for kind in (EnvironmentStartError, SdkDisconnectedError)}
 
@@ -25,11 +25,6 @@ def collect_reports(frame: DataFrame) -> list[Report]:
     """Bring the reports among a frame's rows to the driver. Runs a Spark job."""
     found = frame.filter(f"dest = {rows.REPORT}").select("value").collect()
     return [_report_of(reports_pb2.TaskReport.FromString(bytes(row[0]))) for row in found]
-
-
-def attempts_of(reports: Iterable[Report]) -> frozenset[int]:
-    """Return the task attempts that have reported."""
-    return frozenset(report.attempt for report in reports)
 
 
 def _report_of(proto: reports_pb2.TaskReport) -> Report:
@@ -45,8 +40,7 @@ def _report_of(proto: reports_pb2.TaskReport) -> Report:
         level=proto.level,
         partition=proto.partition,
         attempt=proto.attempt,
-        consumed_count=proto.consumed_count,
-        consumed_sum=proto.consumed_sum,
+        consumed=consumed_of(proto.consumed),
         monitoring_infos=tuple(proto.monitoring_infos),
         failure=failure,
         poisoned=proto.poisoned,
@@ -62,18 +56,21 @@ def _report_of(proto: reports_pb2.TaskReport) -> Report:
 
 def failure_proto(error: RunnerError) -> reports_pb2.Failure:
     """Write down why a task failed for good; ``error_of`` reads it."""
-    failure = reports_pb2.Failure(kind=type(error).__name__)
     match error:
         case BundleFailedError():
-            failure.step, failure.cause = error.step, error.cause
-            failure.traceback = error.traceback_text
+            step, cause, text = error.step, error.cause, error.traceback_text
         case InvalidPipelineError():
-            failure.step, failure.cause = error.where, error.problem
+            step, cause, text = error.where, error.problem, ""
         case LostHarnessError():
-            failure.cause, failure.traceback = error.problem, error.output
+            step, cause, text = "", error.problem, error.output
         case _:
-            failure.cause = str(error)
-    return failure
+            step, cause, text = "", message_of(error), ""
+    return reports_pb2.Failure(
+        kind=type(error).__name__,
+        step=valid_text(step),
+        cause=valid_text(cause),
+        traceback=valid_text(text, MOST_OF_A_TRACEBACK),
+    )
 
 
 def error_of(failure: Failure) -> RunnerError:

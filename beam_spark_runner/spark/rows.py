@@ -106,6 +106,12 @@ def conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(batch.columns, schema=ARROW_SCHEMA)
 
 
+def dests_of(batch: pa.RecordBatch) -> Int32Array:
+    """Return the destination of each row, without flags."""
+    dests: Int32Array = batch.column(0).to_numpy() & DEST_MASK
+    return dests
+
+
 def block_of(batch: pa.RecordBatch) -> Block:
     """Turn a batch into lists. For a moment there are two copies of its bytes."""
     dests, routes, orders, keys, values = batch.columns

@@ -7,7 +7,7 @@ import numpy as np
 from apache_beam.coders import WindowedValueCoder
 
 from beam_spark_runner.harness.bundle import BundleInput
-from beam_spark_runner.harness.spill import MEMORY_LIMIT_BYTES, ROW_OVERHEAD_BYTES
+from beam_spark_runner.harness.spill import ROW_OVERHEAD_BYTES, ValueLogs
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.cursor import RowCursor
 from beam_spark_runner.spark.program import Edge
@@ -33,18 +33,14 @@ class RunReader(Reader):
     They may hold several keys (a collision of hashes), in any order.
 
     Args:
-        spill_bytes: a larger run is not taken as a whole.
+        logs: of the task; a run larger than their limit is not taken as a whole.
     """
 
     def __init__(
-        self,
-        edge: Edge,
-        coder: WindowedValueCoder,
-        bundle: BundleInput,
-        spill_bytes: int = MEMORY_LIMIT_BYTES,
+        self, edge: Edge, coder: WindowedValueCoder, bundle: BundleInput, logs: ValueLogs
     ) -> None:
         super().__init__(edge, coder, bundle)
-        self._spill_bytes = spill_bytes
+        self._logs = logs
 
     def _read(self, cursor: RowCursor) -> None:
         block, start, end = cursor.block, cursor.position, cursor.run_end()
@@ -71,7 +67,7 @@ class RunReader(Reader):
     def _finish_run(self, cursor: RowCursor, route: int, run: Run) -> None:
         """The run at the end of a block may go on in the next."""
         size = run.size()
-        while size <= self._spill_bytes:
+        while size <= self._logs.limit_bytes:
             taken = self._take(cursor, route)
             if taken is None:
                 self._emit(run.keys, run.values, run.orders)

@@ -169,10 +169,14 @@ class SessionHandle:
             return  # a clone of a session that has it
         if self.is_connect:
             self.spark.addArtifacts(f"{path}#{_folder_of(path)}", archive=True)
+        self.set_conf(_WORKER_PYTHON, python)
+
+    def set_conf(self, key: str, value: str) -> None:
+        """Set what this pipeline needs, whatever the user chose, until ``close``."""
         if self._changed:
-            set_conf(self.spark, _WORKER_PYTHON, python, self._changed)
+            set_conf(self.spark, key, value, self._changed)
         else:
-            self.spark.conf.set(_WORKER_PYTHON, python)
+            self.spark.conf.set(key, value)
 
     def cancel(self, tag: str) -> None:
         """Stop the jobs that run under ``tag`` now. A job that starts later is not affected.

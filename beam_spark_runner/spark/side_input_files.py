@@ -7,15 +7,19 @@ have it, and touches no others. Rows are those of ``SideInputWriter``.
 """
 
 import os
+import random
 import struct
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.spark import rows
+from beam_spark_runner.spark.marks import MarkReader
 
 SCHEMA = pa.schema(
     [
@@ -92,15 +96,15 @@ def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def whole_rows(
-    batches: Iterator[pa.RecordBatch],
+    batches: Iterator[pa.RecordBatch], marks: MarkReader
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Turn rows between tasks into rows of ``SCHEMA``, with the destination that they go to.
 
     Long values come whole. Pieces of a value were written by one task and have one route,
-    so they meet here.
+    so they meet here. ``marks`` reads whose rows they are.
     """
     joiner = rows.PieceJoiner()
-    for batch in batches:
+    for batch in map(marks.take, batches):
         flags = batch.column(0).to_numpy()
         if (flags & rows.PIECE).any():
             block = joiner.join_block(rows.block_of(batch))
@@ -132,19 +136,22 @@ def pack_up_to(
     """Return a task function that gives each destination's rows as one value.
 
     A destination that has more than ``limit_bytes`` in the task gets no value, only the size.
+    What goes to ``rows.REPORT`` is the task's SideInputReport.
     """
 
     def pack_side_inputs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        marks = MarkReader()
         sizes: dict[int, int] = {}
         kept: dict[int, list[pa.RecordBatch]] = {}
-        for dest, batch in whole_rows(batches):
+        for dest, batch in whole_rows(batches, marks):
             size = sizes[dest] = sizes.get(dest, 0) + batch.nbytes
             if size <= limit_bytes:
                 kept.setdefault(dest, []).append(batch)
             else:
                 kept.pop(dest, None)
-        for dest, size in sizes.items():
-            blob = blob_of(kept[dest]) if dest in kept else None
+        blobs = {dest: blob_of(kept[dest]) if dest in kept else None for dest in sizes}
+        for dest, blob in {**blobs, rows.REPORT: coded_report(marks)}.items():
+            size = sizes.get(dest, 0)
             yield pa.record_batch(
                 {
                     "dest": pa.array([dest], pa.int32()),
@@ -174,7 +181,7 @@ def batches_of(blob: bytes) -> list[pa.RecordBatch]:
 def write_files(
     folder: str, name: str, *, is_sorted: bool
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a task function that writes one file and gives its path.
+    """Return a task function that writes one file, and names it in its SideInputReport.
 
     Each attempt writes a file of its own: those of attempts that Spark drops are not named
     by anybody.
@@ -182,43 +189,71 @@ def write_files(
 
     def write_side_input(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         path = os.path.join(folder, f"{name}-{uuid.uuid4().hex}.arrow")
+        marks = MarkReader()
         writer: SortedWriter | None = None
-        for _, batch in whole_rows(batches):
+        for _, batch in whole_rows(batches, marks):
             if writer is None:
                 writer = SortedWriter(path, is_sorted=is_sorted)
             writer.add(batch)
         if writer is not None:
             writer.close()
-            yield pa.record_batch({"path": pa.array([path], pa.string())})
+        report = coded_report(marks, path="" if writer is None else path)
+        yield pa.record_batch({"report": pa.array([report], pa.binary())})
 
     return write_side_input
+
+
+REPORT_PART = -1
+PARTS_SCHEMA = "part int, attempt long, blob binary"
 
 
 def blobs_in_parts(
     parts: int,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a task function that gives values of some megabytes, each in one of ``parts``."""
+    """Return a task function that gives values of some megabytes, each in one of ``parts``.
+
+    Each names the task attempt that it is from. The one in ``REPORT_PART`` is the task's
+    SideInputReport, which says how many there are in each part.
+    """
 
     def pack_side_input(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        attempt = random.SystemRandom().getrandbits(63)
+        marks = MarkReader()
+        given: Counter[int] = Counter()
         waiting: list[pa.RecordBatch] = []
         size = 0
 
-        def blob() -> pa.RecordBatch:
-            nonlocal waiting, size
-            part = int.from_bytes(os.urandom(4), "little") % parts
+        def in_part(part: int, blob: bytes) -> pa.RecordBatch:
             columns = {
                 "part": pa.array([part], pa.int32()),
-                "blob": pa.array([blob_of(waiting)], pa.binary()),
+                "attempt": pa.array([attempt], pa.int64()),
+                "blob": pa.array([blob], pa.binary()),
             }
-            waiting, size = [], 0
             return pa.record_batch(columns)
 
-        for _, batch in whole_rows(batches):
+        def what_waits() -> pa.RecordBatch:
+            nonlocal waiting, size
+            part = random.randrange(parts)
+            given[part] += 1
+            blob = blob_of(waiting)
+            waiting, size = [], 0
+            return in_part(part, blob)
+
+        for _, batch in whole_rows(batches, marks):
             waiting.append(batch)
             size += batch.nbytes
             if size >= BATCH_BYTES:
-                yield blob()
+                yield what_waits()
         if waiting:
-            yield blob()
+            yield what_waits()
+        yield in_part(REPORT_PART, coded_report(marks, attempt=attempt, blobs=given))
 
     return pack_side_input
+
+
+def coded_report(marks: MarkReader, **fields: Any) -> bytes:
+    """Return a SideInputReport, serialised: what the task has read, and ``fields``."""
+    report = reports_pb2.SideInputReport(**fields)
+    for run, attempts in marks.consumed().items():
+        report.consumed[run].CopyFrom(attempts)
+    return bytes(report.SerializeToString())

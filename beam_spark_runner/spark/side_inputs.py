@@ -8,6 +8,7 @@ parts, into a file that Spark hands to the executors.
 import os
 import tempfile
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +17,15 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.ids import DestinationId
+from beam_spark_runner.scheduling.attempts import Ambiguous, ambiguous_runs
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark import side_input_files as files
+from beam_spark_runner.spark.kept import Kept
+from beam_spark_runner.spark.marks import consumed_of, spread_marks
 from beam_spark_runner.spark.materialise import Materialiser
 from beam_spark_runner.spark.program import Edge, SideInputRows
 
@@ -52,42 +57,57 @@ class Surroundings:
     materialiser: Materialiser
 
 
+class AmbiguousRowsError(Exception):
+    """What was gathered is of other task attempts than what was kept, or of several."""
+
+    def __init__(self, verdict: Ambiguous) -> None:
+        super().__init__(verdict)
+        self.verdict = verdict
+
+
 def gather(
-    frame: DataFrame | None, edges: Sequence[Edge], where: Surroundings
+    kept: Kept | None, edges: Sequence[Edge], where: Surroundings
 ) -> Mapping[DestinationId, SideInputRows]:
     """Bring the rows of side inputs to where all workers find them.
 
     Args:
-        frame: materialised rows, other destinations' among them; None: none were written.
+        kept: materialised rows, other destinations' among them; None: none were written.
         edges: of the side inputs.
         where: this run's.
 
     Raises:
         OptionsError: one is too large for what Spark hands around, and there is no folder.
+        AmbiguousRowsError: tasks have read different rows.
     """
     packed: dict[int, list[bytes]] = {int(edge.dest): [] for edge in edges}
     sizes = dict.fromkeys(packed, 0)
     large: set[int] = set()
-    if frame is not None:
+    if kept is not None:
         limit = max(SMALL_BYTES // where.partitions, MIN_SMALL_BYTES_OF_TASK)
-        wanted = _rows_of(frame, *packed)
-        for dest, size, blob in wanted.mapInArrow(
-            files.pack_up_to(limit), files.PACKED_SCHEMA
-        ).collect():
+        reports: list[reports_pb2.SideInputReport] = []
+        for dest, size, blob in (
+            kept.rows_for(packed)
+            .frame.mapInArrow(files.pack_up_to(limit), files.PACKED_SCHEMA)
+            .collect()
+        ):
+            if dest == rows.REPORT:
+                reports.append(reports_pb2.SideInputReport.FromString(bytes(blob)))
+                continue
             sizes[dest] += size
             if blob is None:
                 large.add(dest)
             else:
                 packed[dest].append(bytes(blob))
+        _check(reports, kept, is_exchanged=False)
     gathered: dict[DestinationId, SideInputRows] = {}
     for edge in edges:
         dest = int(edge.dest)
         # Not by the edge alone: if its writers run again, workers must not keep the rows they have.
         id_ = f"{where.job_id}/{dest}/{uuid.uuid4().hex[:8]}"
         blobs = packed.pop(dest)
-        if frame is not None and dest in large:
+        if kept is not None and dest in large:
             blobs.clear()
-            mine = _rows_of(frame, dest)
+            mine = kept.rows_for([dest])
             gathered[edge.dest] = (
                 _through_driver(mine, edge, id_, sizes[dest], where)
                 if where.folder is None
@@ -98,8 +118,19 @@ def gather(
     return gathered
 
 
-def _rows_of(frame: DataFrame, *dests: int) -> DataFrame:
-    return frame.filter(f"(dest & {rows.DEST_MASK}) in ({', '.join(map(str, dests))})")
+def _check(
+    reports: Sequence[reports_pb2.SideInputReport], kept: Kept, *, is_exchanged: bool
+) -> None:
+    """See ``ambiguous_runs``.
+
+    Raises:
+        AmbiguousRowsError: there are some.
+    """
+    consumed = [consumed_of(report.consumed) for report in reports]
+    runs = ambiguous_runs(consumed, kept.made_by, is_exchanged=is_exchanged)
+    if runs:
+        reason = "side inputs were gathered from other attempts' rows than those that were kept"
+        raise AmbiguousRowsError(Ambiguous(runs, reason))
 
 
 def _small(blobs: Sequence[bytes], edge: Edge, id_: str, where: Surroundings) -> SideInputRows:
@@ -125,36 +156,44 @@ def _small(blobs: Sequence[bytes], edge: Edge, id_: str, where: Surroundings) ->
         return _shared(path, edge, id_, where)
 
 
-def _by_tasks(
-    frame: DataFrame, edge: Edge, id_: str, folder: str, partitions: int
-) -> SideInputRows:
+def _by_tasks(kept: Kept, edge: Edge, id_: str, folder: str, partitions: int) -> SideInputRows:
     """Have tasks write files to shared storage."""
     is_multimap = edge.access_pattern == urns.SIDE_INPUT_MULTIMAP
     if is_multimap:
-        frame = _by_ranges(frame, edge, min(partitions, MAX_FILES)).sortWithinPartitions("route")
+        frame = _by_ranges(kept, edge, min(partitions, MAX_FILES))
     elif edge.is_global:  # one key
-        frame = frame.coalesce(MAX_FILES)
+        frame = kept.frame.coalesce(MAX_FILES)
     else:
-        frame = frame.coalesce(MAX_FILES).sortWithinPartitions("route")
+        frame = kept.frame.coalesce(MAX_FILES).sortWithinPartitions("route")
     task = files.write_files(folder, _name(id_), is_sorted=True)
-    found = frame.mapInArrow(task, "path string").collect()
-    return SideInputRows(id=id_, code=edge.code, paths=tuple(path for (path,) in found))
+    found = frame.mapInArrow(task, "report binary").collect()
+    reports = [reports_pb2.SideInputReport.FromString(bytes(row[0])) for row in found]
+    _check(reports, kept, is_exchanged=is_multimap)
+    paths = tuple(report.path for report in reports if report.path)
+    return SideInputRows(id=id_, code=edge.code, paths=paths)
 
 
-def _by_ranges(frame: DataFrame, edge: Edge, partitions: int) -> DataFrame:
-    """Give each partition a range of the hash, so that a key is in one file only."""
-    targets = ", ".join(f"{place}L" for place in routing.routes_to_partitions(0, partitions))
+def _by_ranges(kept: Kept, edge: Edge, partitions: int) -> DataFrame:
+    """Give each partition a range of the hash, so that a key is in one file only; sorted."""
+    routes = routing.routes_to_partitions(0, partitions)
+    targets = ", ".join(f"{place}L" for place in routes)
     shift = routing.HASH_BITS - _BUCKET_BITS
     bucket = f"shiftright(route & {routing.HASH_MASK}L, {shift})"
     place = f"cast(shiftright({bucket} * {partitions}, {_BUCKET_BITS}) as int)"
     column = f"element_at(array({targets}), {place} + 1)"
+    # Marks have a route for each partition already.
+    placed = f"if(dest = {rows.CONTROL}, route, {column}) as place"
     return (
-        frame.selectExpr("*", f"{column} as place").repartition(partitions, "place").drop("place")
+        spread_marks(kept.frame, partitions)
+        .selectExpr("*", placed)
+        .repartition(partitions, "place")
+        .drop("place")
+        .sortWithinPartitions("route")
     )
 
 
 def _through_driver(
-    frame: DataFrame, edge: Edge, id_: str, size: int, where: Surroundings
+    kept: Kept, edge: Edge, id_: str, size: int, where: Surroundings
 ) -> SideInputRows:
     """Write one file from parts that the driver fetches one after another."""
     if size > SHARED_BYTES:
@@ -164,18 +203,34 @@ def _through_driver(
             f"{SHARED_BYTES} that are handed to executors over the network; name storage "
             "that all executors can read",
         )
-    if edge.access_pattern == urns.SIDE_INPUT_MULTIMAP:
-        frame = _by_ranges(frame, edge, where.partitions).sortWithinPartitions("route")
+    is_multimap = edge.access_pattern == urns.SIDE_INPUT_MULTIMAP
+    frame = kept.frame
+    if is_multimap:
+        frame = _by_ranges(kept, edge, where.partitions)
     elif not edge.is_global:
         frame = frame.sortWithinPartitions("route")
     parts = -(-size // PART_BYTES)
-    blobs = frame.mapInArrow(files.blobs_in_parts(parts), "part int, blob binary")
-    kept = where.materialiser.materialise(blobs, _name(id_))
+    packed = where.materialiser.materialise(
+        frame.mapInArrow(files.blobs_in_parts(parts), files.PARTS_SCHEMA), _name(id_)
+    )
+
+    def of_part(part: int) -> list[Any]:
+        return list(packed.filter(f"part = {part}").select("attempt", "blob").collect())
+
+    found = [blob for _, blob in of_part(files.REPORT_PART)]
+    reports = [reports_pb2.SideInputReport.FromString(bytes(blob)) for blob in found]
+    _check(reports, kept, is_exchanged=is_multimap)
     with tempfile.TemporaryDirectory(prefix="beam-") as folder:
         path = os.path.join(folder, f"{_name(id_)}.arrow")
         writer = files.SortedWriter(path, is_sorted=False)
         for part in range(parts):
-            for (blob,) in kept.filter(f"part = {part}").select("blob").collect():
+            blobs = of_part(part)
+            given = {each.attempt: each.blobs[part] for each in reports if part in each.blobs}
+            if Counter(attempt for attempt, _ in blobs) != given:
+                # What was packed was kept by two attempts at a task: it is packed again.
+                reason = f"the side input read by {edge.name} came from several task attempts"
+                raise AmbiguousRowsError(Ambiguous(frozenset(), reason))
+            for _, blob in blobs:
                 for batch in files.batches_of(blob):
                     writer.add(batch)
         writer.close()

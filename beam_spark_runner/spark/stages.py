@@ -14,11 +14,11 @@ from beam_spark_runner.harness import kept_stages
 from beam_spark_runner.harness.bundle import Bundle, BundleResult, Callbacks, Receiver
 from beam_spark_runner.harness.checkpoint_handler import RefusingCheckpointHandler
 from beam_spark_runner.harness.failures import failure_of
+from beam_spark_runner.harness.spill import ValueLogs
 from beam_spark_runner.harness.splittable import Budget, SplittableInput, run_to_end
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.scheduling.attempts import Residuals
 from beam_spark_runner.spark.cursor import RowCursor
-from beam_spark_runner.spark.group_readers import GroupReader
 from beam_spark_runner.spark.lookup import lookup_for
 from beam_spark_runner.spark.program import LevelProgram, StageProgram
 from beam_spark_runner.spark.readers import RestrictionReader, reader_for
@@ -68,6 +68,8 @@ class OpenStages:
         )
         self._open: dict[StageId, _OpenStage] = {}
         self._finished: list[bytes] = []  # monitoring infos of bundles
+        # Of large groups: any stage may hold them until all have finished.
+        self.logs = ValueLogs(level.spill_bytes)
         self.callbacks: list[Callbacks] = []  # of bundles that have finished
         self.residuals: dict[DestinationId, Residuals] = {}  # what was left, behind ``finish``
 
@@ -100,6 +102,7 @@ class OpenStages:
                 self._finished.extend(stage.finish())
                 self.callbacks += stage.callbacks
                 del self._open[id_]
+        self.logs.close()
         return self._finished
 
     def progress(self) -> TaskProgress:
@@ -117,10 +120,13 @@ class OpenStages:
 
     def abort(self) -> None:
         """Forget all bundles, and tear down what ran them."""
-        for stage in self._open.values():
-            stage.abort()
-            self.callbacks += stage.callbacks
-            kept_stages.discard(self._level.job_id, stage.program.stage)
+        try:
+            for stage in self._open.values():
+                stage.abort()
+                self.callbacks += stage.callbacks
+                kept_stages.discard(self._level.job_id, stage.program.stage)
+        finally:
+            self.logs.close()
         self._open = {}
         for each in self.callbacks:
             each.drop()
@@ -142,6 +148,7 @@ class _OpenStage:
         self.callbacks: list[Callbacks] = []
         self._level = level
         self._outlet = outlet
+        self._logs = others.logs
         self._harness = kept_stages.stage_for(
             level.job_id,
             program.stage,
@@ -152,6 +159,7 @@ class _OpenStage:
         )
         self._writers: list[Writer] = []
         self._receivers: dict[PCollectionId, Receiver] = {}
+        following: list[_NextStage] = []
         for collection, coder in self._harness.output_coders.items():
             targets: list[Receiver] = []
             for edge in program.outputs.get(collection, ()):
@@ -159,17 +167,20 @@ class _OpenStage:
                 self._writers.append(writer)
                 targets.append(writer)
             for stage in program.local.get(collection, ()):
-                targets.append(_NextStage(stage, others))
+                following.append(_NextStage(stage, others))
+                targets.append(following[-1])
             self._receivers[collection] = targets[0] if len(targets) == 1 else _FanOut(targets)
         self._side_inputs: Mapping[tuple[str, str], Any] = {
             reader: lookup_for(source) for reader, source in program.side_inputs.items()
         }
+        self._following = following
         self._open_input(now_us)
 
     def _open_input(self, now_us: Callable[[], int]) -> None:
         self._bundle = self._start_bundle()
+        self._joined = _JoinedInput(self._bundle, self._following)
         self._reader = reader_for(
-            self.program.input, self._harness.input_coder, self._bundle, self._level.spill_bytes
+            self.program.input, self._harness.input_coder, self._joined, self._logs
         )
 
     def _start_bundle(self) -> Bundle:
@@ -193,6 +204,10 @@ class _OpenStage:
         """Process what another stage hands over while it runs itself."""
         self._bundle.push_from_within(values, origins)
 
+    def flush(self) -> None:
+        """Process what waits here, and in the stages after it."""
+        self._joined.flush()
+
     def finish(self) -> Iterable[bytes]:
         """Finish the bundle and emit its last rows.
 
@@ -204,8 +219,6 @@ class _OpenStage:
             self._keep_callbacks(result)
             RefusingCheckpointHandler(self.program.name).on_checkpoint(result)
             self._flush()
-        if isinstance(self._reader, GroupReader):
-            self._reader.close()
         return result.monitoring_infos
 
     def _keep_callbacks(self, result: BundleResult) -> None:
@@ -304,8 +317,23 @@ def _charged_to(stage_name: str) -> Iterator[None]:
         yield
     except (AbandonedError, RunnerError):
         raise
-    except (Exception, SystemExit) as error:  # user code may call sys.exit
+    except BaseException as error:  # user code may call sys.exit
         raise failure_of(error, stage_name) from error
+
+
+class _JoinedInput:
+    """The input of a bundle whose output goes on to other stages. See ``BundleInput``."""
+
+    def __init__(self, bundle: Bundle, following: "Sequence[_NextStage]") -> None:
+        self.push = bundle.push
+        self.end_key = bundle.end_key
+        self._bundle = bundle
+        self._following = following
+
+    def flush(self) -> None:
+        self._bundle.flush()
+        for stage in self._following:
+            stage.flush()
 
 
 class _NextStage:
@@ -323,6 +351,11 @@ class _NextStage:
         if self._push is None:
             self._push = self._opened[self._stage].push_from_within
         self._push(values, origins)
+
+    def flush(self) -> None:
+        """Process what waits in the stage."""
+        if self._push is not None:
+            self._opened[self._stage].flush()
 
 
 class _FanOut:

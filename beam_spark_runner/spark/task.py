@@ -6,7 +6,7 @@ in memory as a whole.
 """
 
 import contextlib
-import itertools
+import functools
 import logging
 import queue
 import random
@@ -25,17 +25,21 @@ from beam_spark_runner.core.errors import (
     RunnerError,
 )
 from beam_spark_runner.core.working_folder import working_in
-from beam_spark_runner.harness import backchannel, decoded, embedded
+from beam_spark_runner.harness import backchannel, decoded, embedded, kept_stages
 from beam_spark_runner.harness.coded_types import coded_types
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.collection import exempt_from_collection
 from beam_spark_runner.spark.cursor import RowCursor
+from beam_spark_runner.spark.interruptible import Interruptible
+from beam_spark_runner.spark.marks import mark_to_keep, marks_for
 from beam_spark_runner.spark.program import LevelProgram
 from beam_spark_runner.spark.reports import failure_proto
 from beam_spark_runner.spark.stages import AbandonedError, OpenStages
+from beam_spark_runner.spark.task_input import TaskInput
 
 _LOGGER = logging.getLogger(__name__)
 _QUEUE_BATCHES = 4
+_LAST_TASK_S = 5.0  # for a task to end that works for a job which has ended
 _END = object()
 
 
@@ -69,8 +73,9 @@ class LevelTask:
         self._queue: queue.Queue[Any] = queue.Queue(_QUEUE_BATCHES)
         self._abandoned = threading.Event()
         self._attempt = random.SystemRandom().getrandbits(63)
-        self._consumed: list[int] = []
         self._emitted_bytes = 0
+        self._users = Interruptible(AbandonedError)
+        self._has_left = threading.Event()  # whoever reads the queue
         self._passes_on = False  # a later Spark job will process what this task got
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -87,23 +92,36 @@ class LevelTask:
             daemon=True,
         )
         thread.start()
+        has_ended = False
         try:
             while True:
                 item = self._queue.get()
                 if item is _END:
+                    has_ended = True
                     return
                 if isinstance(item, BaseException):
                     raise item
                 yield item
         finally:
             self._abandoned.set()
+            self._has_left.set()
             while not self._queue.empty():
                 self._queue.get_nowait()
             thread.join()
+            if not has_ended:  # Spark throws this process away
+                kept_stages.tasks.let_go(self._program.job_id)
+
+    def _abandon(self) -> None:
+        """Have the bundles' thread end soon: the job has ended. Threads: any."""
+        self._abandoned.set()
+        self._users.interrupt()
 
     def _emit(self, batch: pa.RecordBatch) -> None:
         self._emitted_bytes += batch.nbytes
-        self._put(batch)
+        with self._users.sheltered():
+            self._put(batch)
+        if self._abandoned.is_set():
+            raise AbandonedError
 
     def _put(self, item: Any) -> None:
         while True:
@@ -115,6 +133,14 @@ class LevelTask:
                 continue
             return
 
+    def _put_last(self, error: BaseException) -> bool:
+        """Have the reader raise an error. False: it has left."""
+        while not self._has_left.is_set():
+            with contextlib.suppress(queue.Full):
+                self._queue.put(error, timeout=1.0)
+                return True
+        return False
+
     def _wait_us(self, duration_us: int) -> None:
         if self._abandoned.wait(duration_us / 1e6):
             raise AbandonedError
@@ -122,6 +148,13 @@ class LevelTask:
     def _produce(
         self, batches: Iterator[pa.RecordBatch], partition: int, is_last_attempt: bool
     ) -> None:
+        with kept_stages.tasks.working_for(self._program.job_id, self._abandon):
+            self._run(batches, partition, is_last_attempt)
+
+    def _run(
+        self, batches: Iterator[pa.RecordBatch], partition: int, is_last_attempt: bool
+    ) -> None:
+        task_input = TaskInput(batches, self._emit)
         try:
             report = reports_pb2.TaskReport(
                 level=self._program.level, partition=partition, attempt=self._attempt
@@ -130,8 +163,10 @@ class LevelTask:
                 coded_types.serve(self._program.job_id)
                 decoded.cache.serve(self._program.job_id, self._program.cache_bytes)
                 options = embedded.use_options(self._program.options_json)
-                with self._telling_the_driver(options):
-                    report.monitoring_infos.extend(self._process(batches))
+                with self._telling_the_driver(options), self._users.running():
+                    if self._abandoned.is_set():
+                        raise AbandonedError
+                    report.monitoring_infos.extend(self._process(task_input))
                 for dest, left in self._stages.residuals.items():
                     told = reports_pb2.Residuals(count=left.count, hold_us=left.hold_us)
                     report.residuals[dest].CopyFrom(told)
@@ -143,13 +178,17 @@ class LevelTask:
             except RunnerError as error:
                 self._stages.abort()
                 if not is_last_attempt:
-                    raise
+                    # Alone: Spark writes down the text of all that stands behind it, whose
+                    # objects are the user's.
+                    raise error from None
                 report.failure.CopyFrom(failure_proto(error))
             if report.poisoned or report.HasField("failure"):
-                self._forward_reports(batches)
-            report.consumed_count = len(self._consumed)
-            report.consumed_sum = sum(self._consumed) % (1 << 64)
+                task_input.drain()
+            for run, attempts in task_input.marks.consumed().items():
+                report.consumed[run].CopyFrom(attempts)
             report.emitted_bytes = self._emitted_bytes
+            if not backchannel.IS_KEPT:  # this process has no other task
+                kept_stages.tasks.let_go(self._program.job_id)
             callbacks, self._stages.callbacks = self._stages.callbacks, []
             if callbacks:
                 # Dropped at the end of the job, if the driver never accepts the attempt.
@@ -161,13 +200,12 @@ class LevelTask:
             )
             self._emit_report(report)
             self._put(_END)
-        except AbandonedError:
+        except AbandonedError as error:
             self._stages.abort()
+            self._put_last(error)  # the job has ended, and Spark may not know it yet
         except BaseException as error:
             self._stages.abort()
-            try:
-                self._put(error)
-            except AbandonedError:
+            if not self._put_last(error):
                 _LOGGER.warning("failed after Spark had gone", exc_info=error)
 
     @contextlib.contextmanager
@@ -177,83 +215,45 @@ class LevelTask:
         if route is None:
             yield
             return
-        channel = backchannel.current.serve(route, options)
+        on_end = functools.partial(kept_stages.tasks.end, self._program.job_id, _LAST_TASK_S)
+        channel = backchannel.current.serve(route, options, on_end)
         with channel.watching(self._attempt, self._stages.progress):
             yield
 
-    def _process(self, batches: Iterator[pa.RecordBatch]) -> list[bytes]:
+    def _process(self, task_input: TaskInput) -> list[bytes]:
         """Run the stages over the input.
 
         Returns:
             The monitoring infos of all bundles.
         """
         if self._program.may_pass_on:
-            batches = self._with_marks_first(batches)
+            task_input.read_marks_first()
+            self._passes_on = task_input.marks.left_residuals
             if self._passes_on:
-                self._pass_on(batches)
+                self._pass_on(task_input)
                 return []
         stage_of = {int(program.input.dest): program.stage for program in self._program.stages}
-        cursor = RowCursor(batches, {*stage_of, rows.CONTROL}, self._emit)
+        cursor = RowCursor(_unless_poisoned(task_input), stage_of, self._emit)
         while cursor.load():
-            if cursor.dest == rows.CONTROL:
-                self._read_marks(cursor)
-            else:
-                self._stages[stage_of[cursor.dest]].read(cursor)
+            self._stages[stage_of[cursor.dest]].read(cursor)
         return self._stages.finish()
 
-    def _read_marks(self, cursor: RowCursor) -> None:
-        block, start, end = cursor.block, cursor.position, cursor.run_end()
-        assert block is not None
-        cursor.position = end
-        for value in block.values[start:end]:
-            self._read_mark(value)
-
-    def _read_mark(self, value: bytes) -> None:
-        mark = reports_pb2.AttemptMark.FromString(value)
-        self._consumed.append(mark.attempt)
-        if mark.failed:
-            raise _PoisonedError
-
-    def _with_marks_first(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Look at the marks, which stand before all other rows, and give all batches back."""
-        seen = []
-        for batch in batches:
-            seen.append(batch)
-            is_mark = _dests(batch) == rows.CONTROL
-            for value in batch.filter(pa.array(is_mark)).column(4).to_pylist():
-                self._passes_on |= reports_pb2.AttemptMark.FromString(value).left_residuals
-            if not is_mark.all():
-                break
-        return itertools.chain(seen, batches)
-
-    def _pass_on(self, batches: Iterator[pa.RecordBatch]) -> None:
+    def _pass_on(self, task_input: TaskInput) -> None:
         """Emit what came in, but for the marks.
 
         A splittable DoFn before this level is not done: a grouping would fire too early.
         """
-        for batch in batches:
-            is_mark = _dests(batch) == rows.CONTROL
-            for value in batch.filter(pa.array(is_mark)).column(4).to_pylist():
-                self._read_mark(value)
-            self._emit(rows.conformed(batch.filter(pa.array(~is_mark))))
-
-    def _forward_reports(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """Read on to the end of the input: Spark throws a worker away that does not."""
-        for batch in batches:
-            is_report = _dests(batch) == rows.REPORT
-            if is_report.any():
-                self._emit(rows.conformed(batch.filter(pa.array(is_report))))
+        for batch in _unless_poisoned(task_input):
+            self._emit(rows.conformed(batch))
 
     def _emit_marks(self, *, failed: bool, left_residuals: bool) -> None:
-        if not self._program.has_next:
-            return
-        partitions = self._program.partitions
-        mark = reports_pb2.AttemptMark(
-            attempt=self._attempt, failed=failed, left_residuals=left_residuals
-        )
-        targets = routing.routes_to_partitions(routing.CONTROL_CODE, partitions)
-        values = [mark.SerializeToString()] * partitions
-        self._emit(rows.batch_of(rows.CONTROL, np.array(targets, np.int64), None, None, values))
+        mark = reports_pb2.AttemptMark(attempt=self._attempt)
+        if self._program.has_next:
+            mark.failed, mark.left_residuals = failed, left_residuals
+            self._emit(marks_for(self._program.partitions, mark))
+        else:
+            mark.run = self._program.run
+            self._emit(mark_to_keep(mark))
 
     def _emit_report(self, report: reports_pb2.TaskReport) -> None:
         partitions = self._program.partitions
@@ -262,10 +262,18 @@ class LevelTask:
         self._emit(rows.batch_of(rows.REPORT, route, None, None, [report.SerializeToString()]))
 
 
-def _dests(batch: pa.RecordBatch) -> rows.Int32Array:
-    """Destinations without flags."""
-    dests: rows.Int32Array = batch.column(0).to_numpy() & rows.DEST_MASK
-    return dests
+def _unless_poisoned(task_input: TaskInput) -> Iterator[pa.RecordBatch]:
+    """Yield what comes in, until the mark of a task that failed for good is among it.
+
+    Raises:
+        _PoisonedError: there was one.
+    """
+    for batch in task_input:
+        if task_input.marks.failed:
+            break
+        yield batch
+    if task_input.marks.failed:
+        raise _PoisonedError
 
 
 def _now_us() -> int:

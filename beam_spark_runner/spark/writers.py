@@ -30,7 +30,11 @@ _MIN_US = MIN_TIMESTAMP.micros
 
 
 class ElementWriter(Writer):
-    """Whole elements, for a destination that does not group; spread evenly over partitions."""
+    """Whole elements, for a destination that does not group; spread evenly over partitions.
+
+    Also where their reader belongs to a later segment, which may have more partitions than this
+    one knows of: each element goes to the place after that of the one before.
+    """
 
     def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:
         super().__init__(edge, outlet)
@@ -38,11 +42,7 @@ class ElementWriter(Writer):
         self._encode_windowed = coder.get_impl().encode
         self._is_global = edge.is_global
         self._windowed_values: list[bytes] = []
-        self._targets = np.array(
-            routing.routes_to_partitions(edge.code, outlet.partitions), np.int64
-        )
-        # Tasks start at different partitions, else few elements would all land on the first.
-        self._next = outlet.first % outlet.partitions
+        self._next = routing.first_place(outlet.first, outlet.partitions)
 
     def accept(self, windowed_value: WindowedValue) -> None:
         try:
@@ -83,9 +83,9 @@ class ElementWriter(Writer):
         self._emit_rows(rows.WINDOWED, self._routes(len(windowed)), None, None, windowed)
 
     def _routes(self, count: int) -> routing.Int64Array:
-        places = (np.arange(count) + self._next) % len(self._targets)
-        self._next = (self._next + count) % len(self._targets)
-        return self._targets[places]
+        places = (np.arange(count, dtype=np.int64) + self._next) % routing.PLACES
+        self._next += count
+        return routing.routes_to_places(places, self.edge.code)
 
 
 def _is_bare(windowed_value: WindowedValue) -> bool:
@@ -96,22 +96,29 @@ def _is_bare(windowed_value: WindowedValue) -> bool:
 
 
 class SizedWriter(ElementWriter):
-    """Sized restrictions: each goes where this task has sent the least work so far."""
+    """Sized restrictions: each goes where this task has sent the least work so far.
+
+    The largest of those that are flushed together are placed first. What goes to one partition,
+    as far as this task knows of partitions, goes to one place after the other: if there are more,
+    it is spread over them.
+    """
 
     def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:
         super().__init__(edge, coder, outlet)
         count = outlet.partitions
-        self._loads = [(0.0, (place + self._next) % count, place) for place in range(count)]
+        self._partitions = count
+        # Of partitions with equal loads, the one that this task begins at comes first.
+        self._loads = [(0.0, (each - self._next) % count, each) for each in range(count)]
         heapq.heapify(self._loads)
-        self._sized_routes: list[int] = []
+        first = self._next // count * count
+        self._places = [first + partition for partition in range(count)]  # the next of each
+        self._sizes: list[float] = []
 
     accept_chunk = Writer.accept_chunk
 
     def accept(self, windowed_value: WindowedValue) -> None:
         _, size = windowed_value.value
-        load, turn, place = self._loads[0]
-        heapq.heapreplace(self._loads, (load + max(float(size), 1.0), turn, place))
-        self._sized_routes.append(int(self._targets[place]))
+        self._sizes.append(max(float(size), 1.0))
         try:
             coded = self._encode_windowed(windowed_value)
         except Exception as error:
@@ -122,8 +129,14 @@ class SizedWriter(ElementWriter):
             self.flush()
 
     def _routes(self, count: int) -> routing.Int64Array:
-        routes, self._sized_routes = self._sized_routes[:count], self._sized_routes[count:]
-        return np.array(routes, np.int64)
+        sizes, self._sizes = self._sizes[:count], self._sizes[count:]
+        places = np.zeros(count, np.int64)
+        for row in sorted(range(count), key=sizes.__getitem__, reverse=True):
+            load, turn, partition = self._loads[0]
+            heapq.heapreplace(self._loads, (load + sizes[row], turn, partition))
+            places[row] = self._places[partition] % routing.PLACES
+            self._places[partition] += self._partitions
+        return routing.routes_to_places(places, self.edge.code)
 
 
 class ResidualWriter(SizedWriter):

@@ -10,6 +10,7 @@ import pyarrow as pa
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core import routing
+from beam_spark_runner.core.rendering import class_name, render_error, text_of
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.program import Edge
 
@@ -132,5 +133,5 @@ class Writer(abc.ABC):
     def _fail(self, what: str, value: Any, error: Exception) -> EncodingError:
         return EncodingError(
             f"the {what} of an element on its way to {self.edge.name} cannot be encoded: "
-            f"{type(value).__name__} {value!r:.200}: {type(error).__name__}: {error}"
+            f"{class_name(value)} {text_of(value, 200)}: {render_error(error).cause}"
         )

@@ -9,12 +9,25 @@ import pytest
 from apache_beam.coders import FastPrimitivesCoder
 from apache_beam.transforms.environments import ProcessEnvironment
 
+from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.harness.sdk_workers import sdk_workers
-from beam_spark_runner.harness.spill import StreamedValues
+from beam_spark_runner.harness.spill import StreamedValues, ValueLogs
 from tests.harness.conftest import BARE, Collected, stage_in
 
 pytestmark = [pytest.mark.grpc, pytest.mark.timeout(120)]
 COUNT = 3000
+
+
+class Large(Fraction):
+    """More in memory than its pickle shows."""
+
+    def __new__(cls, *parts: int) -> Any:
+        made: Any = super().__new__(cls, *parts)
+        made.content = bytes(1 << 20)
+        return made
+
+    def __reduce__(self) -> Any:
+        return Large, (self.numerator, self.denominator)
 
 
 @pytest.fixture
@@ -36,7 +49,8 @@ def test_groups_of_all_kinds(process: Any) -> None:
         return looked | beam.Reshuffle()
 
     coded = FastPrimitivesCoder().encode
-    streamed = StreamedValues(iter([coded(Fraction(1, 2))] * COUNT), bytes)
+    logs = ValueLogs()
+    streamed = StreamedValues(logs.new(), bytes, [coded(Fraction(1, 2))] * COUNT)
     stage = stage_in(process, build, stage=1)
     collected = Collected()
     bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, collected), {})
@@ -44,7 +58,8 @@ def test_groups_of_all_kinds(process: Any) -> None:
         (b"none", []),
         (b"small", [coded(1), coded(2)]),
         (b"large", streamed),
-        (b"opaque", [coded(Fraction(n, 3)) for n in range(5)]),
+        (b"opaque", [coded(Large(n, 3)) for n in range(5)]),
+        (b"opaque and small", [coded(Fraction(n, 3)) for n in range(5)]),
         (b"plain", [coded(n) for n in range(5)]),
     ]
     bundle.push(groups, [BARE] * len(groups))
@@ -54,5 +69,38 @@ def test_groups_of_all_kinds(process: Any) -> None:
         b"('small', 'list', 3, 2)",
         b"('large', '_StateBackedIterable', Fraction(1500, 1), 3000)",
         b"('opaque', 'OpaqueValues', Fraction(10, 3), 5)",
+        b"('opaque and small', 'list', Fraction(10, 3), 5)",
         b"('plain', 'list', 10, 5)",
     ]
+
+
+KEPT: list[Any] = []  # in the SDK harness
+
+
+def test_a_group_that_is_kept_for_the_next_bundle_is_not_taken_for_one_of_that(
+    process: Any,
+) -> None:
+    def look(group: tuple[str, Any]) -> bytes:
+        KEPT.append(group[1])
+        return b"%d" % sum(KEPT[0])
+
+    def build(p: beam.Pipeline) -> Any:
+        pairs = p | beam.Impulse() | beam.Map(lambda x: (str(x), Fraction(len(x))))
+        looked = pairs | beam.GroupByKey() | "Look" >> beam.Map(look).with_output_types(bytes)
+        return looked | beam.Reshuffle()
+
+    coded = FastPrimitivesCoder().encode
+    stage = stage_in(process, build, stage=1)
+    logs, collected = ValueLogs(), Collected()
+    for number in range(2):
+        values = StreamedValues(logs.new(), bytes, [coded(Fraction(number + 1))] * COUNT)
+        bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, collected), {})
+        bundle.push([(b"key", values)], [BARE])
+        if not number:
+            bundle.finish()
+            continue
+        with pytest.raises(BundleFailedError, match="GroupClosedError: the values of") as raised:
+            bundle.finish()
+        bundle.abort()
+        assert raised.value.step == "Look"
+    assert collected.values == [b"%d" % COUNT]

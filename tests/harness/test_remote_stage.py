@@ -11,7 +11,7 @@ from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue, c
 
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.harness.remote import RemoteStage
-from beam_spark_runner.harness.spill import StreamedValues
+from beam_spark_runner.harness.spill import StreamedValues, ValueLogs
 from tests.harness.conftest import BARE, Collected, stage_on
 
 pytestmark = pytest.mark.grpc
@@ -120,7 +120,8 @@ def test_a_group_too_large_for_a_list_is_read_from_the_state(beam_pool: str) -> 
 
     stage = stage_on(beam_pool, build, stage=1)
     count, size = 3000, 1000
-    values = StreamedValues(iter([b"v" * size] * count), bytes)
+    logs = ValueLogs()
+    values = StreamedValues(logs.new(), bytes, [b"v" * size] * count)
     collected = run_bundle(stage, [(b"k", values), (b"k2", [b"12", b"3"])])
     assert collected.values == [
         b"(b'k', %d, %d)" % (count * size, count),

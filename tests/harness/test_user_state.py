@@ -14,7 +14,8 @@ from apache_beam.transforms.userstate import BagStateSpec
 
 from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.harness.remote import RemoteStage
-from beam_spark_runner.harness.sdk_workers import HarnessSettings, options_json
+from beam_spark_runner.harness.sdk_options import options_json
+from beam_spark_runner.harness.sdk_workers import HarnessSettings
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.descriptor import describe
 from tests.harness.conftest import BARE, Collected

@@ -5,6 +5,7 @@ at, a collection that is not computed comes back empty, and the test fails.
 """
 
 import pickle
+import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 
 PROCESS = ("--environment_type=PROCESS", "--environment_config={}")
 """User code runs in SDK harnesses beside the PySpark workers."""
+BEAMS_OWN = (
+    "--environment_type=PROCESS",
+    '--environment_config={"command": "'
+    f'{sys.executable} -m apache_beam.runners.worker.sdk_worker_main"}}',
+)
+"""SDK harnesses that know nothing of this package."""
 LOOPBACK = ("--environment_type=LOOPBACK",)
 """User code runs in this process."""
 

@@ -124,6 +124,86 @@ def test_values_that_are_changed_after_they_were_given_out(spark_session: Any) -
     assert found["rows"] == [(n, digit) for n in range(100) for digit in range(2)]
 
 
+class Batching(beam.DoFn):  # type: ignore[misc]
+    """Manual batching with one list, which is given out, and then cleared."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._batch: list[int] = []
+
+    def process(self, number: int) -> Iterator[list[int]]:
+        self._batch.append(number)
+        if len(self._batch) == self._size:
+            yield self._batch
+            self._batch.clear()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        if self._batch:
+            yield WindowedValue(self._batch, 0, (GlobalWindow(),))
+            self._batch.clear()
+
+
+@pytest.mark.parametrize("size", [25, 200])
+def test_manual_batching(spark_session: Any, size: int) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        numbers = p | beam.Create(range(COUNT), reshuffle=False)
+        batches = numbers | beam.ParDo(Batching(size))
+        return {
+            "sums": batches | "sum" >> beam.Map(lambda batch: (len(batch), sum(batch))),
+            "again": batches | beam.Map(lambda batch: batch) | beam.Map(len),
+            "grouped": batches | beam.Map(lambda batch: (len(batch), batch)) | beam.GroupByKey(),
+        }
+
+    found = harvest(spark_session, build)
+    assert sum(count for count, _ in found["sums"]) == COUNT
+    assert sum(of_batch for _, of_batch in found["sums"]) == sum(range(COUNT))
+    assert sum(found["again"]) == COUNT
+    grouped = [batch for _, batches in found["grouped"] for batch in batches]
+    assert sorted(number for batch in grouped for number in batch) == list(range(COUNT))
+
+
+def test_a_buffer_that_every_call_returns(spark_session: Any) -> None:
+    buffer: dict[str, list[int]] = {"of": []}
+
+    def put(number: int) -> dict[str, list[int]]:
+        buffer["of"].append(number)
+        del buffer["of"][:-1]
+        return buffer
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        numbers = p | beam.Create(range(COUNT), reshuffle=False)
+        rows = numbers | beam.Map(put)
+        return {"rows": rows | beam.Map(lambda row: row["of"][0])}
+
+    assert harvest(spark_session, build)["rows"] == list(range(COUNT))
+
+
+def first_above(number: int) -> int:
+    return next(each for each in (10, 20, 30) if each > number)
+
+
+@pytest.mark.parametrize("step", ["map", "map tuple", "filter", "flat map", "combine"])
+def test_stop_iteration_loses_nothing_in_silence(spark_session: Any, step: str) -> None:
+    def build(p: beam.Pipeline) -> None:
+        numbers = p | beam.Create(range(100), reshuffle=False) | "ok" >> beam.Map(lambda n: n)
+        match step:
+            case "map":
+                numbers | "Guilty" >> beam.Map(first_above)
+            case "map tuple":
+                numbers | beam.Map(lambda n: (n,)) | "Guilty" >> beam.MapTuple(first_above)
+            case "filter":
+                numbers | "Guilty" >> beam.Filter(first_above)
+            case "flat map":
+                numbers | "Guilty" >> beam.FlatMap(lambda n: (first_above(n) for _ in "a"))
+            case "combine":
+                keyed = numbers | beam.Map(lambda n: (n, n))
+                keyed | "Guilty" >> beam.CombinePerKey(lambda some: first_above(sum(some)))
+
+    with pytest.raises(BundleFailedError, match=r"Guilty") as caught:
+        run(spark_session, build)
+    assert "StopIteration" in str(caught.value)
+
+
 def divide(number: int) -> float:
     return 1 / (number - 700)
 

@@ -1,5 +1,6 @@
 """How many tasks stand behind an exchange."""
 
+from collections import Counter
 from typing import Any
 
 import apache_beam as beam
@@ -53,3 +54,23 @@ def test_a_segment_that_reads_more_gets_more(
     found = harvest(spark_session, build, *flags)
     assert found["all"] == list(range(200))
     assert found.partitions("all") == set(range(count))
+
+
+def test_elements_that_cross_segments_use_all_of_them(
+    spark_session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The segment that wrote them had two partitions, and could not know of more."""
+    monkeypatch.setattr(partitions, "BYTES_PER_PARTITION", 1 << 19)
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        numbers = p | beam.Create(range(200), reshuffle=False)
+        values = numbers | "Reshuffle" >> beam.Reshuffle() | beam.Map(lambda n: (n, b"x" * 16_000))
+        side = beam.pvalue.AsSingleton(values | beam.combiners.Count.Globally())
+        moved = values | "Move" >> beam.Reshuffle()
+        return {"all": moved | beam.Map(lambda each, total: each[0] + 0 * total, side)}
+
+    found = harvest(spark_session, build)
+    assert found["all"] == list(range(200))
+    loads = Counter(each.partition for each in found.kept["all"])
+    assert set(loads) == set(range(7))
+    assert max(loads.values()) - min(loads.values()) <= 2

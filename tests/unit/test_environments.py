@@ -15,7 +15,7 @@ from apache_beam.transforms.environments import (
 )
 
 from beam_spark_runner.core.errors import OptionsError, PipelineRefusedError
-from beam_spark_runner.harness.sdk_workers import options_json
+from beam_spark_runner.harness.sdk_options import options_json
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.job.environments import (
     choose_environments,

@@ -34,3 +34,28 @@ def test_keys_are_spread(count: int) -> None:
     routes = routing.routes_of_keys(keys, len(keys), routing.FIRST_CODE)
     loads = np.bincount(routing.partitions_of_routes(routes, count), minlength=count)
     assert 800 < loads.min() <= loads.max() < 1200
+
+
+@pytest.mark.parametrize("code", [routing.FIRST_CODE, -1, 0, 5])
+@pytest.mark.parametrize("partitions", [1, 2, 7, 40, 2_000])
+def test_places_are_spread_over_any_number_of_partitions(code: int, partitions: int) -> None:
+    places = np.array([0, 1, 5, 39, 40, 41, 2**20, routing.PLACES - 1], np.int64)
+    routes = routing.routes_to_places(places, code)
+    assert routing.partitions_of_routes(routes, partitions).tolist() == (
+        (places % partitions).tolist()
+    )
+    assert set((routes >> routing.HASH_BITS).tolist()) == {code}
+
+
+@given(st.lists(st.integers(0, routing.PLACES - 1)), st.integers(-127, 126))
+def test_places_are_the_hashes_of_their_routes(places: list[int], code: int) -> None:
+    routes = routing.routes_to_places(np.array(places, np.int64), code)
+    assert routing.murmur3_of_longs(routes).tolist() == places
+
+
+@pytest.mark.parametrize("partitions", [1, 3, 4, 200])
+def test_tasks_begin_at_their_partition_and_far_from_each_other(partitions: int) -> None:
+    firsts = [routing.first_place(task, partitions) for task in range(1_000)]
+    assert all(0 <= first < routing.PLACES // 2 for first in firsts)
+    assert [first % partitions for first in firsts] == [n % partitions for n in range(1_000)]
+    assert len({first // 10_000 for first in firsts}) > 900

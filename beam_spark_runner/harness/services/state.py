@@ -10,7 +10,9 @@ from typing import Any, Protocol
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
 from beam_spark_runner.core.errors import FnApiProtocolError
+from beam_spark_runner.core.rendering import render_error
 from beam_spark_runner.harness.bundle import SideInputLookup
+from beam_spark_runner.harness.spill import GroupClosedError
 from beam_spark_runner.state.requests import USER_STATE, StateRequests
 
 _LOGGER = logging.getLogger(__name__)
@@ -107,6 +109,7 @@ class BundleState:
 
         Raises:
             FnApiProtocolError: the bundle has no such state.
+            GroupClosedError: the SDK asked for a group of another bundle.
         """
         key = request.state_key
         kind = key.WhichOneof("type")
@@ -129,7 +132,7 @@ class BundleState:
     def _parts(self, kind: str | None, key: beam_fn_api_pb2.StateKey) -> Iterable[bytes]:
         if kind == "runner":
             if key.runner.key not in self._groups:
-                raise FnApiProtocolError("the SDK asked for a group that it was not given")
+                raise GroupClosedError
             return self._groups[key.runner.key]
         if kind == "iterable_side_input":
             request, map_key = key.iterable_side_input, None
@@ -160,24 +163,30 @@ class StateStream:
 
     def forget(self, instruction: str) -> None:
         """The bundle has ended."""
-        with self._lock:
+        with _ANSWERING, self._lock:  # no answer is under way that reads what is closed next
             self._bundles.pop(instruction, None)
 
     def answer(self, request: beam_fn_api_pb2.StateRequest) -> beam_fn_api_pb2.StateResponse:
         """Answer one request; what goes wrong is told to the SDK, whose user code raises it."""
         try:
-            with self._lock:
-                bundle = self._bundles.get(request.instruction_id)
-            if bundle is None:
-                raise FnApiProtocolError(f"no bundle {request.instruction_id!r:.100} is under way")
             with _ANSWERING:
+                with self._lock:
+                    bundle = self._bundles.get(request.instruction_id)
+                if bundle is None:
+                    raise _nothing_is_under_way(request)
                 response = bundle.answer(request)
         except Exception as error:
-            if not isinstance(error, FnApiProtocolError):
+            if not isinstance(error, (FnApiProtocolError, GroupClosedError)):
                 _LOGGER.exception("a state request failed")
-            response = beam_fn_api_pb2.StateResponse(error=f"{type(error).__name__}: {error}")
+            response = beam_fn_api_pb2.StateResponse(error=render_error(error).cause)
         response.id = request.id
         return response
+
+
+def _nothing_is_under_way(request: beam_fn_api_pb2.StateRequest) -> Exception:
+    if request.state_key.WhichOneof("type") == "runner":
+        return GroupClosedError()
+    return FnApiProtocolError(f"no bundle {request.instruction_id!r:.100} is under way")
 
 
 class _Connection(Protocol):

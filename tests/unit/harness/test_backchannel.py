@@ -347,3 +347,60 @@ def test_of_a_flood_only_some_lines_are_formatted(
     handler.flush()
     assert len(told.entries) + told.left_out == 200_000
     assert len(told.entries) < 20_000
+
+
+@pytest.mark.parametrize("way", ["socket", "files"])
+def test_the_end_of_the_job_tears_down(way: str, tmp_path: Path) -> None:
+    happened: list[str] = []
+
+    def tear_down() -> None:
+        channel.log(entry("last words"))
+        happened.append("torn down")
+
+    heard: Heard = []
+    held = Callbacks()
+    with serving(way, tmp_path, heard) as server:
+        channel = Backchannel(server.route, on_end=tear_down)
+        only_logs = Backchannel(server.route, on_end=lambda: happened.append("not wanted"))
+        only_logs.log(entry("a line"))
+        channel.hold(1, [held])
+        channel.await_end()
+        channel.await_end()
+        for each in (channel, only_logs):
+            until(lambda each=each: each.worker in {worker for worker, _ in heard})  # type: ignore[misc]
+        assert happened == []
+        assert server.end_job(60) == frozenset()
+        assert happened == ["torn down"]
+        assert held.happened == ["dropped"]
+        assert sorted(messages(heard)) == ["a line", "last words"]
+        assert server.end_job(60) == frozenset()
+        assert happened == ["torn down"]
+        late = Backchannel(server.route, on_end=lambda: happened.append("late"))
+        late.await_end()
+        until(lambda: happened == ["torn down", "late"])
+        for each in (channel, only_logs, late):
+            each.close()
+
+
+def test_the_end_of_the_job_waits_for_no_worker_that_is_gone(tmp_path: Path) -> None:
+    heard: Heard = []
+    is_stuck, goes_on = threading.Event(), threading.Event()
+
+    def stuck() -> None:
+        is_stuck.set()
+        goes_on.wait(60)
+
+    with serving("socket", tmp_path, heard) as server:
+        gone = Backchannel(server.route, on_end=stuck)
+        slow = Backchannel(server.route, on_end=stuck)
+        gone.await_end()
+        slow.await_end()
+        until(lambda: len({worker for worker, _ in heard}) == 2)
+        assert gone._link is not None
+        gone._link.close()
+        assert server.end_job(0.2) == {slow.worker}
+        assert is_stuck.wait(60)
+        goes_on.set()
+        assert server.end_job(60) == frozenset()
+        slow.close()
+        gone.close()

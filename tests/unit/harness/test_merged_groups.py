@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_spark_runner.harness.merged_groups import merged_groups
-from beam_spark_runner.harness.spill import StreamedValues
+from beam_spark_runner.harness.spill import ValueLog, ValueLogs
 from beam_spark_runner.semantics.grouping import WindowGrouping, pane_of
 from tests.unit.semantics.test_window_grouping import ByParity
 
@@ -25,10 +25,11 @@ Panes = list[tuple[list[int], Any, Timestamp]]
 def panes_of_merged(groups: Iterable[tuple[Any, Any, Timestamp]]) -> Panes:
     found = []
     for values, window, timestamp in groups:
+        log = values
+        if isinstance(log, ValueLog):
+            values = [pickle.loads(coded).value for coded in log]
+            log.close()
         found.append((sorted(values), window, pane_of(None, window, timestamp).timestamp))
-        assert sorted(values) == found[-1][0]
-        if isinstance(values, StreamedValues):
-            values.close()
     return sorted(found)
 
 
@@ -58,22 +59,24 @@ def test_panes_are_those_of_smaller_keys(
     grouping = WindowGrouping(Windowing(window_fn, timestamp_combiner=combiner))
     values = windowed(window_fn, times)
     coded = iter([pickle.dumps(each) for each in values])
-    large = panes_of_merged(merged_groups(coded, pickle.loads, grouping, limit))
+    large = panes_of_merged(merged_groups(coded, pickle.loads, grouping, ValueLogs(limit)))
     assert large == panes_of_grouping(grouping, values)
 
 
-def test_large_windows_are_streamed_and_small_ones_are_not() -> None:
+def test_large_windows_are_logged_and_small_ones_are_not() -> None:
     values = windowed(Sessions(5), [0, *range(100, 300), 1000])
     coded = [pickle.dumps(each) for each in values]
     limit = 10 * len(coded[0])
     grouping = WindowGrouping(Windowing(Sessions(5)))
     found = {
         str(window): type(values)
-        for values, window, _ in merged_groups(iter(coded), pickle.loads, grouping, limit)
+        for values, window, _ in merged_groups(
+            iter(coded), pickle.loads, grouping, ValueLogs(limit)
+        )
     }
     assert found == {
         "[0.0, 5.0)": list,
-        "[100.0, 304.0)": StreamedValues,
+        "[100.0, 304.0)": ValueLog,
         "[1000.0, 1005.0)": list,
     }
 
@@ -88,7 +91,7 @@ def test_no_more_files_are_open_than_a_process_may_have() -> None:
     def counted() -> Iterator[tuple[Any, Any, Timestamp]]:
         nonlocal most
         # Each window is larger than memory has room for: alone in a file, in the end.
-        for group in merged_groups(coded, pickle.loads, grouping, limit_bytes=1):
+        for group in merged_groups(coded, pickle.loads, grouping, ValueLogs(1)):
             most = max(most, open_files())
             yield group
 

@@ -102,3 +102,22 @@ def test_ids_of_instructions() -> None:
         "1",
         "2",
     ]
+
+
+def group_request(instruction: str, group: bytes) -> beam_fn_api_pb2.StateRequest:
+    key = beam_fn_api_pb2.StateKey(runner=beam_fn_api_pb2.StateKey.Runner(key=group))
+    return beam_fn_api_pb2.StateRequest(
+        instruction_id=instruction, state_key=key, get=beam_fn_api_pb2.StateGetRequest()
+    )
+
+
+def test_a_group_is_gone_with_its_bundle() -> None:
+    stream, first, second = StateStream(), BundleState({}), BundleState({})
+    first.keep_group(b"1/group-1", [b"value"])
+    stream.open("1", first)
+    assert stream.answer(group_request("1", b"1/group-1")).get.data == b"value"
+    stream.forget("1")
+    stream.open("2", second)
+    for instruction in ("1", "2"):
+        answer = stream.answer(group_request(instruction, b"1/group-1"))
+        assert answer.error.startswith("GroupClosedError: the values of a group can be read only")

@@ -1,10 +1,13 @@
 """Loops over lists of values: the same results as one by one, in pieces of their origins."""
 
-import logging
+import contextlib
+import dataclasses
+import enum
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
+import numpy as np
 import pytest
 from apache_beam.internal import pickler
 from apache_beam.transforms.window import (
@@ -21,12 +24,13 @@ from apache_beam.utils.windowed_value import WindowedValue
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_spark_runner.harness.constants import is_constant
 from beam_spark_runner.harness.steps import (
     AssigningWindows,
     Calling,
     Filtering,
     Mapped,
-    OnTrial,
+    MappedTuples,
     step_for,
 )
 
@@ -35,15 +39,44 @@ def origin(number: int) -> WindowedValue:
     return WindowedValue(None, number, (GlobalWindow(),))
 
 
-def all_of(step: Any, values: list[Any]) -> list[tuple[Any, int]]:
-    """Results with the timestamps of their origins, which are the positions of the values."""
-    found: list[tuple[Any, int]] = []
-    for results, origins in step.pieces(values, [origin(place) for place in range(len(values))]):
+Received = tuple[Any, int]
+
+
+class Output:
+    """What comes downstream of a step, each with the timestamp of its origin.
+
+    ``take`` says what downstream makes of a result: what a coder would, for example.
+    """
+
+    def __init__(self, take: Callable[[Any], Any] = lambda result: result) -> None:
+        self._take = take
+        self.received: list[Received] = []
+        self.sizes: list[int] = []  # of what came at once
+
+    def send(self, results: list[Any], origins: list[WindowedValue], *, are_values: bool) -> None:
         assert results
-        found += [
-            (result, int(each.timestamp)) for result, each in zip(results, origins, strict=True)
-        ]
-    return found
+        self.sizes.append(len(results))
+        for result, each in zip(results, origins, strict=True):
+            self.received.append((self._take(result), int(each.timestamp)))
+
+    def send_one(self, result: Any, origin: WindowedValue) -> None:
+        self.send([result], [origin], are_values=False)
+
+
+def all_of(step: Any, values: list[Any], take: Callable[[Any], Any] | None = None) -> list[Any]:
+    """Results with the timestamps of their origins, which are the positions of the values."""
+    output = Output(take) if take else Output()
+    step.run(values, [origin(place) for place in range(len(values))], output)
+    return output.received
+
+
+def one_by_one(step: Any, values: list[Any]) -> list[Received]:
+    """The same, where no value waits for others."""
+    output = Output()
+    run_one = step.one_by_one(output.send_one)
+    for place, value in enumerate(values):
+        run_one(value, origin(place))
+    return output.received
 
 
 class Repeat(beam.DoFn):  # type: ignore[misc]
@@ -80,21 +113,21 @@ def test_results_and_their_origins(
     transform: Any, kind: type, expected: Callable[[int], list[Any]], values: list[int], limit: int
 ) -> None:
     fn = pickler.loads(pickler.dumps(transform.fn))  # as a worker gets it
-    trial = step_for(fn, "step")
-    assert isinstance(trial, OnTrial)
-    assert isinstance(trial.then, kind)
-    trial.limit = limit
+    step = step_for(fn)
+    assert type(step) is kind
+    step.limit = limit
     wanted = [(result, place) for place, n in enumerate(values) for result in expected(n)]
-    for step in (trial, trial.then):
-        assert all_of(step, values) == wanted
+    assert all_of(step, values) == wanted
+    assert one_by_one(step, values) == wanted
 
 
 def test_tuples_are_spread_over_the_arguments() -> None:
     for transform in (beam.MapTuple(lambda a, b: a + b), beam.MapTuple(max)):
         fn = pickler.loads(pickler.dumps(transform.fn))
-        step = step_for(fn, "step").then  # type: ignore[attr-defined]
-        assert isinstance(step, Mapped)
-        assert [result for result, _ in all_of(step, [(2, 1), (3, 3)])] in ([3, 6], [2, 3])
+        step = step_for(fn)
+        assert type(step) is MappedTuples
+        for run in (all_of, one_by_one):
+            assert [result for result, _ in run(step, [(2, 1), (3, 3)])] in ([3, 6], [2, 3])
 
 
 def _add(n: int, *more: int, times: int = 1) -> int:
@@ -116,11 +149,9 @@ def test_arguments_that_are_the_same_for_all_elements(
     ]
     for transform, kind, values, expected in shapes:
         fn = pickler.loads(pickler.dumps(transform.fn))
-        trial = step_for(fn, "step", args, kwargs)
-        assert isinstance(trial, OnTrial)
-        assert isinstance(trial.then, kind)
-        for step in (trial, trial.then):
-            assert [result for result, _ in all_of(step, values)] == expected
+        step = step_for(fn, args, kwargs)
+        assert type(step) is kind
+        assert [result for result, _ in all_of(step, values)] == expected
 
 
 def test_no_more_is_read_ahead_than_the_limit() -> None:
@@ -132,44 +163,256 @@ def test_no_more_is_read_ahead_than_the_limit() -> None:
             read += 1
             yield read
 
-    step = step_for(beam.FlatMap(endless).fn, "step")
+    class Stop(Exception):
+        pass
+
+    class Bounded(Output):
+        def send(self, results: Any, origins: Any, *, are_values: bool) -> None:
+            super().send(results, origins, are_values=are_values)
+            assert read == len(self.received)
+            if read > 1000:
+                raise Stop
+
+    step = step_for(beam.FlatMap(endless).fn)
     step.limit = 10
-    pieces = step.pieces([0], [origin(0)])
-    for _ in range(100):
-        before = read
-        results, _origins = next(pieces)
-        assert len(results) <= read - before <= 10
+    output = Bounded()
+    with pytest.raises(Stop):
+        step.run([0], [origin(0)], output)
+    assert set(output.sizes) == {10}
 
 
-class Reuse(beam.DoFn):  # type: ignore[misc]
-    """Gives one list out again and again, as Beam forbids."""
+class Row(NamedTuple):
+    number: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    number: Any
+
+
+@dataclasses.dataclass
+class Changeable:
+    number: Any
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+CONSTANTS: list[Any] = [
+    *(None, 1, "a", b"a", 1.5, (), (1, ("a", (None,))), Color.RED),
+    *(np.int64(1), Timestamp(1), frozenset([1]), Row(1), Frozen(1)),
+]
+CHANGEABLE: list[Any] = [
+    *([], {}, set(), bytearray(), np.zeros(1), object(), iter(()), Changeable(1)),
+    *((1, []), Row([]), Frozen([]), Frozen((1, {})), (1, Changeable(1))),
+    *(beam.Row(a=1), frozenset([object()])),
+]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [*((each, True) for each in CONSTANTS), *((each, False) for each in CHANGEABLE)],
+    ids=str,
+)
+def test_constants_are_known_by_type(value: Any, expected: bool) -> None:
+    assert is_constant(value) == expected
+
+
+def test_tuples_that_are_nested_without_end_are_no_constants() -> None:
+    value: Any = ()
+    for _ in range(10_000):
+        value = (value, value)
+    assert not is_constant(value)
+
+
+# What is changed after it was given out, as a runner sees it that encodes each result at once.
+
+
+class Batching(beam.DoFn):  # type: ignore[misc]
+    """Manual batching: one list for all batches."""
+
+    def __init__(self, size: int = 3) -> None:
+        self._size = size
+        self._batch: list[int] = []
+
+    def process(self, number: int) -> Iterator[list[int]]:
+        self._batch.append(number)
+        if len(self._batch) == self._size:
+            yield self._batch
+            self._batch.clear()
+
+
+class Nested(beam.DoFn):  # type: ignore[misc]
+    """A list within a dict within a pair."""
 
     def process(self, number: int) -> Iterator[Any]:
         row: list[int] = []
         for digit in range(3):
-            row.append(number)
-            row.append(digit)
-            yield (number, row)
+            row += [number, digit]
+            yield (number, {"row": row})
             row.clear()
 
 
-def test_changed_results_go_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
-    step = step_for(Reuse(), "Outer/reuse")
-    step.limit = 10
-    seen: list[Any] = []
-    with caplog.at_level(logging.INFO):
-        for results, _ in step.pieces(list(range(50)), [origin(0)] * 50):
-            seen += [(number, list(row)) for number, row in results]  # as a coder would
-    assert seen == [(n, [n, digit]) for n in range(50) for digit in range(3)]
-    (message,) = [each.getMessage() for each in caplog.records]
-    assert "Outer/reuse changes values" in message
+class Buffers(beam.DoFn):  # type: ignore[misc]
+    """Returns a list with one and the same array."""
+
+    def __init__(self) -> None:
+        self._buffer = np.zeros(1, np.int64)
+
+    def process(self, number: int) -> Any:
+        self._buffer[0] = number
+        return [self._buffer]
 
 
-def test_what_is_constant_is_no_change() -> None:
-    constant = ["a"]
-    step = step_for(beam.Map(lambda _: constant).fn, "step")
-    all_of(step, list(range(100)))
-    assert step.is_over()  # type: ignore[attr-defined]
+def _reused() -> Callable[[int], dict[str, int]]:
+    buffer: dict[str, int] = {}
+
+    def put(number: int) -> dict[str, int]:
+        buffer["number"] = number
+        return buffer
+
+    return put
+
+
+@pytest.mark.parametrize("limit", [1, 7, 100])
+@pytest.mark.parametrize(
+    ("fn", "take", "expected"),
+    [
+        pytest.param(Batching(), list, [[n - 2, n - 1, n] for n in range(2, 300, 3)], id="batches"),
+        pytest.param(
+            Batching(60), list, [list(range(n, n + 60)) for n in range(0, 300, 60)], id="rarely"
+        ),
+        pytest.param(
+            Nested(),
+            lambda pair: (pair[0], list(pair[1]["row"])),
+            [(n, [n, digit]) for n in range(300) for digit in range(3)],
+            id="nested",
+        ),
+        pytest.param(Buffers(), lambda buffer: int(buffer[0]), list(range(300)), id="array"),
+        pytest.param(
+            beam.Map(_reused()).fn, lambda buffer: buffer["number"], list(range(300)), id="map"
+        ),
+    ],
+)
+def test_results_that_change_later_do_not_wait(
+    fn: beam.DoFn, take: Callable[[Any], Any], expected: list[Any], limit: int
+) -> None:
+    step = step_for(pickler.loads(pickler.dumps(fn)))
+    step.limit = limit
+    found = all_of(step, list(range(300)), take)
+    assert [result for result, _ in found] == expected
+
+
+def test_the_change_comes_later_and_later_origins_stay_right() -> None:
+    """Constants wait while others are sent; each keeps its own origin."""
+    step = step_for(beam.Map(lambda n: [n] if n % 3 else n).fn)
+    step.limit = 50
+    found = all_of(step, list(range(100)))
+    assert sorted(found, key=lambda each: each[1]) == [([n] if n % 3 else n, n) for n in range(100)]
+    several = step_for(beam.FlatMap(lambda n: (x for x in (n, [n], -n))).fn)
+    several.limit = 50
+    wanted = [(result, n) for n in range(100) for result in (n, [n], -n)]
+    assert sorted(map(repr, all_of(several, list(range(100))))) == sorted(map(repr, wanted))
+
+
+def test_sending_may_lower_the_limit() -> None:
+    class Lowering(Output):
+        def send(self, results: Any, origins: Any, *, are_values: bool) -> None:
+            super().send(results, origins, are_values=are_values)
+            step.limit = 2
+
+    step = step_for(beam.FlatMap(lambda _: (n if n != 30 else [n] for n in range(60))).fn)
+    step.limit = 50
+    output = Lowering()
+    step.run([0], [origin(0)], output)
+    assert sorted(map(repr, output.received)) == sorted(
+        repr((n if n != 30 else [n], 0)) for n in range(60)
+    )
+
+
+def test_what_a_generator_holds_open_is_open_downstream() -> None:
+    class Resource:
+        is_open = True
+
+    @contextlib.contextmanager
+    def opened() -> Iterator[Resource]:
+        resource = Resource()
+        yield resource
+        resource.is_open = False
+
+    names: set[int] = set()
+
+    def of_objects(number: int) -> Iterator[Resource]:
+        resource = Resource()
+        yield resource
+        resource.is_open = False
+
+    def of_names(number: int) -> Iterator[int]:
+        """What is yielded is a constant, and says where the resource is."""
+        with opened():
+            names.add(number)
+            yield number
+            names.discard(number)
+
+    objects = step_for(beam.FlatMap(of_objects).fn)
+    objects.limit = 100
+    found = all_of(objects, list(range(100)), lambda resource: resource.is_open)
+    assert [is_open for is_open, _ in found] == [True] * 100
+    by_name = step_for(beam.FlatMap(of_names).fn)
+    by_name.limit = 100
+    found = all_of(by_name, list(range(100)), lambda number: number in names)
+    assert [is_open for is_open, _ in found] == [True] * 100
+
+
+def _nothing_found(number: int) -> int:
+    return next(each for each in (1, 2, 3) if each == number)
+
+
+@pytest.mark.parametrize("limit", [1, 50])
+@pytest.mark.parametrize(
+    "transform",
+    [
+        beam.Map(_nothing_found),
+        beam.Map(lambda n, _: _nothing_found(n), None),
+        beam.MapTuple(lambda n: _nothing_found(n)),
+        beam.Filter(_nothing_found),
+        beam.FlatMap(_nothing_found),
+        beam.FlatMap(lambda n: (_nothing_found(n) for _ in range(1))),
+    ],
+    ids=["map", "map with arguments", "map tuple", "filter", "flat map", "generator"],
+)
+def test_stop_iteration_is_an_error(transform: Any, limit: int) -> None:
+    """It ends no loop of ours: no element may be lost in silence."""
+    values: list[Any] = [4] * 100
+    if "MapTuple" in transform.label:
+        values = [(4,)] * 100
+    step = step_for(transform.fn, transform.args, transform.kwargs)
+    step.limit = limit
+    with pytest.raises((StopIteration, RuntimeError)):
+        step.run(values, [origin(0)] * 100, Output())
+    with pytest.raises((StopIteration, RuntimeError)):
+        step.one_by_one(Output().send_one)(values[0], origin(0))
+
+
+def _assigned(
+    step: AssigningWindows, values: list[Any], origins: list[WindowedValue]
+) -> tuple[list[Any], list[WindowedValue]]:
+    sent: list[tuple[Any, WindowedValue]] = []
+
+    class Keeping(Output):
+        def send(self, results: Any, origins: Any, *, are_values: bool) -> None:
+            sent.extend(zip(results, origins, strict=True))
+
+    step.run(values, origins, Keeping())
+    at_once, sent = sent, []
+    run_one = step.one_by_one(lambda result, origin: sent.append((result, origin)))
+    for value, each in zip(values, origins, strict=True):
+        run_one(value, each)
+    assert [(value, list(each.windows)) for value, each in sent] == [
+        (value, list(each.windows)) for value, each in at_once
+    ]
+    return [value for value, _ in sent], [each for _, each in sent]
 
 
 @given(
@@ -185,7 +428,7 @@ def test_what_is_constant_is_no_change() -> None:
 def test_assigned_windows(fn: Any, times: list[int], copies: int) -> None:
     windows = tuple(IntervalWindow(n, n + 1) for n in range(copies))
     origins = [WindowedValue(None, Timestamp(micros=time), windows) for time in times]
-    ((values, assigned),) = AssigningWindows(fn).pieces(list(times), origins)
+    values, assigned = _assigned(AssigningWindows(fn), list(times), origins)
     expected = [time for time in times for _ in windows]
     assert values == expected == [element.value for element in assigned]
     for time, element in zip(expected, assigned, strict=True):
@@ -200,5 +443,5 @@ def test_a_window_fn_that_looks_at_the_element() -> None:
             return [IntervalWindow(0, len(context.element))]
 
     step = AssigningWindows(ByLength(10))
-    ((_, assigned),) = step.pieces(["a", "abc"], [origin(1), origin(1)])
+    _, assigned = _assigned(step, ["a", "abc"], [origin(1), origin(1)])
     assert [int(element.windows[0].end) for element in assigned] == [1, 3]

@@ -73,6 +73,14 @@ def test_our_own_error_is_taken_apart(message: str) -> None:
     assert failure.traceback_text.rstrip() == text_of(raised(message)).rstrip()
 
 
+def test_a_group_of_errors_is_taken_apart() -> None:
+    group = "  + Exception Group Traceback (most recent call last):\n  |   File …\n"
+    inner = BundleFailedError("Step", "ExceptionGroup: several (1 sub-exception)", group)
+    failure = user_failure(text_of(inner), "stage", ["Step"])
+    assert failure.cause == "ExceptionGroup: several (1 sub-exception)"
+    assert failure.traceback_text.rstrip() == group.rstrip()
+
+
 @pytest.mark.parametrize(
     ("text", "cause"), [("", ""), ("no traceback", "no traceback"), ("a\nb\n", "a\nb")]
 )

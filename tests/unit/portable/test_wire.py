@@ -1,10 +1,11 @@
 """Coders of rows that the runner does not understand: what an SDK writes is what rows hold."""
 
+import struct
 from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.coders import BytesCoder
+from apache_beam.coders import BytesCoder, FloatCoder
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.transforms.environments import ProcessEnvironment
@@ -15,6 +16,7 @@ from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.descriptor import StageDescription, describe
 from beam_spark_runner.portable.wire import coder_seen_by_the_runner
+from tests.spark.restrictions import Counting
 
 
 class Opaque:
@@ -72,12 +74,14 @@ def only_sink(description: StageDescription) -> tuple[Any, Any]:
         (int, 300, b"\xac\x02"),
         (tuple[str, Opaque], ("k", Opaque("v")), (b"k", b"v")),
         (tuple[Opaque, int], (Opaque(""), 1), (b"", b"\x01")),
-        (tuple[str, float], ("k", 0.5), (b"k", 0.5)),
+        (float, 0.5, struct.pack(">d", 0.5)),
+        (tuple[float, float], (0.5, 1.5), (struct.pack(">d", 0.5), struct.pack(">d", 1.5))),
         (tuple[tuple[str, int], int], (("k", 1), 2), (b"\x01k\x01", b"\x02")),
+        # Shaped like a sized restriction, but made by a user.
         (
             tuple[tuple[str, tuple[Opaque, Opaque]], float],
             (("e", (Opaque("r"), Opaque("w"))), 2.0),
-            ((b"e", (b"r", b"w")), 2.0),
+            (b"\x01e\x01rw", struct.pack(">d", 2.0)),
         ),
     ],
 )
@@ -109,6 +113,27 @@ def test_what_the_runner_sees_of_a_group() -> None:
     coded = of_runner.get_impl().encode_nested(element)
     key, values = of_sdk.get_impl().decode_nested(coded).value
     assert (key, list(values)) == ("k", [Opaque("1"), Opaque("2")])
+
+
+RESTRICTION = beam.DoFn.RestrictionParam(Counting())
+
+
+class CountUp(beam.DoFn):  # type: ignore[misc]
+    def process(self, element: Any, tracker: Any = RESTRICTION) -> Any:
+        yield element
+
+
+def test_the_runner_sees_the_sizes_of_restrictions() -> None:
+    def build(p: beam.Pipeline) -> None:
+        p | beam.Impulse() | beam.ParDo(CountUp()) | beam.Map(print)
+
+    splits, processes = stages(build)
+    assert processes.is_splittable
+    for _, of_runner in (only_sink(splits), edge(processes, processes.source)):
+        paired, size = of_runner.wrapped_value_coder.coders()
+        element, restriction_and_state = paired.coders()
+        assert [element, *restriction_and_state.coders()] == [BytesCoder()] * 3
+        assert size == FloatCoder()
 
 
 def test_a_side_input_is_read_in_the_coder_in_which_it_was_written() -> None:

@@ -34,6 +34,7 @@ from beam_spark_runner.spark import rows
 from beam_spark_runner.spark import side_input_files as files
 from beam_spark_runner.spark.broadcast import FileBroadcast, contents_of
 from beam_spark_runner.spark.lookup import GatheredRows
+from beam_spark_runner.spark.marks import MarkReader
 from beam_spark_runner.spark.program import Edge, SideInputRows
 from beam_spark_runner.spark.programs import Limits, ProgramBuilder
 from beam_spark_runner.spark.task import LevelTask
@@ -53,7 +54,7 @@ def file_of(edge: Edge, batches: Sequence[pa.RecordBatch], *, is_sorted: bool = 
     sink = pa.BufferOutputStream()
     writer = files.SortedWriter(sink, is_sorted=is_sorted)
     found = as_spark_would(edge, batches, random.Random(2))
-    for dest, batch in files.whole_rows(found):
+    for dest, batch in files.whole_rows(found, MarkReader()):
         assert dest == edge.dest
         writer.add(batch)
     writer.close()

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_spark_runner.harness import spill
-from beam_spark_runner.harness.spill import StreamedValues, ValueLog
+from beam_spark_runner.harness.spill import GroupClosedError, StreamedValues, ValueLogs
+from tests.unit.spark.spill_files import spill_files
 
 VALUES = st.lists(st.binary(max_size=30), max_size=30)
 
@@ -23,16 +24,14 @@ class Source:
             yield value
 
 
-@pytest.fixture(params=[1, 500, 1 << 20], ids=["all on disk", "some on disk", "none on disk"])
-def limit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    for kept in (ValueLog, StreamedValues):
-        monkeypatch.setattr(kept.__init__, "__defaults__", (request.param,))
-    return int(request.param)
+@pytest.fixture(params=[0, 500, 1 << 20], ids=["all on disk", "some on disk", "none on disk"])
+def logs(request: pytest.FixtureRequest) -> ValueLogs:
+    return ValueLogs(request.param)
 
 
-def streamed(values: list[bytes]) -> tuple[StreamedValues, Source]:
+def streamed(values: list[bytes], logs: ValueLogs) -> tuple[StreamedValues, Source]:
     source = Source(values)
-    return StreamedValues(iter(source), bytes.decode), source
+    return StreamedValues(logs.new(), bytes.decode, source), source
 
 
 TEXTS = [str(n) * (n % 50) for n in range(200)]
@@ -41,7 +40,7 @@ CODED = [text.encode() for text in TEXTS]
 
 @given(VALUES, st.integers(1, 2000))
 def test_a_log_gives_back_what_it_got(values: list[bytes], limit_bytes: int) -> None:
-    log = ValueLog(limit_bytes)
+    log = ValueLogs(limit_bytes).new()
     for value in values:
         log.append(value)
     assert list(log) == values == list(log)
@@ -49,7 +48,7 @@ def test_a_log_gives_back_what_it_got(values: list[bytes], limit_bytes: int) -> 
 
 
 def test_a_log_is_read_while_it_grows() -> None:
-    log, reader = ValueLog(150), None
+    log, reader = ValueLogs(150).new(), None
     for value in CODED:
         log.append(value)
         reader = reader or iter(log)
@@ -60,32 +59,31 @@ def test_a_log_is_read_while_it_grows() -> None:
 def test_values_larger_than_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spill, "_READ_BYTES", 64)
     values = [bytes([n % 256]) * (n * 7 % 300) for n in range(100)]
-    log = ValueLog(1)
+    log = ValueLogs(1).new()
     for value in values:
         log.append(value)
     assert list(log) == values
 
 
-@pytest.mark.usefixtures("limit")
 class TestStreamedValues:
-    def test_again_and_again(self) -> None:
-        group, source = streamed(CODED)
+    def test_again_and_again(self, logs: ValueLogs) -> None:
+        group, source = streamed(CODED, logs)
         assert [list(group) for _ in range(3)] == [TEXTS] * 3
         assert source.taken == len(TEXTS)
 
-    def test_only_what_is_asked_for_is_taken(self) -> None:
-        group, source = streamed(CODED)
+    def test_only_what_is_asked_for_is_taken(self, logs: ValueLogs) -> None:
+        group, source = streamed(CODED, logs)
         assert next(iter(group)) == TEXTS[0]
         assert source.taken == 1
         assert list(group) == TEXTS
 
-    def test_two_at_once(self) -> None:
-        group, source = streamed(CODED)
+    def test_two_at_once(self, logs: ValueLogs) -> None:
+        group, source = streamed(CODED, logs)
         assert list(zip(group, group, strict=True)) == [(text, text) for text in TEXTS]
         assert source.taken == len(TEXTS)
 
-    def test_in_turns(self) -> None:
-        group, _ = streamed(CODED)
+    def test_in_turns(self, logs: ValueLogs) -> None:
+        group, _ = streamed(CODED, logs)
         seen: tuple[list[str], ...] = ([], [], [])
         readers = [iter(group) for _ in seen]
         for turn in range(3 * len(TEXTS)):
@@ -96,35 +94,104 @@ class TestStreamedValues:
             texts.extend(reader)
             assert texts == TEXTS
 
-    def test_kept_for_later(self) -> None:
-        group, source = streamed(CODED)
+    def test_kept_for_later(self, logs: ValueLogs) -> None:
+        group, source = streamed(CODED, logs)
         reader = iter(group)
         first = [next(reader) for _ in range(3)]
-        group.drain(keep=True)
+        group.drain()
         assert source.taken == len(TEXTS)
         assert first + list(reader) == TEXTS == list(group)
 
-    def test_never_iterated(self) -> None:
-        group, source = streamed(CODED)
-        group.drain(keep=False)
-        assert source.taken == len(TEXTS)  # other keys of the route came to light
-        group.close()
-        assert list(group) == []
-
-    def test_it_pickles_as_a_list(self) -> None:
-        group, _ = streamed(CODED)
+    def test_it_pickles_as_a_list(self, logs: ValueLogs) -> None:
+        group, _ = streamed(CODED, logs)
         next(iter(group))
         assert pickle.loads(pickle.dumps(group)) == TEXTS
+
+    def test_once_closed_it_raises(self, logs: ValueLogs) -> None:
+        group, _ = streamed(CODED, logs)
+        group.drain()
+        logs.close()
+        for _ in range(2):
+            with pytest.raises(GroupClosedError, match="copy those that are needed longer"):
+                list(group)
+        with pytest.raises(GroupClosedError):
+            pickle.dumps(group)
+
+    @pytest.mark.parametrize("seen", [0, 1, 60, len(TEXTS)])
+    @pytest.mark.parametrize("is_drained", [True, False], ids=["drained", "under way"])
+    def test_an_iteration_that_was_begun_raises(
+        self, logs: ValueLogs, seen: int, is_drained: bool
+    ) -> None:
+        group, _ = streamed(CODED, logs)
+        reader = iter(group)
+        assert [next(reader) for _ in range(seen)] == TEXTS[:seen]
+        if is_drained:
+            group.drain()
+        logs.close()
+        with pytest.raises(GroupClosedError):
+            next(reader)
+
+
+def test_an_iteration_over_a_log_that_is_closed_raises(logs: ValueLogs) -> None:
+    log = logs.new()
+    for value in CODED:
+        log.append(value)
+    reader, fresh = iter(log), iter(log)
+    next(reader)
+    log.close()
+    for late in (reader, fresh, iter(log)):
+        with pytest.raises(GroupClosedError):
+            next(late)
+    with pytest.raises(GroupClosedError):
+        log.append(b"more")
+
+
+def test_the_error_survives_pickling_and_the_step_that_beam_adds() -> None:
+    error = GroupClosedError()
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    assert str(type(error)(f"{error.args[0]} [while running 'step']")).endswith("'step']")
+
+
+def test_logs_share_memory_and_give_it_back() -> None:
+    before = spill_files()
+    logs = ValueLogs(1000)
+    first, second, third = logs.new(), logs.new(), logs.new(in_memory=False)
+    first.append(bytes(500))
+    second.append(bytes(500))
+    assert spill_files() - before == 0
+    third.append(bytes(1 << 17))
+    assert spill_files() - before == 1
+    second.append(bytes(1 << 17))
+    assert spill_files() - before == 2
+    assert [len(value) for value in second] == [500, 1 << 17]
+    first.close()
+    second.close()
+    assert spill_files() - before == 1
+    del third
+    assert spill_files() - before == 0
+    assert logs.room_bytes == 1000
+
+
+def test_a_group_that_nobody_refers_to_any_more_gives_its_disk_back() -> None:
+    before = spill_files()
+    logs = ValueLogs(0)
+    group, _ = streamed([bytes(100_000)] * 3, logs)
+    reader = iter(group)
+    group.drain()
+    del group
+    assert spill_files() - before == 1
+    assert next(reader) == "\0" * 100_000
+    del reader
+    assert spill_files() - before == 0
 
 
 @given(VALUES, st.lists(st.integers(0, 2), max_size=120), st.integers(1, 1000))
 def test_any_interleaving(values: list[bytes], turns: list[int], limit_bytes: int) -> None:
-    group = StreamedValues(iter(values), lambda value: value)
-    group._log = ValueLog(limit_bytes)
+    group = StreamedValues(ValueLogs(limit_bytes).new(), lambda value: value, values)
     seen: list[list[bytes]] = [[], [], []]
     readers = [iter(group) for _ in seen]
     for who in turns:
         seen[who].extend([value] if (value := next(readers[who], None)) is not None else [])
-    group.drain(keep=True)
+    group.drain()
     for some, reader in zip(seen, readers, strict=True):
         assert some + list(reader) == values

@@ -38,15 +38,19 @@ from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.graph.model import TimestampCombiner
-from beam_spark_runner.harness.spill import MEMORY_LIMIT_BYTES, StreamedValues
+from beam_spark_runner.harness.spill import (
+    MEMORY_LIMIT_BYTES,
+    GroupClosedError,
+    StreamedValues,
+    ValueLogs,
+)
 from beam_spark_runner.plan.model import Delivery
-from beam_spark_runner.spark import rows, runs
+from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.cursor import RowCursor
 from beam_spark_runner.spark.group_readers import GroupReader, PaneReader
-from beam_spark_runner.spark.keyed_reader import KeyedReader
 from beam_spark_runner.spark.keys import join_key, split_key
 from beam_spark_runner.spark.program import Edge
-from beam_spark_runner.spark.readers import ElementReader
+from beam_spark_runner.spark.readers import ElementReader, reader_for
 from beam_spark_runner.spark.writers import writer_for
 from beam_spark_runner.spark.writing import LONG_KEY_BYTES, EncodingError, Outlet
 
@@ -149,7 +153,6 @@ class Pushing:
 
 
 def read(
-    reader_of: Callable[[Edge, Any, Any], Any],
     edge: Edge,
     coder: Any,
     batches: Iterator[pa.RecordBatch],
@@ -157,9 +160,11 @@ def read(
 ) -> None:
     strangers: list[pa.RecordBatch] = []
     cursor = RowCursor(batches, {int(edge.dest)}, strangers.append)
-    reader = reader_of(edge, coder, Pushing(push))
+    logs = ValueLogs()
+    reader = reader_for(edge, coder, Pushing(push), logs)
     while cursor.load():
         reader.read(cursor)
+    logs.close()
     assert not strangers
 
 
@@ -176,7 +181,7 @@ def groups_of(
         key, values = group.value
         found.append((key, take(values), group.with_value(None)))
 
-    read(GroupReader, edge, coder, batches, push)
+    read(edge, coder, batches, push)
     return found
 
 
@@ -216,8 +221,7 @@ def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def allow_memory(monkeypatch: pytest.MonkeyPatch, limit_bytes: int) -> None:
-    for reader in (runs.RunReader, GroupReader, PaneReader, KeyedReader):
-        monkeypatch.setattr(reader.__init__, "__defaults__", (limit_bytes,))
+    monkeypatch.setattr(ValueLogs.__init__, "__defaults__", (limit_bytes,))
 
 
 @pytest.mark.usefixtures("hashes", "memory")
@@ -347,15 +351,18 @@ class TestGroups:
                 iterators.append((key, next(iterator), iterator))
 
         cursor = RowCursor(as_spark_would(edge, batches, random.Random(3)), {7}, pytest.fail)
-        reader = GroupReader(edge, group_coder, Pushing(push))
+        logs = ValueLogs()
+        reader = GroupReader(edge, group_coder, Pushing(push), logs)
         while cursor.load():
             reader.read(cursor)
         found = [(key, sorted(values)) for key, values in kept]
         found += [(key, sorted([first, *rest])) for key, first, rest in iterators]
         assert sorted(found) == sorted_groups(pair for pair in pairs if pair[0] < b"E")
-        reader.close()
-        if any(isinstance(values, StreamedValues) for _, values in kept):
-            assert [list(values) for _, values in kept if isinstance(values, StreamedValues)]
+        logs.close()
+        for _, values in kept:
+            if isinstance(values, StreamedValues):
+                with pytest.raises(GroupClosedError):
+                    list(values)
 
 
 @pytest.mark.parametrize("window", [GLOBAL, IntervalWindow(0, 10)], ids=["global", "window"])
@@ -457,7 +464,7 @@ def test_keyed_elements_come_key_by_key(
     coder = WindowedValueCoder(PAIRS, GlobalWindowCoder() if is_global else IntervalWindowCoder())
     found: list[WindowedValue] = []
     batches = as_spark_would(edge, written(edge, coder, pairs), chance)
-    read(KeyedReader, edge, coder, batches, found.append)
+    read(edge, coder, batches, found.append)
     keys = list(keys_of(found))
     assert sorted(each[0].value[0] for each in keys) == sorted({key for key, _ in elements})
     for some in keys:
@@ -482,7 +489,7 @@ def test_groups_for_a_keyed_step_end_one_by_one() -> None:
             group = group.with_value((key, sorted(values)))
         found.append(group)
 
-    read(GroupReader, edge, group_coder, as_spark_would(edge, batches, random.Random(3)), push)
+    read(edge, group_coder, as_spark_would(edge, batches, random.Random(3)), push)
     keys = [[group.value for group in some] for some in keys_of(found)]
     assert sorted(keys) == [[group] for group in sorted_groups(pairs)]
 
@@ -510,7 +517,7 @@ def test_elements_keep_all_they_have(
     )
     found: list[WindowedValue] = []
     batches = as_spark_would(edge, written(edge, coder, elements), chance)
-    read(ElementReader, edge, coder, batches, found.append)
+    read(edge, coder, batches, found.append)
     assert shown(found) == shown(elements)
 
 
@@ -541,11 +548,61 @@ def test_restrictions_are_spread_by_size() -> None:
     places = partitions_of(batches, 4)
     loads = np.bincount(places, weights=sizes, minlength=4)
     assert sum(loads) == sum(sizes)
-    assert max(loads) <= min(loads) + max(sizes)
-    assert len(set(places[:4])) == 4
+    assert max(loads) == min(loads) == 90
     found: list[WindowedValue] = []
-    read(ElementReader, edge, coder, iter(batches), found.append)
+    read(edge, coder, iter(batches), found.append)
     assert [each.value for each in found] == [each.value for each in elements]
+
+
+def restrictions(sizes: Iterable[float]) -> list[WindowedValue]:
+    return [WindowedValue((str(n), size), MIN_TIMESTAMP, (GLOBAL,)) for n, size in enumerate(sizes)]
+
+
+SIZED = WindowedValueCoder(TupleCoder([StrUtf8Coder(), FloatCoder()]), GlobalWindowCoder())
+
+
+@pytest.mark.parametrize("first", range(4))
+@pytest.mark.parametrize("count", [1, 3, 4])
+def test_few_restrictions_are_on_different_partitions(first: int, count: int) -> None:
+    edge = edge_of(Delivery.REDISTRIBUTE_BY_SIZE)
+    batches = written(edge, SIZED, restrictions([0.0, 5e9, 5.0, 1.0][:count]), first=first)
+    assert len(set(partitions_of(batches, 4))) == count
+
+
+@pytest.mark.parametrize("partitions", [4, 7, 40, 1, 3])
+def test_elements_are_spread_evenly_over_other_partitions_than_their_task_knows_of(
+    partitions: int,
+) -> None:
+    """A later segment may derive more partitions from bytes than that which wrote the rows."""
+    edge = edge_of(Delivery.REDISTRIBUTE)
+    coder = WindowedValueCoder(VarIntCoder(), GlobalWindowCoder())
+    elements = [WindowedValue(n, MIN_TIMESTAMP, (GLOBAL,)) for n in range(1_000)]
+    loads = np.zeros(partitions, np.int64)
+    for task in range(4):
+        places = partitions_of(written(edge, coder, elements, first=task), partitions)
+        of_task = np.bincount(places, minlength=partitions)
+        assert max(of_task) - min(of_task) <= 1
+        loads += of_task
+    assert max(loads) - min(loads) <= 4
+
+
+@pytest.mark.parametrize("partitions", [4, 7, 40])
+@given(
+    sizes=st.lists(st.floats(1.0, 1e6), min_size=400, max_size=800),
+    is_skewed=st.booleans(),
+    first=st.integers(0, 100),
+)
+@settings(max_examples=20, deadline=None)
+def test_restrictions_are_spread_by_size_over_other_partitions_than_their_task_knows_of(
+    partitions: int, sizes: list[float], is_skewed: bool, first: int
+) -> None:
+    if is_skewed:
+        sizes = [size if n % 4 else 1.0 for n, size in enumerate(sizes)]
+    edge = edge_of(Delivery.REDISTRIBUTE_BY_SIZE)
+    batches = written(edge, SIZED, restrictions(sizes), first=first)
+    loads = np.bincount(partitions_of(batches, partitions), weights=sizes, minlength=partitions)
+    assert max(loads) <= sum(sizes) / partitions + 2 * max(sizes)
+    assert max(loads) <= 2 * sum(sizes) / partitions + max(sizes)
 
 
 @pytest.mark.parametrize(
@@ -571,6 +628,21 @@ def test_an_element_that_does_not_encode(
         caught.value
     )
     assert repr(element) in str(caught.value)
+
+
+class Unprintable:
+    def __repr__(self) -> str:
+        raise KeyError("not why it does not encode")
+
+
+def test_an_element_that_neither_encodes_nor_can_be_shown() -> None:
+    coder = WindowedValueCoder(BytesCoder(), GlobalWindowCoder())
+    with pytest.raises(EncodingError, match=r"Unprintable <a Unprintable whose __repr__ raises>: "):
+        written(
+            edge_of(Delivery.REDISTRIBUTE),
+            coder,
+            [WindowedValue(Unprintable(), MIN_TIMESTAMP, (GLOBAL,))],
+        )
 
 
 @pytest.mark.parametrize("delivery", [Delivery.GROUP_BY_KEY, Delivery.REDISTRIBUTE])
@@ -606,14 +678,14 @@ def test_rows_of_others_are_passed_on() -> None:
     assert [value for batch in passed for value in batch["value"].to_pylist()] == [b"c", b"d"]
 
 
-def sessions_reader(push: Callable[[WindowedValue], None]) -> PaneReader:
+def sessions_reader(push: Callable[[WindowedValue], None], logs: ValueLogs) -> PaneReader:
     windowing = Windowing(Sessions(5)).to_runner_api(PipelineContext())
     edge = dataclasses.replace(
         edge_of(Delivery.GROUP_BY_KEY, is_global=False),
         coded_windowing=windowing.SerializeToString(),
     )
     _, group_coder = pair_coders(IntervalWindowCoder())
-    return PaneReader(edge, group_coder, Pushing(push))
+    return PaneReader(edge, group_coder, Pushing(push), logs)
 
 
 def test_a_large_session_is_kept_with_its_element() -> None:
@@ -622,13 +694,15 @@ def test_a_large_session_is_kept_with_its_element() -> None:
     values = [bytes([n]) * (MEMORY_LIMIT_BYTES // 100) for n in range(200)]
     coded = [coder.encode(WindowedValue(each, 3, (IntervalWindow(0, 5),))) for each in values]
     kept: list[tuple[bytes, Any]] = []
-    reader = sessions_reader(lambda group: kept.append(group.value))
-    reader._push_streamed(join_key(b"key", b""), iter(coded), 0)
+    logs = ValueLogs()
+    reader = sessions_reader(lambda group: kept.append(group.value), logs)
+    reader._push_large(join_key(b"key", b""), 0, logs.new(), iter(coded))
     ((_, streamed),) = kept
     assert isinstance(streamed, StreamedValues)
     assert list(streamed) == values
-    reader.close()
-    assert not list(streamed)
+    logs.close()
+    with pytest.raises(GroupClosedError):
+        list(streamed)
 
 
 class UnwantedError(Exception):
@@ -645,12 +719,13 @@ class UnwantedError(Exception):
 def test_merging_a_large_key_passes_on_what_no_step_has_raised(
     error: Exception, told: type[Exception]
 ) -> None:
-    reader = sessions_reader(pytest.fail)
+    logs = ValueLogs()
+    reader = sessions_reader(pytest.fail, logs)
 
     def fail(_: bytes) -> bytes:
         raise error
 
     with pytest.raises(told) as raised:
-        reader._push_streamed(b"key", map(fail, [b""]), 0)
+        reader._push_large(b"key", 0, logs.new(), map(fail, [b""]))
     if isinstance(raised.value, BundleFailedError):
         assert raised.value.step == "Outer/step"

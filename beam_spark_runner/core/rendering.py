@@ -1,0 +1,107 @@
+"""What users' objects say of themselves, as text that can be sent, logged and kept.
+
+``__str__`` and ``__repr__`` are user code: they may raise, return what is no text, text that is
+not Unicode (a lone surrogate, as in names of files), or text without end. Nothing here raises.
+"""
+
+import contextlib
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+
+MOST_CHARACTERS = 1 << 16
+"""Of a message. Of a longer one, the beginning and the end are kept."""
+MOST_OF_A_TRACEBACK = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedError:
+    """An exception as text. Every field can be encoded as UTF-8, and is of bounded length."""
+
+    class_name: str
+    message: str
+    traceback_text: str
+
+    @property
+    def cause(self) -> str:
+        """Class and message, as in the last line of a traceback."""
+        return f"{self.class_name}: {self.message}"
+
+
+def render_error(error: BaseException, frames: TracebackType | None = None) -> RenderedError:
+    """Render an exception.
+
+    Args:
+        error: of whatever class.
+        frames: to be shown of it instead of its own traceback.
+    """
+    return RenderedError(
+        class_name(error),
+        message_of(error),
+        valid_text(_traceback_of(error, frames or error.__traceback__), MOST_OF_A_TRACEBACK),
+    )
+
+
+def class_name(value: object) -> str:
+    """Return the name of an object's class, even if the class has another idea of it."""
+    # As the interpreter knows it: a metaclass may have a property of that name.
+    return valid_text(type.__dict__["__name__"].__get__(type(value)), 1_000)
+
+
+def message_of(error: BaseException, limit: int = MOST_CHARACTERS) -> str:
+    """Return ``str(error)``; if that raises, say so, and show the exception's arguments."""
+    message = _called(str, error, limit)
+    if message is not None:
+        return message
+    arguments = ", ".join(map(text_of, _arguments(error)))
+    return valid_text(f"<its __str__ raises; arguments: ({arguments})>")
+
+
+def texts_in(error: BaseException) -> list[str]:
+    """Return all text that an exception has: its message, and arguments that are text."""
+    arguments = [valid_text(each) for each in _arguments(error) if isinstance(each, str)]
+    return [message_of(error), *arguments]
+
+
+def text_of(value: object, limit: int = MOST_CHARACTERS) -> str:
+    """Return ``repr(value)``, at most ``limit`` characters of it."""
+    text = _called(repr, value, limit)
+    return f"<a {class_name(value)} whose __repr__ raises>" if text is None else text
+
+
+def valid_text(text: str, limit: int = MOST_CHARACTERS) -> str:
+    """Return a text with escapes in place of surrogates, without the middle if it is too long."""
+    text = str.__str__(text)  # without what a class of the user's adds to it
+    if len(text) > limit:
+        half = limit // 2
+        left_out = len(text) - 2 * half
+        text = (
+            f"{text[:half]} … ({left_out:,} characters are left out) … {text[len(text) - half :]}"
+        )
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _called(render: Callable[[object], str], value: object, limit: int) -> str | None:
+    """Call ``str`` or ``repr``. None: it raised."""
+    try:
+        text = render(value)
+        return valid_text(text, limit)
+    except BaseException:  # sys.exit() in a __str__, for instance
+        return None
+
+
+def _arguments(error: BaseException) -> tuple[object, ...]:
+    # A class may have a property of that name.
+    arguments: tuple[object, ...] = BaseException.__dict__["args"].__get__(error)
+    return arguments
+
+
+def _traceback_of(error: BaseException, frames: TracebackType | None) -> str:
+    with contextlib.suppress(BaseException):
+        return "".join(traceback.format_exception(type(error), error, frames))
+    # Something of the class that Python looks at raises: its module's name, its notes.
+    lines = ["Traceback (most recent call last):\n"]
+    with contextlib.suppress(BaseException):
+        lines += traceback.format_tb(frames)
+    return "".join([*lines, f"{class_name(error)}: {message_of(error)}\n"])

@@ -1,0 +1,86 @@
+"""Which values cannot change, by their types.
+
+A step that processes many elements at a time produces several results before the first of them
+is processed further. Until then, user code that holds a reference may change a result: by
+``yield self.batch; self.batch.clear()``, by returning one buffer from every call, or by closing
+a file that it has yielded. So only constants wait for each other.
+"""
+
+import dataclasses
+import datetime
+import decimal
+import enum
+import fractions
+import functools
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from apache_beam.transforms.window import GlobalWindow, IntervalWindow
+from apache_beam.utils.timestamp import Duration, Timestamp
+
+ATOMS: frozenset[type] = frozenset(
+    {
+        *(type(None), bool, int, float, complex, str, bytes, range, type),
+        *(datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone),
+        *(decimal.Decimal, fractions.Fraction, uuid.UUID),
+        *(Timestamp, Duration, GlobalWindow, IntervalWindow),
+        *(np.bool_, np.str_, np.bytes_, np.datetime64, np.timedelta64),
+        *(np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
+        *(np.float16, np.float32, np.float64, np.complex64, np.complex128),
+    }
+)
+"""Exact types whose instances cannot change, and refer to nothing that can."""
+
+
+def is_constant(value: Any, depth: int = 8) -> bool:
+    """Return whether nothing can change the value, nor anything that it refers to.
+
+    Tuples, named tuples, frozen sets, frozen dataclasses and members of enums are constants
+    where all that they hold is. Any other type that is not in ``ATOMS`` counts as changeable.
+
+    Args:
+        value: any object.
+        depth: of nesting that is looked at; what is deeper counts as changeable.
+    """
+    kind = type(value)
+    if kind in ATOMS:
+        return True
+    parts: Iterable[Any] = value
+    if kind is not tuple:
+        parts_of = _parts_of_instances(kind)  # type: ignore[arg-type]
+        if parts_of is None:
+            return False
+        parts = parts_of(value)
+    for part in parts:
+        if type(part) not in ATOMS and not (depth and is_constant(part, depth - 1)):
+            return False
+    return True
+
+
+@functools.lru_cache(maxsize=1024)
+def _parts_of_instances(kind: type) -> Callable[[Any], Iterable[Any]] | None:
+    """Return what gives all that an instance holds; None: instances may change."""
+    if kind is frozenset:
+        return iter
+    if issubclass(kind, enum.Enum):
+        return _no_parts
+    if issubclass(kind, tuple) and hasattr(kind, "_fields") and not kind.__dictoffset__:
+        return iter
+    parameters = getattr(kind, "__dataclass_params__", None)
+    if parameters is not None and parameters.frozen and kind.__mro__[1:] == (object,):
+        if kind.__dictoffset__:
+            return _attributes
+        names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+        return lambda value: [getattr(value, name) for name in names]
+    return None
+
+
+def _no_parts(_: Any) -> Iterable[Any]:
+    return ()
+
+
+def _attributes(value: Any) -> Iterable[Any]:
+    attributes: Iterable[Any] = vars(value).values()
+    return attributes

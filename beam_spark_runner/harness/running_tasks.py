@@ -1,0 +1,72 @@
+"""Which tasks of this process work for which jobs, and the end of a job."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+_MOST_ENDED = 1_000
+
+
+class RunningTasks:
+    """Lets go of what this process keeps for a job once it has ended, and no task works for it.
+
+    Threads: any.
+
+    Args:
+        let_go: of what is kept for a job. Called by one thread at a time; a second call for the
+            same job finds nothing more to do.
+    """
+
+    def __init__(self, let_go: Callable[[str], None]) -> None:
+        self._let_go = let_go
+        self._tasks: dict[object, tuple[str, Callable[[], None]]] = {}
+        self._ended: dict[str, None] = {}  # the latest ones, in order
+        self._changed = threading.Condition()
+        self._letting_go = threading.Lock()
+
+    @contextlib.contextmanager
+    def working_for(self, job_id: str, abandon: Callable[[], None]) -> Iterator[None]:
+        """Keep what the job has in this process for as long as the task runs.
+
+        Args:
+            job_id: of the pipeline's run.
+            abandon: makes the task end soon; called from another thread.
+        """
+        task = object()
+        with self._changed:
+            self._tasks[task] = job_id, abandon
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._tasks[task]
+                has_ended = job_id in self._ended
+                self._changed.notify_all()
+            if has_ended:  # it ended too late for those who waited, or began after the end
+                self.let_go(job_id)
+
+    def end(self, job_id: str, timeout_s: float) -> bool:
+        """End a job: its tasks are abandoned, and what is kept for it is let go.
+
+        Returns:
+            False: a task has not ended in time. It lets go when it does.
+        """
+        with self._changed:
+            self._ended[job_id] = None
+            while len(self._ended) > _MOST_ENDED:
+                del self._ended[next(iter(self._ended))]
+            for job, abandon in self._tasks.values():
+                if job == job_id:
+                    abandon()
+            if not self._changed.wait_for(lambda: not self._works_for(job_id), timeout_s):
+                return False
+        self.let_go(job_id)
+        return True
+
+    def let_go(self, job_id: str) -> None:
+        """Let go now of what is kept for a job; none of its tasks runs, or ever will, here."""
+        with self._letting_go:
+            self._let_go(job_id)
+
+    def _works_for(self, job_id: str) -> bool:
+        return any(job == job_id for job, _ in self._tasks.values())

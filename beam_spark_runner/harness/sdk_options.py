@@ -1,0 +1,19 @@
+"""Pipeline options, as SDK harnesses are given them."""
+
+import json
+from collections.abc import Mapping
+
+
+def options_json(options: Mapping[str, object]) -> str:
+    """Write pipeline options as SDKs read them: integers as text, without what is no JSON."""
+    kept = {}
+    for name, value in sorted(options.items()):
+        if type(value) is int:
+            value = str(value)
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError):
+            continue
+        if value is not None:
+            kept[f"beam:option:{name}:v1"] = value
+    return json.dumps(kept, sort_keys=True)

@@ -1,0 +1,95 @@
+"""Which results of user code may wait for others, see ``constants``."""
+
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeAlias
+
+from apache_beam import pvalue
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.windowed_value import WindowedBatch, WindowedValue
+
+from beam_spark_runner.harness.constants import ATOMS, is_constant
+
+SPECIAL = (WindowedValue, WindowedBatch, TimestampedValue, pvalue.TaggedOutput)
+"""What a result may be that is no value by itself."""
+
+_SENT = object()  # stands for a result that did not wait
+_WRAPPERS = (TimestampedValue, pvalue.TaggedOutput)
+
+
+SendOne: TypeAlias = Callable[[Any, WindowedValue], None]
+"""Processes one result further, with its origin."""
+
+
+class Output(Protocol):
+    """Takes the results of a step."""
+
+    @property
+    def send_one(self) -> SendOne: ...
+
+    def send(self, results: list[Any], origins: list[WindowedValue], *, are_values: bool) -> None:
+        """Process results further; each has the timestamp, windows and pane of its origin.
+
+        Args:
+            results: at least one. The list is not changed afterwards.
+            origins: one for each result.
+            are_values: False: some may be of the ``SPECIAL`` kinds.
+        """
+        ...
+
+
+class Settling:
+    """Sends on at once what may not wait.
+
+    Args:
+        output: takes results.
+        origin_of: returns the origin of the result that is looked at.
+    """
+
+    def __init__(self, output: Output, origin_of: Callable[[], WindowedValue]) -> None:
+        self._send_one = output.send_one
+        self._origin_of = origin_of
+        self._has_sent = False
+        self.are_values = True  # those that wait
+
+    def settle(self, result: Any) -> Any:
+        """Return a result that may wait, or send it and return a placeholder."""
+        if is_constant(result):
+            return result
+        if isinstance(result, _WRAPPERS) and is_constant(result.value):
+            self.are_values = False
+            return result
+        self._has_sent = True
+        self._send_one(result, self._origin_of())
+        return _SENT
+
+    def settled(self, results: Iterable[Any]) -> list[Any]:
+        """Call ``settle`` for each result, unless it is certain to return the result."""
+        settle = self.settle
+        # Pairs of constants are frequent, and to look at them here takes half as long as a call.
+        return [
+            result
+            if type(result) in ATOMS
+            or (
+                type(result) is tuple
+                and len(result) == 2
+                and (type(result[0]) in ATOMS or is_constant(result[0]))
+                and (type(result[1]) in ATOMS or is_constant(result[1]))
+            )
+            else settle(result)
+            for result in results
+        ]
+
+    def waiting(self, settled: list[Any]) -> list[Any]:
+        """Return the results that wait."""
+        if not self._has_sent:
+            return settled
+        return [result for result in settled if result is not _SENT]
+
+    def origins_of_waiting(
+        self, settled: list[Any], origins: list[WindowedValue]
+    ) -> list[WindowedValue]:
+        """Return the origins of results that wait."""
+        if not self._has_sent:
+            return origins
+        return list(itertools.compress(origins, [result is not _SENT for result in settled]))

@@ -1,0 +1,260 @@
+"""Rows that two task attempts have kept, and readers that get either's: what Spark may do."""
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.metrics import Metrics
+from pyspark.sql import DataFrame, SparkSession
+
+from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.core.errors import SparkJobError
+from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.scheduling.attempts import Attempts, Report
+from beam_spark_runner.spark import rows, side_inputs
+from beam_spark_runner.spark.batch import run_plan
+from beam_spark_runner.spark.broadcast import broadcast_file
+from beam_spark_runner.spark.kept import Kept
+from beam_spark_runner.spark.marks import mark_to_keep
+from beam_spark_runner.spark.materialise import CheckpointOnExecutors
+from beam_spark_runner.spark.programs import Limits
+from beam_spark_runner.spark.setting import Setting, Tally
+from tests.unit.portable.pipelines import proto_of
+from tests.unit.spark.test_side_input_files import edge_to_side_input
+
+pytestmark = pytest.mark.spark
+COUNT = 200
+
+
+class KeptTwice:
+    """Runs a frame twice and keeps both results, of which readers get the one or the other.
+
+    Args:
+        second: SQL, which of the rows are read from the second one; by the frame's number.
+    """
+
+    def __init__(self, second: Callable[[int, DataFrame], str | None]) -> None:
+        self._second = second
+        self.names: list[str] = []
+
+    def materialise(self, frame: DataFrame, name: str) -> DataFrame:
+        self.names.append(name)
+        condition = self._second(len(self.names), frame)
+        first = CheckpointOnExecutors().materialise(frame, name)
+        if condition is None:
+            return first
+        second = CheckpointOnExecutors().materialise(frame, name)
+        return first.filter(f"not ({condition})").union(second.filter(condition))
+
+
+class Nobody:
+    def began(self, run: int) -> None:
+        pass
+
+    def reported(self, reports: Sequence[Report]) -> None:
+        pass
+
+    def accepted(self, reports: Sequence[Report]) -> None:
+        pass
+
+
+class Check(beam.DoFn):  # type: ignore[misc]
+    """Counts the elements that the side input has, too."""
+
+    def process(self, element: tuple[int, float], side: Any, is_map: bool) -> None:
+        index, number = element
+        found = side[index] if is_map else [value for each, value in side if each == index]
+        Metrics.counter("kept", "same" if list(found) == [number] else "other").inc()
+
+
+def numbers(p: beam.Pipeline) -> beam.PCollection:
+    return (
+        p
+        | beam.Create(range(COUNT))
+        | beam.Reshuffle()
+        | "Draw"
+        >> beam.Map(lambda index: (index, random.random())).with_output_types(tuple[int, float])
+    )
+
+
+def in_place(p: beam.Pipeline) -> None:
+    drawn = numbers(p)
+    _ = drawn | beam.ParDo(Check(), beam.pvalue.AsMultiMap(drawn), is_map=True)
+
+
+def behind_an_exchange(p: beam.Pipeline) -> None:
+    drawn = numbers(p)
+    moved = drawn | "Move" >> beam.Reshuffle()
+    _ = moved | beam.ParDo(Check(), beam.pvalue.AsMultiMap(drawn), is_map=True)
+
+
+def as_iterable(p: beam.Pipeline) -> None:
+    drawn = numbers(p)
+    _ = drawn | beam.ParDo(Check(), beam.pvalue.AsIter(drawn), is_map=False)
+
+
+def run(
+    spark: SparkSession,
+    build: Callable[[beam.Pipeline], None],
+    materialiser: KeptTwice,
+    folder: Path | None = None,
+) -> dict[str, int]:
+    limits = Limits(
+        max_attempts=1, row_limit_bytes=1 << 20, max_element_bytes=1 << 30, cache_bytes=1 << 20
+    )
+
+    @contextlib.contextmanager
+    def no_scope(_: str) -> Iterator[None]:
+        yield
+
+    setting = Setting(
+        spark=spark,
+        job_id=f"kept-{random.getrandbits(40)}",
+        least_partitions=2,
+        counts_bytes=True,
+        limits=limits,
+        materialiser=materialiser,
+        folder=None if folder is None else str(folder),
+        share=lambda path: (broadcast_file(spark.sparkContext, path), None),
+        job_scope=no_scope,
+        check_cancelled=lambda: None,
+        observer=Nobody(),
+        round_budget_s=None,
+    )
+    tally = Tally()
+    run_plan(compile_pipeline(proto_of(build)), setting, tally)
+    return counts(tally)
+
+
+def counts(tally: Tally) -> dict[str, int]:
+    from apache_beam.metrics import monitoring_infos
+    from apache_beam.portability.api import metrics_pb2
+
+    found = {}
+    for coded in tally.committed:
+        info = metrics_pb2.MonitoringInfo.FromString(coded)
+        if info.labels.get("NAMESPACE") == "kept":
+            found[info.labels["NAME"]] = monitoring_infos.extract_counter_value(info)
+    return found
+
+
+REPORTS = f"dest = {rows.REPORT}"
+
+
+@pytest.mark.parametrize("build", [in_place, behind_an_exchange, as_iterable])
+@pytest.mark.parametrize(
+    "second",
+    [
+        pytest.param(f"not ({REPORTS})", id="all rows"),
+        pytest.param(f"not ({REPORTS}) and spark_partition_id() % 2 = 1", id="rows of one task"),
+        pytest.param(REPORTS, id="what the driver reads"),
+    ],
+)
+def test_who_reads_other_rows_than_the_driver_makes_them_be_made_again(
+    spark_session: SparkSession, build: Callable[[beam.Pipeline], None], second: str
+) -> None:
+    kept = KeptTwice(lambda number, _: second if number == 1 else None)
+    assert run(spark_session, build, kept) == {"same": COUNT}
+    assert len(kept.names) == 2
+
+
+@pytest.mark.parametrize("folder", [False, True], ids=["through the driver", "by tasks"])
+@pytest.mark.parametrize("build", [in_place, as_iterable])
+def test_large_side_inputs_are_judged_too(
+    spark_session: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    build: Callable[[beam.Pipeline], None],
+    folder: bool,
+) -> None:
+    """The first tasks, which find out that they are large, read the right rows."""
+    monkeypatch.setattr(side_inputs, "SMALL_BYTES", 0)
+    monkeypatch.setattr(side_inputs, "MIN_SMALL_BYTES_OF_TASK", 0)
+    kept = KeptTwice(lambda *_: None)
+    assert run(spark_session, build, kept, tmp_path if folder else None) == {"same": COUNT}
+    assert len(kept.names) == (1 if folder else 2)
+
+
+@pytest.mark.parametrize("build", [in_place, as_iterable])
+@pytest.mark.parametrize(
+    "second", ["part >= 0", "part = -1", "spark_partition_id() % 2 = 0 and part = -1"]
+)
+def test_parts_of_two_attempts_are_packed_again(
+    spark_session: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    build: Callable[[beam.Pipeline], None],
+    second: str,
+) -> None:
+    monkeypatch.setattr(side_inputs, "SMALL_BYTES", 0)
+    monkeypatch.setattr(side_inputs, "MIN_SMALL_BYTES_OF_TASK", 0)
+    monkeypatch.setattr(side_inputs, "PART_BYTES", 500)
+    kept = KeptTwice(lambda number, _: second if number == 2 else None)
+    assert run(spark_session, build, kept) == {"same": COUNT}
+    assert [name.startswith("side-input") for name in kept.names] == [False, True, True]
+
+
+@pytest.mark.parametrize("folder", [False, True], ids=["through the driver", "by tasks"])
+@pytest.mark.parametrize("is_multimap", [True, False], ids=["multimap", "iterable"])
+@pytest.mark.parametrize(
+    ("made_by", "is_right"),
+    [
+        pytest.param({7: (1, 2)}, True, id="as it was kept"),
+        pytest.param({7: (1, 3)}, False, id="of another attempt"),
+        pytest.param({7: (1, 2, 3)}, False, id="without one"),
+        pytest.param({7: (1,)}, False, id="with one too many"),
+    ],
+)
+def test_every_way_to_gather_large_side_inputs_compares_attempts(
+    spark_session: SparkSession,
+    tmp_path: Path,
+    made_by: dict[int, tuple[int, ...]],
+    is_right: bool,
+    is_multimap: bool,
+    folder: bool,
+) -> None:
+    edge = edge_to_side_input(is_multimap=is_multimap)
+    found = spark_session.range(1, 3, 1, 2).selectExpr("cast(id as int) as attempt")
+    frame = found.mapInArrow(rows_and_marks(int(edge.dest)), rows.SPARK_SCHEMA).localCheckpoint()
+    kept = Kept(frame, {run: Attempts.of(each) for run, each in made_by.items()})
+    where = side_inputs.Surroundings(
+        job_id="job",
+        partitions=3,
+        folder=None,
+        share=lambda path: (None, str(path)),
+        materialiser=CheckpointOnExecutors(),
+    )
+    with (
+        contextlib.nullcontext()
+        if is_right
+        else pytest.raises(side_inputs.AmbiguousRowsError) as raised
+    ):
+        if folder:
+            side_inputs._by_tasks(kept, edge, "job/1", str(tmp_path), 3)
+        else:
+            side_inputs._through_driver(kept, edge, "job/1", 100, where)
+    if raised is not None:
+        assert raised.value.verdict.runs == {7}
+
+
+def rows_and_marks(dest: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a task function that makes what attempts 1 and 2 have kept in run 7."""
+
+    def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for (attempt,) in (batch.column(0).to_pylist() for batch in batches if len(batch)):
+            routes = np.arange(20, dtype=np.int64) << 50
+            yield rows.batch_of(dest, routes, None, [b"key"] * 20, [b"value"] * 20)
+            yield mark_to_keep(reports_pb2.AttemptMark(attempt=attempt, run=7))
+
+    return make
+
+
+def test_rows_that_never_agree_end_the_pipeline(spark_session: SparkSession) -> None:
+    kept = KeptTwice(lambda *_: REPORTS)
+    with pytest.raises(SparkJobError, match=r"other attempts' rows .* \(8 times\)"):
+        run(spark_session, in_place, kept)
