@@ -36,6 +36,8 @@ def test_nothing_given_is_the_default() -> None:
             0,
             id="Beam's default for the cache, but the user wrote it",
         ),
+        ([], "group_memory_bytes", None),
+        (["--group_memory_bytes=100"], "group_memory_bytes", 100),
         (["--temp_location=gs://b/t"], "shared_storage", "gs://b/t"),
         (["--job_name=count"], "job_name", "count"),
         (["--show_plan"], "show_plan", "text"),

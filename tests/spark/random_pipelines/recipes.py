@@ -105,15 +105,17 @@ class _Drawing:
     def _add_wanted(self, name: str) -> None:
         """Add a step, and before it what it takes, if there is none."""
         kind = KINDS[name]
-        if kind.takes == "groups" and not self._some("groups"):
-            self._add_wanted("collect")
+        if kind.takes == "groups":
+            self._collect()
         elif kind.takes == "pairs" and not self._some("pairs"):
             self._add_wanted("pair")
         if kind.beside and not self._some(kind.beside, ASIDE):  # nor are there pairs in them
+            assert kind.takes != "groups", "the last collection holds them"
             self._create(SOME)
             if kind.beside == "pairs":
                 self._keep(Step("pair", (len(self._steps) - 1,), (3,)), _PAIRS_ASIDE)
-        added = self._add(name, must=True)
+        source = len(self._known) - 1 if kind.takes == "groups" else None
+        added = self._add(name, source, must=True)
         assert added, f"{name}: nothing it could take in {self._steps}"
 
     def _some(self, holds: str, windowings: Sequence[str] = tuple(WINDOWINGS)) -> list[int]:
@@ -127,7 +129,13 @@ class _Drawing:
         numbers = tuple(self._chance.randint(0, 40) for _ in range(count))
         self._keep(Step("create", (), numbers), _Known("numbers", "global", count))
 
-    def _add(self, name: str, *, must: bool = False) -> bool:
+    def _collect(self) -> None:
+        """Make groups of a few keys, so that most are large."""
+        self._create(SOME)
+        self._keep(Step("pair", (len(self._steps) - 1,), (2,)), _PAIRS_ASIDE)
+        self._add("collect", len(self._steps) - 1)
+
+    def _add(self, name: str, source: int | None = None, *, must: bool = False) -> bool:
         """Add a step of a kind, unless there is nothing that it could take.
 
         If it ``must`` be, to a collection which is small enough and large enough.
@@ -140,7 +148,8 @@ class _Drawing:
         if must:
             least = MANY if kind.wants_many else SOME
             sources = [n for n in sources if least <= self._known[n].size <= 3 * MANY] or sources
-        source = chance.choice(sources)
+        if source is None:
+            source = chance.choice(sources)
         known = self._known[source]
         inputs = [source]
         size = known.size * kind.grows
