@@ -13,7 +13,6 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import BundleFailedError
-from beam_spark_runner.core.mapping import map_all
 from beam_spark_runner.harness.opaque import OpaqueValues
 from beam_spark_runner.harness.spill import ValueLogs
 from beam_spark_runner.plan.model import Delivery
@@ -97,12 +96,6 @@ def test_readers_fail_the_step(kind: str, window: Any, limit_bytes: int) -> None
     with pytest.raises(BundleFailedError, match="StopIteration") as raised:
         read_all()
     assert raised.value.step == "Outer/step"
-
-
-def test_many_at_once() -> None:
-    with pytest.raises(RuntimeError, match="the coder raised StopIteration"):
-        map_all(stopping, VALUES)
-    assert map_all(stopping, VALUES[:5]) == VALUES[:5]
 
 
 def test_values_that_are_decoded_on_demand() -> None:
