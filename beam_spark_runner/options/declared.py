@@ -61,7 +61,7 @@ _DECLARED: Mapping[str, Mapping[str, Any]] = {
     "group_memory_bytes": {
         "type": int,
         "metavar": "BYTES",
-        "help": "How much of one group of a GroupByKey a task keeps in memory before the rest "
+        "help": "How many bytes of large groups of a GroupByKey a task keeps in memory; the rest "
         "goes to disk. Default: 16777216.",
     },
     "drain": {
