@@ -11,8 +11,7 @@ import pytest
 from apache_beam.coders import FastPrimitivesCoder, IterableCoder
 from apache_beam.transforms.window import GlobalWindows
 
-from beam_spark_runner.harness.opaque import OpaqueValues, decoded, is_opaque
-from beam_spark_runner.harness.spill import MEMORY_LIMIT_BYTES
+from beam_spark_runner.harness.opaque import OpaqueValues, is_opaque
 from beam_spark_runner.harness.steps import step_for
 
 
@@ -84,52 +83,6 @@ def test_a_group_decodes_them_as_they_are_asked_for() -> None:
     assert len(values[10:20]) == 10
     with pytest.raises(IndexError):
         values[100]
-
-
-class Ticket:
-    """Its decoding is not deterministic, and it can be changed."""
-
-    def __init__(self) -> None:
-        self.number = uuid.uuid4()
-
-    def __reduce__(self) -> Any:
-        return Ticket, ()
-
-
-class Growing:
-    """As large in memory as it says."""
-
-    def __init__(self, size: int) -> None:
-        self.content = bytes(size)
-
-    def __reduce__(self) -> Any:
-        return Growing, (len(self.content),)
-
-
-class Huge(Growing):
-    def __reduce__(self) -> Any:
-        return Huge, (len(self.content),)
-
-
-def test_a_group_of_small_objects_is_a_list_whose_objects_stay_the_same() -> None:
-    values = decoded([pickle.dumps(Ticket())] * 100, pickle.loads)
-    assert type(values) is list
-    assert [each.number for each in values] == [each.number for each in values]
-
-
-def test_what_a_class_takes_is_measured_again() -> None:
-    small, large = (pickle.dumps(Growing(size)) for size in (10, MEMORY_LIMIT_BYTES // 100))
-    assert type(decoded([small] * 100, pickle.loads)) is list
-    kinds = [type(decoded([large] * 10, pickle.loads)) for _ in range(60)]
-    assert kinds[0] is list
-    assert kinds[-1] is OpaqueValues
-
-
-def test_objects_that_memory_has_no_room_for_are_decoded_on_demand() -> None:
-    class_bytes = MEMORY_LIMIT_BYTES // 50
-    values = decoded([pickle.dumps(Huge(class_bytes))] * 100, pickle.loads)
-    assert type(values) is OpaqueValues
-    assert sum(1 for _ in values) == 100
 
 
 @pytest.mark.parametrize(
