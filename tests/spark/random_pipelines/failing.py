@@ -239,6 +239,6 @@ def check_same_failure(ours: Failure, theirs: Failure, failing: Failing) -> None
     if failing.where in STEPS and not failing.where.startswith("coder"):
         assert ours.step == theirs.step == _STEP, f"{failing}: {ours}, not {theirs}"
     elif failing.where == "coder that decodes":
-        assert ours.step in (_EXCHANGE, _STEP, _AFTER), f"{failing}: {ours}"
+        assert ours.step == _EXCHANGE, f"{failing}: {ours}"
     else:
         assert ours.step == _STEP, f"{failing}: {ours}"
