@@ -59,7 +59,7 @@ def test_groups_of_all_kinds(process: Any) -> None:
         (b"small", [coded(1), coded(2)]),
         (b"large", streamed),
         (b"opaque", [coded(Large(n, 3)) for n in range(5)]),
-        (b"opaque and small", [coded(Fraction(n, 3)) for n in range(5)]),
+        (b"reduced", [coded(Fraction(n, 3)) for n in range(5)]),
         (b"plain", [coded(n) for n in range(5)]),
     ]
     bundle.push(groups, [BARE] * len(groups))
@@ -69,7 +69,7 @@ def test_groups_of_all_kinds(process: Any) -> None:
         b"('small', 'list', 3, 2)",
         b"('large', '_StateBackedIterable', Fraction(1500, 1), 3000)",
         b"('opaque', 'OpaqueValues', Fraction(10, 3), 5)",
-        b"('opaque and small', 'list', Fraction(10, 3), 5)",
+        b"('reduced', 'OpaqueValues', Fraction(10, 3), 5)",
         b"('plain', 'list', 10, 5)",
     ]
 
