@@ -213,7 +213,7 @@ CHANGEABLE: list[Any] = [
 @pytest.mark.parametrize(
     ("value", "expected"),
     [*((each, True) for each in CONSTANTS), *((each, False) for each in CHANGEABLE)],
-    ids=str,
+    ids=lambda each: str(each) if isinstance(each, bool) else type(each).__name__,
 )
 def test_constants_are_known_by_type(value: Any, expected: bool) -> None:
     assert is_constant(value) == expected
