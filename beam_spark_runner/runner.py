@@ -91,11 +91,12 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         """
         config = RunnerConfig.from_options(options)
         closing = contextlib.ExitStack()
-        try:
-            return self._start(pack_combiners(pipeline), options, config, closing)
-        except BaseException:
-            closing.close()
-            raise
+        with _sigterm_raises():
+            try:
+                return self._start(pack_combiners(pipeline), options, config, closing)
+            except BaseException:
+                closing.close()
+                raise
 
     def _open(
         self, config: RunnerConfig, closing: contextlib.ExitStack, *, keeps: bool
@@ -167,8 +168,12 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         )
         if loopback is not None:
             loopback.keep_lines(job.messages)
-        job.start()
-        result = SparkPipelineResult(job)
+        try:
+            job.start()
+            result = SparkPipelineResult(job)
+        except (KeyboardInterrupt, SystemExit):
+            job.cancel()
+            raise
         if is_notebook:
             result.wait_until_finish()
         return result
@@ -212,7 +217,10 @@ _INTERACTIVE = "apache_beam.runners.interactive.interactive_runner"
 
 @contextlib.contextmanager
 def _sigterm_raises() -> Iterator[None]:
-    """Let SIGTERM end the program in an orderly way: its default action runs no Python at all."""
+    """Let SIGTERM end the program in an orderly way: its default action runs no Python at all.
+
+    Then temporary folders would stay, of pyspark's gateway and of Beam's pipeline.
+    """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield

@@ -6,13 +6,11 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import sysconfig
 import tempfile
-import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,10 +18,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pyspark
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 
 from beam_spark_runner.core.errors import SparkSetupError
 from beam_spark_runner.core.working_folder import working_folder
+from beam_spark_runner.spark.signals import sigint_as_it_was, signals_deferred
 
 _DEFAULT_PORTS = {"sc": 15002, "spark": 7077}
 _CONNECT_TIMEOUT_S = 10.0
@@ -87,19 +86,28 @@ def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -
             builder = builder.master(master)
         for key, value in settings.items():
             builder = builder.config(key, value)
+        own = {key: settings[key] for key in settings.keys() - given.keys()} if launches_jvm else {}
         try:
-            with _sigint_as_it_was():
+            if launches_jvm:
+                with signals_deferred():
+                    SparkContext._ensure_initialized(conf=_conf_of_jvm(master, settings))
+            with sigint_as_it_was():
                 session = builder.getOrCreate()
         except Exception as error:
+            _forget_in_jvm(own)
             raise SparkSetupError(
                 f"Spark did not start ({actual_master}): {_first_line(error)}",
                 "Its log is above. The settings come from --spark_master_url, --spark_conf and "
                 "the Spark configuration of this machine.",
             ) from error
-        finally:
-            if launches_jvm:
-                _forget_in_jvm({key: settings[key] for key in settings.keys() - given.keys()})
+        _forget_in_jvm(own)
     return session
+
+
+def _conf_of_jvm(master: str | None, settings: Mapping[str, str]) -> SparkConf:
+    """Return what ``SparkSession.builder`` would start the JVM with."""
+    conf = SparkConf().setAll([*settings.items()])
+    return conf if master is None else conf.setMaster(master)
 
 
 def _forget_in_jvm(settings: Mapping[str, str]) -> None:
@@ -343,20 +351,6 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-@contextlib.contextmanager
-def _sigint_as_it_was() -> Iterator[None]:
-    """Undo what a SparkContext sets: that Ctrl-C cancels all jobs, for as long as Python runs."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        if before is not None:  # None: not installed by Python
-            signal.signal(signal.SIGINT, before)
 
 
 def silence_pandas_opinion() -> None:

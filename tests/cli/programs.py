@@ -60,8 +60,15 @@ class Program:
 
     def wait_for(self, file: Path) -> None:
         """Wait until the program has made a file."""
-        self._until(lambda: file.exists() or self._process.poll() is not None, 240)
-        if not file.exists():
+        self._wait_for(file.exists)
+
+    def wait_for_temporary(self, pattern: str) -> None:
+        """Wait until the program has made a temporary file whose name matches."""
+        self._wait_for(lambda: any(self.temp.glob(pattern)))
+
+    def _wait_for(self, condition: Callable[[], bool]) -> None:
+        self._until(lambda: condition() or self._process.poll() is not None, 240)
+        if not condition():
             raise AssertionError(self._process.communicate()[1])
 
     def end(self, limit_s: float = 240, *, jvm_was_killed: bool = False) -> Ended:

@@ -44,6 +44,23 @@ def test_a_signal_leaves_nothing_behind(
     assert not re.search(r"py4j|\.java|\.scala|Exception", ended.err)
 
 
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        pytest.param(signal.SIGINT, -signal.SIGINT, id="Ctrl-C"),
+        pytest.param(signal.SIGTERM, 128 + signal.SIGTERM, id="SIGTERM"),
+    ],
+)
+def test_a_signal_while_the_jvm_starts_leaves_nothing_behind(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    program = Program(tmp_path, ENDLESS, LOCAL)
+    program.wait_for_temporary("tmp*")  # of pyspark: there the JVM will write its port
+    program.send(number)
+    assert program.end(60).code == code
+
+
 def test_a_program_that_does_not_wait_completes_its_pipeline(tmp_path: Path) -> None:
     script = """
         p = beam.Pipeline(argv=OPTIONS)

@@ -1,6 +1,7 @@
 """What a user reads when Spark cannot start. None of it needs a JVM, or waits for one."""
 
 import os
+import signal
 import socket
 import time
 from pathlib import Path
@@ -135,3 +136,17 @@ def test_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (os.environ["A"], os.environ["B"]) == ("2", "3")
     assert os.environ["A"] == "1"
     assert "B" not in os.environ
+
+
+def test_signals_wait_until_the_jvm_can_hear_of_the_programs_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def slow_start(**_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        started.append("JVM")
+
+    started: list[str] = []
+    monkeypatch.setattr("pyspark.SparkContext._ensure_initialized", slow_start)
+    with pytest.raises(KeyboardInterrupt):
+        launch.start_classic("local[1]", "x", {})
+    assert started == ["JVM"]
