@@ -14,7 +14,7 @@ from apache_beam.transforms.userstate import Timer
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue, create
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from beam_spark_runner.core import urns
@@ -317,10 +317,15 @@ def test_timers_of_any_key(data: st.DataObject) -> None:
 @given(data=st.data(), page_bytes=st.integers(1, 40), limit_bytes=st.integers(0, 400))
 @MANY
 def test_states(data: st.DataObject, page_bytes: int, limit_bytes: int) -> None:
-    """As the SDK writes and reads them: page by page, in memory or not."""
+    """As the SDK writes and reads them: page by page, in memory or not.
+
+    The Fn API writes values one after another, without their number: those that take no byte (of
+    Beam's coders, global windows alone) are lost between any SDK and any runner.
+    """
     coder, values = data.draw(CODED)
     impl = coder.get_impl()
     some = data.draw(st.lists(st.lists(values, max_size=3), max_size=4))
+    assume(all(impl.encode_nested(each) for together in some for each in together))
     state = MemoryState(
         lambda _, coded: sum(1 for _ in impl.decode_all(coded)),
         page_bytes=page_bytes,
