@@ -5,6 +5,8 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 PYTEST = $(BIN)/python -m pytest
+# Files side by side in two processes: each has a Spark of its own, with two slots.
+SIDE_BY_SIDE = --numprocesses 2 --dist loadfile
 VENV_35 = .venv35
 READY_35 = $(VENV_35)/.ready
 VENV_CONFORMANCE = .venv-conformance
@@ -29,8 +31,8 @@ wordcount: $(READY) ## Run Beam's own word count on Spark, over Beam's own sourc
 # Tests of the gRPC services in a process of their own: one that has had such servers cannot
 # start a JVM for sure, since that forks.
 test: lint ## Lint, type check, all tests but integration, the quick part of Beam's suites
-	$(PYTEST) tests/harness
-	$(PYTEST) tests --ignore=tests/harness
+	$(PYTEST) $(SIDE_BY_SIDE) tests/harness
+	$(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/harness
 	$(MAKE) conformance-quick
 
 lint: $(READY) ## ruff and mypy --strict
@@ -85,7 +87,7 @@ random-pipelines: $(READY) ## 1,000 random pipelines, against Beam's own runner
 	RANDOM_PIPELINES=1000 $(PYTEST) tests/spark/test_random_pipelines.py
 
 kills: $(READY) ## 500 runs in which a process dies at an event of its task; hours
-	KILLS=500 $(PYTEST) integration/test_faults.py
+	KILLS=400 $(PYTEST) integration/test_faults.py integration/test_faults_in_one_process.py
 
 conformance-process: $(READY_CONFORMANCE) $(READY) ## Its suites with SDK harnesses beside the Spark workers, 10,000 wrong messages; an hour
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-process

@@ -1,8 +1,8 @@
 """A real Spark cluster on this machine: a master and workers as processes of their own.
 
 It is started from the pyspark package, listens on the loopback only, and leaves
-no process behind. ``local-cluster[…]`` would not do: there the driver is the
-workers' parent, and a killed executor is not what it is on a cluster.
+no process behind. Beside it ``local-cluster[…]``, whose master and workers are threads of the
+driver's JVM: quicker to start, but all its executors are on one host.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ class Cluster:
     master_url: str
     python: str  # of the executors
     folder: Path  # work directories and logs
-    workers: Sequence[int]  # process ids
+    workers: Sequence[int]  # process ids; none: they are in the driver's JVM
     killed: list[int] = field(default_factory=list)
 
     @property
@@ -78,10 +78,10 @@ class Cluster:
             session.stop()
 
     def executors(self) -> list[int]:
-        """Return the process ids of the executors that are up."""
+        """Return the process ids of the executors that are up; of a local cluster, all below."""
         return [
             pid
-            for pid in _descendants(self.workers)
+            for pid in _descendants(self.workers or [os.getpid()])
             if _EXECUTOR in _read(f"/proc/{pid}/cmdline").split(b"\0")
         ]
 
@@ -105,6 +105,13 @@ def wait_for_executors(session: "SparkSession", count: int = 2) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{known().size() - 1} executor(s) are up, not {count}")
         time.sleep(0.2)
+
+
+def local_cluster(*, workers: int = 2, slots: int = 3) -> Cluster:
+    """Return a cluster that each session on it starts in its own JVM."""
+    return Cluster(
+        f"local-cluster[{workers},{slots},1024]", sys.executable, Path(tempfile.gettempdir()), []
+    )
 
 
 @contextlib.contextmanager

@@ -1,9 +1,7 @@
 """Whoever reads what a Spark job has kept reads one attempt of each of its tasks."""
 
-import contextlib
 import logging
 import os
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,17 +9,9 @@ from typing import Any
 import pytest
 
 from integration.cluster import Cluster, wait_for_executors
-from integration.faults import (
-    Director,
-    Event,
-    Strikes,
-    Victim,
-    Watched,
-    keep_two_copies,
-    kill_when_kept,
-    leave_zombies,
-)
-from integration.pipelines import Place, read_both_ways
+from integration.faults import Director, Event, Watched, keep_two_copies, leave_zombies
+from integration.kills import QUICK, run_with_a_kill
+from integration.pipelines import read_both_ways
 from integration.test_cluster import CHECKSUMS, SLOTS, run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -37,6 +27,7 @@ def session(cluster: Cluster) -> Iterator[Any]:
         "spark.speculation.quantile": "1.0",
         # In stages of as many tasks as one executor has slots, which are then gated.
         "spark.speculation.task.duration.threshold": "2s",
+        **QUICK,
     }
     with cluster.session("faults", conf) as session:
         yield session
@@ -73,35 +64,4 @@ def test_readers_of_rows_that_two_attempts_have_kept(
 def test_a_kill_costs_no_element(
     cluster: Cluster, session: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, number: int
 ) -> None:
-    """At an event, in a task, that chance chooses; in random stages, whose rows are read twice."""
-    caplog.set_level(logging.WARNING)
-    wait_for_executors(session)
-    chance = random.Random(number)
-    arguments = [f"--parallelism={chance.choice([SLOTS, SLOTS + 3])}"]
-    if chance.random() < 0.5:
-        arguments += [f"--spark_conf={key}=false" for key in CHECKSUMS]
-    in_files = chance.random() < 0.2
-    if in_files:
-        arguments.append(f"--temp_location={tmp_path}")
-    # When a block is stored, it is known in the driver only.
-    event: Event | None = chance.choice([*Event] if in_files else [None, *Event])
-    victim, place = chance.choice(list(Victim)), chance.choice(list(Place))
-    with_exchange, as_list = chance.random() < 0.5, chance.random() < 0.5
-    nth = chance.randrange(1, 15)
-    print(event or "block stored", victim, place, arguments, with_exchange, as_list)
-    marker = tmp_path / "killed"
-    director = Director(tmp_path, session)
-
-    def pipeline(p: Any) -> None:
-        step = Strikes(str(marker), event, victim, nth) if event else Watched(str(tmp_path))
-        read_both_ways(p, 400, step, place, with_exchange=with_exchange, as_list=as_list)
-
-    def script(directing: Director) -> None:
-        kill_when_kept(directing, lambda: cluster.kill_executor(number))
-        marker.touch()
-
-    with contextlib.nullcontext() if event else director.directing(script):
-        run(session, pipeline, *arguments)
-    assert marker.exists()
-    for text in caplog.messages:
-        print("   ", text.replace("\n", " ")[-250:])
+    run_with_a_kill(cluster, session, tmp_path, caplog, number)
