@@ -97,7 +97,7 @@ conformance-loopback: $(READY_CONFORMANCE) ## Its suites with SDK harnesses in t
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-loopback
 
 conformance-quick: $(READY) ## The part of Beam's suites that `make test` runs
-	$(BIN)/python -m integration.validates_runner --quick
+	$(BIN)/python -m integration.validates_runner --quick --processes 2
 
 bench: $(READY) ## Benchmarks
 	$(BIN)/python -m benchmarks

@@ -5,12 +5,15 @@ suites are kept in the output folder; without ``--resume`` they are run anew.
 """
 
 import argparse
+import contextlib
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 import apache_beam
 
@@ -23,7 +26,7 @@ from integration.validates_runner.ledger import (
     surprises,
     surprises_elsewhere,
 )
-from integration.validates_runner.run import Result, run_suite
+from integration.validates_runner.run import Result, run_suite, stopping
 from integration.validates_runner.runners import (
     DIRECT,
     FN_API,
@@ -46,6 +49,7 @@ def main() -> int:
     parser.add_argument("--only", help="pytest's -k; then nothing is compared")
     parser.add_argument("--resume", action="store_true", help="go on with the logs of the last run")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "conformance")
+    parser.add_argument("--processes", type=int, default=1, help="suites that run side by side")
     parser.add_argument("--write-lists", action="store_true", help="of tests that do not drive us")
     arguments = parser.parse_args()
     unknown = set(arguments.suites) - set(SUITES)
@@ -63,22 +67,17 @@ def main() -> int:
     results_elsewhere: dict[str, Result] = {}
     verdicts_elsewhere: dict[str, Verdict] = {}
     rows = []
-    for name in names:
-        nothing = _run(name, NOTHING, arguments)
-        peers = () if SUITES[name].wants_job_service else runners[1:]
-        of_runner = {NOTHING: nothing} | {
-            runner: _run(name, runner, arguments, known=settled(nothing))
-            for runner in (arguments.runner, *peers)
-            if runner != NOTHING
-        }
-        found = {runner: judge(each, nothing) for runner, each in of_runner.items()}
-        again = _run_elsewhere(name, of_runner[arguments.runner], expectations, arguments)
-        judged_again = judge(again, nothing)
-        rows.append((name, [found.get(runner) for runner in runners], judged_again))
-        results_elsewhere |= again
-        verdicts_elsewhere |= judged_again
-        results |= of_runner[arguments.runner]
-        verdicts |= found[arguments.runner]
+    with ThreadPoolExecutor(arguments.processes) as pool, _stopping_on_errors(pool):
+        for name, done in zip(
+            names,
+            pool.map(lambda name: _run_on_all(name, runners, expectations, arguments), names),
+            strict=True,
+        ):
+            rows.append((name, [done.verdicts.get(each) for each in runners], done.judged_again))
+            results_elsewhere |= done.again
+            verdicts_elsewhere |= done.judged_again
+            results |= done.results[arguments.runner]
+            verdicts |= done.verdicts[arguments.runner]
     print("\n" + table.render(runners, rows))
     if arguments.only:
         for test, verdict in verdicts.items():
@@ -94,6 +93,44 @@ def main() -> int:
         print(line)
     print(f"{len(differences)} difference(s) from {expected.EXPECTATIONS.name}")
     return 1 if differences else 0
+
+
+@contextlib.contextmanager
+def _stopping_on_errors(pool: ThreadPoolExecutor) -> Iterator[None]:
+    """Let the first error, or Ctrl-C, end the suites that run; they hear of neither."""
+    try:
+        yield
+    except BaseException:
+        stopping.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+
+
+class _Done(NamedTuple):
+    """One suite on several runners, each with its results and verdicts by test."""
+
+    results: dict[str, dict[str, Result]]
+    verdicts: dict[str, dict[str, Verdict]]
+    again: dict[str, Result]  # of tests that ran on another runner once more
+    judged_again: dict[str, Verdict]
+
+
+def _run_on_all(
+    name: str, runners: Sequence[str], expectations: Expectations, arguments: argparse.Namespace
+) -> _Done:
+    """Run a suite on no runner, on the first of ``runners``, and on its peers."""
+    nothing = _run(name, NOTHING, arguments)
+    own, *peers = runners
+    if SUITES[name].wants_job_service:
+        peers = []
+    results = {NOTHING: nothing} | {
+        runner: _run(name, runner, arguments, known=settled(nothing))
+        for runner in (own, *peers)
+        if runner != NOTHING
+    }
+    verdicts = {runner: judge(each, nothing) for runner, each in results.items()}
+    again = _run_elsewhere(name, results[own], expectations, arguments)
+    return _Done(results, verdicts, again, judge(again, nothing))
 
 
 def _run_elsewhere(

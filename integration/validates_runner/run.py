@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -30,6 +31,10 @@ class Result:
     seconds: float = 0.0
     drives_runner: bool = False
     other_runners: tuple[str, ...] = ()
+
+
+stopping = threading.Event()
+"""Set: suites that run are ended, and ``run_suite`` raises."""
 
 
 def run_suite(
@@ -109,6 +114,8 @@ def _wait(process: "subprocess.Popen[bytes]", log: Path) -> int:
             try:
                 return process.wait(timeout=5)
             except subprocess.TimeoutExpired:
+                if stopping.is_set():
+                    raise
                 written = log.stat().st_mtime if log.exists() else started
                 if time.time() - max(started, written) > _HANG_TIMEOUT_S:
                     os.killpg(process.pid, signal.SIGKILL)
