@@ -370,6 +370,8 @@ class Announcing(Output):
 
 STAMPED, TAGGED = TimestampedValue("late", 5), TaggedOutput("tag", "tagged")
 CHANGEABLE_TAGGED = TaggedOutput("tag", [1])
+CONSTANT_TUPLES = [(1, 2), ((1, 2), 3), (3, (1, 2)), (1, 2, 3), ((1,),)]
+CHANGEABLE_TUPLES = [([], 1), (1, []), (([],), 1), (1, 2, []), ([],)]
 WINDOWED = WindowedValue("elsewhere", 5, (GlobalWindow(),))
 
 
@@ -391,6 +393,12 @@ WINDOWED = WindowedValue("elsewhere", 5, (GlobalWindow(),))
         pytest.param([TAGGED, "a"], [([TAGGED, "a"], False)], id="with a tag"),
         pytest.param(
             ["a", WINDOWED, "b"], [([WINDOWED], False), (["a", "b"], True)], id="in a window"
+        ),
+        pytest.param(CONSTANT_TUPLES, [(CONSTANT_TUPLES, True)], id="constant tuples"),
+        pytest.param(
+            ["a", *CHANGEABLE_TUPLES],
+            [*(([each], False) for each in CHANGEABLE_TUPLES), (["a"], True)],
+            id="changeable tuples",
         ),
         pytest.param(
             ["a", CHANGEABLE_TAGGED],
