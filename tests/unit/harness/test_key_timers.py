@@ -206,10 +206,10 @@ class TwoClocks(beam.DoFn):  # type: ignore[misc]
     ) -> None:
         raise AssertionError("is not run")
 
-    @userstate.on_timer(AT)
+    @userstate.on_timer(AT)  # type: ignore[untyped-decorator]
     def at(self) -> None: ...
 
-    @userstate.on_timer(IN)
+    @userstate.on_timer(IN)  # type: ignore[untyped-decorator]
     def in_(self) -> None: ...
 
 
