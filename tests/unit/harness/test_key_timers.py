@@ -97,6 +97,14 @@ def test_each_key_and_window_has_one_timer_in_a_bundle(timers: KeyTimers) -> Non
     assert len(timers) == 0
 
 
+def test_keys_without_timers_take_no_memory(timers: KeyTimers) -> None:
+    for key in (b"a", b"b"):
+        timers.take(EVENT, timer(key, FIRST, 2))
+    timers.take(EVENT, timer(b"a", FIRST, None))
+    assert rounds(timers) == [{"event": [(b"b", 0, 2)]}]
+    assert timers._queues == {}
+
+
 def test_what_is_set_again_or_cleared_does_not_fire(timers: KeyTimers) -> None:
     timers.take(EVENT, timer(b"a", FIRST, 2) + timer(b"b", FIRST, 3) + timer(b"c", FIRST, 4))
     timers.take(EVENT, timer(b"a", FIRST, None) + timer(b"b", FIRST, 5))

@@ -545,6 +545,7 @@ def _assigned(
 
     class Keeping(Output):
         def send(self, results: Any, origins: Any, *, are_values: bool) -> None:
+            assert are_values
             sent.extend(zip(results, origins, strict=True))
 
     step.run(values, origins, Keeping())
