@@ -190,9 +190,9 @@ def test_the_next_key_starts_anew() -> None:
     assert queue.pop() is not None
     queue.restart()
     assert (len(queue), queue.pop(), queue.watermark_us) == (0, None, None)
-    queue.set(timer("a", 90), expires_us=END)
+    queue.set(timer("a", 45), expires_us=END)
     queue.set(timer("b", 60), expires_us=END)
-    assert fired(queue) == [("b", "", 60), ("a", "", 90)]
+    assert fired(queue) == [("a", "", 45), ("b", "", 60)]
 
 
 @pytest.mark.parametrize(
