@@ -42,7 +42,7 @@ class Timer(NamedTuple):
 _FEW = 64  # entries of a heap that may be stale
 
 
-def expiry_us(window_end_us: int, allowed_lateness_us: int = 0) -> int:
+def expiry_us(window_end_us: int, allowed_lateness_us: int) -> int:
     """Say when a window is over: a millisecond behind the last that it may see.
 
     Args:

@@ -15,6 +15,8 @@ Fact = Callable[[Arrivals], None]
     [
         pytest.param([], [], [], id="nothing was told"),
         pytest.param([lambda x: x.expect(A, 2)], [A], [], id="a worker has not called"),
+        pytest.param([lambda x: x.expect(A, 1)], [A], [], id="one thing is enough to wait for"),
+        pytest.param([lambda x: x.expect(A, 0)], [], [], id="a worker had nothing to tell"),
         pytest.param(
             [lambda x: x.expect(A, 2), lambda x: x.arrived(A, 2)], [], [], id="all has come"
         ),
@@ -51,3 +53,16 @@ def test_a_worker_that_has_called_may_still_owe_something() -> None:
     arrivals.arrived(A, 1)
     assert not arrivals.unheard()
     assert not arrivals.are_complete()
+
+
+def test_workers_tear_down_until_they_say_so_or_are_gone() -> None:
+    arrivals = Arrivals()
+    assert arrivals.tearing_down() == frozenset()
+    arrivals.ends(A)
+    arrivals.ends(B)
+    assert arrivals.tearing_down() == {A, B}
+    arrivals.has_torn_down(A)
+    arrivals.has_torn_down("worker c, which was not told to")
+    assert arrivals.tearing_down() == {B}
+    arrivals.gone(B)
+    assert arrivals.tearing_down() == frozenset()

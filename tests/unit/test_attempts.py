@@ -138,6 +138,10 @@ def test_verdicts(reports: list[Report], partitions: dict[int, int], verdict: ob
     assert judge(reports, partitions) == verdict
 
 
+def test_sums_fit_64_bits_and_use_all_of_them() -> None:
+    assert of(BIG, BIG) + of(BIG, BIG) == of(*[BIG] * 4) == Attempts(4, 2**64 - 4)
+
+
 OTHER = "level 0 read other attempts' rows than those that were kept for it"
 
 

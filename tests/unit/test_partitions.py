@@ -14,6 +14,8 @@ from beam_spark_runner.scheduling.partitions import (
     [
         pytest.param(6, None, False, 6, id="one for each slot"),
         pytest.param(6, 50, False, 50, id="as the user has set it for shuffles"),
+        pytest.param(6, 1, False, 1, id="even if that is one"),
+        pytest.param(6, 0, False, 1, id="but never none"),
         pytest.param(60, 50, True, 50, id="the user's word counts on growing clusters, too"),
         pytest.param(2, None, True, GROWING, id="two slots now, more when tasks wait"),
         pytest.param(999, None, True, 999, id="a growing cluster that is large by now"),

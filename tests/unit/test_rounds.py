@@ -69,6 +69,11 @@ def test_what_cannot_be(left_by: list[int | None], next_one: int | None) -> None
         rounds.on(Ran(next_one))
 
 
+def test_nothing_can_have_run_before_the_start() -> None:
+    with pytest.raises(InvariantError, match="after None"):
+        Rounds(3, 2.0).on(Ran(None))
+
+
 @given(st.data())
 def test_every_level_runs_and_it_ends(data: st.DataObject) -> None:
     levels = data.draw(st.integers(1, 6))

@@ -81,6 +81,12 @@ def lost(reader: SegmentId, *writers: SegmentId) -> Lost:
         ),
         pytest.param(
             CHAIN,
+            [*[Rejected(A, "two attempts")] * (MAX_RUNS - 1), Crashed(A, "disk on fire")],
+            GiveUp(A, f"disk on fire ({MAX_RUNS} times)"),
+            id="the last reason is told",
+        ),
+        pytest.param(
+            CHAIN,
             [*[Ran(A), lost(B, A)] * (MAX_RUNS - 1), Ran(A), lost(B, A)],
             GiveUp(A, f"gone ({MAX_RUNS} times)"),
             id="losses end",
@@ -91,10 +97,9 @@ def test_next_action(
     reads: dict[SegmentId, set[SegmentId]], events: list[Event], then: object
 ) -> None:
     order = SegmentOrder(reads)
-    action = order.start()
-    for event in events:
-        action = order.on(event)
-    assert action == then
+    actions = [order.start(), *(order.on(event) for event in events)]
+    assert actions[-1] == then
+    assert all(isinstance(each, Run) for each in actions[:-1])
 
 
 @pytest.mark.parametrize(
@@ -105,3 +110,8 @@ def test_unexpected_events_are_our_bug(event: Event) -> None:
     order.start()
     with pytest.raises(InvariantError):
         order.on(event)
+
+
+def test_nothing_can_have_run_before_the_start() -> None:
+    with pytest.raises(InvariantError, match="segment None runs"):
+        SegmentOrder(CHAIN).on(Ran(A))

@@ -10,6 +10,7 @@ import apache_beam as beam
 import numpy as np
 import pytest
 from apache_beam.internal import pickler
+from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import (
     FixedWindows,
     GlobalWindow,
@@ -17,6 +18,7 @@ from apache_beam.transforms.window import (
     IntervalWindow,
     Sessions,
     SlidingWindows,
+    TimestampedValue,
     WindowFn,
 )
 from apache_beam.utils.timestamp import Timestamp
@@ -219,6 +221,44 @@ def test_constants_are_known_by_type(value: Any, expected: bool) -> None:
     assert is_constant(value) == expected
 
 
+@pytest.mark.parametrize("wrap", [lambda value: (value,), Row, Frozen])
+def test_nesting_is_looked_at_to_a_depth(wrap: Callable[[Any], Any]) -> None:
+    value: Any = 1
+    for _ in range(3):
+        value = wrap(value)
+    assert is_constant(value, depth=2)
+    assert not is_constant(value, depth=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Derived(Frozen):
+    """Frozen, too, but what else it inherits is not looked at."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slotted:
+    number: Any
+
+
+class Attributed(Row):
+    """A named tuple whose instances have other attributes."""
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(Derived(1), False), (Slotted(1), True), (Slotted([]), False), (Attributed(1), False)],
+    ids=["derived", "slots", "slots, changeable", "with attributes"],
+)
+def test_constants_of_rarer_types(value: Any, expected: bool) -> None:
+    assert is_constant(value) == expected
+
+
+def test_what_else_a_frozen_instance_holds_is_looked_at() -> None:
+    value = Frozen(1)
+    vars(value)["kept"] = []
+    assert not is_constant(value)
+
+
 def test_tuples_that_are_nested_without_end_are_no_constants() -> None:
     value: Any = ()
     for _ in range(10_000):
@@ -316,6 +356,109 @@ def test_the_change_comes_later_and_later_origins_stay_right() -> None:
     assert sorted(map(repr, all_of(several, list(range(100))))) == sorted(map(repr, wanted))
 
 
+class Announcing(Output):
+    """Notes what is said of results that come at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.announced: list[tuple[list[Any], bool]] = []
+
+    def send(self, results: Any, origins: Any, *, are_values: bool) -> None:
+        super().send(results, origins, are_values=are_values)
+        self.announced.append((results, are_values))
+
+
+STAMPED, TAGGED = TimestampedValue("late", 5), TaggedOutput("tag", "tagged")
+CHANGEABLE_TAGGED = TaggedOutput("tag", [1])
+CONSTANT_TUPLES = [(1, 2), ((1, 2), 3), (3, (1, 2)), (1, 2, 3), ((1,),)]
+CHANGEABLE_TUPLES = [([], 1), (1, []), (([],), 1), (1, 2, []), ([],)]
+WINDOWED = WindowedValue("elsewhere", 5, (GlobalWindow(),))
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        beam.Map(lambda value: value),
+        beam.MapTuple(lambda value: value),
+        beam.FlatMap(lambda value: [value]),
+        beam.FlatMap(lambda value: (each for each in [value])),
+    ],
+    ids=["map", "map tuple", "list", "generator"],
+)
+@pytest.mark.parametrize(
+    ("results", "announced"),
+    [
+        pytest.param(["a", "b"], [(["a", "b"], True)], id="constants"),
+        pytest.param(["a", STAMPED], [(["a", STAMPED], False)], id="with a timestamp"),
+        pytest.param([TAGGED, "a"], [([TAGGED, "a"], False)], id="with a tag"),
+        pytest.param(
+            ["a", WINDOWED, "b"], [([WINDOWED], False), (["a", "b"], True)], id="in a window"
+        ),
+        pytest.param(CONSTANT_TUPLES, [(CONSTANT_TUPLES, True)], id="constant tuples"),
+        pytest.param(
+            ["a", *CHANGEABLE_TUPLES],
+            [*(([each], False) for each in CHANGEABLE_TUPLES), (["a"], True)],
+            id="changeable tuples",
+        ),
+        pytest.param(
+            ["a", CHANGEABLE_TAGGED],
+            [([CHANGEABLE_TAGGED], False), (["a"], True)],
+            id="with a tag, and changeable",
+        ),
+    ],
+)
+def test_results_that_are_no_values_are_announced(
+    transform: Any, results: list[Any], announced: list[tuple[list[Any], bool]]
+) -> None:
+    step = step_for(transform.fn)
+    step.limit = 10
+    values = [(each,) for each in results] if "MapTuple" in transform.label else results
+    output = Announcing()
+    step.run(values, [origin(place) for place in range(len(values))], output)
+    assert output.announced == announced
+    assert sorted(output.received, key=lambda each: each[1]) == [
+        (result, place) for place, result in enumerate(results)
+    ]
+
+
+def test_values_that_a_filter_lets_through_stay_values() -> None:
+    output = Announcing()
+    step = step_for(beam.Filter(lambda n: n != 2).fn)
+    for values in ([1, 3], [1, 2, 3], [2]):
+        step.run(values, [origin(n) for n in values], output)
+    assert output.announced == [([1, 3], True), ([1, 3], True)]
+    assert output.received == [(1, 1), (3, 3)] * 2
+
+
+class Saying(beam.DoFn):  # type: ignore[misc]
+    """Returns what it is given."""
+
+    def process(self, value: Any) -> Any:
+        return value
+
+
+@pytest.mark.parametrize("value", ["text", b"bytes", {"a": 1}])
+def test_text_in_place_of_results_is_refused_where_beam_refuses_it(value: Any) -> None:
+    name = type(value).__name__
+    for run in (all_of, one_by_one):
+        with pytest.raises(TypeError, match=f"Returning a {name} from a ParDo or FlatMap"):
+            run(step_for(Saying()), [value])
+        # Beam looks at the first call only.
+        found = run(step_for(Saying()), [["first"], value])
+        assert [result for result, _ in found] == ["first", *value]
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes"), [(8, [8]), (9, [4, 4, 1]), (12, [4, 4, 4])], ids=["few", "more", "even"]
+)
+def test_results_of_a_map_come_in_pieces(count: int, sizes: list[int]) -> None:
+    step = step_for(beam.Map(lambda n: n).fn)
+    step.limit = 4
+    output = Output()
+    step.run(list(range(count)), [origin(n) for n in range(count)], output)
+    assert output.sizes == sizes
+
+
 def test_sending_may_lower_the_limit() -> None:
     class Lowering(Output):
         def send(self, results: Any, origins: Any, *, are_values: bool) -> None:
@@ -402,6 +545,7 @@ def _assigned(
 
     class Keeping(Output):
         def send(self, results: Any, origins: Any, *, are_values: bool) -> None:
+            assert are_values
             sent.extend(zip(results, origins, strict=True))
 
     step.run(values, origins, Keeping())

@@ -108,8 +108,9 @@ def test_the_end_drops_what_the_callback_had_set_before() -> None:
     assert queue.pop() == timer("end", END)
     queue.set(timer("other", 5), expires_us=END)
     assert queue.pop() == timer("other", 5)
-    queue.set(timer("other", END + 1), expires_us=END)
-    assert queue.pop() is None
+    for late in (END, END + 1):
+        queue.set(timer("other", late), expires_us=END)
+        assert queue.pop() is None
 
 
 def test_each_window_has_its_own_end() -> None:
@@ -162,13 +163,36 @@ def test_setting_one_timer_for_each_element_takes_no_memory() -> None:
     assert fired(queue) == [("same", "", 50), ("later", "", 9_999)]
 
 
+def test_whoever_remembers_a_setting_sees_what_makes_it_void() -> None:
+    queue = TimerQueue()
+    changes = [queue.changes]
+
+    def has_changed() -> bool:
+        changes.append(queue.changes)
+        return changes[-1] > changes[-2]
+
+    queue.set(timer("a", 3), expires_us=END)
+    assert has_changed()
+    queue.set(timer("a", 3), expires_us=END)
+    assert not has_changed()
+    queue.clear(TimerId("a", "", "window"))
+    assert has_changed()
+    queue.set(timer("b", 3), expires_us=END)
+    assert has_changed()
+    assert queue.pop() is not None
+    assert has_changed()
+    queue.restart()
+    assert has_changed()
+
+
 def test_the_next_key_starts_anew() -> None:
     queue = set_all(timer("a", 30), timer("b", 40))
     assert queue.pop() is not None
     queue.restart()
     assert (len(queue), queue.pop(), queue.watermark_us) == (0, None, None)
-    queue.set(timer("a", 3), expires_us=END)
-    assert fired(queue) == [("a", "", 3)]
+    queue.set(timer("a", 45), expires_us=END)
+    queue.set(timer("b", 60), expires_us=END)
+    assert fired(queue) == [("a", "", 45), ("b", "", 60)]
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from beam_spark_runner.core.errors import (
     RunnerError,
     SdkDisconnectedError,
 )
-from beam_spark_runner.scheduling.attempts import Failure
-from beam_spark_runner.spark.reports import error_of, failure_proto
+from beam_spark_runner.scheduling.attempts import Failure, Report
+from beam_spark_runner.spark.reports import _report_of, error_of, failure_proto
 
 
 def there_and_back(error: RunnerError) -> RunnerError:
@@ -49,3 +49,8 @@ def test_any_other_error_keeps_its_text() -> None:
     found = there_and_back(RunnerError("something else"))
     assert isinstance(found, BundleFailedError)
     assert "something else" in str(found)
+
+
+def test_a_report_that_says_little_has_the_same_defaults_on_both_sides() -> None:
+    proto = reports_pb2.TaskReport(level=1, partition=2, attempt=3)
+    assert _report_of(proto) == Report(level=1, partition=2, attempt=3)

@@ -1,6 +1,7 @@
 import random
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +38,44 @@ def test_a_block_is_what_a_batch_was_built_of() -> None:
     assert (block.dests & rows.WINDOWED != 0).all()
     assert (block.routes.tolist(), block.orders.tolist()) == ([3, -4], [0, 0])
     assert (block.keys, block.values) == ([b"k", b""], [b"", b"v"])
+
+
+def test_a_batch_may_have_orders_and_no_keys() -> None:
+    orders = np.array([rows.BARE, 7], np.int64)
+    batch = rows.batch_of(rows.REPORT, np.array([1, 2], np.int64), orders, None, [b"a", b"b"])
+    block = rows.block_of(batch)
+    assert block.orders.tolist() == [-(2**63), 7]
+    assert block.keys == [None, None]
+
+
+def test_flags_and_destinations_do_not_touch() -> None:
+    flags = [rows.WINDOWED, rows.PIECE, rows.LONG_KEY]
+    assert [bin(flag).count("1") for flag in flags] == [1, 1, 1]
+    assert sum(flags) == rows.WINDOWED | rows.PIECE | rows.LONG_KEY
+    routes = np.zeros(1, np.int64)
+    for dest in (rows.CONTROL, 1, rows.REPORT):
+        batch = rows.batch_of(dest | sum(flags), routes, None, None, [b""])
+        assert rows.dests_of(batch).tolist() == [dest]
+
+
+def test_columns_that_are_never_null_are_as_all_others() -> None:
+    batch = rows.batch_of(5, np.array([3], np.int64), None, [b"k"], [b"v"])
+    strict = pa.schema([each.with_nullable(False) for each in rows.ARROW_SCHEMA])
+    found = rows.conformed(batch.cast(strict))
+    assert found.schema == rows.ARROW_SCHEMA
+    assert found.to_pylist() == batch.to_pylist()
+
+
+def test_a_block_without_pieces_stays_what_it_is() -> None:
+    routes = np.zeros(1, np.int64)
+    block = rows.block_of(rows.batch_of(5 | rows.WINDOWED, routes, None, None, [b"v"]))
+    assert rows.PieceJoiner().join_block(block) is block
+
+
+def test_no_piece_is_longer_than_the_limit() -> None:
+    header = 24
+    assert [len(piece) - header for piece in rows.cut(bytes(10), 4)] == [4, 4, 2]
+    assert [len(piece) - header for piece in rows.cut(bytes(8), 4)] == [4, 4]
 
 
 def test_a_joined_block_keeps_its_other_columns() -> None:

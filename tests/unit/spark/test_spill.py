@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_spark_runner.harness import spill
-from beam_spark_runner.harness.spill import GroupClosedError, StreamedValues, ValueLogs
+from beam_spark_runner.harness.spill import GroupClosedError, LogReader, StreamedValues, ValueLogs
 from tests.unit.spark.spill_files import spill_files
 
 VALUES = st.lists(st.binary(max_size=30), max_size=30)
@@ -63,6 +63,30 @@ def test_values_larger_than_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
     for value in values:
         log.append(value)
     assert list(log) == values
+
+
+def test_a_reader_skips_what_others_have_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spill, "_READ_VALUES", 4)
+    for limit_bytes in (0, 1 << 20):
+        log = ValueLogs(limit_bytes).new()
+        for number in range(20):
+            log.append(b"%d" % number)
+        for count in (0, 1, 4, 6, 19):
+            reader = LogReader(log)
+            reader.skip(count)
+            assert reader.take()[:1] == [b"%d" % count]
+        reader.skip(0)
+        assert reader.take() == []
+
+
+def test_little_of_a_log_is_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spill, "_READ_VALUES", 4)
+    for in_memory in (True, False):
+        log = ValueLogs().new(in_memory=in_memory)
+        for _ in range(10):
+            log.append(b"value")
+        reader = LogReader(log)
+        assert [len(some) for some in iter(reader.take, [])] == [4, 4, 2]
 
 
 class TestStreamedValues:
