@@ -48,8 +48,17 @@ class _Known:
 _PAIRS_ASIDE = _Known("pairs", "global", SOME)
 
 
+def chances() -> st.SearchStrategy[random.Random]:
+    """Let Hypothesis draw a seed only: its own draws prefer what is small.
+
+    The simplest seed is left out. Hypothesis tries it first, so that the only pack of a small run,
+    and the first one of a large run, would be the same each time.
+    """
+    return st.binary(min_size=8, max_size=8).filter(any).map(random.Random)
+
+
 def packs(size: int, kinds: Sequence[str] = ()) -> st.SearchStrategy[dict[int, Recipe]]:
-    """Draw recipes. Hypothesis draws the seed only: its own draws prefer what is small.
+    """Draw recipes.
 
     All kinds are dealt out to the recipes of a pack, like cards, so that it has as many
     different ones as it can.
@@ -58,9 +67,7 @@ def packs(size: int, kinds: Sequence[str] = ()) -> st.SearchStrategy[dict[int, R
         size: recipes in a pack.
         kinds: to deal; by default, all.
     """
-    return st.randoms(use_true_random=True).map(
-        lambda chance: _pack(chance, size, kinds or tuple(KINDS))
-    )
+    return chances().map(lambda chance: _pack(chance, size, kinds or tuple(KINDS)))
 
 
 def _pack(chance: random.Random, size: int, kinds: Sequence[str]) -> dict[int, Recipe]:
