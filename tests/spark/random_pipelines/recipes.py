@@ -113,7 +113,7 @@ class _Drawing:
         """Add a step, and before it what it takes, if there is none."""
         kind = KINDS[name]
         if kind.takes == "groups":
-            self._collect()
+            self._collect(passed_on=bool(kind.beside))
         elif kind.takes == "pairs" and not self._some("pairs"):
             self._add_wanted("pair")
         if kind.beside and not self._some(kind.beside, ASIDE):  # nor are there pairs in them
@@ -136,11 +136,17 @@ class _Drawing:
         numbers = tuple(self._chance.randint(0, 40) for _ in range(count))
         self._keep(Step("create", (), numbers), _Known("numbers", "global", count))
 
-    def _collect(self) -> None:
-        """Make groups of a few keys, so that most are large."""
+    def _collect(self, *, passed_on: bool) -> None:
+        """Make groups of a few keys, so that most are large.
+
+        If they are ``passed_on``, the stage that reads them from the exchange is not the one that
+        takes them: a step with a side input begins another.
+        """
         self._create(SOME)
         self._keep(Step("pair", (len(self._steps) - 1,), (2,)), _PAIRS_ASIDE)
         self._add("collect", len(self._steps) - 1)
+        if passed_on:
+            self._add("pass on", len(self._steps) - 1)
 
     def _add(self, name: str, source: int | None = None, *, must: bool = False) -> bool:
         """Add a step of a kind, unless there is nothing that it could take.
@@ -174,7 +180,7 @@ class _Drawing:
         arg: Any = chance.randint(1, 5)
         if name == "window":
             arg = windowing = chance.choice(list(WINDOWINGS))
-        elif name == "batch":
+        elif name in ("batch", "batch many"):
             windowing = "global"
         step = Step(name, tuple(inputs), (arg,), chance.random() < _SHARE_SHOWN)
         self._keep(step, _Known(kind.gives or known.holds, windowing, size))
