@@ -162,7 +162,7 @@ def batched(number: int) -> Chain:
 
 def batched_many(number: int) -> Chain:
     """The same with batches as large as in programs, and each number so often that they fill."""
-    return _batched(size=(40, 64, 100, 100, 128)[number - 1], copies=8)
+    return _batched(size=(40, 64, 100, 100, 128)[number - 1], copies=25)
 
 
 def _batched(size: int, copies: int = 1) -> Chain:
