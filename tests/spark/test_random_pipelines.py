@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 COUNT = int(os.environ.get("RANDOM_PIPELINES", "50"))
 DEALT = [kind for kind in os.environ.get("RANDOM_KINDS", "").split(";") if kind]
 PACK = 50
-EMBEDDED = 32  # of a pack; the others run in SDK harnesses
+EMBEDDED = 40  # of a pack; the others run in SDK harnesses
 TO_HARNESSES = [
     name for name, kind in KINDS.items() if "groups" in (kind.takes, kind.gives) or is_coded(name)
 ]

@@ -11,7 +11,7 @@ from tests.spark.random_pipelines.steps import ASIDE, KINDS, WINDOWINGS, is_code
 
 MANY, SOME = 80, 20
 _MOST_ELEMENTS = 1_000
-_MOST_STEPS = 6
+_MOST_STEPS = 4
 _SHARE_SHOWN = 0.6
 
 
@@ -120,7 +120,7 @@ class _Drawing:
             assert kind.takes != "groups", "the last collection holds them"
             self._create(SOME)
             if kind.beside == "pairs":
-                self._keep(Step("pair", (len(self._steps) - 1,), (3,)), _PAIRS_ASIDE)
+                self._pair(3)
         source = len(self._known) - 1 if kind.takes == "groups" else None
         added = self._add(name, source, must=True)
         assert added, f"{name}: nothing it could take in {self._steps}"
@@ -134,7 +134,11 @@ class _Drawing:
 
     def _create(self, count: int) -> None:
         numbers = tuple(self._chance.randint(0, 40) for _ in range(count))
-        self._keep(Step("create", (), numbers), _Known("numbers", "global", count))
+        self._keep(Step("create", (), numbers, False), _Known("numbers", "global", count))
+
+    def _pair(self, keys: int) -> None:
+        """Make pairs of the numbers that were just created."""
+        self._keep(Step("pair", (len(self._steps) - 1,), (keys,), False), _PAIRS_ASIDE)
 
     def _collect(self, *, passed_on: bool) -> None:
         """Make groups of a few keys, so that most are large.
@@ -143,7 +147,7 @@ class _Drawing:
         takes them: a step with a side input begins another.
         """
         self._create(SOME)
-        self._keep(Step("pair", (len(self._steps) - 1,), (2,)), _PAIRS_ASIDE)
+        self._pair(2)
         self._add("collect", len(self._steps) - 1)
         if passed_on:
             self._add("pass on", len(self._steps) - 1)
