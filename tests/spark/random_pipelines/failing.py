@@ -13,6 +13,7 @@ from apache_beam.coders import Coder
 from apache_beam.options.pipeline_options import PipelineOptions
 from hypothesis import strategies as st
 
+from tests.spark.random_pipelines.recipes import chances
 from tests.spark.restrictions import RESTRICTION
 
 COUNT = 200
@@ -198,7 +199,7 @@ def failures(count: int) -> st.SearchStrategy[list[Failing]]:
             dealt += chance.sample(CASES, len(CASES))
         return dealt[:count]
 
-    return st.randoms(use_true_random=True).map(drawn)
+    return chances().map(drawn)
 
 
 @dataclass(frozen=True)

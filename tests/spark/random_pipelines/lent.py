@@ -157,9 +157,17 @@ def batched(number: int) -> Chain:
 
     What is in one batch depends on the runner, and so do the times and panes of batches.
     """
-    size = (2, 3, 10, 10, 25)[number - 1]
+    return _batched(size=(2, 3, 10, 10, 25)[number - 1])
+
+
+def batched_many(number: int) -> Chain:
+    """The same with batches as large as in programs, and each number so often that they fill."""
+    return _batched(size=(40, 64, 100, 100, 128)[number - 1], copies=25)
+
+
+def _batched(size: int, copies: int = 1) -> Chain:
     return Chain(
-        beam.Map(lambda n: TimestampedValue(n, 0)).with_output_types(int),
+        beam.FlatMap(lambda n: [TimestampedValue(n, 0)] * copies).with_output_types(int),
         beam.WindowInto(GlobalWindows()),
         beam.ParDo(Batches(size)),
         beam.FlatMap(lambda batch: list(batch)).with_output_types(int),

@@ -11,7 +11,7 @@ from tests.spark.random_pipelines.steps import ASIDE, KINDS, WINDOWINGS, is_code
 
 MANY, SOME = 80, 20
 _MOST_ELEMENTS = 1_000
-_MOST_STEPS = 6
+_MOST_STEPS = 4
 _SHARE_SHOWN = 0.6
 
 
@@ -48,8 +48,17 @@ class _Known:
 _PAIRS_ASIDE = _Known("pairs", "global", SOME)
 
 
+def chances() -> st.SearchStrategy[random.Random]:
+    """Let Hypothesis draw a seed only: its own draws prefer what is small.
+
+    The simplest seed is left out. Hypothesis tries it first, so that the only pack of a small run,
+    and the first one of a large run, would be the same each time.
+    """
+    return st.binary(min_size=8, max_size=8).filter(any).map(random.Random)
+
+
 def packs(size: int, kinds: Sequence[str] = ()) -> st.SearchStrategy[dict[int, Recipe]]:
-    """Draw recipes. Hypothesis draws the seed only: its own draws prefer what is small.
+    """Draw recipes.
 
     All kinds are dealt out to the recipes of a pack, like cards, so that it has as many
     different ones as it can.
@@ -58,9 +67,7 @@ def packs(size: int, kinds: Sequence[str] = ()) -> st.SearchStrategy[dict[int, R
         size: recipes in a pack.
         kinds: to deal; by default, all.
     """
-    return st.randoms(use_true_random=True).map(
-        lambda chance: _pack(chance, size, kinds or tuple(KINDS))
-    )
+    return chances().map(lambda chance: _pack(chance, size, kinds or tuple(KINDS)))
 
 
 def _pack(chance: random.Random, size: int, kinds: Sequence[str]) -> dict[int, Recipe]:
@@ -106,14 +113,14 @@ class _Drawing:
         """Add a step, and before it what it takes, if there is none."""
         kind = KINDS[name]
         if kind.takes == "groups":
-            self._collect()
+            self._collect(passed_on=bool(kind.beside))
         elif kind.takes == "pairs" and not self._some("pairs"):
             self._add_wanted("pair")
         if kind.beside and not self._some(kind.beside, ASIDE):  # nor are there pairs in them
             assert kind.takes != "groups", "the last collection holds them"
             self._create(SOME)
             if kind.beside == "pairs":
-                self._keep(Step("pair", (len(self._steps) - 1,), (3,)), _PAIRS_ASIDE)
+                self._pair(3)
         source = len(self._known) - 1 if kind.takes == "groups" else None
         added = self._add(name, source, must=True)
         assert added, f"{name}: nothing it could take in {self._steps}"
@@ -127,13 +134,23 @@ class _Drawing:
 
     def _create(self, count: int) -> None:
         numbers = tuple(self._chance.randint(0, 40) for _ in range(count))
-        self._keep(Step("create", (), numbers), _Known("numbers", "global", count))
+        self._keep(Step("create", (), numbers, False), _Known("numbers", "global", count))
 
-    def _collect(self) -> None:
-        """Make groups of a few keys, so that most are large."""
+    def _pair(self, keys: int) -> None:
+        """Make pairs of the numbers that were just created."""
+        self._keep(Step("pair", (len(self._steps) - 1,), (keys,), False), _PAIRS_ASIDE)
+
+    def _collect(self, *, passed_on: bool) -> None:
+        """Make groups of a few keys, so that most are large.
+
+        If they are ``passed_on``, the stage that reads them from the exchange is not the one that
+        takes them: a step with a side input begins another.
+        """
         self._create(SOME)
-        self._keep(Step("pair", (len(self._steps) - 1,), (2,)), _PAIRS_ASIDE)
+        self._pair(2)
         self._add("collect", len(self._steps) - 1)
+        if passed_on:
+            self._add("pass on", len(self._steps) - 1)
 
     def _add(self, name: str, source: int | None = None, *, must: bool = False) -> bool:
         """Add a step of a kind, unless there is nothing that it could take.
@@ -167,7 +184,7 @@ class _Drawing:
         arg: Any = chance.randint(1, 5)
         if name == "window":
             arg = windowing = chance.choice(list(WINDOWINGS))
-        elif name == "batch":
+        elif name in ("batch", "batch many"):
             windowing = "global"
         step = Step(name, tuple(inputs), (arg,), chance.random() < _SHARE_SHOWN)
         self._keep(step, _Known(kind.gives or known.holds, windowing, size))

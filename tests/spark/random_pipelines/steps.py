@@ -359,6 +359,7 @@ _OF_OBJECTS: dict[str, Kind] = {
         for name, make in makers.items()
     },
     "batch": Kind("numbers", "pairs", lent.batched, wants_many=True),
+    "batch many": Kind("numbers", "pairs", lent.batched_many, wants_many=True),
 }
 _CODED: dict[str, Kind] = {
     f"group {name}": Kind("numbers", "numbers", partial(coded.grouped, name))
