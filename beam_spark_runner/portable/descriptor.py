@@ -8,7 +8,7 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import CoderId, EnvironmentId, PCollectionId, StageId, TransformId
-from beam_spark_runner.graph.facts import sized_restrictions
+from beam_spark_runner.graph.facts import main_input, sized_restrictions
 from beam_spark_runner.graph.model import Graph, Transform
 from beam_spark_runner.plan.model import Delivery, Plan, Stage
 from beam_spark_runner.portable.environments import coded_environment, has_remote_code
@@ -271,7 +271,7 @@ class _Builder:
         self._add_coders(read_payload(transform.urn, transform.payload, transform.name).coders)
         payload = transform.payload
         if self._wire is not None and (transform.state_ids or transform.timer_families):
-            payload = _on_wire(payload, self._wire)
+            payload = _on_wire(payload, self._wire, *self._key_and_window_coders(transform))
         self.descriptor.transforms[id_].CopyFrom(
             beam_runner_api_pb2.PTransform(
                 unique_name=transform.name,
@@ -281,6 +281,13 @@ class _Builder:
                 environment_id=self._environment,
             )
         )
+
+    def _key_and_window_coders(self, transform: Transform) -> tuple[CoderId | None, CoderId]:
+        """Return the coders of the keys and of the windows of a keyed step's elements."""
+        collection = self.graph.pcollections[main_input(transform)]
+        coder = self.graph.coders[collection.coder]
+        key = coder.components[0] if coder.urn == urns.CODER_KV else None
+        return key, self.graph.windowings[collection.windowing].window_coder
 
     def _add_collection(
         self, id_: PCollectionId, facts_of: PCollectionId, *, is_on_edge: bool = False
@@ -323,11 +330,23 @@ class _Builder:
             pending.extend(coder.components)
 
 
-def _on_wire(payload: bytes, wire: WireCoders) -> bytes:
-    """Give a stateful ParDo coders by which the runner can read its timers, and count values."""
+def _on_wire(payload: bytes, wire: WireCoders, key: CoderId | None, window: CoderId) -> bytes:
+    """Give a stateful ParDo coders by which the runner can read its timers, and count values.
+
+    The Python SDK makes the coder of timers of any of the step's inputs, side inputs among them
+    (``ParDo._get_key_and_window_coder``), so that key and window come from the main one here.
+
+    Args:
+        payload: of the ParDo.
+        wire: makes coders.
+        key: coder of the main input's keys; None: it does not show, and that of the payload is it.
+        window: coder of the main input's windows.
+    """
     par_do = beam_runner_api_pb2.ParDoPayload.FromString(payload)
     for family in par_do.timer_family_specs.values():
-        family.timer_family_coder_id = wire.timers(CoderId(family.timer_family_coder_id))
+        family.timer_family_coder_id = wire.timers(
+            CoderId(family.timer_family_coder_id), key=key, window=window
+        )
     for state in par_do.state_specs.values():
         if state.HasField("multimap_spec"):
             spec = state.multimap_spec

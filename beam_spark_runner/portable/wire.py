@@ -91,14 +91,19 @@ class WireCoders:
         iterable = self._add(urns.CODER_STATE_BACKED_ITERABLE, (self._part(value),), b"1")
         return self._add(urns.CODER_KV, (self._part(key), iterable))
 
-    def timers(self, id_: CoderId) -> CoderId:
-        """Return the coder for timers: ``id_`` is one of a key and a window."""
+    def timers(self, id_: CoderId, *, key: CoderId | None, window: CoderId) -> CoderId:
+        """Return the coder for timers of a key and a window.
+
+        Args:
+            id_: a coder of timers.
+            key: coder of their keys; None: that in ``id_``.
+            window: coder of their windows.
+        """
         coder = self._graph.coders[id_]
         if coder.urn != urns.CODER_TIMER:
             raise InvariantError(f"the timers of a DoFn have the coder {id_}, which is for others")
-        key, window = coder.components
         self._bring([window])
-        return self._add(urns.CODER_TIMER, (self._part(key), window))
+        return self._add(urns.CODER_TIMER, (self._part(key or coder.components[0]), window))
 
     def values(self, id_: CoderId) -> CoderId:
         """Return the coder for values whose number the runner has to know: ``id_`` is theirs."""

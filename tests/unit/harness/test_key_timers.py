@@ -256,7 +256,16 @@ def _timers_of(*, allowed_lateness: int = 0, has_timers: bool = True) -> Declare
     return found[0] if found else stages[-1]
 
 
-def test_what_a_stage_says_of_its_timers() -> None:
+@pytest.mark.parametrize("chosen", ["main", "side"])
+def test_what_a_stage_says_of_its_timers(chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK makes the coder of timers of whichever input comes first in a set of strings."""
+    key_and_window_coder = beam.ParDo._get_key_and_window_coder
+
+    def of_chosen(par_do: Any, named_inputs: Any) -> Any:
+        fitting = [name for name in named_inputs if ("side" in name) == (chosen == "side")]
+        return key_and_window_coder(par_do, {name: named_inputs[name] for name in fitting})
+
+    monkeypatch.setattr(beam.ParDo, "_get_key_and_window_coder", of_chosen)
     found = _timers_of(allowed_lateness=7)
     assert {id_.family: each.domain for id_, each in found.families.items()} == {
         "ts-at": Domain.EVENT_TIME,

@@ -293,7 +293,7 @@ def test_timers_of_any_key(data: st.DataObject) -> None:
     wire = WireCoders(
         graph, descriptor.coders, lambda wanted: bring(graph, descriptor.coders, wanted)
     )
-    id_ = wire.timers(id_)
+    id_ = wire.timers(id_, key=None, window=graph.coders[id_].components[1])
     of_sdk = PipelineContext(descriptor).coders.get_by_id(id_).get_impl()
     codec = TimerCodec(*timer_coders_seen_by_the_runner(descriptor, id_))
     set_timers = st.builds(
