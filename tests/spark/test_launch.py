@@ -147,6 +147,11 @@ def test_signals_wait_until_the_jvm_can_hear_of_the_programs_end(
 
     started: list[str] = []
     monkeypatch.setattr("pyspark.SparkContext._ensure_initialized", slow_start)
-    with pytest.raises(KeyboardInterrupt):
-        launch.start_classic("local[1]", "x", {})
+    # Tests that run in the background of a script ignore Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            launch.start_classic("local[1]", "x", {})
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert started == ["JVM"]
