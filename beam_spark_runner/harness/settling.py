@@ -63,6 +63,11 @@ class Settling:
         self._send_one(result, self._origin_of())
         return _SENT
 
+    def settle_into(self, waiting: list[Any], result: Any) -> None:
+        """Add a result to those that wait if it may wait, or send it."""
+        if (settled := self.settle(result)) is not _SENT:
+            waiting.append(settled)
+
     def settled(self, results: Iterable[Any]) -> list[Any]:
         """Call ``settle`` for each result, unless it is certain to return the result."""
         settle = self.settle

@@ -10,7 +10,7 @@ import dis
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType, GeneratorType
 from typing import Any, Protocol, TypeAlias
 
@@ -164,6 +164,10 @@ class AssigningWindows:
         return run_one
 
 
+_FEW = 8
+"""Results of one call, from which on a list of their own costs less than it saves."""
+
+
 class Calling:
     """Any ``process``: no result, a list, or an iterable that makes its results as they are read.
 
@@ -196,19 +200,45 @@ class Calling:
                 output.send(waiting, repeated, are_values=settling.are_values)
             waiting, ends = [], []
 
+        def settle_few(results: Iterable[Any]) -> bool:
+            """Settle the first results without what a list of their own costs.
+
+            Returns:
+                Whether there may be more.
+            """
+            left = _FEW
+            for result in results:
+                # As ``Settling.settled``.
+                if type(result) in ATOMS or (
+                    type(result) is tuple
+                    and len(result) == 2
+                    and type(result[0]) in ATOMS
+                    and type(result[1]) in ATOMS
+                ):
+                    waiting.append(result)
+                else:
+                    settling.settle_into(waiting, result)
+                left -= 1
+                if not left:
+                    return True
+            return False
+
         for position, value in enumerate(values):
             results = self._call(value)
             if type(results) is list:
-                waiting += settling.waiting(settling.settled(results))
+                if len(results) <= _FEW:
+                    settle_few(results)
+                else:
+                    waiting += settling.waiting(settling.settled(results))
             elif results is not None and self._may_read_ahead(results):
                 more = iter(results)
-                while True:
+                goes_on = len(waiting) + _FEW > self.limit or settle_few(more)
+                while goes_on:
                     room = max(1, self.limit - len(waiting))  # sending may lower the limit
                     taken = settling.settled(itertools.islice(more, room))
                     waiting += settling.waiting(taken)
-                    if len(taken) < room:
-                        break
-                    if len(waiting) >= self.limit:
+                    goes_on = len(taken) == room
+                    if goes_on and len(waiting) >= self.limit:
                         ends.append(len(waiting))
                         flush()
                         first = position
