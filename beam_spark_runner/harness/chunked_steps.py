@@ -55,6 +55,10 @@ _COMBINE_PHASES = {
 }
 
 
+_FUNCTIONS = (core.CallableWrapperCombineFn, core.NoSideInputsCallableWrapperCombineFn)
+"""Beam's own CombineFns of a function, which merge accumulators into a new list of one result."""
+
+
 def _chunked_combine_urn(phase: str) -> str:
     return f"beam_spark_runner:chunked_combine_{phase}:v1"
 
@@ -264,7 +268,11 @@ def _create_combine(
         factory.counter_factory,
         factory.state_sampler,
     )
-    operation.prepare(PhasedCombineFnExecutor(phase, combine_fn, [], {}).apply, consumers)
+    operation.prepare(
+        PhasedCombineFnExecutor(phase, combine_fn, [], {}).apply,
+        consumers,
+        makes_lists=phase == "merge" and type(combine_fn) in _FUNCTIONS,
+    )
     operation.users_fn = combine_fn
     return factory.augment_oldstyle_op(operation, transform.unique_name, consumers)
 

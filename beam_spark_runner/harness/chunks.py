@@ -29,7 +29,7 @@ from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.settling import SPECIAL, SendOne
 from beam_spark_runner.harness.steps import (
     AssigningWindows,
-    Mapped,
+    Combined,
     Step,
     step_for,
 )
@@ -227,9 +227,11 @@ class ChunkedCombine(operations.CombineOperation):  # type: ignore[misc]
         self,
         apply: Callable[[Any], Any],
         consumers: Mapping[str, Sequence[operations.Operation]],
+        *,
+        makes_lists: bool,
     ) -> None:
         """Say what ``CombineOperation`` keeps to itself; before ``setup``."""
-        self._step = Mapped(lambda group: (group[0], apply(group[1])))
+        self._step = Combined(apply, makes_lists=makes_lists)
         self._step.limit = _MOST_VALUES
         self._readers = [reader for readers in consumers.values() for reader in readers]
 

@@ -54,10 +54,11 @@ class Settling:
 
     def settle(self, result: Any) -> Any:
         """Return a result that may wait, or send it and return a placeholder."""
-        if is_constant(result):
-            return result
-        if isinstance(result, _WRAPPERS) and is_constant(result.value):
-            self.are_values = False
+        if isinstance(result, _WRAPPERS):
+            if is_constant(result.value):
+                self.are_values = False
+                return result
+        elif is_constant(result):
             return result
         self._has_sent = True
         self._send_one(result, self._origin_of())

@@ -105,6 +105,34 @@ class MappedTuples(Mapped):
         return lambda value, origin: send_one(function(*value), origin)
 
 
+class Combined(Mapped):
+    """What a CombineFn makes of the second part of each pair, by its key.
+
+    Keys go over as they are: those of values that have waited for this step may go on waiting.
+
+    Args:
+        apply: makes an accumulator, or an output.
+        makes_lists: whether each accumulator is a new list, as of Beam's wrapper of functions:
+            then it may wait if what is in it may.
+    """
+
+    def __init__(self, apply: Callable[[Any], Any], *, makes_lists: bool) -> None:
+        super().__init__(lambda pair: (pair[0], apply(pair[1])))
+        self._apply = apply
+        self._makes_lists = makes_lists
+
+    def _settled(self, values: Iterator[Any], settle: Callable[[Any], Any]) -> list[Any]:
+        apply, makes_lists = self._apply, self._makes_lists
+        return [
+            (key, made)
+            if type(made) in ATOMS
+            or (makes_lists and type(made) is list and len(made) == 1 and is_constant(made[0]))
+            else settle((key, made))
+            for key, parts in values
+            for made in [apply(parts)]
+        ]
+
+
 class Filtering:
     """``beam.Filter``: the values for which the predicate holds."""
 

@@ -30,6 +30,7 @@ from beam_spark_runner.harness.constants import is_constant
 from beam_spark_runner.harness.steps import (
     AssigningWindows,
     Calling,
+    Combined,
     Filtering,
     Mapped,
     MappedTuples,
@@ -419,6 +420,46 @@ def test_results_that_are_no_values_are_announced(
     assert sorted(output.received, key=lambda each: each[1]) == [
         (result, place) for place, result in enumerate(results)
     ]
+
+
+@pytest.mark.parametrize(
+    ("made", "makes_lists", "sizes"),
+    [
+        pytest.param([1, "a"], False, [2], id="constants"),
+        pytest.param([[1], ["a"]], True, [2], id="new lists of constants"),
+        pytest.param([[1], [2]], False, [1, 1], id="lists that may be one"),
+        pytest.param([[[]], [{}]], True, [1, 1], id="new lists of what changes"),
+        pytest.param([[1, 2], []], True, [1, 1], id="lists of some other number"),
+    ],
+)
+def test_what_a_combiner_makes_waits_if_nobody_else_has_it(
+    made: list[Any], makes_lists: bool, sizes: list[int]
+) -> None:
+    step = Combined(lambda number: made[number], makes_lists=makes_lists)
+    step.limit = 10
+    output = Output()
+    step.run([("key", 0), (["key"], 1)], [origin(0), origin(1)], output)
+    assert output.sizes == sizes
+    assert output.received == [(("key", made[0]), 0), ((["key"], made[1]), 1)]
+
+
+@pytest.mark.parametrize("count", range(18, 36))
+@pytest.mark.parametrize("kind", [list, iter], ids=["list", "iterator"])
+@pytest.mark.parametrize("limit", [1, 7, 8, 9, 20])
+def test_results_of_a_call_are_all_there_in_order(count: int, kind: Any, limit: int) -> None:
+    def process(number: int) -> Any:
+        return kind([(number, place) if place % 5 else [place] for place in range(number)])
+
+    step = Calling(process)
+    step.limit = limit
+    output = Output()
+    numbers = [*range(18), count]
+    step.run(numbers, [origin(number) for number in numbers], output)
+    expected = [(place, number) for number in numbers for place in range(number)]
+    found = [(each[0] if isinstance(each, list) else each[1], at) for each, at in output.received]
+    assert sorted(found) == sorted(expected)
+    constants = [each for each, _ in output.received if isinstance(each, tuple)]
+    assert constants == [(number, place) for place, number in expected if place % 5]
 
 
 def test_values_that_a_filter_lets_through_stay_values() -> None:
