@@ -8,6 +8,8 @@ from apache_beam.transforms import core
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.harness.constants import is_constant, makes_new_lists
+
 MOST_BYTES = 160 << 20
 _ENTRY_BYTES = 130  # a key, its place in a table, and the smallest accumulator
 _TABLE_ENTRIES = 3  # what a table takes by itself, in entries
@@ -57,6 +59,7 @@ class Accumulators:
         compact = combine_fn.compact
         does_nothing = getattr(compact, "__func__", None) is core.CombineFn.compact
         self._compact = None if does_nothing else compact
+        self._makes_new_lists = makes_new_lists(combine_fn)
         self._size_of = size_of
         self._emit = emit
         self._is_global = is_global
@@ -212,6 +215,18 @@ class Accumulators:
             if compact is None:
                 self._emit(chunk, origins)
                 continue
+            waiting: list[tuple[Any, Any]] = []
+            origins_of_waiting: list[WindowedValue] = []
             for (key, accumulator), each in zip(chunk, origins, strict=True):
-                # By itself: the next call may change what this one has returned.
-                self._emit([(key, compact(accumulator))], [each])
+                compacted = compact(accumulator)
+                if (
+                    compacted is accumulator
+                    or is_constant(compacted)
+                    or (self._makes_new_lists and len(compacted) == 1 and is_constant(compacted[0]))
+                ):
+                    waiting.append((key, compacted))
+                    origins_of_waiting.append(each)
+                else:  # by itself: the next call may change what this one has returned
+                    self._emit([(key, compacted)], [each])
+            if waiting:
+                self._emit(waiting, origins_of_waiting)

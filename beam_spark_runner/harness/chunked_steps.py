@@ -24,6 +24,7 @@ from beam_spark_runner.harness.chunks import (
     WindowInto,
     main_tag,
 )
+from beam_spark_runner.harness.constants import makes_new_lists
 
 CHUNKED_PAR_DO_URN = "beam_spark_runner:chunked_par_do:v1"
 CHUNKED_ASSIGN_WINDOWS_URN = "beam_spark_runner:chunked_assign_windows:v1"
@@ -53,10 +54,6 @@ _COMBINE_PHASES = {
     common_urns.combine_components.COMBINE_PER_KEY_CONVERT_TO_ACCUMULATORS.urn: "convert",
     common_urns.combine_components.COMBINE_GROUPED_VALUES.urn: "all",
 }
-
-
-_FUNCTIONS = (core.CallableWrapperCombineFn, core.NoSideInputsCallableWrapperCombineFn)
-"""Beam's own CombineFns of a function, which merge accumulators into a new list of one result."""
 
 
 def _chunked_combine_urn(phase: str) -> str:
@@ -271,7 +268,7 @@ def _create_combine(
     operation.prepare(
         PhasedCombineFnExecutor(phase, combine_fn, [], {}).apply,
         consumers,
-        makes_lists=phase == "merge" and type(combine_fn) in _FUNCTIONS,
+        makes_lists=phase == "merge" and makes_new_lists(combine_fn),
     )
     operation.users_fn = combine_fn
     return factory.augment_oldstyle_op(operation, transform.unique_name, consumers)

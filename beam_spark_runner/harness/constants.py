@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+from apache_beam.transforms import core
 from apache_beam.transforms.window import GlobalWindow, IntervalWindow
 from apache_beam.utils.timestamp import Duration, Timestamp
 
@@ -75,6 +76,18 @@ def _parts_of_instances(kind: type) -> Callable[[Any], Iterable[Any]] | None:
         names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
         return lambda value: [getattr(value, name) for name in names]
     return None
+
+
+def makes_new_lists(combine_fn: core.CombineFn) -> bool:
+    """Whether merged and compacted accumulators are new lists, which nobody else has.
+
+    So they are with Beam's own CombineFns of a function, as ``CombinePerKey(sum)`` has one. What
+    is in such a list may be anything that the function returns.
+    """
+    return type(combine_fn) in _OF_FUNCTIONS
+
+
+_OF_FUNCTIONS = (core.CallableWrapperCombineFn, core.NoSideInputsCallableWrapperCombineFn)
 
 
 def _no_parts(_: Any) -> Iterable[Any]:

@@ -1,5 +1,6 @@
 """Accumulators: whatever is emitted early adds up to the same, and little is held."""
 
+import copy
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -197,3 +198,68 @@ def test_accumulators_are_compact_when_they_are_emitted() -> None:
     held.add([("a", 1), ("a", 2)], origins(2))
     held.drain()
     assert [value for value, _ in emitted] == [("a", (1, 2))]
+
+
+class OneForAll(Squeezed):
+    """Returns one list from every call."""
+
+    def __init__(self) -> None:
+        self._compacted: list[int] = []
+
+    def compact(self, accumulator: list[int]) -> Any:
+        self._compacted[:] = accumulator
+        return self._compacted
+
+
+@pytest.mark.parametrize(
+    ("combine_fn", "values", "calls"),
+    [
+        pytest.param(
+            OneForAll(), [1, 2, 3], [[("a", [1])], [("b", [2])], [("c", [3])]], id="one list"
+        ),
+        pytest.param(
+            CallableWrapperCombineFn(sum),
+            [1, 2, 3],
+            [[("a", [1]), ("b", [2]), ("c", [3])]],
+            id="its own lists",
+        ),
+        pytest.param(
+            Squeezed(), [1, 2, 3], [[("a", (1,)), ("b", (2,)), ("c", (3,))]], id="constants"
+        ),
+        pytest.param(
+            Squeezed(),
+            [1, [], 3],
+            [[("b", ([],))], [("a", (1,)), ("c", (3,))]],
+            id="some constants",
+        ),
+    ],
+)
+def test_compact_accumulators_wait_if_nobody_else_has_them(
+    combine_fn: Any, values: list[Any], calls: list[Any]
+) -> None:
+    emitted: list[Any] = []
+    held = Accumulators(
+        combine_fn, lambda _: 1, lambda some, _: emitted.append(copy.deepcopy(some)), is_global=True
+    )
+    held.add([*zip("abc", values, strict=True)], origins(3))
+    held.drain()
+    assert emitted == calls
+
+
+def test_new_lists_wait_if_what_is_in_them_may() -> None:
+    shared: list[int] = []
+
+    def of_all(values: Any) -> list[int]:
+        shared[:] = [sum(values)]
+        return shared
+
+    emitted: list[Any] = []
+    held = Accumulators(
+        CallableWrapperCombineFn(of_all),
+        lambda _: 1,
+        lambda some, _: emitted.append(copy.deepcopy(some)),
+        is_global=True,
+    )
+    held.add([("a", 1), ("a", 2), ("b", 3), ("b", 4)], origins(4))
+    held.drain()
+    assert emitted == [[("a", [[3]])], [("b", [[7]])]]
