@@ -193,7 +193,7 @@ class AssigningWindows:
 
 
 _FEW = 8
-"""Results of one call, from which on a list of their own costs less than it saves."""
+"""Results of one call, up to which a plain loop costs less than a list of their own."""
 
 
 class Calling:
