@@ -27,6 +27,7 @@ from beam_spark_runner.core.mapping import map_all
 from beam_spark_runner.harness.blocks import BlockReader, BlockWriter, GroupToken
 from beam_spark_runner.harness.chunk_edge import ChunkEdge
 from beam_spark_runner.harness.columns import ElementReader, ElementWriter, reader_for, writer_for
+from beam_spark_runner.harness.constants import Kind
 from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.keyed import KeyedParDo, use_keys
 from beam_spark_runner.harness.opaque import decoded
@@ -135,7 +136,7 @@ class BlockSource(MarkingSource):
             for start in range(0, len(coded), _AT_ONCE):
                 some = coded[start : start + _AT_ONCE]
                 self.index += len(some)
-                send(self._decoded(some), origins[start : start + _AT_ONCE])
+                send(self._decoded(some), origins[start : start + _AT_ONCE], Kind.OWN)
 
     def _decoded(self, coded: list[Any]) -> list[Any]:
         if self._decode is None:
@@ -186,7 +187,7 @@ class BlockSink(bundle_processor.DataOutputOperation):  # type: ignore[misc]
         if self._room < 0 or len(self._values) >= _AT_ONCE:
             self._write_waiting()
 
-    def process_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
+    def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
         """See ``ChunkedParDo.process_chunk``."""
         self._write(values if self._encode is None else map_all(self._encode, values), origins)
 

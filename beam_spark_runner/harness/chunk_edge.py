@@ -7,6 +7,7 @@ from apache_beam.runners.worker import operations
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.harness.constants import Kind, may_be_shared
 from beam_spark_runner.harness.settling import SPECIAL, SendOne
 
 _SAMPLE_EVERY = 128  # elements that are sent one by one
@@ -29,18 +30,18 @@ class ChunkEdge:
         self._count = receiver.opcounter.element_counter
         self._sample_after = self._until_sample = 1  # elements: the first one is sampled
 
-    def send(self, values: list[Any], origins: list[WindowedValue]) -> None:
+    def send(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
         """Count the values and hand them to the readers."""
         if len(values) != len(origins):
             raise InvariantError(f"{len(values)} values came with {len(origins)} origins")
         receiver = self._receiver
-        if not self._takes_chunks:
+        if not self._takes_chunks or (len(self._readers) > 1 and not may_be_shared(values, kind)):
             for value, origin in zip(values, origins, strict=True):
                 receiver.receive(self._element(value, origin))
             return
         receiver.update_counters_start(origins[0].with_value(values[0]))
         for reader in self._readers:
-            reader.process_chunk(values, origins)
+            reader.process_chunk(values, origins, kind)
         receiver.update_counters_finish()
         self._count.update(len(values) - 1)
 

@@ -24,18 +24,17 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.harness.accumulators import Accumulators
 from beam_spark_runner.harness.chunk_edge import ChunkEdge
-from beam_spark_runner.harness.constants import is_constant
+from beam_spark_runner.harness.constants import Kind, is_constant
 from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.settling import SPECIAL, SendOne
-from beam_spark_runner.harness.steps import (
-    AssigningWindows,
-    Combined,
-    Step,
-    step_for,
-)
+from beam_spark_runner.harness.step_choice import step_for
+from beam_spark_runner.harness.steps import AssigningWindows, Combined, Step
 from beam_spark_runner.harness.window_assignment import Assignment
 
-_MOST_VALUES = 512  # beyond, what a chunk costs is a few nanoseconds per value
+_MOST_VALUES = 128
+"""Beyond, what a chunk costs is a few nanoseconds per value; and objects that go on living
+together cost time in the garbage collector, by the tuple."""
+
 _MOST_BYTES = 1 << 20
 _STAMPED = {TimestampedValue}
 
@@ -103,18 +102,18 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
         self._values, self._origins = [], []
         size, _ = self._input_coder.get_estimated_size_and_observables(origins[-1])
         self._input_limit = _grown(self._input_limit, size)
-        self.process_chunk(values, origins)
+        self.process_chunk(values, origins, Kind.CONSTANT)
 
     def finish(self) -> None:
         self.flush()
         super().finish()
         self._edge.finish()
 
-    def process_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
+    def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
         """Process values; each has the timestamp, windows and pane of its origin."""
         with self.scoped_process_state:
             try:
-                (self._step or self._first_step()).run(values, origins, self)
+                (self._step or self._first_step()).run(values, origins, kind, self)
             except BaseException as error:
                 charge(error, self.step_name)
                 raise
@@ -135,7 +134,9 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
         self.process_one = one_by_one(self, step)  # type: ignore[assignment, method-assign]
         return step
 
-    def send(self, results: list[Any], origins: list[WindowedValue], *, are_values: bool) -> None:
+    def send(
+        self, results: list[Any], origins: list[WindowedValue], kind: Kind, *, are_values: bool
+    ) -> None:
         """See ``Output.send``: what the step has made goes to its readers."""
         if not are_values:
             kinds = set(map(type, results))
@@ -145,14 +146,14 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
                 for result, origin in zip(results, origins, strict=True):
                     self._outputs.handle_process_outputs(origin, (result,))
                 return
-        self._edge.send(results, origins)
+        self._edge.send(results, origins, kind)
         step = self._step
         assert step is not None
         _, total, count, _, _ = self._sizes.value()
         step.limit = _grown(step.limit, total / max(count, 1))
 
     def _send_special(self, result: Any, origin: WindowedValue) -> None:
-        self.send([result], [origin], are_values=False)
+        self.send([result], [origin], Kind.OWN, are_values=False)
 
     def _with_their_own_times(
         self, results: list[Any], origins: list[WindowedValue]
@@ -185,18 +186,19 @@ class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]
         super().setup(data_sampler)
         size_of = self._accumulator_coder.get_estimated_size_and_observables
         timestamps = self.timestamp_combiner
+        edge = ChunkEdge(self.receivers[0], self._readers)
         self._accumulators = Accumulators(
             self.combine_fn,
             lambda accumulator: int(size_of(accumulator)[0]),
-            ChunkEdge(self.receivers[0], self._readers).send,
+            lambda values, origins: edge.send(values, origins, Kind.OWN),
             is_global=self.is_default_windowing,
             combine_timestamps=None if timestamps is None else timestamps.combine,
         )
 
     def process(self, element: WindowedValue) -> None:
-        self.process_chunk([element.value], [element])
+        self.process_chunk([element.value], [element], Kind.OWN)
 
-    def process_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
+    def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
         """See ``ChunkedParDo.process_chunk``."""
         with self.scoped_process_state:
             try:
@@ -207,7 +209,7 @@ class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]
 
     def process_one(self, value: Any, origin: WindowedValue) -> None:
         """See ``ChunkedParDo.process_one``."""
-        self.process_chunk([value], [origin])
+        self.process_chunk([value], [origin], Kind.OWN)
 
     def finish(self) -> None:
         with self.scoped_finish_state:
@@ -242,20 +244,22 @@ class ChunkedCombine(operations.CombineOperation):  # type: ignore[misc]
         self.process_one = one_by_one(self, self._step)
 
     def process(self, element: WindowedValue) -> None:
-        self.process_chunk([element.value], [element])
+        self.process_chunk([element.value], [element], Kind.OWN)
 
-    def process_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
+    def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
         """See ``ChunkedParDo.process_chunk``."""
         with self.scoped_process_state:
             try:
-                self._step.run(values, origins, self)
+                self._step.run(values, origins, kind, self)
             except BaseException as error:
                 charge(error, self.step_name)
                 raise
 
-    def send(self, results: list[Any], origins: list[WindowedValue], *, are_values: bool) -> None:
+    def send(
+        self, results: list[Any], origins: list[WindowedValue], kind: Kind, *, are_values: bool
+    ) -> None:
         """See ``Output.send``: every result is a value."""
-        self._edge.send(results, origins)
+        self._edge.send(results, origins, kind)
 
     def finish(self) -> None:
         super().finish()

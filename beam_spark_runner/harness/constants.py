@@ -23,7 +23,7 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 
 ATOMS: frozenset[type] = frozenset(
     {
-        *(type(None), bool, int, float, complex, str, bytes, range, type),
+        *(type(None), bool, int, float, complex, str, bytes, range),
         *(datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone),
         *(decimal.Decimal, fractions.Fraction, uuid.UUID),
         *(Timestamp, Duration, GlobalWindow, IntervalWindow),
@@ -33,6 +33,46 @@ ATOMS: frozenset[type] = frozenset(
     }
 )
 """Exact types whose instances cannot change, and refer to nothing that can."""
+
+
+class Kind(enum.Enum):
+    """What is known of values that go together from one step to the next.
+
+    User code can change none of them before the next step has run, whatever the kind.
+    """
+
+    OWN = enum.auto()
+    """Nobody but the next step refers to what can change in them, as with decoded values."""
+    NEW = enum.auto()
+    """As ``OWN``, and all parts of them are of builtin types."""
+    CONSTANT = enum.auto()
+    """Nothing in them can change."""
+    PLAIN = enum.auto()
+    """Instances of ``ATOMS``, and tuples of these."""
+
+
+def may_be_shared(values: list[Any], kind: Kind) -> bool:
+    """Return whether several steps may get the values, all at once one after the other.
+
+    A step may keep a value and change it when it gets the next one. The others must not see that.
+    """
+    return (
+        kind in (Kind.CONSTANT, Kind.PLAIN)
+        or ATOMS.issuperset(map(type, values))
+        or all(map(is_constant, values))
+    )
+
+
+def is_plain(value: Any, depth: int = 8) -> bool:
+    """Return whether a value is of ``Kind.PLAIN``, as far as ``depth`` levels of tuples show."""
+    if type(value) in ATOMS:
+        return True
+    if type(value) is not tuple:
+        return False
+    for part in value:
+        if type(part) not in ATOMS and not (depth and is_plain(part, depth - 1)):
+            return False
+    return True
 
 
 def is_constant(value: Any, depth: int = 8) -> bool:
@@ -65,7 +105,7 @@ def _parts_of_instances(kind: type) -> Callable[[Any], Iterable[Any]] | None:
     """Return what gives all that an instance holds; None: instances may change."""
     if kind is frozenset:
         return iter
-    if issubclass(kind, enum.Enum):
+    if kind is type or issubclass(kind, enum.Enum):
         return _no_parts
     if issubclass(kind, tuple) and hasattr(kind, "_fields") and not kind.__dictoffset__:
         return iter

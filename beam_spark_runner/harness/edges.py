@@ -11,6 +11,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.harness.bundle import Receiver
 from beam_spark_runner.harness.chunk_edge import ChunkEdge
+from beam_spark_runner.harness.constants import Kind
 from beam_spark_runner.portable.descriptor import SINK_URN, SOURCE_URN
 
 
@@ -27,7 +28,7 @@ class SourceOperation(bundle_processor.DataInputOperation):  # type: ignore[misc
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """See ``BundleInput.push``."""
-        self._edge.send(values, origins)
+        self._edge.send(values, origins, Kind.OWN)
 
 
 class SinkOperation(bundle_processor.RunnerIOOperation):  # type: ignore[misc]
@@ -37,7 +38,7 @@ class SinkOperation(bundle_processor.RunnerIOOperation):  # type: ignore[misc]
     receiver is called straight from it.
     """
 
-    def process_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
+    def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
         """Stands for the receiver until there is one."""
         raise InvariantError("a sink got elements before its bundle began")
 
@@ -47,8 +48,11 @@ class SinkOperation(bundle_processor.RunnerIOOperation):  # type: ignore[misc]
 
     def deliver_to(self, receiver: Receiver) -> None:
         """Hand the elements of the bundle that begins to ``receiver``."""
+        accept_chunk = receiver.accept_chunk
         self.process = receiver.accept
-        self.process_chunk = receiver.accept_chunk  # type: ignore[method-assign]
+        self.process_chunk = (  # type: ignore[method-assign]
+            lambda values, origins, kind: accept_chunk(values, origins)
+        )
 
 
 def _create_edge(

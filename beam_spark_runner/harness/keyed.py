@@ -26,6 +26,7 @@ from beam_spark_runner.harness.chunked_steps import (
     views_of,
 )
 from beam_spark_runner.harness.chunks import output_handler
+from beam_spark_runner.harness.constants import Kind
 from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.key_states import KeyStates
 from beam_spark_runner.harness.keyed_call import KeyedCall, can_call
@@ -83,13 +84,13 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         self._outputs = output_handler(self, self._windowing, self._output_tags, refuses_text=True)
 
     def process(self, element: WindowedValue) -> None:
-        self.process_chunk([element.value], [element])
+        self.process_chunk([element.value], [element], Kind.OWN)
 
     def process_one(self, value: Any, origin: WindowedValue) -> None:
         """See ``ChunkedParDo.process_one``."""
-        self.process_chunk([value], [origin])
+        self.process_chunk([value], [origin], Kind.OWN)
 
-    def process_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
+    def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
         """Process values of one key; each has the timestamp, windows and pane of its origin."""
         if self._make_call is None:
             for value, origin in zip(values, origins, strict=True):

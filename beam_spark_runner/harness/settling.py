@@ -8,13 +8,13 @@ from apache_beam import pvalue
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.windowed_value import WindowedBatch, WindowedValue
 
-from beam_spark_runner.harness.constants import ATOMS, is_constant
+from beam_spark_runner.harness.constants import ATOMS, Kind, is_constant, is_plain
 
 SPECIAL = (WindowedValue, WindowedBatch, TimestampedValue, pvalue.TaggedOutput)
 """What a result may be that is no value by itself."""
 
 _SENT = object()  # stands for a result that did not wait
-_WRAPPERS = (TimestampedValue, pvalue.TaggedOutput)
+_WRAPPERS = {TimestampedValue, pvalue.TaggedOutput}
 
 
 SendOne: TypeAlias = Callable[[Any, WindowedValue], None]
@@ -27,13 +27,16 @@ class Output(Protocol):
     @property
     def send_one(self) -> SendOne: ...
 
-    def send(self, results: list[Any], origins: list[WindowedValue], *, are_values: bool) -> None:
+    def send(
+        self, results: list[Any], origins: list[WindowedValue], kind: Kind, *, are_values: bool
+    ) -> None:
         """Process results further; each has the timestamp, windows and pane of its origin.
 
         Args:
             results: at least one. The list is not changed afterwards.
             origins: one for each result.
-            are_values: False: some may be of the ``SPECIAL`` kinds.
+            kind: of the results, or of what those of the ``SPECIAL`` types wrap.
+            are_values: False: some may be of the ``SPECIAL`` types.
         """
         ...
 
@@ -44,25 +47,32 @@ class Settling:
     Args:
         output: takes results.
         origin_of: returns the origin of the result that is looked at.
+        kind: of results that may wait without a look at them.
     """
 
-    def __init__(self, output: Output, origin_of: Callable[[], WindowedValue]) -> None:
+    def __init__(
+        self, output: Output, origin_of: Callable[[], WindowedValue], kind: Kind = Kind.PLAIN
+    ) -> None:
         self._send_one = output.send_one
         self._origin_of = origin_of
         self._has_sent = False
         self.are_values = True  # those that wait
+        self.kind = kind  # of those that wait
 
     def settle(self, result: Any) -> Any:
         """Return a result that may wait, or send it and return a placeholder."""
-        if isinstance(result, _WRAPPERS):
-            if is_constant(result.value):
-                self.are_values = False
-                return result
-        elif is_constant(result):
-            return result
-        self._has_sent = True
-        self._send_one(result, self._origin_of())
-        return _SENT
+        is_wrapped = type(result) in _WRAPPERS
+        value = result.value if is_wrapped else result
+        if not is_plain(value):
+            if not is_constant(value):
+                self._has_sent = True
+                self._send_one(result, self._origin_of())
+                return _SENT
+            if self.kind is Kind.PLAIN:
+                self.kind = Kind.CONSTANT
+        if is_wrapped:
+            self.are_values = False
+        return result
 
     def settle_into(self, waiting: list[Any], result: Any) -> None:
         """Add a result to those that wait if it may wait, or send it."""
@@ -79,8 +89,8 @@ class Settling:
             or (
                 type(result) is tuple
                 and len(result) == 2
-                and (type(result[0]) in ATOMS or is_constant(result[0]))
-                and (type(result[1]) in ATOMS or is_constant(result[1]))
+                and type(result[0]) in ATOMS
+                and type(result[1]) in ATOMS
             )
             else settle(result)
             for result in results

@@ -2,25 +2,19 @@
 
 A step gets values with their origins (the windowed values that give each its timestamp,
 windows and pane; parallel lists) and sends results with theirs in the same shape. A result
-waits for others only if it is a constant (``constants``): every other one is processed further
-before the function runs on, as in Beam's own harness, since user code may change it then.
+waits for others only if user code cannot change it any more (``constants``, ``closed``): every
+other one is processed further before the function runs on, as in Beam's own harness.
 """
 
-import dis
-import functools
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import CodeType, GeneratorType
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
-import apache_beam as beam
-from apache_beam.transforms import core
-from apache_beam.transforms.window import WindowFn
+from apache_beam.transforms.window import TimestampedValue, WindowFn
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.core.rendering import text_of
-from beam_spark_runner.harness.constants import ATOMS, is_constant
+from beam_spark_runner.harness.constants import ATOMS, Kind, is_constant, may_be_shared
 from beam_spark_runner.harness.settling import Output, SendOne, Settling
 from beam_spark_runner.harness.window_assignment import Assignment
 
@@ -30,8 +24,10 @@ class Step(Protocol):
 
     limit: int  # results that wait for each other, as far as the step can choose
 
-    def run(self, values: list[Any], origins: list[WindowedValue], output: Output) -> None:
-        """Process all values, at least one. Constants among the results wait for each other."""
+    def run(
+        self, values: list[Any], origins: list[WindowedValue], kind: Kind, output: Output
+    ) -> None:
+        """Process all values, at least one. Results that cannot change wait for each other."""
         ...
 
     def one_by_one(self, send_one: SendOne) -> SendOne:
@@ -40,42 +36,64 @@ class Step(Protocol):
 
 
 class Mapped:
-    """``beam.Map``, or what else gives one result for each value."""
+    """``beam.Map``, or what else gives one result for each value.
 
-    def __init__(self, function: Callable[[Any], Any]) -> None:
+    Args:
+        function: makes the result.
+        is_closed: whether nobody but its caller refers to a result, see ``closed``.
+    """
+
+    _unseen = Kind.PLAIN  # of results that may wait without a look at all of their parts
+
+    def __init__(self, function: Callable[[Any], Any], *, is_closed: bool = False) -> None:
         self._function = function
+        self._is_closed = is_closed
         self.limit = 1
 
-    def run(self, values: list[Any], origins: list[WindowedValue], output: Output) -> None:
+    def run(
+        self, values: list[Any], origins: list[WindowedValue], kind: Kind, output: Output
+    ) -> None:
         """See ``Step.run``."""
         limit = self.limit
+        run = self._run_closed if self._is_closed and _are_builtin(values, kind) else self._run
         if len(values) <= 2 * limit:
-            self._run(values, origins, output)
+            run(values, origins, output)
             return
         for start in range(0, len(values), limit):
             end = start + limit
-            self._run(values[start:end], origins[start:end], output)
+            run(values[start:end], origins[start:end], output)
+
+    def _run_closed(self, values: list[Any], origins: list[WindowedValue], output: Output) -> None:
+        results = self._results(values)
+        types = set(map(type, results))
+        kind = Kind.PLAIN if types <= ATOMS else Kind.NEW
+        output.send(results, origins, kind, are_values=TimestampedValue not in types)
 
     def _run(self, values: list[Any], origins: list[WindowedValue], output: Output) -> None:
         rest = iter(values)
-        settling = Settling(output, lambda: origins[-1 - operator.length_hint(rest)])
+        settling = Settling(output, lambda: origins[-1 - operator.length_hint(rest)], self._unseen)
         settled = self._settled(rest, settling.settle)
         if waiting := settling.waiting(settled):
             origins = settling.origins_of_waiting(settled, origins)
-            output.send(waiting, origins, are_values=settling.are_values)
+            output.send(waiting, origins, settling.kind, are_values=settling.are_values)
+
+    # Loops are no calls of ``map``: it would just end where the function raises StopIteration.
+
+    def _results(self, values: list[Any]) -> list[Any]:
+        function = self._function
+        return [function(value) for value in values]
 
     def _settled(self, values: Iterator[Any], settle: Callable[[Any], Any]) -> list[Any]:
         function = self._function
-        # As ``Settling.settled``. Not with ``map``, which would just end where the function
-        # raises StopIteration.
+        # As ``Settling.settled``.
         return [
             result
             if type(result) in ATOMS
             or (
                 type(result) is tuple
                 and len(result) == 2
-                and (type(result[0]) in ATOMS or is_constant(result[0]))
-                and (type(result[1]) in ATOMS or is_constant(result[1]))
+                and type(result[0]) in ATOMS
+                and type(result[1]) in ATOMS
             )
             else settle(result)
             for value in values
@@ -88,13 +106,30 @@ class Mapped:
         return lambda value, origin: send_one(function(value), origin)
 
 
+def _are_builtin(values: list[Any], kind: Kind) -> bool:
+    """Whether all parts of values are of builtin types, as far as a quick look shows."""
+    return kind in (Kind.PLAIN, Kind.NEW) or ATOMS.issuperset(map(type, values))
+
+
 class MappedTuples(Mapped):
     """``beam.MapTuple``: a value's parts are the arguments."""
+
+    def _results(self, values: list[Any]) -> list[Any]:
+        function = self._function
+        return [function(*value) for value in values]
 
     def _settled(self, values: Iterator[Any], settle: Callable[[Any], Any]) -> list[Any]:
         function = self._function
         return [
-            result if type(result) in ATOMS else settle(result)
+            result
+            if type(result) in ATOMS
+            or (
+                type(result) is tuple
+                and len(result) == 2
+                and type(result[0]) in ATOMS
+                and type(result[1]) in ATOMS
+            )
+            else settle(result)
             for value in values
             for result in [function(*value)]
         ]
@@ -116,6 +151,8 @@ class Combined(Mapped):
             then it may wait if what is in it may.
     """
 
+    _unseen = Kind.OWN
+
     def __init__(self, apply: Callable[[Any], Any], *, makes_lists: bool) -> None:
         super().__init__(lambda pair: (pair[0], apply(pair[1])))
         self._apply = apply
@@ -126,7 +163,12 @@ class Combined(Mapped):
         return [
             (key, made)
             if type(made) in ATOMS
-            or (makes_lists and type(made) is list and len(made) == 1 and is_constant(made[0]))
+            or (
+                makes_lists
+                and type(made) is list
+                and len(made) == 1
+                and (type(made[0]) in ATOMS or is_constant(made[0]))
+            )
             else settle((key, made))
             for key, parts in values
             for made in [apply(parts)]
@@ -134,22 +176,34 @@ class Combined(Mapped):
 
 
 class Filtering:
-    """``beam.Filter``: the values for which the predicate holds."""
+    """``beam.Filter``: the values for which the predicate holds.
+
+    Args:
+        predicate: of a value.
+        is_closed: whether the predicate keeps no reference to a value, see ``closed``.
+    """
 
     limit = 1  # there is no choice: results are never more than values
 
-    def __init__(self, predicate: Callable[[Any], Any]) -> None:
+    def __init__(self, predicate: Callable[[Any], Any], *, is_closed: bool = False) -> None:
         self._predicate = predicate
+        self._is_closed = is_closed
 
-    def run(self, values: list[Any], origins: list[WindowedValue], output: Output) -> None:
-        """See ``Step.run``. Values that have waited for this step may wait for the next one."""
+    def run(
+        self, values: list[Any], origins: list[WindowedValue], kind: Kind, output: Output
+    ) -> None:
+        """See ``Step.run``. Values go on as they have come, at once where that is the same."""
+        keeps_none = self._is_closed and _are_builtin(values, kind)
+        if not (keeps_none or may_be_shared(values, kind)):
+            _run_each(self, values, origins, output)
+            return
         predicate = self._predicate
         holds = [predicate(value) for value in values]
         results = list(itertools.compress(values, holds))
         if len(results) == len(values):
-            output.send(values, origins, are_values=True)
+            output.send(values, origins, kind, are_values=True)
         elif results:
-            output.send(results, list(itertools.compress(origins, holds)), are_values=True)
+            output.send(results, list(itertools.compress(origins, holds)), kind, are_values=True)
 
     def one_by_one(self, send_one: SendOne) -> SendOne:
         """See ``Step.one_by_one``."""
@@ -168,18 +222,26 @@ class AssigningWindows:
 
     def __init__(self, window_fn: WindowFn) -> None:
         self._assignment = Assignment(window_fn)
+        self._is_beams = type(window_fn).__module__ == WindowFn.__module__  # it keeps no value
 
-    def run(self, values: list[Any], origins: list[WindowedValue], output: Output) -> None:
-        """See ``Step.run``. Values that have waited for this step may wait for the next one."""
+    def run(
+        self, values: list[Any], origins: list[WindowedValue], kind: Kind, output: Output
+    ) -> None:
+        """See ``Step.run``. Values go on as they have come, at once where that is the same."""
+        # Beam has a value once for each window that it was in.
+        come_once = all(len(origin.windows) == 1 for origin in origins)
+        if not ((self._is_beams and come_once) or may_be_shared(values, kind)):
+            _run_each(self, values, origins, output)
+            return
         windows_of = self._assignment.windows_of
         assigned = [
             WindowedValue(value, origin.timestamp, windows_of(value, origin, window))
             for value, origin in zip(values, origins, strict=True)
             for window in origin.windows
         ]
-        if len(assigned) != len(values):  # as Beam has it: once for each window that it was in
+        if not come_once:
             values = [element.value for element in assigned]
-        output.send(values, assigned, are_values=True)
+        output.send(values, assigned, kind, are_values=True)
 
     def one_by_one(self, send_one: SendOne) -> SendOne:
         """See ``Step.one_by_one``."""
@@ -192,200 +254,7 @@ class AssigningWindows:
         return run_one
 
 
-_FEW = 8
-"""Results of one call, up to which a plain loop costs less than a list of their own."""
-
-
-class Calling:
-    """Any ``process``: no result, a list, or an iterable that makes its results as they are read.
-
-    At most ``limit`` results are read ahead from an iterable, and none from a generator that
-    has a ``with`` statement: what it yields may need a resource that it closes.
-
-    Args:
-        process: the function.
-        refuses_text: whether a string or a dict instead of an iterable of results is an error.
-    """
-
-    def __init__(self, process: Callable[[Any], Any], *, refuses_text: bool = False) -> None:
-        self._process = process
-        self._refuses_text = refuses_text
-        self._code: CodeType | None = None  # of the last generator
-        self._reads_ahead = True  # from such generators
-        self.limit = 1
-
-    def run(self, values: list[Any], origins: list[WindowedValue], output: Output) -> None:
-        """See ``Step.run``."""
-        waiting: list[Any] = []
-        ends: list[int] = []  # where each input's results end in ``waiting``
-        first = position = 0  # the input that ``ends`` begins with, and the one under way
-        settling = Settling(output, lambda: origins[position])
-
-        def flush() -> None:
-            nonlocal waiting, ends
-            if waiting:
-                repeated = _repeated(origins, first, ends)
-                output.send(waiting, repeated, are_values=settling.are_values)
-            waiting, ends = [], []
-
-        def settle_few(results: Iterable[Any]) -> bool:
-            """Settle the first results without what a list of their own costs.
-
-            Returns:
-                Whether there may be more.
-            """
-            left = _FEW
-            for result in results:
-                # As ``Settling.settled``.
-                if type(result) in ATOMS or (
-                    type(result) is tuple
-                    and len(result) == 2
-                    and type(result[0]) in ATOMS
-                    and type(result[1]) in ATOMS
-                ):
-                    waiting.append(result)
-                else:
-                    settling.settle_into(waiting, result)
-                left -= 1
-                if not left:
-                    return True
-            return False
-
-        for position, value in enumerate(values):
-            results = self._call(value)
-            if type(results) is list:
-                if len(results) <= _FEW:
-                    settle_few(results)
-                else:
-                    waiting += settling.waiting(settling.settled(results))
-            elif results is not None and self._may_read_ahead(results):
-                more = iter(results)
-                goes_on = len(waiting) + _FEW > self.limit or settle_few(more)
-                while goes_on:
-                    room = max(1, self.limit - len(waiting))  # sending may lower the limit
-                    taken = settling.settled(itertools.islice(more, room))
-                    waiting += settling.waiting(taken)
-                    goes_on = len(taken) == room
-                    if goes_on and len(waiting) >= self.limit:
-                        ends.append(len(waiting))
-                        flush()
-                        first = position
-            elif results is not None:
-                for result in results:
-                    output.send_one(result, origins[position])
-            ends.append(len(waiting))
-            if len(waiting) >= self.limit:
-                flush()
-                first = position + 1
-        flush()
-
-    def one_by_one(self, send_one: SendOne) -> SendOne:
-        """See ``Step.one_by_one``."""
-
-        def run_one(value: Any, origin: WindowedValue) -> None:
-            results = self._call(value)
-            if results is not None:
-                for result in results:
-                    send_one(result, origin)
-
-        return run_one
-
-    def _call(self, value: Any) -> Any:
-        results = self._process(value)
-        if self._refuses_text:
-            self._refuse_text(results)
-        return results
-
-    def _refuse_text(self, results: Any) -> None:
-        """Raise what Beam raises; it looks at no more than the first call's results, either."""
-        self._refuses_text = False
-        if isinstance(results, (str, bytes, dict)):
-            raise TypeError(
-                f"Returning a {type(results).__name__} from a ParDo or FlatMap is not allowed. "
-                f"Please use list({text_of(results)}) if you really want this behavior."
-            )
-
-    def _may_read_ahead(self, results: Any) -> bool:
-        if type(results) is not GeneratorType:
-            return True
-        if results.gi_code is not self._code:
-            self._code = results.gi_code
-            self._reads_ahead = not _has_with(results.gi_code)
-        return self._reads_ahead
-
-
-def _has_with(code: CodeType) -> bool:
-    return any(each.opname in _WITH_OPERATIONS for each in dis.get_instructions(code))
-
-
-_WITH_OPERATIONS = ("SETUP_WITH", "BEFORE_WITH", "LOAD_SPECIAL")
-"""Of Python 3.10, of 3.11 to 3.13, and of later versions."""
-
-
-def _repeated(origins: list[WindowedValue], first: int, ends: list[int]) -> list[WindowedValue]:
-    """``origins[first + i]`` for each result before ``ends[i]`` and after ``ends[i - 1]``."""
-    count = len(ends)
-    if ends == _EACH_ONE[:count]:
-        return origins[first : first + count]
-    repeated: list[WindowedValue] = []
-    before = 0
-    for position, end in enumerate(ends, first):
-        if end - before == 1:
-            repeated.append(origins[position])
-        elif end > before:
-            repeated += [origins[position]] * (end - before)
-        before = end
-    return repeated
-
-
-_EACH_ONE = list(range(1, 4096))
-
-
-def step_for(
-    fn: beam.DoFn, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-) -> Step:
-    """Choose the loop for a DoFn whose ``process`` takes the element and what is always the same.
-
-    Beam makes a FlatMap of what ``Map`` is given, whose function returns lists of one. It is
-    known by its code, and the function that it calls is found in its closure.
-    """
-    process = fn.process
-    more = kwargs or {}
-    if isinstance(fn, core.CallableWrapperDoFn) and hasattr(process, "__code__"):
-        make = _loops().get(process.__code__)
-        if make is not None:
-            cells = dict(zip(process.__code__.co_freevars, process.__closure__ or (), strict=True))
-            return make(_bound(cells["fn"].cell_contents, args, more))
-    # A function of FlatMap may well return a string: it means the letters.
-    is_users_class = not isinstance(fn, core.CallableWrapperDoFn)
-    return Calling(_bound(process, args, more), refuses_text=is_users_class)
-
-
-def _bound(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Callable[..., Any]:
-    if not args and not kwargs:
-        return function
-    return lambda value: function(value, *args, **kwargs)
-
-
-_Loop: TypeAlias = Callable[[Callable[..., Any]], Step]
-
-
-@functools.cache
-def _loops() -> dict[CodeType, _Loop]:
-    """The functions that Beam makes, by their code."""
-
-    def code(transform: beam.ParDo) -> CodeType:
-        made: CodeType = transform.fn.process.__code__
-        return made
-
-    # Beam makes one kind of function of those that could take side inputs, and another.
-    return {
-        code(beam.Map(lambda value: value)): Mapped,
-        code(beam.Map(lambda *values: values)): Mapped,
-        code(beam.MapTuple(lambda value: value)): MappedTuples,
-        code(beam.MapTuple(lambda *values: values)): MappedTuples,
-        code(beam.Filter(lambda value: value)): Filtering,
-        code(beam.Filter(lambda *values: values)): Filtering,
-    }
+def _run_each(step: Step, values: list[Any], origins: list[WindowedValue], output: Output) -> None:
+    run_one = step.one_by_one(output.send_one)
+    for value, origin in zip(values, origins, strict=True):
+        run_one(value, origin)

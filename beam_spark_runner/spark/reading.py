@@ -20,7 +20,7 @@ from beam_spark_runner.spark.program import Edge
 
 _CODERS = ("apache_beam/coders/", *map(inspect.getfile, (mapping, opaque)))
 """Parts of the paths of files in which coders run; the last two only call them."""
-_CHUNK_VALUES = 512
+_CHUNK_VALUES = 128
 _CHUNK_BYTES = 1 << 20
 
 

@@ -13,6 +13,7 @@ from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId, Tr
 from beam_spark_runner.harness import kept_stages
 from beam_spark_runner.harness.bundle import Bundle, BundleResult, Callbacks, Receiver
 from beam_spark_runner.harness.checkpoint_handler import RefusingCheckpointHandler
+from beam_spark_runner.harness.constants import Kind, may_be_shared
 from beam_spark_runner.harness.failures import failure_of
 from beam_spark_runner.harness.spill import ValueLogs
 from beam_spark_runner.harness.splittable import Budget, SplittableInput, run_to_end
@@ -367,5 +368,9 @@ class _FanOut:
             target.accept(windowed_value)
 
     def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        for target in self._targets:
-            target.accept_chunk(values, origins)
+        if may_be_shared(values, Kind.OWN):
+            for target in self._targets:
+                target.accept_chunk(values, origins)
+            return
+        for value, origin in zip(values, origins, strict=True):
+            self.accept(origin.with_value(value))

@@ -10,6 +10,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.harness.chunk_edge import ChunkEdge
+from beam_spark_runner.harness.constants import Kind
 
 
 class Receiver:
@@ -41,7 +42,7 @@ class Reader:
         self.values: list[Any] = []
         self.times: list[int] = []
 
-    def process_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
+    def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
         for value, each in zip(values, origins, strict=True):
             self.process_one(value, each)
 
@@ -69,14 +70,32 @@ ORIGINS = [origin(number) for number in range(3)]
 def test_a_chunk_goes_to_all_readers() -> None:
     readers = Reader(), Reader()
     out, receiver = edge(*readers)
-    out.send(["a", "b", "c"], ORIGINS)
+    out.send(["a", "b", "c"], ORIGINS, Kind.CONSTANT)
     assert [(each.values, each.times) for each in readers] == [(["a", "b", "c"], [0, 1, 2])] * 2
     assert (receiver.count, receiver.sampled, receiver.received) == (3, ["a"], [])
 
 
+@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("value", ["text", (1, ("text", None)), frozenset({1})])
+def test_constants_go_to_all_readers_at_once(kind: Kind, value: Any) -> None:
+    out, receiver = edge(Reader(), Reader())
+    out.send([value] * 3, ORIGINS, kind)
+    assert (receiver.count, receiver.received) == (3, [])
+
+
+@pytest.mark.parametrize("kind", [Kind.OWN, Kind.NEW])
+def test_what_one_reader_may_change_goes_to_each_of_several_before_the_next_one(kind: Kind) -> None:
+    out, receiver = edge(Reader(), Reader())
+    out.send([["a"], ["b"]], ORIGINS[:2], kind)
+    assert [each.value for each in receiver.received] == [["a"], ["b"]]
+    alone, receiver = edge(Reader())
+    alone.send([["a"], ["b"]], ORIGINS[:2], kind)
+    assert (receiver.count, receiver.received) == (2, [])
+
+
 def test_one_reader_that_takes_no_chunks_is_enough_to_use_the_receiver() -> None:
     out, receiver = edge(Reader(), PlainReader())
-    out.send(["a", "b", "c"], ORIGINS)
+    out.send(["a", "b", "c"], ORIGINS, Kind.CONSTANT)
     out.sender()("d", origin(3))
     assert [(each.value, int(each.timestamp)) for each in receiver.received] == [
         *(("a", 0), ("b", 1), ("c", 2), ("d", 3))
@@ -86,7 +105,7 @@ def test_one_reader_that_takes_no_chunks_is_enough_to_use_the_receiver() -> None
 @pytest.mark.parametrize(("assigns", "kind"), [(True, list), (False, tuple)])
 def test_windows_are_as_beams_step_would_give_them(assigns: bool, kind: type) -> None:
     out, receiver = edge(PlainReader(), assigns_windows=assigns)
-    out.send(["a"], ORIGINS[:1])
+    out.send(["a"], ORIGINS[:1], Kind.CONSTANT)
     assert [type(each.windows) for each in receiver.received] == [kind]
 
 
@@ -94,7 +113,7 @@ def test_windows_are_as_beams_step_would_give_them(assigns: bool, kind: type) ->
 def test_values_without_origins_are_our_bug(reader: Callable[[], Any]) -> None:
     out, _ = edge(reader())
     with pytest.raises(InvariantError, match="2 values came with 3 origins"):
-        out.send(["a", "b"], ORIGINS)
+        out.send(["a", "b"], ORIGINS, Kind.CONSTANT)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 128, 129, 130, 300])

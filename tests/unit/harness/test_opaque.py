@@ -11,8 +11,9 @@ import pytest
 from apache_beam.coders import FastPrimitivesCoder, IterableCoder
 from apache_beam.transforms.window import GlobalWindows
 
+from beam_spark_runner.harness.constants import Kind
 from beam_spark_runner.harness.opaque import OpaqueValues, is_opaque
-from beam_spark_runner.harness.steps import step_for
+from beam_spark_runner.harness.step_choice import step_for
 
 
 class Large:
@@ -57,7 +58,7 @@ def test_a_generator_gives_them_out_one_by_one() -> None:
     count = most = 0
 
     class Output:
-        def send(self, results: list[Any], origins: list[Any], *, are_values: bool) -> None:
+        def send(self, results: Any, origins: Any, kind: Kind, *, are_values: bool) -> None:
             raise AssertionError(f"{len(results)} have waited")
 
         def send_one(self, result: Any, origin: Any) -> None:
@@ -65,7 +66,7 @@ def test_a_generator_gives_them_out_one_by_one() -> None:
             count += 1
             most = max(most, Large.alive)
 
-    step.run([1, 2], [GlobalWindows.windowed_value(None)] * 2, Output())
+    step.run([1, 2], [GlobalWindows.windowed_value(None)] * 2, Kind.OWN, Output())
     assert count == 200
     assert most <= 4
 

@@ -26,15 +26,15 @@ from apache_beam.utils.windowed_value import WindowedValue
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_spark_runner.harness.constants import is_constant
+from beam_spark_runner.harness.calling import Calling
+from beam_spark_runner.harness.constants import Kind, is_constant
+from beam_spark_runner.harness.step_choice import step_for
 from beam_spark_runner.harness.steps import (
     AssigningWindows,
-    Calling,
     Combined,
     Filtering,
     Mapped,
     MappedTuples,
-    step_for,
 )
 
 
@@ -56,20 +56,22 @@ class Output:
         self.received: list[Received] = []
         self.sizes: list[int] = []  # of what came at once
 
-    def send(self, results: list[Any], origins: list[WindowedValue], *, are_values: bool) -> None:
+    def send(
+        self, results: list[Any], origins: list[WindowedValue], kind: Kind, *, are_values: bool
+    ) -> None:
         assert results
         self.sizes.append(len(results))
         for result, each in zip(results, origins, strict=True):
             self.received.append((self._take(result), int(each.timestamp)))
 
     def send_one(self, result: Any, origin: WindowedValue) -> None:
-        self.send([result], [origin], are_values=False)
+        self.send([result], [origin], Kind.OWN, are_values=False)
 
 
 def all_of(step: Any, values: list[Any], take: Callable[[Any], Any] | None = None) -> list[Any]:
     """Results with the timestamps of their origins, which are the positions of the values."""
     output = Output(take) if take else Output()
-    step.run(values, [origin(place) for place in range(len(values))], output)
+    step.run(values, [origin(place) for place in range(len(values))], Kind.OWN, output)
     return output.received
 
 
@@ -170,8 +172,8 @@ def test_no_more_is_read_ahead_than_the_limit() -> None:
         pass
 
     class Bounded(Output):
-        def send(self, results: Any, origins: Any, *, are_values: bool) -> None:
-            super().send(results, origins, are_values=are_values)
+        def send(self, results: Any, origins: Any, kind: Kind, *, are_values: bool) -> None:
+            super().send(results, origins, kind, are_values=are_values)
             assert read == len(self.received)
             if read > 1000:
                 raise Stop
@@ -180,7 +182,7 @@ def test_no_more_is_read_ahead_than_the_limit() -> None:
     step.limit = 10
     output = Bounded()
     with pytest.raises(Stop):
-        step.run([0], [origin(0)], output)
+        step.run([0], [origin(0)], Kind.OWN, output)
     assert set(output.sizes) == {10}
 
 
@@ -364,8 +366,8 @@ class Announcing(Output):
         super().__init__()
         self.announced: list[tuple[list[Any], bool]] = []
 
-    def send(self, results: Any, origins: Any, *, are_values: bool) -> None:
-        super().send(results, origins, are_values=are_values)
+    def send(self, results: Any, origins: Any, kind: Kind, *, are_values: bool) -> None:
+        super().send(results, origins, kind, are_values=are_values)
         self.announced.append((results, are_values))
 
 
@@ -415,7 +417,7 @@ def test_results_that_are_no_values_are_announced(
     step.limit = 10
     values = [(each,) for each in results] if "MapTuple" in transform.label else results
     output = Announcing()
-    step.run(values, [origin(place) for place in range(len(values))], output)
+    step.run(values, [origin(place) for place in range(len(values))], Kind.OWN, output)
     assert output.announced == announced
     assert sorted(output.received, key=lambda each: each[1]) == [
         (result, place) for place, result in enumerate(results)
@@ -438,7 +440,7 @@ def test_what_a_combiner_makes_waits_if_nobody_else_has_it(
     step = Combined(lambda number: made[number], makes_lists=makes_lists)
     step.limit = 10
     output = Output()
-    step.run([("key", 0), (["key"], 1)], [origin(0), origin(1)], output)
+    step.run([("key", 0), (["key"], 1)], [origin(0), origin(1)], Kind.OWN, output)
     assert output.sizes == sizes
     assert output.received == [(("key", made[0]), 0), ((["key"], made[1]), 1)]
 
@@ -454,7 +456,7 @@ def test_results_of_a_call_are_all_there_in_order(count: int, kind: Any, limit: 
     step.limit = limit
     output = Output()
     numbers = [*range(18), count]
-    step.run(numbers, [origin(number) for number in numbers], output)
+    step.run(numbers, [origin(number) for number in numbers], Kind.OWN, output)
     expected = [(place, number) for number in numbers for place in range(number)]
     found = [(each[0] if isinstance(each, list) else each[1], at) for each, at in output.received]
     assert sorted(found) == sorted(expected)
@@ -466,7 +468,7 @@ def test_values_that_a_filter_lets_through_stay_values() -> None:
     output = Announcing()
     step = step_for(beam.Filter(lambda n: n != 2).fn)
     for values in ([1, 3], [1, 2, 3], [2]):
-        step.run(values, [origin(n) for n in values], output)
+        step.run(values, [origin(n) for n in values], Kind.OWN, output)
     assert output.announced == [([1, 3], True), ([1, 3], True)]
     assert output.received == [(1, 1), (3, 3)] * 2
 
@@ -496,20 +498,20 @@ def test_results_of_a_map_come_in_pieces(count: int, sizes: list[int]) -> None:
     step = step_for(beam.Map(lambda n: n).fn)
     step.limit = 4
     output = Output()
-    step.run(list(range(count)), [origin(n) for n in range(count)], output)
+    step.run(list(range(count)), [origin(n) for n in range(count)], Kind.OWN, output)
     assert output.sizes == sizes
 
 
 def test_sending_may_lower_the_limit() -> None:
     class Lowering(Output):
-        def send(self, results: Any, origins: Any, *, are_values: bool) -> None:
-            super().send(results, origins, are_values=are_values)
+        def send(self, results: Any, origins: Any, kind: Kind, *, are_values: bool) -> None:
+            super().send(results, origins, kind, are_values=are_values)
             step.limit = 2
 
     step = step_for(beam.FlatMap(lambda _: (n if n != 30 else [n] for n in range(60))).fn)
     step.limit = 50
     output = Lowering()
-    step.run([0], [origin(0)], output)
+    step.run([0], [origin(0)], Kind.OWN, output)
     assert sorted(map(repr, output.received)) == sorted(
         repr((n if n != 30 else [n], 0)) for n in range(60)
     )
@@ -574,7 +576,7 @@ def test_stop_iteration_is_an_error(transform: Any, limit: int) -> None:
     step = step_for(transform.fn, transform.args, transform.kwargs)
     step.limit = limit
     with pytest.raises((StopIteration, RuntimeError)):
-        step.run(values, [origin(0)] * 100, Output())
+        step.run(values, [origin(0)] * 100, Kind.OWN, Output())
     with pytest.raises((StopIteration, RuntimeError)):
         step.one_by_one(Output().send_one)(values[0], origin(0))
 
@@ -585,11 +587,11 @@ def _assigned(
     sent: list[tuple[Any, WindowedValue]] = []
 
     class Keeping(Output):
-        def send(self, results: Any, origins: Any, *, are_values: bool) -> None:
+        def send(self, results: Any, origins: Any, kind: Kind, *, are_values: bool) -> None:
             assert are_values
             sent.extend(zip(results, origins, strict=True))
 
-    step.run(values, origins, Keeping())
+    step.run(values, origins, Kind.OWN, Keeping())
     at_once, sent = sent, []
     run_one = step.one_by_one(lambda result, origin: sent.append((result, origin)))
     for value, each in zip(values, origins, strict=True):
@@ -630,3 +632,122 @@ def test_a_window_fn_that_looks_at_the_element() -> None:
     step = AssigningWindows(ByLength(10))
     _, assigned = _assigned(step, ["a", "abc"], [origin(1), origin(1)])
     assert [int(element.windows[0].end) for element in assigned] == [1, 3]
+
+
+class Sent(Output):
+    """Notes the kind of what comes at once, and what comes by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.chunks: list[tuple[list[Any], Kind, bool]] = []
+        self.alone: list[Any] = []
+
+    def send(self, results: Any, origins: Any, kind: Kind, *, are_values: bool) -> None:
+        self.chunks.append((results, kind, are_values))
+
+    def send_one(self, result: Any, origin: WindowedValue) -> None:
+        self.alone.append(result)
+
+
+def _sent(transform: Any, values: list[Any], kind: Kind) -> Sent:
+    fn = pickler.loads(pickler.dumps(transform.fn))
+    step = step_for(fn, transform.args, transform.kwargs)
+    step.limit = 100
+    output = Sent()
+    step.run(values, [origin(n) for n in range(len(values))], kind, output)
+    return output
+
+
+NUMBER = 5
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_results_of_a_closed_function_wait_whatever_they_are(kind: Kind) -> None:
+    for transform in (
+        beam.Map(lambda n: {"n": [n]}),
+        beam.Map(lambda n, key: {key: [n]}, "n"),
+    ):
+        output = _sent(transform, [1, 2], kind)
+        assert output.chunks == [([{"n": [1]}, {"n": [2]}], Kind.NEW, True)]
+    stamped = _sent(beam.Map(lambda n: TimestampedValue([n], n)), [1, 2], kind)
+    assert [(kind, are) for _, kind, are in stamped.chunks] == [(Kind.NEW, False)]
+    numbers = _sent(beam.Map(lambda n: n + 1), [1, 2], kind)
+    assert numbers.chunks == [([2, 3], Kind.PLAIN, True)]
+    tuples = _sent(beam.MapTuple(lambda a, b: [a, b]), [(1, 2)], Kind.PLAIN)
+    assert tuples.chunks == [([[1, 2]], Kind.NEW, True)]
+
+
+def test_a_closed_function_may_return_what_others_have_if_it_gets_it() -> None:
+    class Giving(list[int]):
+        def index(self, *_: Any) -> Any:
+            return self
+
+    for kind in (Kind.OWN, Kind.CONSTANT):
+        output = _sent(beam.Map(lambda n: n.index(1)), [Giving(), Giving()], kind)
+        assert (output.chunks, output.alone) == ([], [[], []])
+    shared: list[int] = []
+    output = _sent(beam.Map(lambda n, more: more, shared), [1, 2], Kind.PLAIN)
+    assert (output.chunks, output.alone) == ([], [shared, shared])
+
+
+@pytest.mark.parametrize(
+    ("results", "kind"),
+    [
+        ([1, "a", (1, None)], Kind.PLAIN),
+        ([1, ((1, "a"), 2)], Kind.PLAIN),
+        ([1, frozenset([1])], Kind.CONSTANT),
+        ([Row(1), 2], Kind.CONSTANT),
+    ],
+)
+def test_the_kind_of_results_that_were_looked_at(results: list[Any], kind: Kind) -> None:
+    for transform in (
+        beam.Map(lambda n: (NUMBER, results[n])[1]),
+        beam.FlatMap(lambda n: [results[n], NUMBER]),
+        beam.FlatMap(lambda n: (each for each in [NUMBER, results[n]])),
+    ):
+        output = _sent(transform, list(range(len(results))), Kind.PLAIN)
+        assert [kind for _, kind, _ in output.chunks] == [kind]
+        assert not output.alone
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_filter_that_may_keep_a_value_is_asked_one_by_one(kind: Kind) -> None:
+    """Else a value that it changes later would not be what the next step gets."""
+    before: list[list[int]] = []
+
+    def changes_the_one_before(value: list[int]) -> bool:
+        for each in before:
+            each.append(0)
+        before[:] = [value]
+        return True
+
+    constants = _sent(beam.Filter(lambda _: NUMBER), ["a", ("b", 1)], kind)
+    assert constants.chunks == [(["a", ("b", 1)], kind, True)]
+    if kind in (Kind.OWN, Kind.NEW):
+        step = step_for(beam.Filter(changes_the_one_before).fn)
+        output = Output(list)
+        step.run([[1], [2]], [origin(0), origin(1)], kind, output)
+        assert output.received == [([1], 0), ([2], 1)]
+        closed = _sent(beam.Filter(lambda values: values.append(0) or True), [[1], [2]], Kind.NEW)
+        assert closed.chunks == [([[1, 0], [2, 0]], Kind.NEW, True)]
+
+
+class KeepingWindowFn(GlobalWindows):  # type: ignore[misc]
+    """Like a user's, which sees elements and may keep them."""
+
+
+def test_windows_are_assigned_at_once_where_that_is_the_same() -> None:
+    def run(fn: WindowFn, values: list[Any], windows: tuple[Any, ...], kind: Kind) -> Sent:
+        output = Sent()
+        origins = [WindowedValue(None, 0, windows) for _ in values]
+        AssigningWindows(fn).run(values, origins, kind, output)
+        return output
+
+    one, two = (GlobalWindow(),), (IntervalWindow(0, 1), IntervalWindow(1, 2))
+    for fn, windows in ((GlobalWindows(), one), (KeepingWindowFn(), one), (GlobalWindows(), two)):
+        assert run(fn, ["a"], windows, Kind.PLAIN).chunks
+        assert run(fn, ["a"], windows, Kind.OWN).chunks
+    for kind in (Kind.OWN, Kind.NEW):
+        assert run(GlobalWindows(), [["a"]], one, kind).chunks
+        assert run(KeepingWindowFn(), [["a"]], one, kind).alone == [["a"]]
+        assert run(GlobalWindows(), [["a"]], two, kind).alone == [["a"], ["a"]]

@@ -1,0 +1,189 @@
+"""Functions that leave no trace of their results, told apart from those that may."""
+
+import dataclasses
+import json
+import math
+import operator
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.internal import pickler
+from apache_beam.transforms.window import TimestampedValue
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_spark_runner.harness.closed import is_closed
+
+LIST: list[int] = []
+NUMBER = 3
+
+
+def _variable(start: Any) -> Callable[[Any], Any]:
+    return lambda value: (value, start)
+
+
+def _rebinding() -> Callable[[Any], Any]:
+    last: Any = None
+
+    def swap(value: Any) -> Any:
+        nonlocal last
+        last, before = [value], last
+        return before
+
+    return swap
+
+
+def _rebinding_deeper() -> Callable[[Any], Any]:
+    last: Any = None
+
+    def swap(value: Any) -> Any:
+        def inner() -> Any:
+            nonlocal last
+            last, before = [value], last
+            return before
+
+        return inner()
+
+    return swap
+
+
+def _imports(value: Any) -> Any:
+    import sys
+
+    return sys.modules
+
+
+def _sets_global(value: Any) -> Any:
+    global LIST
+    LIST = [value]
+    return LIST
+
+
+def _makes_class(value: Any) -> Any:
+    class Made:
+        kept = value
+
+    return Made
+
+
+def _generates(value: Any) -> Any:
+    made: list[Any] = []
+    while True:
+        made.append(value)
+        yield made
+
+
+def _shadowed() -> Callable[[Any], Any]:
+    space: dict[str, Any] = {}
+    exec("made = []\ndef sorted(v): made.append(v); return made\nf = lambda v: sorted(v)", space)
+    function: Callable[[Any], Any] = space["f"]
+    return function
+
+
+def _named_as_a_method() -> Callable[[Any], Any]:
+    space: dict[str, Any] = {}
+    exec("def count(v): return v\nf = lambda v: count(v)", space)
+    function: Callable[[Any], Any] = space["f"]
+    return function
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda n: n + 1,
+        lambda word: (word, 1),
+        lambda pair: {"key": pair[0], "values": [pair[1]]},
+        lambda text: [part.strip().lower() for part in text.split(",")],
+        lambda text: {part: len(part) for part in text.split()},
+        lambda n: (x for x in range(n)),
+        lambda n: sorted(range(n), key=lambda x: -x),
+        lambda n, by=2: n * by,
+        lambda n, *, by=(2, "x"): [n, by],
+        lambda n: TimestampedValue((n, 1), n),
+        lambda n: beam.window.TimestampedValue(n, n),
+        lambda n: beam.transforms.window.TimestampedValue(n, n),
+        lambda text: json.loads(text),
+        lambda text: re.findall(r"\w+", text),
+        lambda n: math.sqrt(n) * math.pi,
+        _variable(5),
+        _variable(("a", ("b", 1.5))),
+        lambda n: (lambda: [n])(),
+        lambda n: [last for each in range(n) if (last := each) or (lambda: last)()],
+        str,
+        len,
+        str.upper,
+        dict.items,
+        math.floor,
+        json.loads,
+        operator.itemgetter(1),
+    ],
+)
+def test_closed(function: Callable[[Any], Any]) -> None:
+    assert is_closed(function)
+    assert is_closed(pickler.loads(pickler.dumps(function)))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda n: LIST,
+        lambda n: (n, NUMBER),  # a program may bind it to a list
+        lambda n: n.buffer,
+        lambda n: n.__class__,
+        lambda n: [each.buffer for each in n],
+        lambda n: (lambda: LIST)(),
+        lambda n: getattr(n, "buffer"),  # noqa: B009
+        lambda n: globals()["LIST"],
+        lambda n: json.encoder,
+        lambda n: json,
+        lambda n: beam.window,
+        lambda n: no_such_name,  # type: ignore[name-defined]  # noqa: F821
+        lambda n, kept=[]: kept,
+        lambda n, *, kept={}: kept,
+        _variable([]),
+        _variable((1, [])),
+        _rebinding(),
+        _rebinding_deeper(),
+        _imports,
+        _sets_global,
+        _makes_class,
+        _generates,
+        _shadowed(),
+        _named_as_a_method(),
+        partial(max, 1),
+        [].append,
+        dataclasses.astuple,
+        operator.attrgetter("buffer"),
+        type,
+        id,
+        vars,
+    ],
+)
+def test_not_closed(function: Callable[[Any], Any]) -> None:
+    assert not is_closed(function)
+
+
+def test_a_variable_that_is_not_bound_yet() -> None:
+    def outer() -> Callable[[Any], Any]:
+        def function(value: Any) -> Any:
+            return later
+
+        if NUMBER > 3:
+            later = 1
+        return function
+
+    assert not is_closed(outer())
+
+
+@given(st.recursive(st.integers() | st.text(), lambda each: st.lists(each) | st.tuples(each)))
+def test_results_are_new(value: Any) -> None:
+    """What closed functions make of equal values is equal, and of different objects."""
+    for function in (lambda n: [n], lambda n: {"n": [n]}, lambda n: [[n]] * 2):
+        assert is_closed(function)
+        first, second = function(value), function(value)
+        assert first == second
+        assert first is not second
