@@ -10,12 +10,10 @@ import logging
 import os
 import secrets
 import socket
-import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 from apache_beam.portability.api import beam_fn_api_pb2
 
@@ -27,7 +25,8 @@ from beam_spark_runner._generated.backchannel_pb2 import (
 from beam_spark_runner.harness import links
 from beam_spark_runner.harness.bundle import Callbacks
 from beam_spark_runner.harness.links import Link, Route
-from beam_spark_runner.harness.log_lines import Levels, LogHandler
+from beam_spark_runner.harness.log_lines import STDERR, LogHandler
+from beam_spark_runner.harness.process_log import ProcessLog
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -75,9 +74,11 @@ class Backchannel:
         self._thread: threading.Thread | None = None
         self._hearing: threading.Thread | None = None
         self._is_closed = False
+        self._is_ending = False  # the job, in this process
         self._is_idle = True  # nothing waits to be sent
         self._is_lost = route.address is None and route.folder is None
         self._link: Link | None = None
+        self.handler = LogHandler(self)  # of what code of the job logs in this process
 
     def told(self) -> tuple[str, int]:
         """Return who told the driver how much, for a report; an empty name if nothing."""
@@ -97,7 +98,7 @@ class Backchannel:
                     self._left_out += 1
                 self._wake_up()
                 return
-        write_line(entry)
+        STDERR.log(entry)
 
     def leave_out(self, lines: int) -> None:
         """Tell that so many lines were too many."""
@@ -107,7 +108,7 @@ class Backchannel:
                 self._left_out += lines
                 self._wake_up()
                 return
-        write_count(lines)
+        STDERR.leave_out(lines)
 
     @contextlib.contextmanager
     def watching(self, attempt: int, look: Look) -> Iterator[None]:
@@ -161,6 +162,11 @@ class Backchannel:
         _LOGGER.warning("callbacks of bundle finalization do not run: nobody can be heard here")
         return False
 
+    @property
+    def holds(self) -> bool:
+        """Whether callbacks wait for their output to be accepted."""
+        return bool(self._held)
+
     def await_end(self) -> None:
         """Have the driver say when the job has ended, and tear down then; see ``on_end``."""
         with self._wake:
@@ -168,6 +174,13 @@ class Backchannel:
                 self._awaits_end = self._calls = True
                 self._told += 1
                 self._wake_up()
+
+    def end_task(self) -> tuple[str, int]:
+        """See ``told``, all that the task has logged included."""
+        self.handler.flush()
+        if not IS_KEPT:
+            self.wait_until_sent(_LAST_WORDS_S)
+        return self.told()
 
     def wait_until_sent(self, timeout_s: float) -> bool:
         """Wait for what was told so far to be on its way; False if it is not in time."""
@@ -199,7 +212,7 @@ class Backchannel:
                         continue
                     self._is_idle = True
                     self._wake.notify_all()
-                    if self._is_closed or self._is_lost:
+                    if self._is_lost or (self._is_closed and not self._is_ending):
                         return
                     wait_s = max(self._looks_at_s - time.monotonic(), 0.01)
                     self._wake.wait(wait_s if self._tasks else None)
@@ -259,9 +272,9 @@ class Backchannel:
             self._is_lost = True
             self._tasks.clear()
         for coded in frame.log_entries:
-            write_line(beam_fn_api_pb2.LogEntry.FromString(coded))
+            STDERR.log(beam_fn_api_pb2.LogEntry.FromString(coded))
         if frame.left_out:
-            write_count(frame.left_out)
+            STDERR.leave_out(frame.left_out)
 
     def _begin_to_hear(self, link: Link) -> None:
         if (self._held or self._awaits_end) and self._hearing is None:
@@ -272,6 +285,10 @@ class Backchannel:
 
     def _hear(self, link: Link) -> None:
         """Run callbacks as the driver accepts what they wait for. In a thread of its own."""
+        with process_log.speaking_for(self.handler):
+            self._follow(link)
+
+    def _follow(self, link: Link) -> None:
         while (messages := link.receive()) is not None:
             for message in messages:
                 frame = DriverFrame.FromString(message)
@@ -293,10 +310,13 @@ class Backchannel:
             self._wake_up()
 
     def _end_job(self) -> None:
+        with self._wake:
+            self._is_ending = True  # whoever closes this meanwhile
         self._drop_held()
         self._on_end()
         with self._wake:
             self._has_torn_down = True
+            self._is_ending = False
             self._wake_up()
 
     def _drop_held(self) -> None:
@@ -307,94 +327,5 @@ class Backchannel:
                 each.drop()
 
 
-class CurrentBackchannel:
-    """That of the job whose task this process ran last. Threads: tasks come one at a time."""
-
-    def __init__(self) -> None:
-        self._channel: Backchannel | None = None
-        self._handler: LogHandler | None = None
-        self._levels = Levels()
-
-    def serve(
-        self,
-        route: Route,
-        options: Mapping[str, Any],
-        on_end: Callable[[], object] = lambda: None,
-    ) -> Backchannel:
-        """Return the job's, kept from task to task; its log levels hold from now on.
-
-        Args:
-            route: of the job.
-            options: of the pipeline, by name.
-            on_end: tears down what this process keeps for the job. Called from another thread,
-                once the job has ended, if ``await_end`` was called.
-        """
-        if self._channel is None or self._channel.route != route:
-            if self._channel is not None:
-                self._channel.close()
-            self._channel = Backchannel(route, on_end=on_end)
-            root = logging.getLogger()
-            for handler in root.handlers[:]:
-                # Imports may have set one up that writes to stderr: every line would be there, too.
-                if handler is self._handler or type(handler) is logging.StreamHandler:
-                    root.removeHandler(handler)
-            self._handler = LogHandler(self._channel)
-            root.addHandler(self._handler)
-            self._handler.take_warnings()
-            self._levels.use(options)
-        return self._channel
-
-    def hold(self, attempt: int, callbacks: Sequence[Callbacks]) -> bool:
-        """See ``Backchannel.hold``."""
-        if self._channel is None:
-            for each in callbacks:
-                each.drop()
-            return False
-        return self._channel.hold(attempt, callbacks)
-
-    def await_end(self) -> None:
-        """See ``Backchannel.await_end``."""
-        if self._channel is not None:
-            self._channel.await_end()
-
-    def end_task(self) -> tuple[str, int]:
-        """See ``Backchannel.told``, all that the task has logged included."""
-        if self._channel is None or self._handler is None:
-            return "", 0
-        self._handler.flush()
-        if not IS_KEPT:
-            self._channel.wait_until_sent(_LAST_WORDS_S)
-        return self._channel.told()
-
-    def log(self, entry: beam_fn_api_pb2.LogEntry) -> None:
-        """See ``Backchannel.log``."""
-        if self._channel is None:
-            write_line(entry)
-        else:
-            self._channel.log(entry)
-
-    def leave_out(self, lines: int) -> None:
-        """See ``Backchannel.leave_out``."""
-        if self._channel is None:
-            write_count(lines)
-        else:
-            self._channel.leave_out(lines)
-
-
-current = CurrentBackchannel()
+process_log = ProcessLog(LogHandler(STDERR))
 """This process's."""
-
-
-def write_line(entry: beam_fn_api_pb2.LogEntry) -> None:
-    """Write a line where this process's errors go."""
-    level = beam_fn_api_pb2.LogEntry.Severity.Enum.Name(entry.severity)
-    step = f" [{entry.transform_id}]" if entry.transform_id else ""
-    trace = f"\n{entry.trace}" if entry.trace else ""
-    with contextlib.suppress(OSError, ValueError):  # nobody listens any more
-        print(f"{level}: {entry.message}{step}{trace}", file=sys.stderr)
-
-
-def write_count(lines: int) -> None:
-    """Write how many lines are missing, in the same place."""
-    with contextlib.suppress(OSError, ValueError):
-        print(f"{lines} log lines were left out: there were too many", file=sys.stderr)

@@ -1,9 +1,10 @@
 """Which functions leave no trace of a result, by their code.
 
-A function that reads no variable but its own, and calls nothing but builtin functions and methods
-of builtin types, has nowhere to keep a reference to what it returns. Whatever it makes of values
-of builtin types is of builtin types again, and can be changed only by whoever gets it. Nobody
-has to look at its results to know that they may wait for each other.
+A function that reads nothing but its arguments and constants, and calls nothing but builtin
+functions, methods of builtin types and functions like itself, has nowhere to keep a reference to
+what it returns. Whatever it makes of values of builtin types is of builtin types again, and can
+be changed only by whoever gets it. Nobody has to look at its results to know that they may wait
+for each other.
 
 Methods are known by name alone. That is enough as long as every value at hand is of a builtin
 type, which is for the caller to see to.
@@ -16,7 +17,6 @@ import json
 import math
 import operator
 import re
-from collections import ChainMap
 from collections.abc import Callable, Mapping
 from types import CellType, CodeType, FunctionType, MethodDescriptorType, ModuleType
 from typing import Any
@@ -45,68 +45,110 @@ _READS_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
 _BINDS_CELL = ("STORE_DEREF", "DELETE_DEREF")
 
 
-def is_closed(function: Callable[..., Any]) -> bool:
-    """Return whether nothing but its caller can refer to what the function returns.
+class Closed:
+    """A function that is closed, for as long as the variables that it reads stay what they are."""
 
-    This holds for arguments of builtin types. A name of a builtin function or of a module that
-    the program binds anew while it runs is not noticed.
-    """
-    if isinstance(function, MethodDescriptorType):
-        return function.__objclass__ in _TYPES
-    if type(function) is operator.itemgetter or _is_known(function):
-        return True
-    if not isinstance(function, FunctionType):
-        return False
-    code = function.__code__
-    return (
-        not code.co_flags & _LAZY
-        and all(map(is_plain, function.__defaults__ or ()))
-        and all(map(is_plain, (function.__kwdefaults__ or {}).values()))
-        and all(map(_is_plain_cell, function.__closure__ or ()))
-        and _is_closed_code(
-            code, ChainMap(function.__globals__, vars(builtins)), set(code.co_freevars)
+    def __init__(self) -> None:
+        self._reads: dict[tuple[int, str], tuple[Mapping[str, Any], Any]] = {}
+        self._cells: list[tuple[CellType, Any]] = []
+        self._codes: set[CodeType] = set()
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> "Closed | None":
+        """Return what is known of a function that is closed now; None: it is not.
+
+        Args:
+            function: whose arguments will be of builtin types.
+        """
+        found = cls()
+        return found if found._follows(function) else None
+
+    def holds(self) -> bool:
+        """Return whether the function still is closed: a program may bind variables anew."""
+        return all(
+            variables.get(name, _NOTHING) is value
+            for (_, name), (variables, value) in self._reads.items()
+        ) and all(cell.cell_contents is value for cell, value in self._cells)
+
+    def _follows(self, function: Any) -> bool:
+        """Whether a function is closed. Notes what it reads."""
+        if isinstance(function, MethodDescriptorType):
+            return function.__objclass__ in _TYPES
+        if type(function) is operator.itemgetter or _is_known(function):
+            return True
+        if type(function) is not FunctionType:
+            return False
+        code = function.__code__
+        if code in self._codes:  # it calls itself
+            return True
+        self._codes.add(code)
+        return (
+            not code.co_flags & _LAZY
+            and all(map(is_plain, function.__defaults__ or ()))
+            and all(map(is_plain, (function.__kwdefaults__ or {}).values()))
+            and all(map(self._follows_cell, function.__closure__ or ()))
+            and self._follows_code(code, function.__globals__, set(code.co_freevars))
         )
+
+    def _follows_cell(self, cell: CellType) -> bool:
+        try:
+            value = cell.cell_contents
+        except ValueError:  # it is empty
+            return False
+        self._cells.append((cell, value))
+        return is_plain(value) or self._follows(value)
+
+    def _follows_code(self, code: CodeType, variables: Mapping[str, Any], outer: set[str]) -> bool:
+        """Whether code, and that of functions within it, is closed.
+
+        Args:
+            code: of a function.
+            variables: the global ones.
+            outer: names of variables of enclosing functions, which the code may read.
+        """
+        module: ModuleType | None = None  # which the instruction before has put on the stack
+        for each in dis.get_instructions(code):
+            name = each.argval
+            if module is not None:
+                if each.opname not in _READS_ATTRIBUTE:
+                    return False
+                value = self._read(vars(module), name)
+            elif each.opname in _READS_NAME:
+                value = self._read(variables, name)
+                if value is _NOTHING:
+                    value = self._read(vars(builtins), name)
+            elif each.opname in _READS_ATTRIBUTE:
+                if name not in _METHODS:
+                    return False
+                continue
+            elif _binds(each, outer):
+                return False
+            else:
+                continue
+            module = value if isinstance(value, ModuleType) else None
+            if module is None and not (is_plain(value) or self._follows(value)):
+                return False
+        return all(
+            self._follows_code(each, variables, outer)
+            for each in code.co_consts
+            if isinstance(each, CodeType)
+        )
+
+    def _read(self, variables: Mapping[str, Any], name: str) -> Any:
+        value = variables.get(name, _NOTHING)
+        self._reads[id(variables), name] = variables, value
+        return value
+
+
+_NOTHING = object()
+
+
+def _binds(instruction: dis.Instruction, outer: set[str]) -> bool:
+    """Whether an instruction imports, or binds or deletes a name that others read, too."""
+    return instruction.opcode in dis.hasname or (
+        instruction.opname in _BINDS_CELL and instruction.argval in outer
     )
 
 
 def _is_known(value: Any) -> bool:
     return any(value is each for each in _KNOWN)
-
-
-def _is_plain_cell(cell: CellType) -> bool:
-    try:
-        return is_plain(cell.cell_contents)
-    except ValueError:  # it is empty
-        return False
-
-
-def _is_closed_code(code: CodeType, variables: Mapping[str, Any], outer: set[str]) -> bool:
-    """Whether code, and that of functions within it, uses known names only.
-
-    Args:
-        code: of a function.
-        variables: global and builtin names.
-        outer: variables of enclosing functions, which the code may read.
-    """
-    module: Any = None  # which the instruction before has put on the stack
-    for each in dis.get_instructions(code):
-        name = each.argval
-        if each.opname in _READS_NAME or module is not None:
-            if module is not None and each.opname not in _READS_ATTRIBUTE:
-                return False
-            value = variables.get(name) if module is None else getattr(module, name, None)
-            module = value if isinstance(value, ModuleType) else None
-            if module is None and not _is_known(value):
-                return False
-        elif each.opname in _READS_ATTRIBUTE:
-            if name not in _METHODS:
-                return False
-        elif each.opcode in dis.hasname or (
-            each.opname in _BINDS_CELL and name in outer
-        ):  # imports, and what binds or deletes names
-            return False
-    return all(
-        _is_closed_code(each, variables, outer)
-        for each in code.co_consts
-        if isinstance(each, CodeType)
-    )

@@ -13,6 +13,7 @@ from apache_beam.portability.api import (
 )
 
 from beam_spark_runner.core.errors import FnApiProtocolError, RunnerError
+from beam_spark_runner.harness.log_lines import STDERR, Told
 from beam_spark_runner.harness.protocol import Lost, Responded
 from beam_spark_runner.harness.services.control import ControlStream
 from beam_spark_runner.harness.services.data import DataStream
@@ -43,6 +44,7 @@ class SdkConnection:
         self.state = StateStream()
         self.status = StatusStream()
         self.logs = LogStream()
+        self.told: Told = STDERR  # takes log lines
         self._running: dict[str, str] = {}  # name of the stage, by instruction
         self._error: RunnerError | None = None
         self._lock = threading.Lock()

@@ -47,7 +47,7 @@ class _Scale:
 
 
 class DecodedCache:
-    """Least recently used values go first. Sizes are estimates.
+    """Least recently used values go first, whichever job's they are. Sizes are estimates.
 
     Threads: one at a time.
     """
@@ -58,14 +58,17 @@ class DecodedCache:
         self._kept: OrderedDict[_Key, tuple[list[Any], int]] = OrderedDict()
         self._scales: dict[str, _Scale] = {}
 
-    def serve(self, job_id: str, limit_bytes: int) -> None:
-        """Forget what other jobs' side inputs held, and what is over the limit."""
+    def limit(self, limit_bytes: int) -> None:
+        """Keep no more than this from now on; 0: nothing."""
         self._limit_bytes = limit_bytes
-        for id_ in [id_ for id_ in self._kept if not id_.side_input.startswith(f"{job_id}/")]:
-            self._size -= self._kept.pop(id_)[1]
-        for name in [name for name in self._scales if not name.startswith(f"{job_id}/")]:
-            del self._scales[name]
         self._evict()
+
+    def forget(self, job_id: str) -> None:
+        """Drop the values of a job."""
+        for id_ in [id_ for id_ in self._kept if id_.side_input.startswith(f"{job_id}/")]:
+            self._size -= self._kept.pop(id_)[1]
+        for name in [name for name in self._scales if name.startswith(f"{job_id}/")]:
+            del self._scales[name]
 
     def values(
         self, lookup: SideInputLookup, window: bytes, key: bytes | None, coder: coder_impl.CoderImpl
@@ -111,7 +114,3 @@ class DecodedCache:
         while self._size > self._limit_bytes:
             _, (_, size) = self._kept.popitem(last=False)
             self._size -= size
-
-
-cache = DecodedCache()
-"""This worker's."""

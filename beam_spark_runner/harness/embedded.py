@@ -2,7 +2,7 @@
 
 No gRPC, no port, no copy: elements go in as objects, and the operations at the
 stage's edges hand objects out. The processor is kept between tasks, so that
-``setup`` runs once per worker; the end of its job tears it down, see ``kept_stages``.
+``setup`` runs once per worker; the end of its job tears it down, see ``spark.worker_runtime``.
 (A Python worker leaves by ``os._exit``: nothing can be left to atexit.)
 
 This package is the one place that touches ``apache_beam.runners.worker``.
@@ -31,6 +31,7 @@ from beam_spark_runner.harness.bundle import BundleResult, Receiver, Residual, S
 from beam_spark_runner.harness.checkpoint_handler import MIN_US
 from beam_spark_runner.harness.chunked_steps import use_chunks
 from beam_spark_runner.harness.chunks import ChunkedParDo
+from beam_spark_runner.harness.decoded import DecodedCache
 from beam_spark_runner.harness.edges import SinkOperation, SourceOperation
 from beam_spark_runner.harness.estimators import use_one_estimator
 from beam_spark_runner.harness.failures import failure_of, failures_of
@@ -49,9 +50,19 @@ class EmbeddedStage:
     """
 
     def __init__(
-        self, name: str, description: StageDescription, side_inputs: frozenset[str] = frozenset()
+        self,
+        name: str,
+        description: StageDescription,
+        side_inputs: frozenset[str] = frozenset(),
+        decoded: DecodedCache | None = None,
     ) -> None:
         """Build the operations and run ``setup``.
+
+        Args:
+            name: for messages.
+            description: of the stage.
+            side_inputs: ids of those that it reads.
+            decoded: keeps values of side inputs; None: nobody does.
 
         Raises:
             BundleFailedError: a DoFn does not unpickle, or its ``setup`` raised.
@@ -62,7 +73,7 @@ class EmbeddedStage:
         # It logs what user code raises, once per step and task; the runner reports it once.
         logging.getLogger(common.__name__).setLevel(logging.CRITICAL)
         self._descriptor = description.descriptor()
-        self._state = EmbeddedStateHandler(self._descriptor, description.step_names)
+        self._state = EmbeddedStateHandler(self._descriptor, description.step_names, decoded)
         use_chunks(self._descriptor)
         use_keys(self._descriptor)
         use_one_estimator()
@@ -324,33 +335,6 @@ class EmbeddedCallbacks:
         self._stage.take_back(self._steps)
 
 
-_stages: dict[tuple[str, int], EmbeddedStage] = {}
-
-
-def stage_for(
-    job_id: str,
-    stage_id: int,
-    name: str,
-    description: StageDescription,
-    side_inputs: frozenset[str] = frozenset(),
-) -> EmbeddedStage:
-    """Return the stage, kept from an earlier task of this worker where there was one.
-
-    A worker serves one job for as long as it lasts: stages of other jobs are torn down. So
-    is one that has read other ``side_inputs`` (their ids), since operations keep views: they
-    were made again when machines were lost.
-    """
-    for key in list(_stages):
-        if key[0] != job_id:
-            _close(key)
-    key = (job_id, stage_id)
-    stage = _stages.get(key)
-    if stage is None or stage.side_inputs != side_inputs:
-        _close(key)
-        stage = _stages[key] = EmbeddedStage(name, description, side_inputs)
-    return stage
-
-
 def use_options(options_json: str) -> Mapping[str, Any]:
     """Let the SDK see the pipeline's options, as SDK harnesses do at their start.
 
@@ -368,21 +352,3 @@ def use_options(options_json: str) -> Mapping[str, Any]:
     FileSystems.set_options(PipelineOptions.from_dictionary(given))
     pickler.set_library(given.get("pickle_library", "default"))
     return given
-
-
-def discard(job_id: str, stage_id: int) -> None:
-    """Tear a stage down whose bundle failed: its DoFns are in no known state."""
-    _close((job_id, stage_id))
-
-
-def discard_job(job_id: str) -> None:
-    """Tear down all stages of a job. Threads: any, while no task works for the job."""
-    for key in list(_stages):
-        if key[0] == job_id:
-            _close(key)
-
-
-def _close(key: tuple[str, int]) -> None:
-    stage = _stages.pop(key, None)  # another thread may do the same
-    if stage is not None:
-        stage.close()

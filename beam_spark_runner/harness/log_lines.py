@@ -4,6 +4,7 @@ The embedded harness runs user code in this process, whose root logger is then t
 harness beside it sends entries in the same form.
 """
 
+import contextlib
 import logging
 import sys
 import time
@@ -95,13 +96,34 @@ class Told(Protocol):
     def leave_out(self, lines: int) -> None: ...
 
 
+class Stderr:
+    """Takes the lines of whoever has no way to a driver: this process's standard error does."""
+
+    def log(self, entry: beam_fn_api_pb2.LogEntry) -> None:
+        """Write a line."""
+        level = beam_fn_api_pb2.LogEntry.Severity.Enum.Name(entry.severity)
+        step = f" [{entry.transform_id}]" if entry.transform_id else ""
+        trace = f"\n{entry.trace}" if entry.trace else ""
+        with contextlib.suppress(OSError, ValueError):  # nobody listens any more
+            print(f"{level}: {entry.message}{step}{trace}", file=sys.stderr)
+
+    def leave_out(self, lines: int) -> None:
+        """Write how many lines are missing."""
+        with contextlib.suppress(OSError, ValueError):
+            print(f"{lines} log lines were left out: there were too many", file=sys.stderr)
+
+
+STDERR = Stderr()
+
+
 class LogLines:
     """Lines of one stream on their way: chatter stays here, a flood is cut with a count.
 
     Threads: one at a time.
     """
 
-    def __init__(self, to: Told) -> None:
+    def __init__(self, to: Callable[[], Told]) -> None:
+        """``to``: returns who takes the lines at the time."""
         self._to = to
         self._valve = LogValve(time.monotonic())
 
@@ -112,17 +134,17 @@ class LogLines:
     def send(self, entry: beam_fn_api_pb2.LogEntry) -> None:
         """Pass on a line that was counted in."""
         self.tell_left_out()
-        self._to.log(entry)
+        self._to().log(entry)
 
     def leave_out(self, lines: int) -> None:
         """Pass on how many lines somebody before has left out."""
-        self._to.leave_out(lines)
+        self._to().leave_out(lines)
 
     def tell_left_out(self) -> None:
         """Say how many were too many, if there were any."""
         count = self._valve.take_left_out()
         if count:
-            self._to.leave_out(count)
+            self._to().leave_out(count)
 
 
 class LogHandler(logging.Handler):
@@ -130,7 +152,7 @@ class LogHandler(logging.Handler):
 
     def __init__(self, to: Told) -> None:
         super().__init__()
-        self._lines = LogLines(to)
+        self._lines = LogLines(lambda: to)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Pass a record on. Cheap where it is one too many: nothing is formatted then."""
@@ -143,12 +165,8 @@ class LogHandler(logging.Handler):
             if not is_chatter(entry):
                 self._lines.send(entry)
 
-    def take_warnings(self) -> None:
-        """Get what Python's ``warnings`` gives in this process, too, anew for each job."""
-        warnings.onceregistry.clear()  # type: ignore[attr-defined]
-        hear_warnings(self._warn)
-
-    def _warn(self, text: str, category: str, filename: str, lineno: int) -> None:
+    def warn(self, text: str, category: str, filename: str, lineno: int) -> None:
+        """Pass on what Python's ``warnings`` gives; see ``hear_warnings``."""
         with self.lock:  # type: ignore[union-attr]
             if not self._lines.has_room():
                 return

@@ -13,6 +13,7 @@ from beam_spark_runner.harness.bundle import Bundle, Receiver, SideInputLookup
 from beam_spark_runner.harness.chunked_steps import use_chunks
 from beam_spark_runner.harness.environments.process import runs_our_steps
 from beam_spark_runner.harness.key_timers import declared_timers
+from beam_spark_runner.harness.log_lines import STDERR, Told
 from beam_spark_runner.harness.remote_bundle import RemoteBundle
 from beam_spark_runner.harness.remote_keys import RemoteKeyedBundle, TimersTaker, UserState
 from beam_spark_runner.harness.sdk_workers import HarnessSettings, sdk_workers
@@ -29,12 +30,18 @@ class RemoteStage:
     """See ``StageHarness``. Its DoFns are kept by the SDK harness, from bundle to bundle."""
 
     def __init__(
-        self, name: str, description: StageDescription, settings: HarnessSettings, stage_id: int
+        self,
+        name: str,
+        description: StageDescription,
+        settings: HarnessSettings,
+        stage_id: int,
+        told: Told = STDERR,
     ) -> None:
         self._name = name
         self._description = description
         self._settings = settings
         self._stage_id = stage_id
+        self._told = told  # takes what the harness logs
         self._descriptor = description.descriptor()
         digest = hashlib.sha256(description.coded_descriptor).hexdigest()[:16]
         self._id = f"{settings.job_id}/{stage_id}/{digest}"
@@ -97,7 +104,7 @@ class RemoteStage:
         take_timers: TimersTaker | None = None,
     ) -> RemoteBundle:
         worker = sdk_workers.acquire(
-            self._description.coded_environment, self._settings, self._stage_id
+            self._description.coded_environment, self._settings, self._stage_id, self._told
         )
         return RemoteBundle(
             self._name,
@@ -127,6 +134,3 @@ class RemoteStage:
         if self._keeps_keys_there:
             use_keys_here(descriptor)
         return descriptor
-
-    def close(self) -> None:
-        """Nothing to do: the SDK tears down what it has not used for a while."""

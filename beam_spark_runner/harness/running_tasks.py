@@ -58,7 +58,7 @@ class RunningTasks:
             for job, abandon in self._tasks.values():
                 if job == job_id:
                     abandon()
-            if not self._changed.wait_for(lambda: not self._works_for(job_id), timeout_s):
+            if not self._changed.wait_for(lambda: not self.work_for(job_id), timeout_s):
                 return False
         self.let_go(job_id)
         return True
@@ -68,5 +68,6 @@ class RunningTasks:
         with self._letting_go:
             self._let_go(job_id)
 
-    def _works_for(self, job_id: str) -> bool:
-        return any(job == job_id for job, _ in self._tasks.values())
+    def work_for(self, job_id: str) -> bool:
+        """Return whether a task works for a job now."""
+        return any(job == job_id for job, _ in list(self._tasks.values()))

@@ -34,6 +34,7 @@ from beam_spark_runner.harness.connection import SdkConnection
 from beam_spark_runner.harness.environments.external import PooledHarness
 from beam_spark_runner.harness.environments.packages import Archive, StagedFiles, stage_files
 from beam_spark_runner.harness.environments.process import runs_our_steps, start_process
+from beam_spark_runner.harness.log_lines import STDERR, Told
 from beam_spark_runner.harness.server import FnApiServer
 from beam_spark_runner.portable.artifacts import artifacts_of, to_proto
 
@@ -42,7 +43,7 @@ _LOGGER = logging.getLogger(__name__)
 MOST_IDLE_S = 30.0
 """Without --environment_cache_millis, how long a harness waits for its next task."""
 MOST_OF_OTHER_JOBS = 4
-"""With --environment_cache_millis, how many harnesses wait for others than the job that runs."""
+"""How many harnesses wait for others than the job whose task runs."""
 _LAST_WORDS_S = 1.0  # between the end of a harness's streams and that of its process
 _TEARDOWN_S = 10.0  # for DoFns to be torn down when their harness is to end
 
@@ -54,7 +55,7 @@ class HarnessSettings:
     job_id: str
     options_json: str = "{}"  # pipeline options, by name
     start_timeout_s: float = 120.0
-    cache_s: float = 0.0  # --environment_cache_millis. 0: until another kind is needed
+    cache_s: float = 0.0  # --environment_cache_millis. 0: for this job only
     archives: Mapping[str, Archive] = field(default_factory=dict)  # of staged files, by digest
     parallelism: int = 1  # --sdk_worker_parallelism: harnesses over which stages are spread
 
@@ -224,7 +225,11 @@ class SdkWorkers:
         self._expires = False
 
     def acquire(
-        self, coded_environment: bytes, settings: HarnessSettings, stage_id: int = 0
+        self,
+        coded_environment: bytes,
+        settings: HarnessSettings,
+        stage_id: int = 0,
+        told: Told = STDERR,
     ) -> SdkWorker:
         """Return the harness of an environment for one bundle; ``release`` gives it back.
 
@@ -232,28 +237,30 @@ class SdkWorkers:
             coded_environment: Environment proto.
             settings: of the job.
             stage_id: a stage always gets the same of several harnesses.
+            told: takes what the harness logs, until another job uses it.
 
         Raises:
             EnvironmentStartError: it cannot be had.
         """
         number = stage_id % settings.parallelism
-        key = _Key(coded_environment, settings.options_json, working_folder() or "", number)
+        key = _Key(
+            coded_environment,
+            settings.options_json,
+            working_folder() or "",
+            number,
+            job_id="" if settings.cache_s else settings.job_id,
+        )
         with self._lock:
             self._drop(
                 each
                 for each, kept in self._kept.items()
                 if kept.worker.connection.error is not None
-                or (
-                    not kept.settings.cache_s
-                    and kept.settings.job_id != settings.job_id
-                    and not each.is_of_the_kind_of(key)
-                )
             )
             starting = self._starting.setdefault(key, threading.Lock())
         with starting:
             with self._lock:
                 if key in self._kept:
-                    return self._use(key, settings)
+                    return self._use(key, settings, told)
                 self._drop(self._too_many(settings.job_id))
                 if self._server is None:
                     self._server = FnApiServer()
@@ -264,14 +271,15 @@ class SdkWorkers:
                     worker.stop()
                     raise EnvironmentStartError("all SDK harnesses were told to end")
                 self._kept[key] = _Kept(worker, settings)
-                return self._use(key, settings)
+                return self._use(key, settings, told)
 
-    def _use(self, key: "_Key", settings: HarnessSettings) -> SdkWorker:
+    def _use(self, key: "_Key", settings: HarnessSettings, told: Told) -> SdkWorker:
         """Count a user. The lock is held."""
         kept = self._kept[key]
         if kept.settings.job_id != settings.job_id:
             kept.worker.connection.forget_stages()
         kept.settings = settings
+        kept.worker.connection.told = told
         kept.users += 1
         if not self._expires:
             self._expires = True
@@ -371,10 +379,7 @@ class _Key(NamedTuple):
     options_json: str
     folder: str  # in which it was started, so that relative paths mean what is there
     number: int  # of several
-
-    def is_of_the_kind_of(self, other: "_Key") -> bool:
-        """Whether a harness of this key could have been started for the other one."""
-        return self[:-1] == other[:-1]
+    job_id: str  # empty: it may serve one job after another
 
 
 class _Kept:

@@ -9,8 +9,8 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.worker import sdk_worker
 
 from beam_spark_runner.core.ids import TransformId
-from beam_spark_runner.harness import decoded
 from beam_spark_runner.harness.bundle import SideInputLookup
+from beam_spark_runner.harness.decoded import DecodedCache
 from beam_spark_runner.state.memory import MemoryState
 from beam_spark_runner.state.requests import (
     StateKey,
@@ -38,7 +38,9 @@ class EmbeddedStateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc
         self,
         descriptor: beam_fn_api_pb2.ProcessBundleDescriptor,
         step_names: Mapping[TransformId, str],
+        decoded: DecodedCache | None = None,
     ) -> None:
+        self._decoded = decoded or DecodedCache()
         self.side_inputs: Mapping[tuple[str, str], SideInputLookup] = {}
         declared = declared_states(descriptor)
         self._backend = MemoryState(value_counter(descriptor, declared))
@@ -58,7 +60,7 @@ class EmbeddedStateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc
         else:
             return self._read(state_key, coder)
         lookup = self.side_inputs[request.transform_id, request.side_input_id]
-        return decoded.cache.values(lookup, request.window, key, coder)
+        return self._decoded.values(lookup, request.window, key, coder)
 
     def extend(
         self, state_key: StateKey, coder: coder_impl.CoderImpl, elements: Iterable[Any]

@@ -9,7 +9,7 @@ import apache_beam as beam
 from apache_beam.transforms import core
 
 from beam_spark_runner.harness.calling import Calling
-from beam_spark_runner.harness.closed import is_closed
+from beam_spark_runner.harness.closed import Closed
 from beam_spark_runner.harness.constants import is_plain
 from beam_spark_runner.harness.steps import Filtering, Mapped, MappedTuples, Step
 
@@ -30,7 +30,7 @@ def step_for(
             cells = dict(zip(process.__code__.co_freevars, process.__closure__ or (), strict=True))
             function = cells["fn"].cell_contents
             takes_plain = all(map(is_plain, (*args, *more.values())))
-            return make(_bound(function, args, more), is_closed=takes_plain and is_closed(function))
+            return make(_bound(function, args, more), Closed.of(function) if takes_plain else None)
     # A function of FlatMap may well return a string: it means the letters.
     is_users_class = not isinstance(fn, core.CallableWrapperDoFn)
     return Calling(_bound(process, args, more), refuses_text=is_users_class)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from apache_beam.transforms.window import TimestampedValue, WindowFn
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.harness.closed import Closed
 from beam_spark_runner.harness.constants import ATOMS, Kind, is_constant, may_be_shared
 from beam_spark_runner.harness.settling import Output, SendOne, Settling
 from beam_spark_runner.harness.window_assignment import Assignment
@@ -40,14 +41,14 @@ class Mapped:
 
     Args:
         function: makes the result.
-        is_closed: whether nobody but its caller refers to a result, see ``closed``.
+        closed: set if nobody but its caller refers to a result.
     """
 
     _unseen = Kind.PLAIN  # of results that may wait without a look at all of their parts
 
-    def __init__(self, function: Callable[[Any], Any], *, is_closed: bool = False) -> None:
+    def __init__(self, function: Callable[[Any], Any], closed: Closed | None = None) -> None:
         self._function = function
-        self._is_closed = is_closed
+        self._closed = closed
         self.limit = 1
 
     def run(
@@ -55,7 +56,7 @@ class Mapped:
     ) -> None:
         """See ``Step.run``."""
         limit = self.limit
-        run = self._run_closed if self._is_closed and _are_builtin(values, kind) else self._run
+        run = self._run_closed if _keeps_none(self._closed, values, kind) else self._run
         if len(values) <= 2 * limit:
             run(values, origins, output)
             return
@@ -106,9 +107,13 @@ class Mapped:
         return lambda value, origin: send_one(function(value), origin)
 
 
-def _are_builtin(values: list[Any], kind: Kind) -> bool:
-    """Whether all parts of values are of builtin types, as far as a quick look shows."""
-    return kind in (Kind.PLAIN, Kind.NEW) or ATOMS.issuperset(map(type, values))
+def _keeps_none(closed: Closed | None, values: list[Any], kind: Kind) -> bool:
+    """Whether a function is closed, and values are of builtin types, as a quick look shows."""
+    return (
+        closed is not None
+        and closed.holds()
+        and (kind in (Kind.PLAIN, Kind.NEW) or ATOMS.issuperset(map(type, values)))
+    )
 
 
 class MappedTuples(Mapped):
@@ -180,21 +185,20 @@ class Filtering:
 
     Args:
         predicate: of a value.
-        is_closed: whether the predicate keeps no reference to a value, see ``closed``.
+        closed: set if the predicate keeps no reference to a value.
     """
 
     limit = 1  # there is no choice: results are never more than values
 
-    def __init__(self, predicate: Callable[[Any], Any], *, is_closed: bool = False) -> None:
+    def __init__(self, predicate: Callable[[Any], Any], closed: Closed | None = None) -> None:
         self._predicate = predicate
-        self._is_closed = is_closed
+        self._closed = closed
 
     def run(
         self, values: list[Any], origins: list[WindowedValue], kind: Kind, output: Output
     ) -> None:
         """See ``Step.run``. Values go on as they have come, at once where that is the same."""
-        keeps_none = self._is_closed and _are_builtin(values, kind)
-        if not (keeps_none or may_be_shared(values, kind)):
+        if not (_keeps_none(self._closed, values, kind) or may_be_shared(values, kind)):
             _run_each(self, values, origins, output)
             return
         predicate = self._predicate

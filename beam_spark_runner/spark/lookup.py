@@ -114,19 +114,3 @@ class GatheredRows:
             self._resident = 0
             for mapped in self._maps:
                 mapped.madvise(mmap.MADV_DONTNEED)
-
-
-_loaded: dict[str, GatheredRows] = {}
-
-
-def lookup_for(source: SideInputRows) -> GatheredRows:
-    """Return the rows, kept from an earlier task of this worker where there was one.
-
-    Ids begin with the job's: rows of other jobs are dropped.
-    """
-    job = source.id.partition("/")[0]
-    for id_ in [id_ for id_ in _loaded if id_.partition("/")[0] != job]:
-        del _loaded[id_]
-    if source.id not in _loaded:
-        _loaded[source.id] = GatheredRows(source)
-    return _loaded[source.id]

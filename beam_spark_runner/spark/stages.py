@@ -10,7 +10,6 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner._generated.backchannel_pb2 import Deferred, TaskProgress
 from beam_spark_runner.core.errors import BundleFailedError, RunnerError
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId, TransformId
-from beam_spark_runner.harness import kept_stages
 from beam_spark_runner.harness.bundle import Bundle, BundleResult, Callbacks, Receiver
 from beam_spark_runner.harness.checkpoint_handler import RefusingCheckpointHandler
 from beam_spark_runner.harness.constants import Kind, may_be_shared
@@ -20,9 +19,9 @@ from beam_spark_runner.harness.splittable import Budget, SplittableInput, run_to
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.scheduling.attempts import Residuals
 from beam_spark_runner.spark.cursor import RowCursor
-from beam_spark_runner.spark.lookup import lookup_for
 from beam_spark_runner.spark.program import LevelProgram, StageProgram
 from beam_spark_runner.spark.readers import RestrictionReader, reader_for
+from beam_spark_runner.spark.worker_runtime import JobRuntime
 from beam_spark_runner.spark.writers import ResidualWriter, writer_for
 from beam_spark_runner.spark.writing import Outlet, Writer
 from beam_spark_runner.state.residuals import MAX_US
@@ -42,6 +41,7 @@ class OpenStages:
 
     Args:
         level: what the task runs.
+        job: what this process keeps for its job.
         emit: takes finished batches.
         partition: of the task.
         now_us: processing time, microseconds since the epoch.
@@ -51,11 +51,13 @@ class OpenStages:
     def __init__(
         self,
         level: LevelProgram,
+        job: JobRuntime,
         emit: Callable[[pa.RecordBatch], None],
         partition: int,
         now_us: Callable[[], int],
         wait_us: Callable[[int], None],
     ) -> None:
+        self.job = job
         self._level = level
         self._now_us = now_us
         self._wait_us = wait_us
@@ -125,7 +127,7 @@ class OpenStages:
             for stage in self._open.values():
                 stage.abort()
                 self.callbacks += stage.callbacks
-                kept_stages.discard(self._level.job_id, stage.program.stage)
+                self.job.discard(stage.program.stage)
         finally:
             self.logs.close()
         self._open = {}
@@ -150,14 +152,8 @@ class _OpenStage:
         self._level = level
         self._outlet = outlet
         self._logs = others.logs
-        self._harness = kept_stages.stage_for(
-            level.job_id,
-            program.stage,
-            program.name,
-            program.description,
-            frozenset(source.id for source in program.side_inputs.values()),
-            level.harnesses,
-        )
+        self._job = others.job
+        self._harness = self._job.stage(program)
         self._writers: list[Writer] = []
         self._receivers: dict[PCollectionId, Receiver] = {}
         following: list[_NextStage] = []
@@ -172,7 +168,7 @@ class _OpenStage:
                 targets.append(following[-1])
             self._receivers[collection] = targets[0] if len(targets) == 1 else _FanOut(targets)
         self._side_inputs: Mapping[tuple[str, str], Any] = {
-            reader: lookup_for(source) for reader, source in program.side_inputs.items()
+            reader: self._job.side_input(source) for reader, source in program.side_inputs.items()
         }
         self._following = following
         self._open_input(now_us)
@@ -188,7 +184,7 @@ class _OpenStage:
         try:
             return self._harness.start_bundle(self._receivers, self._side_inputs)
         except BundleFailedError:
-            kept_stages.discard(self._level.job_id, self.program.stage)
+            self._job.discard(self.program.stage)
             raise
 
     def read(self, cursor: RowCursor) -> None:

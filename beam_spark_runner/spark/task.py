@@ -6,13 +6,12 @@ in memory as a whole.
 """
 
 import contextlib
-import functools
 import logging
 import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from beam_spark_runner.core.errors import (
     RunnerError,
 )
 from beam_spark_runner.core.working_folder import working_in
-from beam_spark_runner.harness import backchannel, decoded, embedded, kept_stages
+from beam_spark_runner.harness.backchannel import IS_KEPT
 from beam_spark_runner.harness.coded_types import coded_types
 from beam_spark_runner.spark import rows
 from beam_spark_runner.spark.collection import exempt_from_collection
@@ -36,10 +35,10 @@ from beam_spark_runner.spark.program import LevelProgram
 from beam_spark_runner.spark.reports import failure_proto
 from beam_spark_runner.spark.stages import AbandonedError, OpenStages
 from beam_spark_runner.spark.task_input import TaskInput
+from beam_spark_runner.spark.worker_runtime import JobRuntime, worker
 
 _LOGGER = logging.getLogger(__name__)
 _QUEUE_BATCHES = 4
-_LAST_TASK_S = 5.0  # for a task to end that works for a job which has ended
 _END = object()
 
 
@@ -84,7 +83,6 @@ class LevelTask:
         partition = context.partitionId() if context else 0
         attempt_number = context.attemptNumber() if context else 0
         is_last_attempt = attempt_number + 1 >= self._program.max_attempts
-        self._stages = OpenStages(self._program, self._emit, partition, _now_us, self._wait_us)
         thread = threading.Thread(
             target=self._produce,
             args=(batches, partition, is_last_attempt),
@@ -109,7 +107,7 @@ class LevelTask:
                 self._queue.get_nowait()
             thread.join()
             if not has_ended:  # Spark throws this process away
-                kept_stages.tasks.let_go(self._program.job_id)
+                worker.let_go(self._program.job_id)
 
     def _abandon(self) -> None:
         """Have the bundles' thread end soon: the job has ended. Threads: any."""
@@ -148,11 +146,21 @@ class LevelTask:
     def _produce(
         self, batches: Iterator[pa.RecordBatch], partition: int, is_last_attempt: bool
     ) -> None:
-        with kept_stages.tasks.working_for(self._program.job_id, self._abandon):
-            self._run(batches, partition, is_last_attempt)
+        try:
+            with worker.working_for(self._program, self._abandon) as job:
+                self._stages = OpenStages(
+                    self._program, job, self._emit, partition, _now_us, self._wait_us
+                )
+                self._run(job, batches, partition, is_last_attempt)
+        except BaseException as error:  # ours: ``_run`` raises nothing
+            self._put_last(error)
 
     def _run(
-        self, batches: Iterator[pa.RecordBatch], partition: int, is_last_attempt: bool
+        self,
+        job: JobRuntime,
+        batches: Iterator[pa.RecordBatch],
+        partition: int,
+        is_last_attempt: bool,
     ) -> None:
         task_input = TaskInput(batches, self._emit)
         try:
@@ -161,9 +169,10 @@ class LevelTask:
             )
             try:
                 coded_types.serve(self._program.job_id)
-                decoded.cache.serve(self._program.job_id, self._program.cache_bytes)
-                options = embedded.use_options(self._program.options_json)
-                with self._telling_the_driver(options), self._users.running():
+                with (
+                    job.running(self._program, self._attempt, self._stages.progress),
+                    self._users.running(),
+                ):
                     if self._abandoned.is_set():
                         raise AbandonedError
                     report.monitoring_infos.extend(self._process(task_input))
@@ -187,13 +196,13 @@ class LevelTask:
             for run, attempts in task_input.marks.consumed().items():
                 report.consumed[run].CopyFrom(attempts)
             report.emitted_bytes = self._emitted_bytes
-            if not backchannel.IS_KEPT:  # this process has no other task
-                kept_stages.tasks.let_go(self._program.job_id)
+            if not IS_KEPT:  # this process has no other task
+                job.tear_down()
             callbacks, self._stages.callbacks = self._stages.callbacks, []
             if callbacks:
                 # Dropped at the end of the job, if the driver never accepts the attempt.
-                report.finalizes = backchannel.current.hold(self._attempt, callbacks)
-            report.worker, report.told = backchannel.current.end_task()
+                report.finalizes = job.hold(self._attempt, callbacks)
+            report.worker, report.told = job.end_task()
             self._emit_marks(
                 failed=report.poisoned or report.HasField("failure"),
                 left_residuals=self._passes_on or bool(report.residuals),
@@ -207,18 +216,6 @@ class LevelTask:
             self._stages.abort()
             if not self._put_last(error):
                 _LOGGER.warning("failed after Spark had gone", exc_info=error)
-
-    @contextlib.contextmanager
-    def _telling_the_driver(self, options: Mapping[str, Any]) -> Iterator[None]:
-        """Have what this task logs and counts told beside the rows, while it runs."""
-        route = self._program.route
-        if route is None:
-            yield
-            return
-        on_end = functools.partial(kept_stages.tasks.end, self._program.job_id, _LAST_TASK_S)
-        channel = backchannel.current.serve(route, options, on_end)
-        with channel.watching(self._attempt, self._stages.progress):
-            yield
 
     def _process(self, task_input: TaskInput) -> list[bytes]:
         """Run the stages over the input.

@@ -230,26 +230,31 @@ def test_one_harness_serves_all_bundles_of_a_job_and_expires(
     assert run_one(beam_harness()) == [b"ABC"]
 
 
-def test_a_harness_is_another_jobs_if_that_is_the_same_but_for_its_id(
+def test_a_job_has_harnesses_of_its_own_and_their_end_is_its_end(
     beam_harness: Callable[..., RemoteStage],
 ) -> None:
     run_one(beam_harness(job_id="a"))
-    of_a = harnesses()
+    of_a = set(harnesses())
     run_one(beam_harness(job_id="b"))
-    assert harnesses() == of_a
-    run_one(beam_harness(job_id="c", options={"job_name": "c"}))
-    wait_for(lambda: not any(map(is_alive, of_a)))
+    of_b = set(harnesses()) - of_a
+    assert of_b
+    run_one(beam_harness(job_id="a"))
+    assert set(harnesses()) == of_a | of_b
+    sdk_workers.end_job("a")
+    wait_for(lambda: set(harnesses()) == of_b)
 
 
-def test_a_harness_outlives_other_jobs_only_if_it_is_to_be_cached(
+def test_a_cached_harness_is_another_jobs_if_that_is_the_same_but_for_its_id(
     beam_harness: Callable[..., RemoteStage],
 ) -> None:
     run_one(beam_harness(job_id="a", cache_s=60.0))
-    of_a = harnesses()
-    run_one(beam_harness(job_id="b", options={"job_name": "b"}))
-    run_one(beam_harness(job_id="c"))
-    assert set(of_a) <= set(harnesses())
-    wait_for(lambda: harnesses() == of_a)
+    of_a = set(harnesses())
+    sdk_workers.end_job("a")
+    run_one(beam_harness(job_id="b", cache_s=60.0))
+    assert set(harnesses()) == of_a
+    run_one(beam_harness(job_id="c", cache_s=60.0, options={"job_name": "c"}))
+    run_one(beam_harness(job_id="d"))
+    assert of_a < set(harnesses())
 
 
 def test_few_harnesses_wait_for_jobs_that_may_never_come(

@@ -12,9 +12,8 @@ import pytest
 from apache_beam.portability.api import beam_fn_api_pb2, metrics_pb2
 from apache_beam.transforms.environments import ProcessEnvironment
 
-from beam_spark_runner.harness import backchannel
 from beam_spark_runner.harness.block_edges import LOG_MARK_URN
-from beam_spark_runner.harness.log_lines import told_category
+from beam_spark_runner.harness.log_lines import STDERR, told_category
 from beam_spark_runner.harness.sdk_workers import sdk_workers
 from beam_spark_runner.harness.services.logging import LogStream
 from tests.harness.conftest import BARE, Collected, stage_in
@@ -77,7 +76,7 @@ def test_lines_and_warnings_are_there_when_the_bundle_ends(
     groups: bool,
 ) -> None:
     told: list[beam_fn_api_pb2.LogEntry] = []
-    monkeypatch.setattr(backchannel.current, "log", told.append)
+    monkeypatch.setattr(STDERR, "log", told.append)
 
     def build(p: beam.Pipeline) -> Any:
         pairs = beam.Map(lambda each: (each, each)).with_output_types(tuple[bytes, bytes])

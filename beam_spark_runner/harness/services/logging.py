@@ -7,8 +7,7 @@ from typing import Any, Protocol
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
-from beam_spark_runner.harness import backchannel
-from beam_spark_runner.harness.log_lines import LogLines, is_chatter, tell_category
+from beam_spark_runner.harness.log_lines import LogLines, Told, is_chatter, tell_category
 from beam_spark_runner.harness.sdk_logging import left_out_by, mark_of, take_category
 
 
@@ -53,6 +52,8 @@ def _split_trace(entry: beam_fn_api_pb2.LogEntry) -> None:
 class _Connection(Protocol):
     @property
     def logs(self) -> LogStream: ...
+    @property
+    def told(self) -> Told: ...
 
 
 class LoggingService(beam_fn_api_pb2_grpc.BeamFnLoggingServicer):  # type: ignore[misc]
@@ -64,8 +65,8 @@ class LoggingService(beam_fn_api_pb2_grpc.BeamFnLoggingServicer):  # type: ignor
     def Logging(self, incoming: Any, context: Any) -> Iterator[Any]:
         """Hand entries on until the harness closes the stream."""
         connection = self._connection_of(context)
-        # A harness may live longer than a job: the lines go to whoever is told at the time.
-        lines = LogLines(backchannel.current)
+        # A harness may live longer than a job: the lines go to that which uses it at the time.
+        lines = LogLines(lambda: connection.told)
         connection.logs.begin()
         try:
             for entries in incoming:

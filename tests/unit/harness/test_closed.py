@@ -16,10 +16,23 @@ from apache_beam.transforms.window import TimestampedValue
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_spark_runner.harness.closed import is_closed
+from beam_spark_runner.harness.closed import Closed
 
 LIST: list[int] = []
 NUMBER = 3
+
+
+def _add(n: int, more: int) -> int:
+    return n + more + NUMBER
+
+
+def _factorial(n: int) -> int:
+    return n * _factorial(n - 1) if n else 1
+
+
+def _gives_list(n: int) -> list[int]:
+    LIST.append(n)
+    return LIST
 
 
 def _variable(start: Any) -> Callable[[Any], Any]:
@@ -95,6 +108,10 @@ def _named_as_a_method() -> Callable[[Any], Any]:
     "function",
     [
         lambda n: n + 1,
+        lambda n: (n, NUMBER),
+        lambda n: _add(n, 1),
+        lambda n: _factorial(n),
+        _named_as_a_method(),
         lambda word: (word, 1),
         lambda pair: {"key": pair[0], "values": [pair[1]]},
         lambda text: [part.strip().lower() for part in text.split(",")],
@@ -123,15 +140,17 @@ def _named_as_a_method() -> Callable[[Any], Any]:
     ],
 )
 def test_closed(function: Callable[[Any], Any]) -> None:
-    assert is_closed(function)
-    assert is_closed(pickler.loads(pickler.dumps(function)))
+    for each in (function, pickler.loads(pickler.dumps(function))):
+        closed = Closed.of(each)
+        assert closed
+        assert closed.holds()
 
 
 @pytest.mark.parametrize(
     "function",
     [
         lambda n: LIST,
-        lambda n: (n, NUMBER),  # a program may bind it to a list
+        lambda n: _gives_list(n),
         lambda n: n.buffer,
         lambda n: n.__class__,
         lambda n: [each.buffer for each in n],
@@ -153,7 +172,6 @@ def test_closed(function: Callable[[Any], Any]) -> None:
         _makes_class,
         _generates,
         _shadowed(),
-        _named_as_a_method(),
         partial(max, 1),
         [].append,
         dataclasses.astuple,
@@ -164,7 +182,7 @@ def test_closed(function: Callable[[Any], Any]) -> None:
     ],
 )
 def test_not_closed(function: Callable[[Any], Any]) -> None:
-    assert not is_closed(function)
+    assert not Closed.of(function)
 
 
 def test_a_variable_that_is_not_bound_yet() -> None:
@@ -176,14 +194,41 @@ def test_a_variable_that_is_not_bound_yet() -> None:
             later = 1
         return function
 
-    assert not is_closed(outer())
+    assert not Closed.of(outer())
 
 
 @given(st.recursive(st.integers() | st.text(), lambda each: st.lists(each) | st.tuples(each)))
 def test_results_are_new(value: Any) -> None:
     """What closed functions make of equal values is equal, and of different objects."""
     for function in (lambda n: [n], lambda n: {"n": [n]}, lambda n: [[n]] * 2):
-        assert is_closed(function)
+        assert Closed.of(function)
         first, second = function(value), function(value)
         assert first == second
         assert first is not second
+
+
+def test_variables_that_are_bound_anew() -> None:
+    space: dict[str, Any] = {"kept": None, "re": re}
+    exec("f = lambda n: (n, kept)\ng = lambda n: re.findall(n, n)", space)
+    first, second = Closed.of(space["f"]), Closed.of(space["g"])
+    assert first
+    assert second
+    assert first.holds()
+    assert second.holds()
+    space["kept"] = []
+    space["re"] = None
+    assert not first.holds()
+    assert not second.holds()
+
+
+def test_a_variable_of_an_enclosing_function_that_is_bound_anew() -> None:
+    kept: Any = None
+
+    def function(n: int) -> Any:
+        return n, kept
+
+    closed = Closed.of(function)
+    assert closed
+    assert closed.holds()
+    kept = []
+    assert not closed.holds()

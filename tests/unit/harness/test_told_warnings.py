@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from apache_beam.portability.api import beam_fn_api_pb2, beam_job_api_pb2
 
-from beam_spark_runner.harness.log_lines import LogHandler, told_category
+from beam_spark_runner.harness.log_lines import LogHandler, hear_warnings, told_category
 from beam_spark_runner.job.messages import SDK_LOGGER, JobMessages
 
 
@@ -34,7 +34,7 @@ def worker() -> Iterator[Lines]:
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         lines = Lines()
-        LogHandler(lines).take_warnings()
+        hear_warnings(LogHandler(lines).warn)
         yield lines
 
 

@@ -9,11 +9,11 @@ import apache_beam as beam
 import numpy as np
 import pytest
 
-from beam_spark_runner.harness import kept_stages
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.spark import rows, task
 from beam_spark_runner.spark.programs import Limits, ProgramBuilder
 from beam_spark_runner.spark.stages import AbandonedError
+from beam_spark_runner.spark.worker_runtime import worker
 from tests.unit.portable.pipelines import proto_of
 
 BEGAN = threading.Event()
@@ -67,7 +67,7 @@ def test_user_code_is_interrupted_and_torn_down(size: int, is_read: bool) -> Non
     thread = threading.Thread(target=run)
     thread.start()
     assert BEGAN.wait(60)
-    assert kept_stages.tasks.end(job_id, 60)
+    assert worker.end(job_id, 60)
     assert HAPPENED == ["torn down"]
     reads.set()
     thread.join(60)

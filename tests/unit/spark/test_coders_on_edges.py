@@ -276,7 +276,7 @@ def test_side_inputs(data: st.DataObject, is_ours: bool | None) -> None:
         for coded, count in zip(block.values, block.orders.tolist(), strict=True)
     ]
     cache = DecodedCache()
-    cache.serve("job", 1 << 20)
+    cache.limit(1 << 20)
     for _ in ("decoded", "kept"):
         seen = list(cache.values(_Lookup(found), b"", None, read_as.get_impl()))
         assert seen == some

@@ -207,7 +207,7 @@ def test_decoded_values_are_kept_up_to_a_limit() -> None:
     read(b"a")
     read(b"a")
     assert lookup.asked == 2  # nothing is kept before there is a limit
-    cache.serve("job", 1200)
+    cache.limit(1200)
     for _ in range(3):
         read(b"a")
     assert lookup.asked == 3
@@ -219,10 +219,13 @@ def test_decoded_values_are_kept_up_to_a_limit() -> None:
     assert lookup.asked == 5
     read(b"b")
     assert lookup.asked == 6
-    cache.serve("job", 500)
+    cache.limit(500)
     read(b"b")
     assert lookup.asked == 6
-    cache.serve("other", 500)
+    cache.forget("other")
+    read(b"b")
+    assert lookup.asked == 6
+    cache.forget("job")
     read(b"b")
     assert lookup.asked == 7
 
@@ -230,7 +233,7 @@ def test_decoded_values_are_kept_up_to_a_limit() -> None:
 def test_what_is_not_read_to_the_end_or_too_large_is_not_kept() -> None:
     cache, lookup, long = DecodedCache(), _Counted(), _Counted("job/2", 100_000)
     coder = VarIntCoder().get_impl()
-    cache.serve("job", 1 << 20)
+    cache.limit(1 << 20)
     assert next(cache.values(lookup, b"w", None, coder)) == 0
     assert next(cache.values(lookup, b"w", None, coder)) == 0
     assert lookup.asked == 2
