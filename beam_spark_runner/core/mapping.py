@@ -26,10 +26,23 @@ def map_all(function: Callable[[_Value], _Result], values: Sequence[_Value]) -> 
         RuntimeError: the function raised StopIteration; that is its cause.
     """
     results = list(map(function, values))
+    check_all(results, function, values)
+    return results
+
+
+def check_all(
+    results: Sequence[_Result], function: Callable[[_Value], _Result], values: Sequence[_Value]
+) -> None:
+    """See to it that ``map`` has not ended early. See ``map_all`` for what is raised if it has.
+
+    Args:
+        results: of each value, in order, or what stands for one.
+        function: that was called with each value.
+        values: all of them.
+    """
     if len(results) != len(values):
         try:
             function(values[len(results)])
         except StopIteration as error:
             raise RuntimeError(f"StopIteration was raised: {error}") from error
         raise RuntimeError("StopIteration was raised")
-    return results

@@ -24,16 +24,25 @@ def step_for(
     """
     process = fn.process
     more = kwargs or {}
+    if type(fn) is core._KeyWithNone:  # in front of every global combiner
+        return Mapped(_key_with_none, closed=Closed.of(_key_with_none))
     if isinstance(fn, core.CallableWrapperDoFn) and hasattr(process, "__code__"):
-        make = _loops().get(process.__code__)
-        if make is not None:
+        loop = _loops().get(process.__code__)
+        if loop is not None:
             cells = dict(zip(process.__code__.co_freevars, process.__closure__ or (), strict=True))
             function = cells["fn"].cell_contents
             takes_plain = all(map(is_plain, (*args, *more.values())))
-            return make(_bound(function, args, more), Closed.of(function) if takes_plain else None)
+            closed = Closed.of(function) if takes_plain else None
+            if loop is Mapped and not more:
+                return Mapped(function, args, closed)
+            return loop(_bound(function, args, more), closed=closed)
     # A function of FlatMap may well return a string: it means the letters.
     is_users_class = not isinstance(fn, core.CallableWrapperDoFn)
     return Calling(_bound(process, args, more), refuses_text=is_users_class)
+
+
+def _key_with_none(value: Any) -> tuple[None, Any]:
+    return None, value
 
 
 def _bound(

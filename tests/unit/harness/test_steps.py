@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from apache_beam.internal import pickler
 from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms import core
 from apache_beam.transforms.window import (
     FixedWindows,
     GlobalWindow,
@@ -105,6 +106,7 @@ SHAPES: list[tuple[Any, type, Callable[[int], list[Any]]]] = [
     (beam.Map(lambda n: n).with_output_types(int), Mapped, lambda n: [n]),
     (beam.Filter(lambda n: n % 2), Filtering, lambda n: [n] if n % 2 else []),
     (beam.Filter(bool), Filtering, lambda n: [n] if n else []),
+    (beam.ParDo(core._KeyWithNone()), Mapped, lambda n: [(None, n)]),
     (beam.FlatMap(range), Calling, lambda n: list(range(n))),
     (beam.FlatMap(lambda n: str(n)), Calling, lambda n: list(str(n))),
     (beam.ParDo(Repeat()), Calling, lambda n: [n] * n),
