@@ -9,7 +9,6 @@ import sys
 import tempfile
 import threading
 import time
-import uuid
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,30 +16,23 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from apache_beam.metrics.metric import MetricResults
-from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_job_api_pb2, beam_runner_api_pb2, metrics_pb2
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from apache_beam.transforms import environments
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.harness.embedded import use_options
-from beam_spark_runner.harness.sdk_options import options_json
-from beam_spark_runner.harness.sdk_workers import HarnessSettings
-from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.job.environments import (
-    choose_environments,
     default_environment,
-    keep_code_together,
 )
 from beam_spark_runner.job.job import Job
-from beam_spark_runner.job.loopback import LoopbackPool, runs_in_this_process, serve_loopback
-from beam_spark_runner.job.packages import asks_for_packages, collect_packages, identify_packages
-from beam_spark_runner.job.packing import pack_combiners
+from beam_spark_runner.job.loopback import LoopbackPool, serve_loopback
+from beam_spark_runner.job.packages import asks_for_packages, collect_packages
+from beam_spark_runner.job.prepare import prepare
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.explain import explain
-from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.plan.picture import picture
-from beam_spark_runner.portable.environments import has_remote_code
 from beam_spark_runner.portable.monitoring import residual_gauges, to_metric_results
 from beam_spark_runner.spark.opening import open_session
 from beam_spark_runner.spark.session import SessionHandle
@@ -93,7 +85,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         closing = contextlib.ExitStack()
         with _sigterm_raises():
             try:
-                return self._start(pack_combiners(pipeline), options, config, closing)
+                return self._start(pipeline, options, config, closing)
             except BaseException:
                 closing.close()
                 raise
@@ -112,15 +104,13 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         config: RunnerConfig,
         closing: contextlib.ExitStack,
     ) -> "SparkPipelineResult":
-        """Compile and start. ``closing``: what is to be done at the end of the job."""
-        choose_environments(pipeline)
-        keep_code_together(pipeline)
-        packages = identify_packages(pipeline)
+        """Prepare and start. ``closing``: what is to be done at the end of the job."""
         is_notebook = _is_called_by_interactive_beam()
-        given = _options_json(config, options)
         session: SessionHandle | None = None
         loopback: LoopbackPool | None = None
-        if runs_in_this_process(pipeline):
+
+        def start_loopback(pipeline: beam_runner_api_pb2.Pipeline, options_json: str) -> None:
+            nonlocal session, loopback
             # In this order: the JVM is started by a fork, in which gRPC's threads would start
             # again, and some children die of it.
             session = self._open(config, closing, keeps=is_notebook)
@@ -132,36 +122,14 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
                 )
             loopback = serve_loopback(pipeline, config.max_cache_memory_usage_mb << 20)
             closing.callback(loopback.stop)
-            use_options(given)  # steps that read value providers run here
-        plan = compile_pipeline(
-            pipeline,
-            allow_non_deterministic_key_coders=options.view_as(
-                TypeOptions
-            ).allow_non_deterministic_key_coders,
-            drains=config.drains,
-            streams=config.streams,
-            # Up to then a Reshuffle lost panes, and whoever asks for that version wants it to.
-            expands_reshuffles=options.is_compat_version_prior_to("2.65.0"),
-        )
+            use_options(options_json)  # steps that read value providers run here
+
+        prepared = prepare(pipeline, options, config, start_loopback)
         if config.show_plan:
-            print(explain(plan))
-        if session is None:
-            session = self._open(config, closing, keeps=is_notebook)
-        job_id = uuid.uuid4().hex[:12]
+            print(explain(prepared.plan))
         job = Job(
-            job_id,
-            plan,
-            session,
-            partitions=config.parallelism,
-            shared_storage=config.shared_storage,
-            cache_bytes=config.max_cache_memory_usage_mb << 20,
-            group_memory_bytes=config.group_memory_bytes,
-            options_json=given,
-            harnesses=_harness_settings(job_id, plan, config, given),
-            packages=packages,
-            executor_environment=config.executor_environment,
-            round_budget_s=config.sdf_round_budget_s,
-            backchannel=config.backchannel,
+            prepared,
+            session or self._open(config, closing, keeps=is_notebook),
             close_session=closing.close,
             shows_progress=config.progress == "on"
             or (config.progress == "auto" and _is_terminal(sys.stderr)),
@@ -177,27 +145,6 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         if is_notebook:
             result.wait_until_finish()
         return result
-
-
-def _options_json(config: RunnerConfig, options: PipelineOptions) -> str:
-    given = options.get_all_options(drop_default=True)
-    given["max_cache_memory_usage_mb"] = config.max_cache_memory_usage_mb
-    given.pop("runner", None)
-    return options_json(given)
-
-
-def _harness_settings(
-    job_id: str, plan: Plan, config: RunnerConfig, given: str
-) -> HarnessSettings | None:
-    if not has_remote_code(plan.graph):
-        return None
-    return HarnessSettings(
-        job_id=job_id,
-        options_json=given,
-        start_timeout_s=config.environment_start_timeout_s,
-        cache_s=config.environment_cache_s,
-        parallelism=config.sdk_worker_parallelism,
-    )
 
 
 def _is_called_by_interactive_beam() -> bool:

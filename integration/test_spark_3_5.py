@@ -16,6 +16,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from beam_spark_runner.core.errors import BundleFailedError, OptionsError
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.job.job import Job
+from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.runner import SparkPortableRunner
 from beam_spark_runner.spark.launch import start_classic, version_of
 from integration.cluster import start_cluster
@@ -116,14 +117,8 @@ def test_connect_needs_shared_storage() -> None:
         driver_host=lambda: None,
     )
     job = Job(
-        "job",
-        compile_pipeline(beam.Pipeline().to_runner_api()),
+        PreparedJob(job_id="job", plan=compile_pipeline(beam.Pipeline().to_runner_api())),
         session,
-        partitions=1,
-        shared_storage=None,
-        cache_bytes=0,
-        options_json="{}",
-        round_budget_s=0,
         close_session=lambda: None,
     )
     with pytest.raises(OptionsError, match=r"--temp_location: Spark 3\.5 cannot keep rows"):

@@ -138,7 +138,6 @@ BEAMS_URNS = {
     "CODER_ITERABLE": common_urns.coders.ITERABLE,
     "CODER_DOUBLE": common_urns.coders.DOUBLE,
     "CODER_TIMER": common_urns.coders.TIMER,
-    "CODER_GLOBAL_WINDOW": common_urns.coders.GLOBAL_WINDOW,
     "WINDOW_FN_GLOBAL": common_urns.global_windows,
     "WINDOW_FN_FIXED": common_urns.fixed_windows,
     "WINDOW_FN_SLIDING": common_urns.sliding_windows,

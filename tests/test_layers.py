@@ -11,7 +11,6 @@ PACKAGE = Path(__file__).parents[1] / "beam_spark_runner"
 LAYERS = (
     ("__init__",),
     ("__main__", "runner"),
-    ("options",),
     ("job",),
     ("spark",),
     ("harness",),
@@ -21,6 +20,7 @@ LAYERS = (
     ("scheduling", "recovery"),
     ("plan",),
     ("graph",),
+    ("options",),
     ("transforms",),  # users import it, in SDK containers too
     ("core", "_generated", "import_hook"),
 )

@@ -8,12 +8,10 @@ from collections.abc import Sequence
 
 
 class RunnerError(RuntimeError):
-    """Base of all errors of this runner. ``restart_helps`` says whether trying again can succeed.
+    """Base of all errors of this runner.
 
     A RuntimeError, as what Beam's own runners raise for a failed pipeline.
     """
-
-    restart_helps = False
 
 
 class OptionsError(RunnerError):
@@ -94,8 +92,6 @@ class ExecutorMismatchError(SparkSetupError):
 class SparkJobError(RunnerError):
     """Spark gave a job up for a reason outside the pipeline: disk, memory, lost executors."""
 
-    restart_helps = True
-
     def __init__(self, segment: str, reason: str) -> None:
         super().__init__(segment, reason)
         self.segment, self.reason = segment, reason
@@ -106,8 +102,6 @@ class SparkJobError(RunnerError):
 
 class HarnessError(RunnerError):
     """The SDK side failed."""
-
-    restart_helps = True
 
 
 class BundleFailedError(HarnessError):
@@ -129,8 +123,6 @@ class BundleFailedError(HarnessError):
 
 class FnApiProtocolError(HarnessError):
     """The SDK answered something that the Fn API does not allow."""
-
-    restart_helps = False
 
 
 class HarnessStreamError(HarnessError):

@@ -24,7 +24,6 @@ PLACES = 1 << 31
 CONTROL_CODE = -128
 FIRST_CODE = -127
 REPORT_CODE = 127
-MAX_CODES = REPORT_CODE - FIRST_CODE  # destinations that may share one level
 
 _FAR = 0x9E3779B1  # a prime near 2^32 divided by the golden ratio
 

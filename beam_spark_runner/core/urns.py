@@ -52,7 +52,6 @@ CODER_KV = "beam:coder:kv:v1"
 CODER_ITERABLE = "beam:coder:iterable:v1"
 CODER_DOUBLE = "beam:coder:double:v1"
 CODER_TIMER = "beam:coder:timer:v1"
-CODER_GLOBAL_WINDOW = "beam:coder:global_window:v1"
 
 WINDOW_FN_GLOBAL = "beam:window_fn:global_windows:v1"
 WINDOW_FN_FIXED = "beam:window_fn:fixed_windows:v1"

@@ -10,31 +10,27 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 from apache_beam.runners.runner import PipelineState
 
-from beam_spark_runner.core.backchannel import BackchannelKind
-from beam_spark_runner.core.environments import ExecutorEnvironment
 from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.core.ids import TransformId
-from beam_spark_runner.core.working_folder import working_folder
 from beam_spark_runner.harness.sdk_workers import HarnessSettings
 from beam_spark_runner.harness.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.job.packages import share_packages
+from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.told import Deferrals, LiveTasks, ToldByTasks
-from beam_spark_runner.plan.model import Plan
-from beam_spark_runner.portable.artifacts import Artifact
 from beam_spark_runner.portable.monitoring import count_elements
 from beam_spark_runner.portable.sinks import remove_temporary_files
-from beam_spark_runner.scheduling.partitions import derive_least
+from beam_spark_runner.scheduling.partitions import MAX_FROM_BYTES, derive_least
 from beam_spark_runner.spark import progress
-from beam_spark_runner.spark.batch import run_plan, segment_title
+from beam_spark_runner.spark.batch import run_plan
 from beam_spark_runner.spark.materialise import CheckpointOnExecutors, FilesInSharedStorage
 from beam_spark_runner.spark.preflight import check_executors
 from beam_spark_runner.spark.programs import Limits
 from beam_spark_runner.spark.rows import MAX_VALUE_BYTES
+from beam_spark_runner.spark.segment_job import segment_title
 from beam_spark_runner.spark.session import SessionHandle
 from beam_spark_runner.spark.setting import Setting, Tally
 
@@ -58,41 +54,29 @@ class Job:
 
     def __init__(
         self,
-        job_id: str,
-        plan: Plan,
+        prepared: PreparedJob,
         session: SessionHandle,
         *,
-        partitions: int | None,
-        shared_storage: str | None,
-        cache_bytes: int,
-        group_memory_bytes: int | None = None,
-        options_json: str,
-        round_budget_s: float,
-        backchannel: BackchannelKind = "auto",
-        harnesses: HarnessSettings | None = None,
-        packages: Mapping[str, tuple[Artifact, ...]] = MappingProxyType({}),
-        executor_environment: ExecutorEnvironment = "installed",
         close_session: Callable[[], None],
         shows_progress: bool = False,
     ) -> None:
-        self.job_id = job_id
+        """Get ready.
+
+        Args:
+            prepared: what is to run.
+            session: where.
+            close_session: is called at the end.
+            shows_progress: on the terminal.
+        """
+        self.job_id = prepared.job_id
         self.tally = Tally()
-        self.plan = plan
+        self.plan = plan = prepared.plan
         self.step_names = {id_: step.name for id_, step in plan.graph.transforms.items()}
         self.messages = JobMessages(self.step_names)
+        self._prepared = prepared
+        self._config = prepared.config
         self._live = LiveTasks()
         self._session = session
-        self._partitions = partitions
-        self._shared_storage = shared_storage
-        self._cache_bytes = cache_bytes
-        self._group_memory_bytes = group_memory_bytes or MEMORY_LIMIT_BYTES
-        self._options_json = options_json
-        self._harnesses = harnesses
-        self._executor_environment: ExecutorEnvironment = executor_environment
-        self._packages = packages
-        self._working_folder = working_folder()  # now: the program may go elsewhere
-        self._round_budget_s = round_budget_s
-        self._backchannel = backchannel
         self._close_session = close_session
         self._shows_progress = shows_progress
         self._progress: progress.ProgressLine | None = None
@@ -105,7 +89,7 @@ class Job:
         self._cancelled = threading.Event()
         self._ended = threading.Event()
         # Not a daemon: a program that ends without waiting still gets its output.
-        self._thread = threading.Thread(target=self._run, name=f"beam-job-{job_id}")
+        self._thread = threading.Thread(target=self._run, name=f"beam-job-{self.job_id}")
 
     @property
     def state(self) -> str:
@@ -159,7 +143,9 @@ class Job:
         try:
             self._progress = self._progress_line()
             with self._session.job_scope(self.job_id, "do executors have what they need?"):
-                check_executors(self._session, self._shared_storage, self._executor_environment)
+                check_executors(
+                    self._session, self._config.shared_storage, self._config.executor_environment
+                )
             self._check_cancelled()
             folder = self._make_folder()
             told = self._told = self._listen(folder)
@@ -224,7 +210,7 @@ class Job:
 
     def _make_folder(self) -> Path | None:
         """A folder that driver and workers share, if there is one."""
-        storage = self._shared_storage
+        storage = self._config.shared_storage
         if storage is not None and "://" not in storage:
             Path(storage).mkdir(parents=True, exist_ok=True)
             return Path(tempfile.mkdtemp(prefix=f"beam-{self.job_id}-", dir=storage))
@@ -236,15 +222,15 @@ class Job:
 
     def _listen(self, folder: Path | None) -> ToldByTasks:
         """Open the backchannel; see ``harness.links``."""
-        is_wanted = self._backchannel != "off"
-        needs_files = self._backchannel == "files" or not self._session.is_local
+        wanted = self._config.backchannel
+        needs_files = wanted == "files" or not self._session.is_local
         told = ToldByTasks(
             self.job_id,
             self.messages,
             self._live,
-            self._session.driver_host() if self._backchannel == "auto" else None,
-            folder if is_wanted and needs_files else None,
-            has_harnesses=self._harnesses is not None,
+            self._session.driver_host() if wanted == "auto" else None,
+            folder if wanted != "off" and needs_files else None,
+            has_harnesses=self._prepared.harnesses is not None,
         )
         if told.route.address is None and told.route.folder is None:
             for step in self.plan.graph.transforms.values():
@@ -268,24 +254,29 @@ class Job:
             )
         if not (by_files or session.is_local):
             self._check_that_nobody_wants_stable_input()
+        most = min(self._config.max_parallelism or MAX_FROM_BYTES, MAX_FROM_BYTES)
         return Setting(
             spark=session.spark,
             job_id=self.job_id,
-            least_partitions=self._partitions
-            or derive_least(
-                session.slots(),
-                shuffle_partitions=session.shuffle_partitions(),
-                can_grow=session.can_grow(),
+            least_partitions=self._config.parallelism
+            or min(
+                most,
+                derive_least(
+                    session.slots(),
+                    shuffle_partitions=session.shuffle_partitions(),
+                    can_grow=session.can_grow(),
+                ),
             ),
-            counts_bytes=self._partitions is None,
+            most_partitions=most,
+            counts_bytes=self._config.parallelism is None,
             limits=Limits(
                 max_attempts=session.max_task_attempts,
                 row_limit_bytes=ROW_LIMIT_BYTES_SPARK_3 if spark_3 else ROW_LIMIT_BYTES,
                 max_element_bytes=MAX_VALUE_BYTES,
-                cache_bytes=self._cache_bytes,
-                spill_bytes=self._group_memory_bytes,
-                options_json=self._options_json,
-                working_folder=self._working_folder if session.is_local else None,
+                cache_bytes=self._config.max_cache_memory_usage_mb << 20,
+                spill_bytes=self._config.group_memory_bytes or MEMORY_LIMIT_BYTES,
+                options_json=self._prepared.options_json,
+                working_folder=self._prepared.working_folder if session.is_local else None,
                 route=told.route,
                 harnesses=self._with_packages(folder),
             ),
@@ -297,14 +288,15 @@ class Job:
             job_scope=self._job_scope,
             check_cancelled=self._check_cancelled,
             observer=told,
-            round_budget_s=self._round_budget_s or None,
+            round_budget_s=self._config.sdf_round_budget_s or None,
         )
 
     def _with_packages(self, folder: Path | None) -> HarnessSettings | None:
-        if self._harnesses is None or not self._packages:
-            return self._harnesses
-        shared = share_packages(self._packages, self.job_id, folder, self._session.share)
-        return dataclasses.replace(self._harnesses, archives=shared)
+        harnesses, packages = self._prepared.harnesses, self._prepared.packages
+        if harnesses is None or not packages:
+            return harnesses
+        shared = share_packages(packages, self.job_id, folder, self._session.share)
+        return dataclasses.replace(harnesses, archives=shared)
 
     def _check_that_nobody_wants_stable_input(self) -> None:
         for step in self.plan.graph.transforms.values():

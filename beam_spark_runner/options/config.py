@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from apache_beam.options.pipeline_options import (
-    DebugOptions,
     FlinkRunnerOptions,
     GoogleCloudOptions,
     PipelineOptions,
@@ -73,7 +72,7 @@ class RunnerConfig:
     spark_master_url: str | None = None  # None: the user named none. sc:// is Spark Connect
     spark_conf: tuple[tuple[str, str], ...] = ()  # each key once, in the order given
     parallelism: int | None = None  # --parallelism: partitions of an exchange. None: ours to choose
-    max_parallelism: int | None = None  # --max_parallelism: number of key groups
+    max_parallelism: int | None = None  # --max_parallelism: most partitions. None: ours to choose
     shared_storage: str | None = None  # --temp_location: any Beam URL, or a path
     max_cache_memory_usage_mb: int = DEFAULT_CACHE_MB  # of each worker, for side inputs
     environment: EnvironmentKind = "embedded"  # --environment_type: where user code runs
@@ -89,7 +88,6 @@ class RunnerConfig:
     show_plan: PlanFormat | None = None
     progress: Progress = "auto"
     backchannel: BackchannelKind = "auto"
-    experiments: frozenset[str] = frozenset()
 
     @classmethod
     def from_options(cls, options: PipelineOptions) -> "RunnerConfig":
@@ -142,7 +140,6 @@ class RunnerConfig:
             backchannel=one_of(
                 "backchannel", getattr(ours, "backchannel", "auto"), BackchannelKind
             ),
-            experiments=frozenset(options.view_as(DebugOptions).experiments or ()),
         )
 
 

@@ -25,10 +25,15 @@ def derive_least(slots: int, *, shuffle_partitions: int | None, can_grow: bool) 
     return max(1, slots, GROWING if can_grow else 0)
 
 
-def derive_partitions(least: int, coded_bytes: int) -> int:
+def derive_partitions(least: int, coded_bytes: int, most: int = MAX_FROM_BYTES) -> int:
     """Choose the number of partitions of a segment that reads ``coded_bytes`` of rows.
+
+    Args:
+        least: whatever the size.
+        coded_bytes: of rows.
+        most: however many bytes there are.
 
     Example:
         four slots: 1 GB of rows -> 4 partitions, 10 GB of rows -> 40
     """
-    return max(least, min(-(-coded_bytes // BYTES_PER_PARTITION), MAX_FROM_BYTES))
+    return max(least, min(-(-coded_bytes // BYTES_PER_PARTITION), most))

@@ -4,38 +4,31 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from pyspark.sql import DataFrame, SparkSession
-
 from beam_spark_runner.core.errors import (
     RunnerError,
     SparkJobError,
 )
 from beam_spark_runner.core.ids import DestinationId, SegmentId
-from beam_spark_runner.plan.model import Level, Plan, Segment
+from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.portable.monitoring import merge, residual_gauges
 from beam_spark_runner.scheduling import rounds, segments
 from beam_spark_runner.scheduling.attempts import (
     Accepted,
     Ambiguous,
-    Attempts,
     Failed,
     Rejected,
     Report,
     Verdict,
-    judge,
 )
 from beam_spark_runner.scheduling.partitions import derive_partitions
-from beam_spark_runner.spark import rows
-from beam_spark_runner.spark.exchange import exchange
-from beam_spark_runner.spark.failures import machines_were_lost, reason_of, stages_behind
+from beam_spark_runner.spark.failures import machines_were_lost, reason_of
 from beam_spark_runner.spark.kept import Kept, KeptRows
-from beam_spark_runner.spark.marks import spread_marks
 from beam_spark_runner.spark.program import SideInputRows
 from beam_spark_runner.spark.programs import ProgramBuilder
-from beam_spark_runner.spark.reports import collect_reports, error_of
+from beam_spark_runner.spark.reports import error_of
+from beam_spark_runner.spark.segment_job import SegmentJob, SegmentJobs, impulses, segment_title
 from beam_spark_runner.spark.setting import Setting, Tally
 from beam_spark_runner.spark.side_inputs import AmbiguousRowsError, Surroundings, gather
-from beam_spark_runner.spark.task import level_function
 from beam_spark_runner.state.residuals import MAX_US
 
 _LOGGER = logging.getLogger(__name__)
@@ -81,11 +74,11 @@ class _PlanRun:
         self._plan = plan
         self._setting = setting
         self._tally = tally
-        self._builder = ProgramBuilder(plan, setting.job_id, setting.limits, setting.folder)
+        self._builder = ProgramBuilder(plan, setting.job_id, setting.limits)
         self._kept = KeptRows()
         self._gathered: dict[DestinationId, SideInputRows] = {}
         self._runs = 0
-        self._job = range(0)  # levels of the Spark job that runs
+        self._jobs = SegmentJobs(plan, setting, self._builder)
 
     def forget(self, stale: Iterable[SegmentId]) -> None:
         """Drop what segments have made, and the counts of making it."""
@@ -114,7 +107,8 @@ class _PlanRun:
         except Exception as error:
             self._setting.check_cancelled()
             if not machines_were_lost(error):
-                raise SparkJobError(self._blamed(segment, error), reason_of(error)) from error
+                blamed = self._jobs.steps_blamed_for(segment, error)
+                raise SparkJobError(blamed, reason_of(error)) from error
             return self._after_crash(segment, title, reason_of(error))
         match verdict:
             case Accepted():
@@ -141,45 +135,49 @@ class _PlanRun:
         machine = rounds.Rounds(len(segment.levels), budget_s or 0.0)
         action = machine.start()
         made: list[Kept] = []  # by each job
-        last: list[Report] = []
+        last: Sequence[Report] = ()
         all_infos: list[bytes] = []
         emitted_bytes = 0
         while not isinstance(action, rounds.Finish):
             self._setting.check_cancelled()
             match action:
                 case rounds.RunLevels(first=first):
-                    job = range(first, len(segment.levels))
+                    levels = range(first, len(segment.levels))
                     if made:
                         hosted = [
-                            edge.dest for i in job for edge in self._builder.readers(segment, i)
+                            edge.dest for i in levels for edge in self._builder.readers(segment, i)
                         ]
                         source = Kept.union(made).rows_for(hosted)
                 case rounds.RunRound(level=level, number=number):
-                    job = range(level, level + 1)
+                    levels = range(level, level + 1)
                     count = sum(each.count for report in last for each in report.residuals.values())
                     _LOGGER.info("round %d: %d restriction(s) are left", number, count)
                     source = made[-1].rows_for(self._left(last))
-            self._job = job
             self._runs += 1
-            self._setting.observer.began(self._runs)
-            frame, partitions = self._frame(segment, source, job, budget_s and action.budget_s)
-            if segment.writes or budget_s is not None:
-                name = f"segment-{segment.id}-run-{self._runs}"
-                frame = self._setting.materialiser.materialise(frame, name)
-            last = collect_reports(frame)
+            result = self._jobs.run(
+                SegmentJob(
+                    run=self._runs,
+                    segment=segment,
+                    levels=levels,
+                    source=source,
+                    side_inputs=self._gathered,
+                    partitions=self._partitions(segment),
+                    is_kept=bool(segment.writes) or budget_s is not None,
+                    round_budget_s=budget_s and action.budget_s,
+                )
+            )
+            last = result.reports
             infos = [info for report in last for info in report.monitoring_infos]
             if made or self._left(last):
                 infos += self._gauges(segment, last)
             self._tally.attempted = merge([*self._tally.attempted, *infos])
             self._setting.observer.reported(last)
-            verdict = judge(last, partitions, first=job[0], kept=source.made_by)
-            if not isinstance(verdict, Accepted):
-                return verdict
+            if not isinstance(result.verdict, Accepted):
+                return result.verdict
             self._setting.observer.accepted(last)
-            made_by = Attempts.of(each.attempt for each in last if each.level == job[-1])
-            made.append(Kept(frame, {self._runs: made_by}))
+            made.append(result.output)
             all_infos += infos
-            emitted_bytes += sum(each.emitted_bytes for each in last if each.level == job[-1])
+            emitted_bytes += result.emitted_bytes
             action = machine.on(rounds.Ran(self._level_of(segment, self._left(last))))
         self._tally.accepted[segment.id] = merge(all_infos)
         if segment.writes:
@@ -216,13 +214,6 @@ class _PlanRun:
             None,
         )
 
-    def _blamed(self, segment: Segment, error: Exception) -> str:
-        """Name the steps that shared the Spark stage, or those of the segment."""
-        behind = stages_behind(self._setting.spark, self._setting.job_id, error)
-        if behind is None or behind >= len(self._job):
-            return segment_title(self._plan, segment)
-        return _title(self._plan, [segment.levels[self._job[-1 - behind]]])
-
     def _after_crash(self, segment: Segment, title: str, reason: str) -> segments.Event:
         """Find out whether rows that the segment reads are gone; it may be it alone that failed."""
         needed = {writer for writers in segment.reads.values() for writer in writers} | {
@@ -258,44 +249,17 @@ class _PlanRun:
     def _source(self, segment: Segment) -> Kept | None:
         parts = self._kept.for_reader(segment.reads)
         if segment.impulses:
-            parts.append(Kept(_impulses(self._setting.spark, segment.impulses), {}))
+            parts.append(impulses(self._setting.spark, segment.impulses))
         return Kept.union(parts) if parts else None
 
-    def _frame(
-        self, segment: Segment, source: Kept, job: range, round_budget_s: float | None
-    ) -> tuple[DataFrame, Mapping[int, int]]:
-        """Chain the levels. Also returns the number of tasks of each level behind an exchange."""
-        frame, partitions = source.frame, self._partitions(segment)
-        counts: dict[int, int] = {}
-        for index in job:
-            program = self._builder.level(
-                segment,
-                index,
-                partitions,
-                self._gathered,
-                job=job,
-                round_budget_s=round_budget_s,
-                run=self._runs,
-            )
-            if segment.levels[index].has_exchange:
-                if index == job[0] and source.made_by:
-                    frame = spread_marks(frame, partitions)
-                frame = exchange(
-                    frame,
-                    partitions,
-                    self._builder.readers(segment, index),
-                    control_first=program.may_pass_on,
-                )
-                counts[index] = partitions
-            frame = frame.mapInArrow(level_function(program), rows.SPARK_SCHEMA)
-        return frame, counts
-
     def _partitions(self, segment: Segment) -> int:
-        least = self._setting.least_partitions
-        if not self._setting.counts_bytes:
-            return least
+        setting = self._setting
+        if not setting.counts_bytes:
+            return setting.least_partitions
         writers = {writer for writers in segment.reads.values() for writer in writers}
-        return derive_partitions(least, self._kept.bytes_of(writers))
+        return derive_partitions(
+            setting.least_partitions, self._kept.bytes_of(writers), setting.most_partitions
+        )
 
     def _gather_side_inputs(self, segment: Segment) -> None:
         wanted = [dest for dest in segment.side_inputs if dest not in self._gathered]
@@ -318,31 +282,6 @@ class _PlanRun:
                 materialiser=self._setting.materialiser,
             )
             self._gathered.update(gather(kept, edges, where))
-
-
-def segment_title(plan: Plan, segment: Segment) -> str:
-    """Name a segment by the steps it runs, for Spark's UI and for messages."""
-    return _title(plan, segment.levels)
-
-
-def _title(plan: Plan, levels: Sequence[Level]) -> str:
-    names = [plan.stages[stage].name for level in levels for stage in level.stages]
-    text = " → ".join(names)
-    return text if len(text) <= 200 else text[:199] + "…"
-
-
-def _impulses(spark: SparkSession, dests: Sequence[DestinationId]) -> DataFrame:
-    count = len(dests)
-    # SQL, not ``functions``: those work by a global switch on classic Spark or on Connect, and a
-    # process may have sessions of both.
-    ids = ", ".join(str(int(dest)) for dest in dests)
-    return spark.range(0, count, 1, 1).selectExpr(
-        f"element_at(array({ids}), cast(id + 1 as int)) as dest",
-        "cast(0 as bigint) as route",
-        "cast(0 as bigint) as `order`",
-        "cast(null as binary) as key",
-        "cast('' as binary) as value",
-    )
 
 
 def _now_ms() -> int:

@@ -96,7 +96,6 @@ class LevelProgram:
     max_element_bytes: int
     cache_bytes: int  # of decoded side inputs that a worker keeps
     spill_bytes: int  # of one group in memory
-    folder: str | None = None  # that driver and workers share
     options_json: str = "{}"  # pipeline options, as SDK harnesses get them
     working_folder: str | None = None  # of the program, where tasks run on its machine
     route: Route | None = None  # to the driver, beside the rows

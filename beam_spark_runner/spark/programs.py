@@ -38,9 +38,8 @@ class Limits:
 class ProgramBuilder:
     """Builds the level programs of one plan. ``edges`` is the same for all its segments."""
 
-    def __init__(self, plan: Plan, job_id: str, limits: Limits, folder: str | None = None) -> None:
+    def __init__(self, plan: Plan, job_id: str, limits: Limits) -> None:
         self._plan = plan
-        self._folder = folder
         self._job_id = job_id
         self._limits = limits
         self._input_of: dict[StageId, DestinationId] = {
@@ -154,7 +153,6 @@ class ProgramBuilder:
             max_element_bytes=self._limits.max_element_bytes,
             cache_bytes=self._limits.cache_bytes,
             spill_bytes=self._limits.spill_bytes,
-            folder=self._folder,
             options_json=self._limits.options_json,
             working_folder=self._limits.working_folder,
             route=self._limits.route,

@@ -38,6 +38,7 @@ class Setting:
     spark: SparkSession
     job_id: str
     least_partitions: int  # of each exchange
+    most_partitions: int
     counts_bytes: bool  # more partitions for more data; not where the user has said how many
     limits: Limits
     materialiser: Materialiser

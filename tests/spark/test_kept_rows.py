@@ -116,6 +116,7 @@ def run(
     setting = Setting(
         spark=spark,
         job_id=f"kept-{random.getrandbits(40)}",
+        most_partitions=100,
         least_partitions=2,
         counts_bytes=True,
         limits=limits,

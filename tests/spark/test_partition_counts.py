@@ -25,6 +25,7 @@ def _spread(p: beam.Pipeline) -> dict[str, Any]:
             ["--parallelism=3", "--spark_conf=spark.sql.shuffle.partitions=5"], 3, id="parallelism"
         ),
         pytest.param(["--spark_conf=spark.sql.shuffle.partitions=200"], 2, id="slots"),
+        pytest.param(["--max_parallelism=1"], 1, id="max_parallelism"),
     ],
 )
 def test_without_knowledge_of_the_data(spark_session: Any, flags: list[str], count: int) -> None:
@@ -33,7 +34,11 @@ def test_without_knowledge_of_the_data(spark_session: Any, flags: list[str], cou
 
 @pytest.mark.parametrize(
     ("flags", "count"),
-    [pytest.param([], 4, id="by bytes"), pytest.param(["--parallelism=2"], 2, id="parallelism")],
+    [
+        pytest.param([], 4, id="by bytes"),
+        pytest.param(["--parallelism=2"], 2, id="parallelism"),
+        pytest.param(["--max_parallelism=3"], 3, id="max_parallelism"),
+    ],
 )
 def test_a_segment_that_reads_more_gets_more(
     spark_session: Any, monkeypatch: pytest.MonkeyPatch, flags: list[str], count: int

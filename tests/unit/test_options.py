@@ -46,7 +46,6 @@ def test_nothing_given_is_the_default() -> None:
         ([], "backchannel", "auto"),
         (["--backchannel=files"], "backchannel", "files"),
         (["--executor_environment=archive"], "executor_environment", "archive"),
-        (["--experiments=a,b"], "experiments", frozenset("ab")),
         (["--environment_type=EMBEDDED"], "progress", "auto"),
         (["--environment_type=beam:env:embedded_python:v1"], "progress", "auto"),
         ([], "environment", "embedded"),

@@ -1,0 +1,112 @@
+"""From a pipeline and its options to what a job runs. Nothing runs here, and no Spark is needed."""
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
+from apache_beam.portability.api import beam_runner_api_pb2
+
+from beam_spark_runner.core.working_folder import working_folder
+from beam_spark_runner.harness.sdk_options import options_json
+from beam_spark_runner.harness.sdk_workers import HarnessSettings
+from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.job.environments import choose_environments, keep_code_together
+from beam_spark_runner.job.loopback import runs_in_this_process
+from beam_spark_runner.job.packages import identify_packages
+from beam_spark_runner.job.packing import pack_combiners
+from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.plan.model import Plan
+from beam_spark_runner.portable.artifacts import Artifact
+from beam_spark_runner.portable.environments import has_remote_code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedJob:
+    """A pipeline that can be run on any Spark.
+
+    Attributes:
+        job_id: names the run, in temp folders and as the tag of its Spark jobs.
+        plan: what runs.
+        config: the options that the runner obeys.
+        options_json: all options, as SDK harnesses read them.
+        harnesses: settings of SDK harnesses; None: all code runs in Spark's workers.
+        packages: that SDK harnesses need, by digest of their environment.
+        working_folder: of the program that built the pipeline.
+    """
+
+    job_id: str
+    plan: Plan
+    config: RunnerConfig = field(default_factory=RunnerConfig)
+    options_json: str = "{}"
+    harnesses: HarnessSettings | None = None
+    packages: Mapping[str, tuple[Artifact, ...]] = field(default_factory=dict)
+    working_folder: str | None = None
+
+
+def prepare(
+    pipeline: beam_runner_api_pb2.Pipeline,
+    options: PipelineOptions,
+    config: RunnerConfig,
+    serve_loopback: Callable[[beam_runner_api_pb2.Pipeline, str], None],
+) -> PreparedJob:
+    """Choose where code runs, and compile a pipeline.
+
+    Args:
+        pipeline: as an SDK made it. It is changed.
+        options: of the pipeline.
+        config: the same, checked.
+        serve_loopback: is called if code runs in this process: with the pipeline, into which it
+            writes where, and with ``PreparedJob.options_json``.
+
+    Raises:
+        OptionsError, PipelineError: it cannot run.
+    """
+    pipeline = pack_combiners(pipeline)
+    choose_environments(pipeline)
+    keep_code_together(pipeline)
+    packages = identify_packages(pipeline)
+    given = _options_json(config, options)
+    if runs_in_this_process(pipeline):
+        serve_loopback(pipeline, given)
+    plan = compile_pipeline(
+        pipeline,
+        allow_non_deterministic_key_coders=options.view_as(
+            TypeOptions
+        ).allow_non_deterministic_key_coders,
+        drains=config.drains,
+        streams=config.streams,
+        # Up to then a Reshuffle lost panes, and whoever asks for that version wants it to.
+        expands_reshuffles=options.is_compat_version_prior_to("2.65.0"),
+    )
+    job_id = uuid.uuid4().hex[:12]
+    return PreparedJob(
+        job_id=job_id,
+        plan=plan,
+        config=config,
+        options_json=given,
+        harnesses=_harness_settings(job_id, plan, config, given),
+        packages=packages,
+        working_folder=working_folder(),  # now: the program may go elsewhere
+    )
+
+
+def _options_json(config: RunnerConfig, options: PipelineOptions) -> str:
+    given = options.get_all_options(drop_default=True)
+    given["max_cache_memory_usage_mb"] = config.max_cache_memory_usage_mb
+    given.pop("runner", None)
+    return options_json(given)
+
+
+def _harness_settings(
+    job_id: str, plan: Plan, config: RunnerConfig, given: str
+) -> HarnessSettings | None:
+    if not has_remote_code(plan.graph):
+        return None
+    return HarnessSettings(
+        job_id=job_id,
+        options_json=given,
+        start_timeout_s=config.environment_start_timeout_s,
+        cache_s=config.environment_cache_s,
+        parallelism=config.sdk_worker_parallelism,
+    )
