@@ -6,6 +6,7 @@ from there then.
 """
 
 import copy
+import functools
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -17,6 +18,7 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner.core.time import whole_milliseconds
+from beam_spark_runner.harness.window_assignment import MOST_WINDOWS
 from beam_spark_runner.semantics.timers import Domain, Timer, TimerId, TimerQueue, expiry_us
 
 _DOMAINS = {
@@ -35,7 +37,7 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         self._all_states: dict[tuple[userstate.StateSpec, Any], Any] = {}
         self._handler = handler
         self._allowed_lateness_us = allowed_lateness_us
-        self._expiries: dict[Any, int] = {}
+        self.expiry_us = functools.lru_cache(MOST_WINDOWS)(self._expiry_us)  # of a window
         self._combine_fns: dict[userstate.StateSpec, core.CombineFn] = {}
         self._is_written = False  # the backend may have something of the key
 
@@ -87,15 +89,8 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         """Return what sets and clears the timers of one family and window."""
         return KeyTimer(self, spec, key, window, timestamp, pane)
 
-    def expiry_us(self, window: Any) -> int:
-        """When a window is over."""
-        found = self._expiries.get(window)
-        if found is None:
-            if len(self._expiries) > 10_000:
-                self._expiries.clear()
-            end_us = window.max_timestamp().micros
-            found = self._expiries[window] = expiry_us(end_us, self._allowed_lateness_us)
-        return found
+    def _expiry_us(self, window: Any) -> int:
+        return expiry_us(window.max_timestamp().micros, self._allowed_lateness_us)
 
     def write(self) -> None:
         """Hand to the backend what has piled up."""

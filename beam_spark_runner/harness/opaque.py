@@ -5,6 +5,7 @@ A class that says itself how it is pickled may hold far more than its pickles do
 objects are made before the user's function is done with the ones before, as in Beam's harness.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
 from typing import Any
@@ -17,12 +18,17 @@ from beam_spark_runner.core.mapping import map_all
 
 def is_opaque(value: Any) -> bool:
     """Whether a value, or one in a tuple, is made anew from whatever its ``__reduce__`` returns."""
-    parts = value if isinstance(value, tuple) else (value,)
+    if isinstance(value, tuple):
+        return any(map(_is_opaque_type, map(type, value)))
+    return _is_opaque_type(type(value))  # type: ignore[arg-type]  # types are hashable
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_opaque_type(kind: type) -> bool:
+    if issubclass(kind, beam.Row):  # which a coder of its own codes by its fields
+        return False
     return any(
-        isinstance(getattr(type(part), name), FunctionType)
-        for part in parts
-        if not isinstance(part, beam.Row)  # which a coder of its own codes by its fields
-        for name in ("__reduce__", "__reduce_ex__")
+        isinstance(getattr(kind, name), FunctionType) for name in ("__reduce__", "__reduce_ex__")
     )
 
 

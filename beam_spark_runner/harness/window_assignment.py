@@ -1,10 +1,15 @@
 """Which windows a window fn assigns to elements."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 from apache_beam.transforms.window import FixedWindows, GlobalWindows, SlidingWindows, WindowFn
+from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
+
+MOST_WINDOWS = 10_000
+"""Of which a worker remembers what it has computed, at each place that computes something."""
 
 
 class Assignment:
@@ -13,7 +18,7 @@ class Assignment:
     def __init__(self, window_fn: WindowFn) -> None:
         self._assign = window_fn.assign
         self._period = _period_of(window_fn)
-        self._windows: dict[int, Sequence[Any]] = {}  # of a period
+        self._windows_of_period = functools.lru_cache(MOST_WINDOWS)(self._assign_in_period)
 
     def windows_of(self, value: Any, origin: WindowedValue, window: Any) -> Sequence[Any]:
         """Return the windows of a value at the timestamp of its origin; now it is in ``window``."""
@@ -23,15 +28,14 @@ class Assignment:
             )
             return windows
         length, offset = self._period
-        place = (origin.timestamp_micros - offset) // length
-        known = self._windows.get(place)
-        if known is None:
-            if len(self._windows) > 10_000:
-                self._windows.clear()
-            # A tuple: Beam may multiply what elements share.
-            known = tuple(self._assign(WindowFn.AssignContext(origin.timestamp, value, window)))
-            self._windows[place] = known
-        return known
+        return self._windows_of_period((origin.timestamp_micros - offset) // length)
+
+    def _assign_in_period(self, number: int) -> Sequence[Any]:
+        assert self._period is not None
+        length, offset = self._period
+        start = Timestamp(micros=number * length + offset)
+        # A tuple: Beam may multiply what elements share.
+        return tuple(self._assign(WindowFn.AssignContext(start, None, None)))
 
 
 def _period_of(window_fn: WindowFn) -> tuple[int, int] | None:

@@ -20,6 +20,7 @@ from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.merged_groups import merged_groups
 from beam_spark_runner.harness.opaque import decoded
 from beam_spark_runner.harness.spill import StreamedValues, ValueLog, ValueLogs
+from beam_spark_runner.harness.window_assignment import MOST_WINDOWS
 from beam_spark_runner.portable.windowing import decode_windowing
 from beam_spark_runner.semantics.grouping import ONLY_PANE, WindowGrouping, grouping_for, pane_of
 from beam_spark_runner.spark import rows
@@ -59,7 +60,7 @@ class GroupReader(RunReader):
             and not edge.coded_windowing
         )
         self._chunks = Chunks(bundle)
-        self._origins: dict[bytes, WindowedValue] = {}  # by encoded window
+        self._origin = functools.lru_cache(MOST_WINDOWS)(self._make_origin)
 
     def _read(self, cursor: RowCursor) -> None:
         super()._read(cursor)
@@ -77,7 +78,7 @@ class GroupReader(RunReader):
             self._decode_value,
             self._bundle.push,
         )
-        is_global, origin_of = self._edge.is_global, self._origins.get
+        is_global, origin_of = self._edge.is_global, self._origin
         elements: list[Any] = []
         origins: list[WindowedValue] = []
         rows_per_chunk = per_chunk(values[first : cuts[-1]]) if cuts else 0
@@ -87,7 +88,7 @@ class GroupReader(RunReader):
             if last - first == 1:
                 group: Sequence[Any] = [decode(values[first])]
             elif keys[first:last].count(key) == last - first:
-                group = self._values(values[first:last])
+                group = decoded(values[first:last], decode)
             else:
                 self._emit(keys[first:last], values[first:last], orders[first:last])
                 first = last
@@ -99,7 +100,7 @@ class GroupReader(RunReader):
                 assert key is not None
                 coded_key, coded_window = split_key(key)
                 elements.append((decode_key(coded_key), group))
-                origins.append(origin_of(coded_window) or self._origin(coded_window))
+                origins.append(origin_of(coded_window))
             room -= last - first
             if room <= 0:
                 push(elements, origins)
@@ -198,7 +199,7 @@ class GroupReader(RunReader):
             coded_key, origin = key, _ONLY_GROUP
         else:
             coded_key, coded_window = split_key(key)
-            origin = self._origins.get(coded_window) or self._origin(coded_window)
+            origin = self._origin(coded_window)
         match self._edge.timestamp_combiner:
             case TimestampCombiner.END_OF_WINDOW:
                 timestamp_us = origin.timestamp_micros
@@ -216,14 +217,11 @@ class GroupReader(RunReader):
             self._chunks.push()
             self._bundle.end_key()
 
-    def _origin(self, coded_window: bytes) -> WindowedValue:
+    def _make_origin(self, coded_window: bytes) -> WindowedValue:
         """Return what groups of a window have in common: they end with it."""
-        if len(self._origins) > 10_000:
-            self._origins.clear()
         window = self._decode_window(coded_window)
         end_us = whole_milliseconds(window.max_timestamp().micros)
-        origin = self._origins[coded_window] = create(None, end_us, (window,), ONLY_PANE)
-        return origin
+        return create(None, end_us, (window,), ONLY_PANE)
 
 
 class PaneReader(GroupReader):

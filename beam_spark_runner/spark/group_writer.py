@@ -1,11 +1,13 @@
 """Rows of key and value, for destinations that group."""
 
+import functools
 from typing import Any
 
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.graph.model import TimestampCombiner
+from beam_spark_runner.harness.window_assignment import MOST_WINDOWS
 from beam_spark_runner.spark.key_writer import KeyWriter
 from beam_spark_runner.spark.keys import join_key
 from beam_spark_runner.spark.program import Edge
@@ -19,8 +21,7 @@ class GroupWriter(KeyWriter):
         super().__init__(edge, coder, outlet)
         element_coder = coder.wrapped_value_coder
         self._encode_value = element_coder.value_coder().get_impl().encode
-        self._encode_window = coder.window_coder.get_impl().encode
-        self._coded_windows: dict[Any, bytes] = {}
+        self._coded_window = functools.lru_cache(MOST_WINDOWS)(coder.window_coder.get_impl().encode)
         self._sign = {TimestampCombiner.EARLIEST: 1, TimestampCombiner.LATEST: -1}.get(
             edge.timestamp_combiner, 0
         )
@@ -109,11 +110,3 @@ class GroupWriter(KeyWriter):
             self._size += count * (len(coded_key) + len(coded_value) + 2 * ROW_BYTES)
             if self._size > FLUSH_BYTES:
                 self.flush()
-
-    def _coded_window(self, window: Any) -> bytes:
-        coded = self._coded_windows.get(window)
-        if coded is None:
-            if len(self._coded_windows) > 10_000:
-                self._coded_windows.clear()
-            coded = self._coded_windows[window] = self._encode_window(window)
-        return coded

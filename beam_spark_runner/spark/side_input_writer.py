@@ -1,5 +1,6 @@
 """Rows that steps look up: many values of one window and key in each."""
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core import routing, urns
+from beam_spark_runner.harness.window_assignment import MOST_WINDOWS
 from beam_spark_runner.spark.keys import join_key
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.writing import (
@@ -38,8 +40,7 @@ class SideInputWriter(Writer):
     def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:
         super().__init__(edge, outlet)
         element_coder = coder.wrapped_value_coder
-        self._encode_window = coder.window_coder.get_impl().encode
-        self._coded_windows: dict[Any, bytes] = {}
+        self._coded_window = functools.lru_cache(MOST_WINDOWS)(coder.window_coder.get_impl().encode)
         self._run_bytes = max(1, outlet.row_limit_bytes // 2)
         self._runs: dict[bytes, _Run] = {}
         self._is_multimap = edge.access_pattern == urns.SIDE_INPUT_MULTIMAP
@@ -51,7 +52,7 @@ class SideInputWriter(Writer):
         if edge.is_global and not self._is_multimap:
             self._encode_to = element_coder.get_impl().encode_to_stream
             self._stream, self._count = create_OutputStream(), 0
-            self._global_key = join_key(b"", self._encode_window(GlobalWindow()))
+            self._global_key = join_key(b"", self._coded_window(GlobalWindow()))
             self.accept = self._accept_global  # type: ignore[method-assign]
             self.accept_chunk = self._accept_chunk_global  # type: ignore[method-assign]
 
@@ -100,14 +101,6 @@ class SideInputWriter(Writer):
                 self._add_row(joined, b"".join(run.values), len(run.values))
         if self._size > FLUSH_BYTES:
             self.flush()
-
-    def _coded_window(self, window: Any) -> bytes:
-        coded = self._coded_windows.get(window)
-        if coded is None:
-            if len(self._coded_windows) > 10_000:
-                self._coded_windows.clear()
-            coded = self._coded_windows[window] = self._encode_window(window)
-        return coded
 
     def _add_row(self, key: bytes, coded_values: bytes, count: int) -> None:
         self._keys.append(key)

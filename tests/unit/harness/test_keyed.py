@@ -177,7 +177,7 @@ def test_nothing_is_left_of_a_key(running: Any, monkeypatch: pytest.MonkeyPatch)
         assert not len(states.timers)
         assert not handler._written
         assert not handler._backend._keys
-    assert len(states._expiries) == 1
+    assert states.expiry_us.cache_info().currsize == 1
     stage.bundle.finish()
     assert len(stage.out) == 100
 
