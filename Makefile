@@ -78,7 +78,7 @@ $(PRISM): $(READY_CONFORMANCE)
 	version=$$($(VENV_CONFORMANCE)/bin/python -c 'import apache_beam; print(apache_beam.__version__)'); \
 	if command -v go; then GOBIN=$(abspath $(@D)) go install github.com/apache/beam/sdks/v2/go/cmd/prism@v$$version; fi
 
-conformance: conformance-suites random-pipelines ## Beam's suites on this runner and its peers (README's table), 1,000 random pipelines
+conformance: conformance-suites random-pipelines ## Beam's suites on this runner and its peers (the table in docs/conformance.md), 1,000 random pipelines
 
 conformance-suites: $(READY_CONFORMANCE) $(PRISM) ## Its suites alone; hours. SUITES="io yaml": only these; RESUME=1: go on with the last run
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --peers $(if $(RESUME),--resume) $(SUITES)

@@ -1,4 +1,4 @@
-"""The table for README."""
+"""The table of results in ``docs/conformance.md``."""
 
 from collections.abc import Mapping, Sequence
 
