@@ -1,7 +1,7 @@
 """The SDK harnesses of this Spark worker: started when a stage needs one, kept, and ended.
 
 A Spark worker runs one task at a time, so one harness of each environment serves
-all tasks that run in it, one after the other, and all stages of a task at once.
+all tasks of a job that run in it, one after the other, and all stages of a task at once.
 """
 
 import logging
@@ -265,7 +265,7 @@ class SdkWorkers:
                 if self._server is None:
                     self._server = FnApiServer()
                 server = self._server
-            worker = self._start(server, coded_environment, settings)
+            worker = self._start(server, coded_environment, settings, told)
             with self._lock:
                 if server is not self._server:
                     worker.stop()
@@ -329,7 +329,7 @@ class SdkWorkers:
 
     @staticmethod
     def _start(
-        server: FnApiServer, coded_environment: bytes, settings: HarnessSettings
+        server: FnApiServer, coded_environment: bytes, settings: HarnessSettings, told: Told
     ) -> SdkWorker:
         environment = beam_runner_api_pb2.Environment.FromString(coded_environment)
         artifacts = artifacts_of(environment)
@@ -340,6 +340,7 @@ class SdkWorkers:
             else None
         )
         worker = SdkWorker(server, environment, settings.options_json, staged)
+        worker.connection.told = told
         worker.start(settings.start_timeout_s)
         return worker
 
