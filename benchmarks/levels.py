@@ -1,6 +1,6 @@
 """Where the CPU time of an element goes in a worker: ``python -m benchmarks.levels``.
 
-Runs the tasks of a GroupByKey's two levels, of a stateful DoFn's, and of ten fused Maps,
+Runs the tasks of a GroupByKey's two levels, of a stateful DoFn's, of fused Maps and of a combiner,
 in this process, with no Spark: what Spark adds is the difference to ``make bench``.
 CPU time of the process, so that other work on the machine disturbs it little.
 """
@@ -13,6 +13,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.transforms.window import SlidingWindows, TimestampedValue
 
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner._generated import reports_pb2
@@ -80,6 +81,28 @@ def _ten_maps(pipeline: beam.Pipeline) -> Any:
     return numbers | beam.ParDo(_Drop())
 
 
+def _maps_of_dicts(pipeline: beam.Pipeline) -> Any:
+    numbers = pipeline | beam.Impulse() | beam.ParDo(_Numbers())
+    rows = numbers | beam.Map(lambda number: {"id": number, "tags": ["a", "b"]})
+    for position in range(9):
+        rows |= f"Map{position}" >> beam.Map(lambda row: {**row, "id": row["id"] + 1})
+    return rows | beam.ParDo(_Drop())
+
+
+def _stamped(pipeline: beam.Pipeline) -> beam.PCollection:
+    numbers = pipeline | beam.Impulse() | beam.ParDo(_Numbers())
+    return numbers | beam.Map(lambda n: TimestampedValue((n % 10_000, 1), n // 10_000))
+
+
+def _stamping(pipeline: beam.Pipeline) -> Any:
+    return _stamped(pipeline) | beam.ParDo(_Drop())
+
+
+def _sliding(pipeline: beam.Pipeline) -> Any:
+    windowed = _stamped(pipeline) | beam.WindowInto(SlidingWindows(size=10, period=1))
+    return windowed | beam.CombinePerKey(sum) | beam.ParDo(_Drop())
+
+
 def _run(plan: Plan, level: int, batches: list[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], int]:
     """Run one task of a level three times; its output, and the least ns of CPU per element."""
     best = 1 << 62
@@ -133,11 +156,22 @@ def main() -> None:
     _, keeping = _run(plan, 1, _sorted(written))
     plan = _plan(_ten_maps)
     _, maps = _run(plan, 0, impulse(plan))
+    plan = _plan(_maps_of_dicts)
+    _, maps_of_dicts = _run(plan, 0, impulse(plan))
+    plan = _plan(_stamping)
+    _, stamping = _run(plan, 0, impulse(plan))
+    plan = _plan(_sliding)
+    written, sliding = _run(plan, 0, impulse(plan))
+    _, merging = _run(plan, 1, _sorted(written))
     print(f"GroupByKey, making an element (SDK and user code): {generating:6,d} ns")
     print(f"GroupByKey, from element to row (ours and Arrow):   {writing - generating:6,d} ns")
     print(f"GroupByKey, from row to group and DoFn:             {reading:6,d} ns")
     print(f"two states and a timer, from row to DoFn:           {keeping:6,d} ns")
     print(f"ten fused Maps (SDK and user code):                 {maps:6,d} ns")
+    print(f"ten fused Maps of dicts:                            {maps_of_dicts:6,d} ns")
+    print(f"a Map that gives timestamps:                        {stamping:6,d} ns")
+    print(f"sums over ten sliding windows, before the shuffle:  {sliding:6,d} ns")
+    print(f"sums over ten sliding windows, after the shuffle:   {merging:6,d} ns")
 
 
 if __name__ == "__main__":
