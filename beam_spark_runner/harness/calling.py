@@ -38,7 +38,6 @@ class Calling:
     ) -> None:
         """See ``Step.run``."""
         process = self._call if self._refuses_text else self._process
-        limit = self.limit
         waiting: list[Any] = []
         ends: list[int] = []  # where each input's results end in ``waiting``
         first = position = 0  # the input that ``ends`` begins with, and the one under way
@@ -66,7 +65,7 @@ class Calling:
             elif type(results) is not GeneratorType or self._is_read_ahead(results.gi_code):
                 more = iter(results)
                 may_go_on = True
-                if len(waiting) + _FEW <= limit:
+                if len(waiting) + _FEW <= self.limit:
                     left = _FEW
                     for result in more:
                         # As ``Settling.settled``.
@@ -97,10 +96,9 @@ class Calling:
                 for result in results:
                     output.send_one(result, origins[position])
             ends.append(len(waiting))
-            if len(waiting) >= limit:
+            if len(waiting) >= self.limit:
                 flush()
                 first = position + 1
-                limit = self.limit
         flush()
 
     def one_by_one(self, send_one: SendOne) -> SendOne:

@@ -51,7 +51,7 @@ class Closed:
     def __init__(self) -> None:
         self._reads: dict[tuple[int, str], tuple[Mapping[str, Any], Any]] = {}
         self._cells: list[tuple[CellType, Any]] = []
-        self._codes: set[CodeType] = set()
+        self._functions: set[FunctionType] = set()  # that were looked at
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> "Closed | None":
@@ -68,7 +68,7 @@ class Closed:
         return all(
             variables.get(name, _NOTHING) is value
             for (_, name), (variables, value) in self._reads.items()
-        ) and all(cell.cell_contents is value for cell, value in self._cells)
+        ) and all(_content_of(cell) is value for cell, value in self._cells)
 
     def _follows(self, function: Any) -> bool:
         """Whether a function is closed. Notes what it reads."""
@@ -78,10 +78,10 @@ class Closed:
             return True
         if type(function) is not FunctionType:
             return False
-        code = function.__code__
-        if code in self._codes:  # it calls itself
+        if function in self._functions:  # it calls itself
             return True
-        self._codes.add(code)
+        self._functions.add(function)
+        code = function.__code__
         return (
             not code.co_flags & _LAZY
             and all(map(is_plain, function.__defaults__ or ()))
@@ -91,10 +91,7 @@ class Closed:
         )
 
     def _follows_cell(self, cell: CellType) -> bool:
-        try:
-            value = cell.cell_contents
-        except ValueError:  # it is empty
-            return False
+        value = _content_of(cell)
         self._cells.append((cell, value))
         return is_plain(value) or self._follows(value)
 
@@ -141,6 +138,13 @@ class Closed:
 
 
 _NOTHING = object()
+
+
+def _content_of(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty
+        return _NOTHING
 
 
 def _binds(instruction: dis.Instruction, outer: set[str]) -> bool:

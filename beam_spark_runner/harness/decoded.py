@@ -5,6 +5,7 @@ every element that reads it. What it gets from here it shares with later
 readers: side inputs must not be changed, as Beam demands.
 """
 
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -49,10 +50,11 @@ class _Scale:
 class DecodedCache:
     """Least recently used values go first, whichever job's they are. Sizes are estimates.
 
-    Threads: one at a time.
+    Threads: any. A job may end while a task of another one reads.
     """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._limit_bytes = 0
         self._size = 0
         self._kept: OrderedDict[_Key, tuple[list[Any], int]] = OrderedDict()
@@ -60,25 +62,28 @@ class DecodedCache:
 
     def limit(self, limit_bytes: int) -> None:
         """Keep no more than this from now on; 0: nothing."""
-        self._limit_bytes = limit_bytes
-        self._evict()
+        with self._lock:
+            self._limit_bytes = limit_bytes
+            self._evict()
 
     def forget(self, job_id: str) -> None:
         """Drop the values of a job."""
-        for id_ in [id_ for id_ in self._kept if id_.side_input.startswith(f"{job_id}/")]:
-            self._size -= self._kept.pop(id_)[1]
-        for name in [name for name in self._scales if name.startswith(f"{job_id}/")]:
-            del self._scales[name]
+        with self._lock:
+            for id_ in [id_ for id_ in self._kept if id_.side_input.startswith(f"{job_id}/")]:
+                self._size -= self._kept.pop(id_)[1]
+            for name in [name for name in self._scales if name.startswith(f"{job_id}/")]:
+                del self._scales[name]
 
     def values(
         self, lookup: SideInputLookup, window: bytes, key: bytes | None, coder: coder_impl.CoderImpl
     ) -> Iterator[Any]:
         """Iterate over what a side input has for a window, and for a key where it is a map."""
         id_ = _Key(lookup.id, window, key)
-        found = self._kept.get(id_)
-        if found is not None:
-            self._kept.move_to_end(id_)
-            return iter(found[0])
+        with self._lock:
+            found = self._kept.get(id_)
+            if found is not None:
+                self._kept.move_to_end(id_)
+                return iter(found[0])
         return self._decoded(id_, lookup, coder)
 
     def _decoded(
@@ -87,7 +92,8 @@ class DecodedCache:
         decode = coder.decode_from_stream
         # None: too much to be kept.
         seen: list[Any] | None = [] if self._limit_bytes else None
-        scale = self._scales.setdefault(id_.side_input, _Scale())
+        with self._lock:
+            scale = self._scales.setdefault(id_.side_input, _Scale())
         size, coded_bytes, length = _ENTRY_BYTES, 0, 1
         for coded, count in lookup.values(id_.window, id_.key):
             stream = coder_impl.create_InputStream(coded)
@@ -105,12 +111,16 @@ class DecodedCache:
                         seen = None
                 left -= len(block)
                 length = min(2 * length, _BLOCK)
-        if seen is not None and id_ not in self._kept:
-            self._kept[id_] = seen, size
-            self._size += size
-            self._evict()
+        if seen is None:
+            return
+        with self._lock:
+            if id_ not in self._kept:
+                self._kept[id_] = seen, size
+                self._size += size
+                self._evict()
 
     def _evict(self) -> None:
+        """Drop what is too much. The lock is held."""
         while self._size > self._limit_bytes:
             _, (_, size) = self._kept.popitem(last=False)
             self._size -= size

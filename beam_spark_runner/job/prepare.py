@@ -31,7 +31,7 @@ class PreparedJob:
         config: the options that the runner obeys.
         options_json: all options, as SDK harnesses read them.
         harnesses: settings of SDK harnesses; None: all code runs in Spark's workers.
-        packages: that SDK harnesses need, by digest of their environment.
+        packages: files that SDK harnesses need: each set of them, by its digest.
         working_folder: of the program that built the pipeline.
     """
 

@@ -104,6 +104,9 @@ def _named_as_a_method() -> Callable[[Any], Any]:
     return function
 
 
+GIVES_FIVE, GIVES_LIST = _variable(5), _variable([])  # of one code
+
+
 @pytest.mark.parametrize(
     "function",
     [
@@ -150,6 +153,7 @@ def test_closed(function: Callable[[Any], Any]) -> None:
     "function",
     [
         lambda n: LIST,
+        lambda n: (GIVES_FIVE(n), GIVES_LIST(n)),
         lambda n: _gives_list(n),
         lambda n: n.buffer,
         lambda n: n.__class__,
@@ -231,4 +235,13 @@ def test_a_variable_of_an_enclosing_function_that_is_bound_anew() -> None:
     assert closed
     assert closed.holds()
     kept = []
+    assert not closed.holds()
+
+
+def test_a_variable_of_an_enclosing_function_that_is_gone() -> None:
+    function = _variable(5)
+    closed = Closed.of(function)
+    assert closed
+    (cell,) = function.__closure__ or ()
+    del cell.cell_contents
     assert not closed.holds()

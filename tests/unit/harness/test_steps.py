@@ -753,3 +753,20 @@ def test_windows_are_assigned_at_once_where_that_is_the_same() -> None:
         assert run(GlobalWindows(), [["a"]], one, kind).chunks
         assert run(KeepingWindowFn(), [["a"]], one, kind).alone == [["a"]]
         assert run(GlobalWindows(), [["a"]], two, kind).alone == [["a"], ["a"]]
+
+
+def test_a_limit_that_sending_lowers_holds_at_once() -> None:
+    """Results have turned out to be large: few may be in memory."""
+    step = step_for(beam.FlatMap(lambda n: (each for each in range(n))).fn)
+    step.limit = 50
+
+    class Lowering(Output):
+        def send(self, results: Any, origins: Any, kind: Kind, *, are_values: bool) -> None:
+            super().send(results, origins, kind, are_values=are_values)
+            step.limit = 1
+
+    output = Lowering()
+    values = [60, *[2] * 40]
+    step.run(values, [origin(n) for n in range(len(values))], Kind.PLAIN, output)
+    assert sum(output.sizes) == 140
+    assert max(output.sizes[1:]) <= 2

@@ -3,6 +3,8 @@
 import io
 import pickle
 import random
+import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -228,6 +230,34 @@ def test_decoded_values_are_kept_up_to_a_limit() -> None:
     cache.forget("job")
     read(b"b")
     assert lookup.asked == 7
+
+
+def test_a_job_may_end_while_a_task_of_another_one_reads() -> None:
+    cache, coder = DecodedCache(), VarIntCoder().get_impl()
+    cache.limit(1 << 20)
+    failed: list[BaseException] = []
+    may_end = threading.Event()
+
+    def end_jobs() -> None:
+        try:
+            while not may_end.is_set():
+                cache.forget("other")
+        except BaseException as error:
+            failed.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=end_jobs)
+    thread.start()
+    try:
+        for number in range(3_000):
+            lookup = _Counted(f"job/{number}")
+            assert list(cache.values(lookup, b"w", b"key", coder)) == [0, 1]
+    finally:
+        may_end.set()
+        thread.join(60)
+        sys.setswitchinterval(interval)
+    assert not failed
 
 
 def test_what_is_not_read_to_the_end_or_too_large_is_not_kept() -> None:
