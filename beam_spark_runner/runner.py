@@ -22,7 +22,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from apache_beam.transforms import environments
 
 from beam_spark_runner.core.errors import OptionsError
-from beam_spark_runner.harness.embedded import use_options
+from beam_spark_runner.harness.beam.stage import use_options
 from beam_spark_runner.job.environments import (
     default_environment,
 )
@@ -34,8 +34,8 @@ from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.explain import explain
 from beam_spark_runner.plan.picture import picture
 from beam_spark_runner.portable.monitoring import residual_gauges, to_metric_results
-from beam_spark_runner.spark.opening import open_session
-from beam_spark_runner.spark.session import SessionHandle
+from beam_spark_runner.spark.session.handle import SessionHandle
+from beam_spark_runner.spark.session.open_session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -111,7 +111,7 @@ def _our_runner() -> Any:
     """Return a runner on one session. The first run opens it, and its time is the cold figure."""
     global _session
     from beam_spark_runner import SparkPortableRunner
-    from beam_spark_runner.spark.launch import start_classic
+    from beam_spark_runner.spark.session.launch import start_classic
 
     if _session is None:
         _session = start_classic("local[2]", "benchmarks", {"spark.ui.enabled": "false"})

@@ -18,12 +18,12 @@ from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner._generated.backchannel_pb2 import WorkerFrame
-from beam_spark_runner.harness.backchannel import Backchannel
-from beam_spark_runner.harness.log_lines import LogHandler
-from beam_spark_runner.harness.services.log_valve import AT_ONCE
-from beam_spark_runner.job.backchannel import BackchannelServer
+from beam_spark_runner.backchannel.driver import BackchannelServer
+from beam_spark_runner.backchannel.log_lines import LogHandler
+from beam_spark_runner.backchannel.log_valve import AT_ONCE
+from beam_spark_runner.backchannel.worker import Backchannel
 from beam_spark_runner.job.messages import JobMessages
-from beam_spark_runner.spark.launch import start_classic
+from beam_spark_runner.spark.session.launch import start_classic
 from benchmarks.cases import CASES
 from benchmarks.harness import PROCESS
 

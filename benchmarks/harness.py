@@ -31,12 +31,12 @@ from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue, c
 
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.core.ids import StageId
-from beam_spark_runner.harness.remote import RemoteStage
-from beam_spark_runner.harness.sdk_options import options_json
-from beam_spark_runner.harness.sdk_workers import HarnessSettings, sdk_workers
+from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings, sdk_workers
+from beam_spark_runner.harness.remote.stage import RemoteStage
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.descriptor import describe
-from beam_spark_runner.spark.launch import start_classic
+from beam_spark_runner.portable.sdk_options import options_json
+from beam_spark_runner.spark.session.launch import start_classic
 from benchmarks.cases import CASES
 
 _COUNT = 1_000_000

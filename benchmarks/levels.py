@@ -19,8 +19,9 @@ from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.plan.model import Plan
-from beam_spark_runner.spark import rows, task
-from beam_spark_runner.spark.programs import Limits, ProgramBuilder
+from beam_spark_runner.spark.driver.program_builder import Limits, ProgramBuilder
+from beam_spark_runner.spark.rows import schema
+from beam_spark_runner.spark.task import task
 from benchmarks.cases import SumByKey
 
 COUNT = 300_000
@@ -131,8 +132,8 @@ def _sorted(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 def _check(output: list[pa.RecordBatch]) -> None:
     for batch in output:
-        block = rows.block_of(batch)
-        if block.dests[0] & rows.DEST_MASK == rows.REPORT:
+        block = schema.block_of(batch)
+        if block.dests[0] & schema.DEST_MASK == schema.REPORT:
             for value in block.values:
                 report = reports_pb2.TaskReport.FromString(value)
                 if report.HasField("failure"):
@@ -144,7 +145,7 @@ def main() -> None:
     start = np.zeros(1, np.int64)
 
     def impulse(plan: Plan) -> list[pa.RecordBatch]:
-        return [rows.batch_of(int(plan.segments[0].impulses[0]), start, None, None, [b""])]
+        return [schema.batch_of(int(plan.segments[0].impulses[0]), start, None, None, [b""])]
 
     plan = _plan(_generating)
     _, generating = _run(plan, 0, impulse(plan))

@@ -47,7 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.skewed", description=__doc__)
     parser.add_argument("--seconds", type=int, default=120, help="of work in all")
     steps = int(parser.parse_args().seconds / _STEP_S)
-    from beam_spark_runner.spark.launch import start_classic
+    from beam_spark_runner.spark.session.launch import start_classic
 
     session = start_classic("local[2]", "benchmarks", {"spark.ui.enabled": "false"})
     _timed(session, 200)  # warm

@@ -63,7 +63,7 @@ class Cluster:
             name: of the application.
             conf: settings beside ``self.conf``.
         """
-        from beam_spark_runner.spark.launch import start_classic
+        from beam_spark_runner.spark.session.launch import start_classic
 
         before = dict(os.environ)
         os.environ.update(self.environment)

@@ -29,7 +29,7 @@ def cluster_session(cluster: Cluster) -> "Iterator[SparkSession]":
 @pytest.fixture(scope="module")
 def local_session() -> "Iterator[SparkSession]":
     """A local session; a process has one Spark at a time, and the next module wants another."""
-    from beam_spark_runner.spark.launch import start_classic
+    from beam_spark_runner.spark.session.launch import start_classic
 
     session = start_classic("local[2]", "integration", {"spark.ui.enabled": "false"})
     yield session

@@ -17,7 +17,7 @@ QUICK = {
     # An executor that is gone is asked three times; by default, every five seconds.
     "spark.shuffle.io.retryWait": "200ms",
     # Else each worker of every executor that replaces one imports Beam for itself.
-    "spark.python.daemon.module": "beam_spark_runner.spark.daemon",
+    "spark.python.daemon.module": "beam_spark_runner.spark.task.daemon",
 }
 """Settings of a session in which executors die often."""
 

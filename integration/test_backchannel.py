@@ -95,7 +95,7 @@ def test_executors_that_do_not_reach_it_write_files(
     cluster_session: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "beam_spark_runner.spark.session.SessionHandle.driver_host",
+        "beam_spark_runner.spark.session.handle.SessionHandle.driver_host",
         lambda _: ("127.0.0.1", "127.0.0.2"),  # there, nobody listens
     )
     check(*run(cluster_session, folder, f"--temp_location={tmp_path}"), folder)

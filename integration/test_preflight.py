@@ -13,7 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_spark_runner.core.errors import ExecutorMismatchError, OptionsError
 from beam_spark_runner.runner import SparkPortableRunner
-from beam_spark_runner.spark import client_environment, preflight
+from beam_spark_runner.spark.session import preflight, python_archive
 from integration.cluster import Cluster
 from tests.connect_server import start_connect_server
 from tests.user_packages import wheel
@@ -80,7 +80,7 @@ def noted_packs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     def pack(pythons: Any) -> Path:
         packed.append(pythons)
-        return client_environment.pack_environment(pythons)
+        return python_archive.pack_environment(pythons)
 
     monkeypatch.setattr(preflight, "pack_environment", pack)
     return packed

@@ -18,7 +18,7 @@ from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.job.job import Job
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.runner import SparkPortableRunner
-from beam_spark_runner.spark.launch import start_classic, version_of
+from beam_spark_runner.spark.session.launch import start_classic, version_of
 from integration.cluster import start_cluster
 from integration.pipelines import Counted, counters, random_keys, two_readers
 from integration.restrictions import TakeSteps, steps

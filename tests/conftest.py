@@ -19,7 +19,7 @@ settings.load_profile("shared")
 @pytest.fixture(scope="session")
 def spark_session() -> "Iterator[SparkSession]":
     """A classic local[2] session, as a user would have one: our session settings are not in it."""
-    from beam_spark_runner.spark.launch import start_classic
+    from beam_spark_runner.spark.session.launch import start_classic
 
     conf = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
     session = start_classic("local[2]", "tests", conf)

@@ -14,6 +14,7 @@ LAYERS = (
     ("job",),
     ("spark",),
     ("harness",),
+    ("backchannel",),
     ("state",),
     ("portable",),
     ("semantics",),
@@ -24,6 +25,11 @@ LAYERS = (
     ("transforms",),  # users import it, in SDK containers too
     ("core", "_generated", "import_hook"),
 )
+# Within a folder, highest first. "": the files that lie in the folder itself, its contract.
+ROOMS = {
+    "spark": ("driver", "session", "task", "side_inputs", "rows", ""),
+    "harness": ("remote", "environments", "fn_api", "beam", "sdf", "codec", "values", ""),
+}
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 PURE = {"scheduling", "recovery", "plan", "graph", "core", "_generated", "import_hook"}
 IMPURE = set(RANK) - PURE
@@ -34,6 +40,9 @@ MAY_IMPORT = {
     "apache_beam": IMPURE,
     **dict.fromkeys(("threading", "socket", "subprocess", "time"), IMPURE - {"semantics"}),
 }
+# Where Beam's internals may be used: what ``apache_beam`` promises nobody.
+BEAMS_INTERNALS = ("apache_beam.runners.worker", "apache_beam.runners.common")
+USERS_OF_INTERNALS = ("harness/beam",)
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -60,3 +69,35 @@ def test_imports_stay_or_go_down(file: Path) -> None:
             assert inner[0] == layer or RANK[inner[0]] > RANK[layer], f"{layer} imports {name}"
         else:
             assert layer in MAY_IMPORT.get(library, RANK), f"{layer} imports {name}"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_imports_within_a_folder_stay_in_their_room_or_go_down(file: Path) -> None:
+    folder, *rest = file.relative_to(PACKAGE).parts
+    rooms = ROOMS.get(folder)
+    if rooms is None:
+        return
+    room = rest[0] if len(rest) > 1 else ""
+    for name in imports(ast.parse(file.read_text())):
+        if name.startswith(f"{PACKAGE.name}.{folder}."):
+            first = name.split(".")[2]
+            other = first if (PACKAGE / folder / first).is_dir() else ""
+            assert rooms.index(other) >= rooms.index(room), f"{folder}/{room} imports {name}"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_only_one_room_uses_the_internals_of_beam(file: Path) -> None:
+    if file.relative_to(PACKAGE).as_posix().startswith(USERS_OF_INTERNALS):
+        return
+    for name in imports(ast.parse(file.read_text())):
+        is_private = name.startswith("apache_beam.") and "._" in name
+        is_internal = is_private or name.startswith(BEAMS_INTERNALS)
+        assert not is_internal, name
+
+
+def test_every_room_has_its_rank() -> None:
+    for folder, rooms in ROOMS.items():
+        found = {
+            each.name for each in (PACKAGE / folder).iterdir() if (each / "__init__.py").exists()
+        }
+        assert found == set(rooms) - {""}

@@ -12,6 +12,7 @@ from apache_beam.coders import WindowedValueCoder
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.core.callbacks import Callbacks
 from beam_spark_runner.core.ids import PCollectionId
 
 
@@ -52,21 +53,6 @@ class Residual(NamedTuple):
     element: WindowedValue
     delay_us: int  # before which it must not be processed; processing time
     hold_us: int  # event time that waits for it: the least of its output watermarks
-
-
-class Callbacks(Protocol):
-    """What user code wants to be called back for once a bundle's output is there to stay.
-
-    Threads: any. Either method is called once.
-    """
-
-    def run(self) -> None:
-        """Call back. What user code raises is logged."""
-        ...
-
-    def drop(self) -> None:
-        """The output is void, or nobody will ever know: forget them."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,11 +2,8 @@
 
 import contextlib
 import re
-import traceback
 from collections.abc import Iterator
 from types import TracebackType
-
-from apache_beam.runners.worker import bundle_processor
 
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.core.rendering import (
@@ -35,11 +32,12 @@ def failure_of(error: BaseException, stage_name: str) -> BundleFailedError:
     """Name the step that raised.
 
     Beam puts the step into the message of what user code raises; what is
-    raised elsewhere (a coder, ``setup``) is charged to the stage.
+    raised elsewhere (a coder, ``setup``) is charged to the stage, if nobody
+    has charged it to a step.
     """
     if isinstance(error, BundleFailedError):
         return error
-    steps = _steps_named_by(error) or _steps_being_created(error)
+    steps = _steps_named_by(error)
     if _is_charged(error) and error.__context__ is not None:
         error = error.__context__  # Beam raises a copy, whose message has the step in it
     step = steps[0] if steps else stage_name
@@ -80,16 +78,6 @@ def _steps_named_by(error: BaseException) -> list[str]:
     ``__str__`` may leave out the arguments, which have it, too.
     """
     return [step for text in texts_in(error) for step in _STEP_IN_MESSAGE.findall(text)]
-
-
-def _steps_being_created(error: BaseException) -> list[str]:
-    """Find the step whose DoFn did not unpickle, in the frames of Beam's factory."""
-    creates = bundle_processor.BeamTransformFactory.create_operation.__code__
-    return [
-        frame.f_locals["transform_proto"].unique_name
-        for frame, _ in traceback.walk_tb(error.__traceback__)
-        if frame.f_code is creates and "transform_proto" in frame.f_locals
-    ][::-1]
 
 
 def _users_frames(error: BaseException) -> TracebackType | None:

@@ -15,24 +15,24 @@ from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.core.ids import TransformId
-from beam_spark_runner.harness.sdk_workers import HarnessSettings
-from beam_spark_runner.harness.spill import MEMORY_LIMIT_BYTES
+from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
+from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.job.packages import share_packages
 from beam_spark_runner.job.prepare import PreparedJob
-from beam_spark_runner.job.told import Deferrals, LiveTasks, ToldByTasks
+from beam_spark_runner.job.telemetry import Deferrals, LiveTasks, ToldByTasks
 from beam_spark_runner.portable.monitoring import count_elements
 from beam_spark_runner.portable.sinks import remove_temporary_files
 from beam_spark_runner.scheduling.partitions import MAX_FROM_BYTES, derive_least
-from beam_spark_runner.spark import progress
-from beam_spark_runner.spark.batch import run_plan
-from beam_spark_runner.spark.materialise import CheckpointOnExecutors, FilesInSharedStorage
-from beam_spark_runner.spark.preflight import check_executors
-from beam_spark_runner.spark.programs import Limits
-from beam_spark_runner.spark.rows import MAX_VALUE_BYTES
-from beam_spark_runner.spark.segment_job import segment_title
-from beam_spark_runner.spark.session import SessionHandle
-from beam_spark_runner.spark.setting import Setting, Tally
+from beam_spark_runner.spark.driver.batch import run_plan
+from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors, FilesInSharedStorage
+from beam_spark_runner.spark.driver.program_builder import Limits
+from beam_spark_runner.spark.driver.run_context import Setting, Tally
+from beam_spark_runner.spark.driver.segment_job import segment_title
+from beam_spark_runner.spark.rows.schema import MAX_VALUE_BYTES
+from beam_spark_runner.spark.session import progress
+from beam_spark_runner.spark.session.handle import SessionHandle
+from beam_spark_runner.spark.session.preflight import check_executors
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -1,12 +1,9 @@
 """LOOPBACK: SDK harnesses in threads of this process, which begin and end with a job."""
 
-import contextlib
 import contextvars
-import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any, NamedTuple
 
@@ -18,15 +15,13 @@ from apache_beam.portability.api import (
     beam_runner_api_pb2,
     endpoints_pb2,
 )
-from apache_beam.runners.worker.sdk_worker import SdkHarness
-from apache_beam.utils.sentinel import Sentinel
-from apache_beam.utils.thread_pool_executor import UnboundedThreadPoolExecutor
 
+from beam_spark_runner.backchannel.log_lines import LogHandler
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.rendering import render_error
-from beam_spark_runner.harness.answers import answer
-from beam_spark_runner.harness.log_lines import LogHandler
-from beam_spark_runner.harness.serving import stop_serving
+from beam_spark_runner.harness.beam.sampling import running_transform
+from beam_spark_runner.harness.beam.threaded_harness import ThreadedHarness
+from beam_spark_runner.harness.fn_api.serving import stop_serving
 from beam_spark_runner.job.messages import JobMessages
 
 _LOGGER = logging.getLogger(__name__)
@@ -72,85 +67,23 @@ def serve_loopback(pipeline: beam_runner_api_pb2.Pipeline, cache_bytes: int) -> 
     return pool
 
 
-class _Threads(UnboundedThreadPoolExecutor):  # type: ignore[misc]
-    """Of one harness. Code that runs on in them is not waited for: its job has ended."""
-
-    def shutdown(self, wait: bool = True) -> None:
-        super().shutdown(wait=False)
-
-
 class _Name(NamedTuple):
     """Of a harness."""
 
     pool: "LoopbackPool"
     worker: str
 
-
-class _Harness(SdkHarness):  # type: ignore[misc]
-    """Beam's, which can be told to end, and knows which threads run its code."""
-
-    def __init__(
-        self, pool: "LoopbackPool", control_url: str, worker_id: str, cache_bytes: int
-    ) -> None:
-        super().__init__(control_url, worker_id=worker_id, state_cache_size=cache_bytes)
-        self._worker_thread_pool = _Threads()
-        self.worker, _, _ = worker_id.rpartition("-")  # a secret is behind it
-        self._name = _Name(pool, self.worker)
-        self._thread = threading.Thread(target=self._live, name="beam-loopback", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def end(self) -> None:
-        """Let it close its streams and tear its DoFns down; does not wait."""
-        self._responses.put(Sentinel.sentinel)
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for its end; False: it takes longer."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    def _live(self) -> None:
-        with self._as_running():
-            try:
-                self.run()
-            except grpc.RpcError as error:
-                # What that means for the job, its Spark task tells.
-                _LOGGER.debug("the Spark worker %s has gone: %s", self.worker, error)
-                error.__traceback__ = None  # which has this frame: others may keep the error
-                self._close_streams()
-            finally:
-                self._worker_thread_pool.shutdown()
-                self._report_progress_executor.shutdown(wait=False)
-
-    def _close_streams(self) -> None:
-        """What ``run`` does at an orderly end: gRPC's threads would keep the harness else."""
-        self._responses.put(Sentinel.sentinel)
-        for close in (
-            self._data_channel_factory.close,
-            self._state_handler_factory.close,
-            self._bundle_processor_cache.shutdown,
-        ):
-            try:
-                close()
-            except grpc.RpcError as error:  # that of the stream, once more
-                error.__traceback__ = None
-
-    def _execute(self, task: Callable[[], Any], request: Any) -> None:
-        with self._as_running():
-            super()._execute(functools.partial(answer, task, request), request)
-
-    @contextlib.contextmanager
-    def _as_running(self) -> Iterator[None]:
-        token = _RUNNING.set(self._name)
-        try:
-            yield
-        finally:
-            _RUNNING.reset(token)
+    def __str__(self) -> str:
+        return self.worker
 
 
 _RUNNING: contextvars.ContextVar[_Name | None] = contextvars.ContextVar("running", default=None)
 """The harness whose code this thread runs. By name: gRPC's threads may keep what is in it."""
+
+
+def _worker_of(worker_id: str) -> str:
+    """Return the Spark worker that a harness works for. A secret follows it in the id."""
+    return worker_id.rpartition("-")[0]
 
 
 class _Servicer(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]
@@ -178,7 +111,7 @@ class LoopbackPool:
 
     def __init__(self, cache_bytes: int) -> None:
         self._cache_bytes = cache_bytes
-        self._harnesses: dict[str, _Harness] = {}
+        self._harnesses: dict[str, ThreadedHarness] = {}
         self._is_stopped = False
         self._lock = threading.Lock()
         self._lines: LogHandler | None = None
@@ -192,14 +125,15 @@ class LoopbackPool:
 
     def keep_lines(self, messages: JobMessages) -> None:
         """Have ``messages`` keep what the harnesses log. This process's loggers show it anyway."""
-        self._lines = LogHandler(_Kept(messages))
+        self._lines = LogHandler(_Kept(messages), running_transform)
         self._lines.addFilter(self._is_ours)
         logging.getLogger().addHandler(self._lines)
         _OF_FAILURES.addFilter(self._is_news)
 
     def start(self, worker_id: str, control_url: str) -> None:
         """Start a harness for a Spark worker."""
-        harness = _Harness(self, control_url, worker_id, self._cache_bytes)
+        name = _Name(self, _worker_of(worker_id))
+        harness = ThreadedHarness(control_url, worker_id, self._cache_bytes, _RUNNING, name)
         with self._lock:
             if self._is_stopped:
                 raise RuntimeError("the job has ended")
@@ -223,11 +157,11 @@ class LoopbackPool:
         for harness in self._harnesses.values():
             harness.end()
         deadline = time.monotonic() + _TEARDOWN_S
-        for harness in self._harnesses.values():
+        for worker_id, harness in self._harnesses.items():
             if not harness.wait(max(0.0, deadline - time.monotonic())):
                 _LOGGER.warning(
                     "the SDK harness of %s still tears DoFns down, after %g s",
-                    harness.worker,
+                    _worker_of(worker_id),
                     _TEARDOWN_S,
                 )
         if self._lines is not None:

@@ -15,6 +15,8 @@ from typing import Any
 
 from apache_beam.portability.api import beam_fn_api_pb2, beam_job_api_pb2
 
+from beam_spark_runner.backchannel.log_lines import level_of, told_category
+from beam_spark_runner.backchannel.log_valve import LogValve
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.rendering import (
     MOST_OF_A_TRACEBACK,
@@ -22,8 +24,6 @@ from beam_spark_runner.core.rendering import (
     message_of,
     valid_text,
 )
-from beam_spark_runner.harness.log_lines import level_of, told_category
-from beam_spark_runner.harness.services.log_valve import LogValve
 
 SDK_LOGGER = "beam_spark_runner.sdk"
 MOST_MESSAGES = 10_000

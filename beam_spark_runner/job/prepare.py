@@ -8,8 +8,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_spark_runner.core.working_folder import working_folder
-from beam_spark_runner.harness.sdk_options import options_json
-from beam_spark_runner.harness.sdk_workers import HarnessSettings
+from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.job.environments import choose_environments, keep_code_together
 from beam_spark_runner.job.loopback import runs_in_this_process
@@ -19,6 +18,7 @@ from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.artifacts import Artifact
 from beam_spark_runner.portable.environments import has_remote_code
+from beam_spark_runner.portable.sdk_options import options_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

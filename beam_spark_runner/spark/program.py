@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from beam_spark_runner.backchannel.transport import Route
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.graph.model import TimestampCombiner
-from beam_spark_runner.harness.links import Route
-from beam_spark_runner.harness.sdk_workers import HarnessSettings
+from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.portable.descriptor import StageDescription
 

@@ -77,7 +77,7 @@ def _spark_with(given: Mapping[str, Any]) -> PipelineRunner:
 
 @functools.cache
 def _session() -> Any:
-    from beam_spark_runner.spark.launch import start_classic
+    from beam_spark_runner.spark.session.launch import start_classic
 
     conf = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     session = start_classic("local[2]", "conformance", conf)

@@ -12,12 +12,12 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue, create
 
 from beam_spark_runner.core.ids import StageId
-from beam_spark_runner.harness import sdk_workers as workers_module
-from beam_spark_runner.harness.remote import RemoteStage
-from beam_spark_runner.harness.sdk_options import options_json
-from beam_spark_runner.harness.sdk_workers import HarnessSettings, sdk_workers
+from beam_spark_runner.harness.remote import sdk_workers as workers_module
+from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings, sdk_workers
+from beam_spark_runner.harness.remote.stage import RemoteStage
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.descriptor import describe
+from beam_spark_runner.portable.sdk_options import options_json
 from tests.harness.scripted_sdk import Pool, ScriptedSdk
 
 BARE = create(None, MIN_TIMESTAMP.micros, (GlobalWindow(),), PANE_INFO_UNKNOWN)

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
-from beam_spark_runner.harness.serving import stop_serving
+from beam_spark_runner.harness.fn_api.serving import stop_serving
 
 _END = object()
 

@@ -26,10 +26,10 @@ from beam_spark_runner.core.errors import (
     HarnessStreamError,
     SdkDisconnectedError,
 )
-from beam_spark_runner.harness import remote_bundle
-from beam_spark_runner.harness.sdk_workers import sdk_workers
-from beam_spark_runner.harness.services import inbox
-from beam_spark_runner.harness.services.data import DataStream
+from beam_spark_runner.harness.fn_api.services import inbox
+from beam_spark_runner.harness.fn_api.services.data import DataStream
+from beam_spark_runner.harness.remote import bundle as remote_bundle
+from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
 from beam_spark_runner.state.spill import SpillFile
 from tests.harness.conftest import BARE, Collected, one_step, stage_on
 from tests.harness.scripted_sdk import Pool, ScriptedSdk, sink_of
@@ -363,7 +363,7 @@ def split_of_three(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Push three elements, and return those that a split gives back."""
     stage = stage_on(pool.url, one_step)
     bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, Collected()), {})
-    monkeypatch.setattr(bundle, "_is_splittable", True)
+    monkeypatch.setattr(remote_bundle, "_is_splittable", True)
     bundle.push([b"a", b"b", b"c"], [BARE] * 3)
     try:
         given_back = bundle.split(0.5)

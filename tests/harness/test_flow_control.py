@@ -9,16 +9,16 @@ import pytest
 from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner.core.ids import TransformId
-from beam_spark_runner.harness.protocol import (
+from beam_spark_runner.harness.fn_api.protocol import (
     OutputArrived,
     OutputEnded,
     TimersArrived,
     TimersEnded,
 )
-from beam_spark_runner.harness.services import inbox as inbox_module
-from beam_spark_runner.harness.services.data import OUTGOING_BYTES, DataStream
-from beam_spark_runner.harness.services.inbox import Inbox
-from beam_spark_runner.harness.services.instructions import InstructionIds
+from beam_spark_runner.harness.fn_api.services import inbox as inbox_module
+from beam_spark_runner.harness.fn_api.services.data import OUTGOING_BYTES, DataStream
+from beam_spark_runner.harness.fn_api.services.inbox import Inbox
+from beam_spark_runner.harness.fn_api.services.instructions import InstructionIds
 from tests.harness.conftest import BARE, Collected, one_step, stage_on
 from tests.harness.scripted_sdk import Pool, ScriptedSdk, sink_of
 

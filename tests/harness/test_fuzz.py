@@ -22,8 +22,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_spark_runner.core.errors import HarnessError
-from beam_spark_runner.harness import remote_bundle
-from beam_spark_runner.harness.sdk_workers import sdk_workers
+from beam_spark_runner.harness.remote import bundle as remote_bundle
+from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
 from tests.harness.conftest import BARE, Collected, one_step, stage_on
 from tests.harness.scripted_sdk import Pool, ScriptedSdk, sink_of
 

@@ -10,8 +10,8 @@ from apache_beam.coders import FastPrimitivesCoder
 from apache_beam.transforms.environments import ProcessEnvironment
 
 from beam_spark_runner.core.errors import BundleFailedError
-from beam_spark_runner.harness.sdk_workers import sdk_workers
-from beam_spark_runner.harness.spill import StreamedValues, ValueLogs
+from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
+from beam_spark_runner.harness.values.spill import StreamedValues, ValueLogs
 from tests.harness.conftest import BARE, Collected, stage_in
 
 pytestmark = [pytest.mark.grpc, pytest.mark.timeout(120)]

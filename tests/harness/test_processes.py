@@ -21,10 +21,10 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms.environments import ProcessEnvironment
 
 from beam_spark_runner.core.errors import EnvironmentStartError, SdkDisconnectedError
-from beam_spark_runner.harness import sdk_workers as module
 from beam_spark_runner.harness.environments.process import HarnessProcess
-from beam_spark_runner.harness.remote import RemoteStage
-from beam_spark_runner.harness.sdk_workers import HarnessSettings, sdk_workers
+from beam_spark_runner.harness.remote import sdk_workers as module
+from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings, sdk_workers
+from beam_spark_runner.harness.remote.stage import RemoteStage
 from tests.harness.conftest import BARE, Collected, one_step, stage_in
 
 pytestmark = [pytest.mark.grpc, pytest.mark.timeout(120)]

@@ -22,11 +22,11 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import BundleFailedError
-from beam_spark_runner.harness import remote_keys
 from beam_spark_runner.harness.bundle import Bundle
-from beam_spark_runner.harness.remote import RemoteStage
-from beam_spark_runner.harness.sdk_workers import sdk_workers
-from beam_spark_runner.harness.services import state as state_module
+from beam_spark_runner.harness.fn_api.services import state as state_module
+from beam_spark_runner.harness.remote import keyed_bundle
+from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
+from beam_spark_runner.harness.remote.stage import RemoteStage
 from beam_spark_runner.state import memory
 from tests.harness.conftest import Collected, stage_in
 
@@ -92,7 +92,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> "Counter[str]":
 @pytest.fixture
 def few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """An SDK bundle for each two calls."""
-    monkeypatch.setattr(remote_keys, "MOST_CALLS", 2)
+    monkeypatch.setattr(keyed_bundle, "MOST_CALLS", 2)
 
 
 class Adds(beam.DoFn):  # type: ignore[misc]

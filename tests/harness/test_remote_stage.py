@@ -10,8 +10,8 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue, create
 
 from beam_spark_runner.core.errors import BundleFailedError
-from beam_spark_runner.harness.remote import RemoteStage
-from beam_spark_runner.harness.spill import StreamedValues, ValueLogs
+from beam_spark_runner.harness.remote.stage import RemoteStage
+from beam_spark_runner.harness.values.spill import StreamedValues, ValueLogs
 from tests.harness.conftest import BARE, Collected, stage_on
 
 pytestmark = pytest.mark.grpc

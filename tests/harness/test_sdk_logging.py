@@ -12,10 +12,10 @@ import pytest
 from apache_beam.portability.api import beam_fn_api_pb2, metrics_pb2
 from apache_beam.transforms.environments import ProcessEnvironment
 
-from beam_spark_runner.harness.block_edges import LOG_MARK_URN
-from beam_spark_runner.harness.log_lines import STDERR, told_category
-from beam_spark_runner.harness.sdk_workers import sdk_workers
-from beam_spark_runner.harness.services.logging import LogStream
+from beam_spark_runner.backchannel.log_lines import STDERR, told_category
+from beam_spark_runner.harness.beam.plugin.block_edges import LOG_MARK_URN
+from beam_spark_runner.harness.fn_api.services.logging import LogStream
+from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
 from tests.harness.conftest import BARE, Collected, stage_in
 
 pytestmark = [pytest.mark.grpc, pytest.mark.timeout(120)]

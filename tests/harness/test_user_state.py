@@ -13,11 +13,11 @@ from apache_beam.transforms.environments import ExternalEnvironment
 from apache_beam.transforms.userstate import BagStateSpec
 
 from beam_spark_runner.core.ids import StageId
-from beam_spark_runner.harness.remote import RemoteStage
-from beam_spark_runner.harness.sdk_options import options_json
-from beam_spark_runner.harness.sdk_workers import HarnessSettings
+from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
+from beam_spark_runner.harness.remote.stage import RemoteStage
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.descriptor import describe
+from beam_spark_runner.portable.sdk_options import options_json
 from tests.harness.conftest import BARE, Collected
 from tests.harness.scripted_sdk import Pool, ScriptedSdk, sink_of
 from tests.harness.test_faults import ask_state

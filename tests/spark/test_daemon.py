@@ -12,11 +12,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 def test_workers_have_beam_at_once_and_randomness_of_their_own(tmp_path: Path) -> None:
     script = """
         from beam_spark_runner.options import RunnerConfig
-        from beam_spark_runner.spark.opening import open_session
+        from beam_spark_runner.spark.session.open_session import open_session
 
         def probe(batches):
             import os, sys, random, pyarrow, time
-            loaded = "beam_spark_runner.spark.task" in sys.modules
+            loaded = "beam_spark_runner.spark.task.task" in sys.modules
             import numpy
             for _ in batches:
                 pass

@@ -15,7 +15,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner import SparkPortableRunner
-from beam_spark_runner.spark import progress
+from beam_spark_runner.spark.session import progress
 
 pytestmark = pytest.mark.spark
 

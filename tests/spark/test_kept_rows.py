@@ -17,16 +17,17 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import SparkJobError
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.scheduling.attempts import Attempts, Report
-from beam_spark_runner.spark import rows, side_inputs
-from beam_spark_runner.spark.batch import run_plan
-from beam_spark_runner.spark.broadcast import broadcast_file
-from beam_spark_runner.spark.kept import Kept
-from beam_spark_runner.spark.marks import mark_to_keep
-from beam_spark_runner.spark.materialise import CheckpointOnExecutors
-from beam_spark_runner.spark.programs import Limits
-from beam_spark_runner.spark.setting import Setting, Tally
+from beam_spark_runner.spark.driver import gather
+from beam_spark_runner.spark.driver.batch import run_plan
+from beam_spark_runner.spark.driver.kept import Kept
+from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors
+from beam_spark_runner.spark.driver.program_builder import Limits
+from beam_spark_runner.spark.driver.run_context import Setting, Tally
+from beam_spark_runner.spark.rows import schema
+from beam_spark_runner.spark.rows.marks import mark_to_keep
+from beam_spark_runner.spark.side_inputs.broadcast import broadcast_file
 from tests.unit.portable.pipelines import proto_of
-from tests.unit.spark.test_side_input_files import edge_to_side_input
+from tests.unit.spark.side_inputs.test_side_input_files import edge_to_side_input
 
 pytestmark = pytest.mark.spark
 COUNT = 200
@@ -145,7 +146,7 @@ def counts(tally: Tally) -> dict[str, int]:
     return found
 
 
-REPORTS = f"dest = {rows.REPORT}"
+REPORTS = f"dest = {schema.REPORT}"
 
 
 @pytest.mark.parametrize("build", [in_place, behind_an_exchange, as_iterable])
@@ -175,8 +176,8 @@ def test_large_side_inputs_are_judged_too(
     folder: bool,
 ) -> None:
     """The first tasks, which find out that they are large, read the right rows."""
-    monkeypatch.setattr(side_inputs, "SMALL_BYTES", 0)
-    monkeypatch.setattr(side_inputs, "MIN_SMALL_BYTES_OF_TASK", 0)
+    monkeypatch.setattr(gather, "SMALL_BYTES", 0)
+    monkeypatch.setattr(gather, "MIN_SMALL_BYTES_OF_TASK", 0)
     kept = KeptTwice(lambda *_: None)
     assert run(spark_session, build, kept, tmp_path if folder else None) == {"same": COUNT}
     assert len(kept.names) == (1 if folder else 2)
@@ -192,9 +193,9 @@ def test_parts_of_two_attempts_are_packed_again(
     build: Callable[[beam.Pipeline], None],
     second: str,
 ) -> None:
-    monkeypatch.setattr(side_inputs, "SMALL_BYTES", 0)
-    monkeypatch.setattr(side_inputs, "MIN_SMALL_BYTES_OF_TASK", 0)
-    monkeypatch.setattr(side_inputs, "PART_BYTES", 500)
+    monkeypatch.setattr(gather, "SMALL_BYTES", 0)
+    monkeypatch.setattr(gather, "MIN_SMALL_BYTES_OF_TASK", 0)
+    monkeypatch.setattr(gather, "PART_BYTES", 500)
     kept = KeptTwice(lambda number, _: second if number == 2 else None)
     assert run(spark_session, build, kept) == {"same": COUNT}
     assert [name.startswith("side-input") for name in kept.names] == [False, True, True]
@@ -221,9 +222,9 @@ def test_every_way_to_gather_large_side_inputs_compares_attempts(
 ) -> None:
     edge = edge_to_side_input(is_multimap=is_multimap)
     found = spark_session.range(1, 3, 1, 2).selectExpr("cast(id as int) as attempt")
-    frame = found.mapInArrow(rows_and_marks(int(edge.dest)), rows.SPARK_SCHEMA).localCheckpoint()
+    frame = found.mapInArrow(rows_and_marks(int(edge.dest)), schema.SPARK_SCHEMA).localCheckpoint()
     kept = Kept(frame, {run: Attempts.of(each) for run, each in made_by.items()})
-    where = side_inputs.Surroundings(
+    where = gather.Surroundings(
         job_id="job",
         partitions=3,
         folder=None,
@@ -231,14 +232,12 @@ def test_every_way_to_gather_large_side_inputs_compares_attempts(
         materialiser=CheckpointOnExecutors(),
     )
     with (
-        contextlib.nullcontext()
-        if is_right
-        else pytest.raises(side_inputs.AmbiguousRowsError) as raised
+        contextlib.nullcontext() if is_right else pytest.raises(gather.AmbiguousRowsError) as raised
     ):
         if folder:
-            side_inputs._by_tasks(kept, edge, "job/1", str(tmp_path), 3)
+            gather._by_tasks(kept, edge, "job/1", str(tmp_path), 3)
         else:
-            side_inputs._through_driver(kept, edge, "job/1", 100, where)
+            gather._through_driver(kept, edge, "job/1", 100, where)
     if raised is not None:
         assert raised.value.verdict.runs == {7}
 
@@ -249,7 +248,7 @@ def rows_and_marks(dest: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[p
     def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for (attempt,) in (batch.column(0).to_pylist() for batch in batches if len(batch)):
             routes = np.arange(20, dtype=np.int64) << 50
-            yield rows.batch_of(dest, routes, None, [b"key"] * 20, [b"value"] * 20)
+            yield schema.batch_of(dest, routes, None, [b"key"] * 20, [b"value"] * 20)
             yield mark_to_keep(reports_pb2.AttemptMark(attempt=attempt, run=7))
 
     return make

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from beam_spark_runner.core.errors import SparkSetupError
-from beam_spark_runner.spark import launch
+from beam_spark_runner.spark.session import launch
 
 
 @pytest.fixture(autouse=True)

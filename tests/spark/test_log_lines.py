@@ -13,8 +13,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_job_api_pb2
 
 from beam_spark_runner import SparkPortableRunner
+from beam_spark_runner.backchannel.log_lines import LogHandler
 from beam_spark_runner.core.errors import BundleFailedError
-from beam_spark_runner.harness.log_lines import LogHandler
 from beam_spark_runner.job.messages import SDK_LOGGER
 from tests.spark.backchannel_ways import WAYS
 from tests.spark.harvest import LOOPBACK, PROCESS, run
@@ -219,7 +219,7 @@ def test_without_a_backchannel_the_job_is_none_the_worse(
     else:
         # An address of which nothing comes back (RFC 5737).
         monkeypatch.setattr(
-            "beam_spark_runner.spark.session.SessionHandle.driver_host",
+            "beam_spark_runner.spark.session.handle.SessionHandle.driver_host",
             lambda _: ("127.0.0.1", "192.0.2.1"),
         )
     began = time.monotonic()

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from beam_spark_runner.options import RunnerConfig
-from beam_spark_runner.spark import rows
-from beam_spark_runner.spark.marks import MarkReader
-from beam_spark_runner.spark.materialise import FilesInSharedStorage, file_settings
-from beam_spark_runner.spark.opening import open_session
-from beam_spark_runner.spark.session import SessionHandle
-from beam_spark_runner.spark.side_input_files import whole_rows
+from beam_spark_runner.spark.driver.materialise import FilesInSharedStorage, file_settings
+from beam_spark_runner.spark.rows import schema
+from beam_spark_runner.spark.rows.marks import MarkReader
+from beam_spark_runner.spark.session.handle import SessionHandle
+from beam_spark_runner.spark.session.open_session import open_session
+from beam_spark_runner.spark.side_inputs.files import whole_rows
 
 pytestmark = pytest.mark.spark
 
@@ -36,8 +36,10 @@ def writes_long_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
         for number in batch.column(0).to_pylist():
             for _ in range(VALUES if number == 0 else 1):
                 value = os.urandom(VALUE_MB * MB if number == 0 else 10)
-                for piece in rows.cut(value, MB):
-                    yield rows.batch_of(1 | rows.PIECE, np.zeros(1, np.int64), None, None, [piece])
+                for piece in schema.cut(value, MB):
+                    yield schema.batch_of(
+                        1 | schema.PIECE, np.zeros(1, np.int64), None, None, [piece]
+                    )
 
 
 def counts_whole_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -49,7 +51,7 @@ def counts_whole_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
 
 def test_pieces_of_a_value_stay_together(session: SessionHandle, tmp_path: Path) -> None:
     storage = FilesInSharedStorage(session, str(tmp_path))
-    written = session.spark.range(0, 3, 1, 3).mapInArrow(writes_long_values, rows.SPARK_SCHEMA)
+    written = session.spark.range(0, 3, 1, 3).mapInArrow(writes_long_values, schema.SPARK_SCHEMA)
     kept = storage.materialise(written, "rows")
     sizes = [size for (size,) in kept.mapInArrow(counts_whole_values, "size long").collect()]
     assert sorted(sizes) == [10, 10, VALUES * VALUE_MB * MB]
@@ -62,7 +64,7 @@ def test_row_groups_and_batches_are_small(session: SessionHandle, tmp_path: Path
         for _ in batches:
             for size, count in ((10, 15_000), (MB, 100)):
                 values = [os.urandom(size) for _ in range(count)]
-                yield rows.batch_of(1, np.zeros(count, np.int64), None, None, values)
+                yield schema.batch_of(1, np.zeros(count, np.int64), None, None, values)
 
     def tells_sizes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -72,7 +74,9 @@ def test_row_groups_and_batches_are_small(session: SessionHandle, tmp_path: Path
     import pyarrow.parquet as pq
 
     storage = FilesInSharedStorage(session, str(tmp_path))
-    written = session.spark.range(0, 1, 1, 1).mapInArrow(writes_small_rows_first, rows.SPARK_SCHEMA)
+    written = session.spark.range(0, 1, 1, 1).mapInArrow(
+        writes_small_rows_first, schema.SPARK_SCHEMA
+    )
     kept = storage.materialise(written, "rows")
     (file,) = (tmp_path / "rows").glob("*.parquet")
     metadata = pq.ParquetFile(file).metadata
@@ -99,7 +103,9 @@ def test_settings_are_the_runners_for_the_time_of_a_pipeline(
             return {each: handle.spark.conf.get(each) for each in keys}
 
     def not_isolated() -> None:
-        monkeypatch.setattr("beam_spark_runner.spark.opening._second_session", lambda _: None)
+        monkeypatch.setattr(
+            "beam_spark_runner.spark.session.open_session._second_session", lambda _: None
+        )
 
     for found in (with_files(), with_files(not_isolated)):
         assert int(found[key]) > 1 << 39

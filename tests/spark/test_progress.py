@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from beam_spark_runner.spark import progress
-from beam_spark_runner.spark.progress import Counts, ProgressLine
+from beam_spark_runner.spark.session import progress
+from beam_spark_runner.spark.session.progress import Counts, ProgressLine
 
 
 class Seen:

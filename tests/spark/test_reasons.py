@@ -2,7 +2,7 @@
 
 import pytest
 
-from beam_spark_runner.spark.failures import machines_were_lost, reason_of
+from beam_spark_runner.spark.driver.spark_errors import machines_were_lost, reason_of
 
 JOB = (
     "An error occurred while calling o144.collectToPython.\n"

@@ -202,7 +202,7 @@ def test_loopback_ends_with_its_job(spark_session: Any, tmp_path: Path) -> None:
 
     def left() -> list[str]:
         names = [thread.name for thread in threading.enumerate() if thread not in before]
-        # Those of a server whose end gRPC has lost: see harness/serving.py.
+        # Those of a server whose end gRPC has lost: see harness/fn_api/serving.py.
         return [name for name in names if "_serve" not in name and "cancel_all_calls" not in name]
 
     deadline = time.monotonic() + 30  # gRPC ends its own threads a moment later

@@ -14,8 +14,8 @@ import pytest
 
 from beam_spark_runner.core.errors import OptionsError, SparkSetupError
 from beam_spark_runner.options import RunnerConfig
-from beam_spark_runner.spark.opening import open_session
-from beam_spark_runner.spark.session import SessionHandle
+from beam_spark_runner.spark.session.handle import SessionHandle
+from beam_spark_runner.spark.session.open_session import open_session
 
 pytestmark = pytest.mark.spark
 
@@ -31,7 +31,7 @@ def run_script(script: str, folder: Path, *launcher: str, **environment: str) ->
     program = folder / "program.py"
     prelude = """
         from beam_spark_runner.options import RunnerConfig
-        from beam_spark_runner.spark.opening import open_session
+        from beam_spark_runner.spark.session.open_session import open_session
         """
     program.write_text(textwrap.dedent(prelude) + textwrap.dedent(script))
     done = subprocess.run(

@@ -17,7 +17,7 @@ from apache_beam.transforms.window import (
 )
 
 from beam_spark_runner.job.job import Job
-from beam_spark_runner.spark import side_inputs
+from beam_spark_runner.spark.driver import gather
 from tests.spark.harvest import Harvest, harvest, harvest_on
 
 pytestmark = pytest.mark.spark
@@ -98,12 +98,12 @@ def _in_the_closure(patch: pytest.MonkeyPatch) -> None:
 
 
 def _one_file(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(side_inputs, "INLINE_BYTES", 0)
+    patch.setattr(gather, "INLINE_BYTES", 0)
 
 
 def _files_by_tasks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(side_inputs, "SMALL_BYTES", 0)
-    patch.setattr(side_inputs, "MIN_SMALL_BYTES_OF_TASK", 0)
+    patch.setattr(gather, "SMALL_BYTES", 0)
+    patch.setattr(gather, "MIN_SMALL_BYTES_OF_TASK", 0)
 
 
 def _broadcast(patch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def _broadcast(patch: pytest.MonkeyPatch) -> None:
 def _broadcast_in_parts(patch: pytest.MonkeyPatch) -> None:
     _files_by_tasks(patch)
     _broadcast(patch)
-    patch.setattr(side_inputs, "PART_BYTES", 200)
+    patch.setattr(gather, "PART_BYTES", 200)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """All that this version of Spark can say when it gives a job up: each text has a known meaning.
 
 Spark has no names for most of these errors. A version with a new text fails here, and only
-here: add it to the table, and to ``spark/failures.py`` if it means "run it again".
+here: add it to the table, and to ``spark/driver/spark_errors.py`` if it means "run it again".
 """
 
 import json
@@ -13,9 +13,9 @@ from typing import Any
 import pyspark
 import pytest
 
-from beam_spark_runner.spark import failures
-from beam_spark_runner.spark.failures import machines_were_lost
-from beam_spark_runner.spark.launch import version_of
+from beam_spark_runner.spark.driver import spark_errors
+from beam_spark_runner.spark.driver.spark_errors import machines_were_lost
+from beam_spark_runner.spark.session.launch import version_of
 from tests.class_files import constants_of
 
 JARS = Path(pyspark.__file__).parent / "jars"
@@ -298,7 +298,7 @@ def test_rows_that_went_with_an_executor(spark_session: Any) -> None:
     with pytest.raises(Exception, match="Checkpoint block") as caught:
         kept.collect()
     assert machines_were_lost(caught.value)
-    names = list(failures._java_causes(caught.value))
+    names = list(spark_errors._java_causes(caught.value))
     assert "org.apache.spark.SparkException" in [name for name, _ in names]
     if version_of(pyspark.__version__) >= (4, 0):
         assert "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in [condition for _, condition in names]

@@ -34,8 +34,8 @@ SECRETS = ("PYTHON_WORKER_FACTORY_SECRET", "PYSPARK_GATEWAY_SECRET")
 SDK_WORKER_MAIN = "apache_beam.runners.worker.sdk_worker_main"
 _PLUGINS = "beam:option:beam_plugins:v1"
 _OUR_PLUGINS = (
-    "beam_spark_runner.harness.chunked_steps",
-    "beam_spark_runner.harness.block_edges",
+    "beam_spark_runner.harness.beam.chunked_steps",
+    "beam_spark_runner.harness.beam.plugin.block_edges",
 )
 
 

@@ -1,0 +1,268 @@
+"""The driver's end of the backchannel: one port, or a folder, for all workers of a job."""
+
+import contextlib
+import hmac
+import logging
+import secrets
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from beam_spark_runner._generated.backchannel_pb2 import DriverFrame, WorkerFrame
+from beam_spark_runner.backchannel.streams import FileStream, SocketStream
+from beam_spark_runner.backchannel.transport import FOLDER, LOOK_EVERY_S, Route
+from beam_spark_runner.core.framing import FrameTooLongError
+from beam_spark_runner.scheduling.arrivals import Arrivals
+
+_LOGGER = logging.getLogger(__name__)
+_LOOK_AT_THE_END_EVERY_S = 0.02
+_UNHEARD_S = 1.0
+_CALLBACKS_S = 5.0
+"""For how long the end of a job waits: for workers that have not called yet, for callbacks."""
+
+Take = Callable[[str, WorkerFrame], None]
+
+
+class BackchannelServer:
+    """Hears what a job's workers tell, and tells them what is accepted.
+
+    Threads: any may call; ``take`` is called in a thread of its own.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        take: Take,
+        *,
+        listen: tuple[str, int] | None = None,
+        advertise: str = "",
+        folder: Path | None = None,
+        grace_s: float = 0.0,
+    ) -> None:
+        """Open it. Where the port cannot be had, the log says so, and files are left.
+
+        Args:
+            job_id: of the pipeline's run.
+            take: gets each worker's frames.
+            listen: address to listen at; port 0: any that is free. None: do not.
+            advertise: the host under which executors see this one.
+            folder: that driver and workers share; the job's own.
+            grace_s: at the end, for what workers themselves hear late.
+        """
+        self._take = take
+        self._grace_s = grace_s
+        self._folder = folder
+        self._lock = threading.Condition()
+        self._arrivals = Arrivals()
+        self._ways: dict[str, SocketStream | FileStream] = {}
+        self._waiting: dict[str, list[int]] = {}  # accepted, for workers that have not called yet
+        self._await_end: set[str] = set()  # workers
+        self._heard_of_end: set[str] = set()  # those of them that were told
+        self._job_has_ended = False
+        self._calls: set[SocketStream] = set()
+        self._files: dict[Path, FileStream] = {}
+        self._selector = selectors.DefaultSelector()
+        self._listener: socket.socket | None = None
+        self._is_closed = False
+        self._look_every_s = LOOK_EVERY_S
+        self._wake, self._woken = socket.socketpair()
+        self._selector.register(self._woken, selectors.EVENT_READ, lambda: self._woken.recv(1))
+        address = None if listen is None else self._listen(listen, advertise)
+        if folder is not None:
+            (folder / FOLDER).mkdir()
+        self.route = Route(
+            job_id=job_id,
+            token=secrets.token_hex(16),
+            address=address,
+            folder=None if folder is None else str(folder),
+        )
+        self._thread: threading.Thread | None = None
+        if address is not None or folder is not None:
+            self._thread = threading.Thread(
+                target=self._serve, name=f"beam-backchannel-{job_id}", daemon=True
+            )
+            self._thread.start()
+
+    def _listen(self, at: tuple[str, int], advertise: str) -> tuple[str, int] | None:
+        try:
+            host, port = at[0].strip("[]"), at[1]
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            self._listener = socket.create_server((host, port), family=family, backlog=128)
+        except OSError as error:
+            _LOGGER.warning(
+                "cannot listen at %s:%d for what workers tell (log lines, metrics while running): "
+                "%s",
+                *at,
+                error,
+            )
+            return None
+        self._selector.register(self._listener, selectors.EVENT_READ, self._on_call)
+        return advertise.strip("[]"), self._listener.getsockname()[1]
+
+    def expect(self, worker: str, told: int) -> None:
+        """Wait for so much of a worker's when the job ends; see ``Arrivals``."""
+        with self._lock:
+            self._arrivals.expect(worker, told)
+
+    def accept(self, worker: str, attempts: Iterable[int]) -> None:
+        """Tell a worker that the output of its attempts is accepted: their callbacks may run."""
+        with self._lock:
+            told = list(attempts)
+            for attempt in told:
+                self._arrivals.accepted(attempt, worker)
+            stream = self._ways.get(worker)
+            if stream is None:
+                self._waiting.setdefault(worker, []).extend(told)
+        if stream is not None:
+            self._send(worker, stream, DriverFrame(accepted=told))
+
+    def settle(self) -> bool:
+        """Wait a short time for what is still under way. False: not all has come."""
+        time.sleep(self._grace_s)
+        self._look_every_s = _LOOK_AT_THE_END_EVERY_S
+        self._wake_up()
+        began = time.monotonic()
+        with self._lock:
+            while not self._arrivals.are_complete():
+                patience_s = _CALLBACKS_S
+                missing = self._arrivals.unheard()
+                if missing and not self._arrivals.awaited_callbacks():
+                    patience_s = _UNHEARD_S
+                left_s = began + patience_s - time.monotonic()
+                if left_s <= 0 or self._thread is None:
+                    return False
+                self._lock.wait(left_s)
+            return True
+
+    def end_job(self, timeout_s: float) -> frozenset[str]:
+        """Have workers tear down what they keep for the job, and wait for it.
+
+        Returns:
+            Those that have not done so in time.
+        """
+        with self._lock:
+            self._job_has_ended = True
+        self._send_end()
+        self._look_every_s = _LOOK_AT_THE_END_EVERY_S
+        self._wake_up()
+        with self._lock:
+            self._lock.wait_for(
+                lambda: self._is_closed or not self._arrivals.tearing_down(), timeout_s
+            )
+            return self._arrivals.tearing_down()
+
+    def _send_end(self) -> None:
+        """Say that the job has ended, if it has, to those that await it and do not know."""
+        with self._lock:
+            if not self._job_has_ended:
+                return
+            workers = self._await_end - self._heard_of_end
+            self._heard_of_end |= workers
+            for worker in workers:
+                self._arrivals.ends(worker)
+        for worker in workers:
+            self._send(worker, self._ways[worker], DriverFrame(job_ended=True))
+
+    def close(self) -> None:
+        """Hear nothing more. The port is free, and all streams have ended, on return."""
+        self._is_closed = True
+        self._wake_up()
+        if self._thread is not None:
+            self._thread.join()
+        self._selector.close()
+        for stream in self._calls:
+            stream.close()
+        for each in (self._listener, self._wake, self._woken):
+            if each is not None:
+                each.close()
+
+    def _wake_up(self) -> None:
+        with contextlib.suppress(OSError):  # it is full: it will wake up
+            self._wake.send(b".")
+
+    def _serve(self) -> None:
+        looked_at = 0.0
+        while not self._is_closed:
+            wait_s = None
+            if self._folder is not None:
+                wait_s = max(looked_at + self._look_every_s - time.monotonic(), 0.0)
+            for key, _ in self._selector.select(wait_s):
+                key.data()
+            if self._folder is not None and time.monotonic() >= looked_at + self._look_every_s:
+                self._look_at_files(self._folder)
+                looked_at = time.monotonic()
+
+    def _on_call(self) -> None:
+        assert self._listener is not None
+        for stranger in [each for each in self._calls if each.is_overdue()]:
+            self._hang_up(stranger)
+        try:
+            connected, _ = self._listener.accept()
+        except OSError:  # it has hung up
+            return
+        stream = SocketStream(connected)
+        self._calls.add(stream)
+        self._selector.register(connected, selectors.EVENT_READ, lambda: self._read(stream))
+
+    def _look_at_files(self, folder: Path) -> None:
+        for path in (folder / FOLDER).glob("*.up"):
+            if path not in self._files:
+                self._files[path] = FileStream(path)
+            self._read(self._files[path])
+
+    def _read(self, stream: SocketStream | FileStream) -> None:
+        try:
+            for message in stream.messages():
+                self._on_frame(stream, WorkerFrame.FromString(message))
+        except (OSError, FrameTooLongError, DecodeError) as error:
+            _LOGGER.debug("the stream of %s has ended: %s", stream.worker or "a stranger", error)
+            self._hang_up(stream)
+
+    def _on_frame(self, stream: SocketStream | FileStream, frame: WorkerFrame) -> None:
+        worker = stream.worker
+        if worker:
+            self._take(worker, frame)
+            with self._lock:
+                self._arrivals.arrived(worker, frame.told)
+                self._arrivals.finalized(frame.finalized)
+                if frame.has_torn_down:
+                    self._arrivals.has_torn_down(worker)
+                if frame.awaits_end:
+                    self._await_end.add(worker)
+                self._lock.notify_all()
+            self._send_end()
+            return
+        if not frame.worker or not hmac.compare_digest(frame.token, self.route.token):
+            raise ConnectionRefusedError("it does not know the token")
+        stream.greet(frame.worker)
+        with self._lock:
+            self._arrivals.arrived(frame.worker, 0)
+            self._ways[frame.worker] = stream
+            waiting = self._waiting.pop(frame.worker, [])
+        if waiting:
+            self._send(frame.worker, stream, DriverFrame(accepted=waiting))
+
+    def _send(self, worker: str, stream: SocketStream | FileStream, frame: DriverFrame) -> None:
+        try:
+            stream.tell(frame.SerializeToString())
+        except OSError as error:
+            _LOGGER.debug("%s cannot be told: %s", worker, error)
+            self._lose(worker)
+
+    def _hang_up(self, stream: SocketStream | FileStream) -> None:
+        if isinstance(stream, SocketStream):
+            self._selector.unregister(stream.socket)
+            self._calls.remove(stream)
+        stream.close()
+        if stream.worker:
+            self._lose(stream.worker)
+
+    def _lose(self, worker: str) -> None:
+        with self._lock:
+            self._arrivals.gone(worker)
+            self._lock.notify_all()

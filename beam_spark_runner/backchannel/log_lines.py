@@ -1,0 +1,245 @@
+"""Log lines of user code: which of them, in which form, and how many at most.
+
+The embedded harness runs user code in this process, whose root logger is then the user's; an SDK
+harness beside it sends entries in the same form.
+"""
+
+import contextlib
+import logging
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from apache_beam.portability.api import beam_fn_api_pb2
+
+from beam_spark_runner.backchannel.log_valve import LogValve
+from beam_spark_runner.core.rendering import message_of, render_error, valid_text
+
+_LOGGER = logging.getLogger(__name__)
+_Severity = beam_fn_api_pb2.LogEntry.Severity
+# In ascending order.
+_LEVELS = {
+    _Severity.TRACE: logging.DEBUG - 1,
+    _Severity.DEBUG: logging.DEBUG,
+    _Severity.INFO: logging.INFO,
+    _Severity.NOTICE: logging.INFO + 1,
+    _Severity.WARN: logging.WARNING,
+    _Severity.ERROR: logging.ERROR,
+    _Severity.CRITICAL: logging.CRITICAL,
+}
+_CATEGORY = "beam_spark_runner:warning"
+_DEFAULT_LEVEL = "default_sdk_harness_log_level"
+_LEVELS_BY_NAME = "sdk_harness_log_level_overrides"
+
+
+def level_of(entry: beam_fn_api_pb2.LogEntry) -> int:
+    """Return the level in Python's terms."""
+    return _LEVELS.get(entry.severity, logging.INFO)
+
+
+def tell_category(entry: beam_fn_api_pb2.LogEntry, name: str) -> None:
+    """Make a line one that Python's ``warnings`` has given. ``name``: of its kind."""
+    entry.custom_data[_CATEGORY] = name
+
+
+def hear_warnings(tell: Callable[[str, str, str, int], None]) -> None:
+    """Have Python's ``warnings`` tell text, name of the kind, file and line, instead of writing."""
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: Any = None,
+        line: str | None = None,
+    ) -> None:
+        name = f"{category.__module__}.{category.__qualname__}"
+        text = message_of(message) if isinstance(message, Warning) else valid_text(message)
+        tell(text, name, valid_text(filename), lineno)
+
+    warnings.showwarning = show
+
+
+def told_category(entry: beam_fn_api_pb2.LogEntry) -> type[Warning] | None:
+    """Return of which category a warning is, or None if the line is none.
+
+    That is UserWarning where this process has not imported its class: a worker cannot have it
+    import anything.
+    """
+    if not entry.HasField("custom_data") or _CATEGORY not in entry.custom_data:
+        return None
+    module, _, name = str(entry.custom_data[_CATEGORY]).rpartition(".")
+    found = getattr(sys.modules.get(module), name, None)
+    return found if isinstance(found, type) and issubclass(found, Warning) else UserWarning
+
+
+def is_chatter(entry: beam_fn_api_pb2.LogEntry) -> bool:
+    """Whether an entry tells only of the SDK's own start, or of what the runner reports itself."""
+    where: str = entry.log_location.rpartition(":")[0]
+    severity: int = entry.severity
+    info: int = _Severity.INFO
+    error: int = _Severity.ERROR
+    if where.endswith("/apache_beam/runners/worker/sdk_worker_main.py"):
+        return severity < error
+    if where.endswith(("/runners/worker/sdk_worker.py", "/apache_beam/runners/common.py")):
+        return severity <= info or severity == error
+    return severity <= info and "/apache_beam/runners/worker/" in where
+
+
+class Told(Protocol):
+    """Takes lines; see ``Backchannel``."""
+
+    def log(self, entry: beam_fn_api_pb2.LogEntry) -> None: ...
+    def leave_out(self, lines: int) -> None: ...
+
+
+class Stderr:
+    """Takes the lines of whoever has no way to a driver: this process's standard error does."""
+
+    def log(self, entry: beam_fn_api_pb2.LogEntry) -> None:
+        """Write a line."""
+        level = beam_fn_api_pb2.LogEntry.Severity.Enum.Name(entry.severity)
+        step = f" [{entry.transform_id}]" if entry.transform_id else ""
+        trace = f"\n{entry.trace}" if entry.trace else ""
+        with contextlib.suppress(OSError, ValueError):  # nobody listens any more
+            print(f"{level}: {entry.message}{step}{trace}", file=sys.stderr)
+
+    def leave_out(self, lines: int) -> None:
+        """Write how many lines are missing."""
+        with contextlib.suppress(OSError, ValueError):
+            print(f"{lines} log lines were left out: there were too many", file=sys.stderr)
+
+
+STDERR = Stderr()
+
+
+class LogLines:
+    """Lines of one stream on their way: chatter stays here, a flood is cut with a count.
+
+    Threads: one at a time.
+    """
+
+    def __init__(self, to: Callable[[], Told]) -> None:
+        """``to``: returns who takes the lines at the time."""
+        self._to = to
+        self._valve = LogValve(time.monotonic())
+
+    def has_room(self) -> bool:
+        """Count a line in; False: it is one too many."""
+        return self._valve.lets_through(time.monotonic())
+
+    def send(self, entry: beam_fn_api_pb2.LogEntry) -> None:
+        """Pass on a line that was counted in."""
+        self.tell_left_out()
+        self._to().log(entry)
+
+    def leave_out(self, lines: int) -> None:
+        """Pass on how many lines somebody before has left out."""
+        self._to().leave_out(lines)
+
+    def tell_left_out(self) -> None:
+        """Say how many were too many, if there were any."""
+        count = self._valve.take_left_out()
+        if count:
+            self._to().leave_out(count)
+
+
+class LogHandler(logging.Handler):
+    """Gets the records of this process's loggers, in a Spark worker. See ``LogLines``."""
+
+    def __init__(self, to: Told, running_transform: Callable[[], str] = str) -> None:
+        """Begin with no lines.
+
+        Args:
+            to: takes the lines.
+            running_transform: returns the id of the transform whose code the calling thread
+                runs; empty if none, or if it is not known.
+        """
+        super().__init__()
+        self._lines = LogLines(lambda: to)
+        self._running_transform = running_transform
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass a record on. Cheap where it is one too many: nothing is formatted then."""
+        if self._lines.has_room():
+            try:
+                entry = self._entry_of(record)
+            except Exception:
+                self.handleError(record)  # its arguments do not fit its text: says so on stderr
+                return
+            if not is_chatter(entry):
+                self._lines.send(entry)
+
+    def warn(self, text: str, category: str, filename: str, lineno: int) -> None:
+        """Pass on what Python's ``warnings`` gives; see ``hear_warnings``."""
+        with self.lock:  # type: ignore[union-attr]
+            if not self._lines.has_room():
+                return
+            entry = beam_fn_api_pb2.LogEntry(
+                severity=_Severity.WARN,
+                message=text,
+                log_location=f"{filename}:{lineno}",
+                transform_id=self._running_transform(),
+            )
+            entry.timestamp.GetCurrentTime()
+            tell_category(entry, category)
+            self._lines.send(entry)
+
+    def flush(self) -> None:
+        """Say how many were too many; at the end of a task."""
+        with self.lock:  # type: ignore[union-attr]
+            self._lines.tell_left_out()
+
+    def _entry_of(self, record: logging.LogRecord) -> beam_fn_api_pb2.LogEntry:
+        entry = beam_fn_api_pb2.LogEntry(
+            severity=_severity_of(record.levelno),
+            message=valid_text(record.getMessage()),
+            thread=valid_text(record.threadName or ""),
+            log_location=valid_text(
+                f"{record.pathname or record.module}:{record.lineno or record.funcName}"
+            ),
+            transform_id=self._running_transform(),
+        )
+        entry.timestamp.FromNanoseconds(int(record.created * 1e9))
+        if record.exc_info and record.exc_info[1] is not None:
+            _, error, frames = record.exc_info
+            entry.trace = render_error(error, frames).traceback_text.rstrip()
+        return entry
+
+
+def _severity_of(level: int) -> Any:
+    reached = [severity for severity, least in _LEVELS.items() if least <= level]
+    return reached[-1] if reached else _Severity.TRACE
+
+
+class Levels:
+    """Levels of this process's loggers, as a job's options ask for. Threads: one."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, int] = {}
+
+    def use(self, options: Mapping[str, Any]) -> None:
+        """Set what one job asks for, and undo what the one before did.
+
+        Args:
+            options: by name, as SDK harnesses read them.
+
+        Source: Beam Python ``sdk_worker_main``; a level that is none is told, and INFO counts.
+        """
+        for name, before in self._before.items():
+            logging.getLogger(name).setLevel(before)
+        self._before = {}
+        wanted: dict[str, Any] = {"": options.get(_DEFAULT_LEVEL) or "INFO"}
+        by_name = options.get(_LEVELS_BY_NAME)
+        if isinstance(by_name, Mapping):
+            wanted.update(by_name)
+        for name, level in wanted.items():
+            logger = logging.getLogger(name)
+            self._before[name] = logger.level
+            try:
+                logger.setLevel(int(level) if str(level).isdecimal() else str(level).upper())
+            except ValueError:
+                logger.setLevel(logging.INFO)
+                _LOGGER.error("%r is no level to log %s at; INFO is taken", level, name or "all")

@@ -1,0 +1,75 @@
+"""Where the log lines of a Spark worker go: to the driver of the job whose code logs them.
+
+A process has one root logger and one ``warnings`` module, and serves many jobs. Code of a job runs
+in its tasks, of which there is one at a time, and in threads that run its callbacks and tear its
+DoFns down, while a task of another job may be under way.
+"""
+
+import contextlib
+import logging
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from beam_spark_runner.backchannel.log_lines import Levels, LogHandler, hear_warnings
+
+_OF_THREAD = threading.local()
+
+
+@contextlib.contextmanager
+def logging_to(handler: LogHandler) -> Iterator[None]:
+    """Have what this thread logs go to ``handler``, whichever task runs."""
+    before = getattr(_OF_THREAD, "handler", None)
+    _OF_THREAD.handler = handler
+    try:
+        yield
+    finally:
+        _OF_THREAD.handler = before
+
+
+class ProcessLog(logging.Handler):
+    """The root logger's handler, once a job has asked for its lines."""
+
+    def __init__(self, elsewhere: LogHandler) -> None:
+        """Begin with no job.
+
+        Args:
+            elsewhere: takes the lines of jobs that have no way to their driver.
+        """
+        super().__init__()
+        self._elsewhere = elsewhere
+        self._of_task: LogHandler | None = None
+        self._levels = Levels()
+
+    @staticmethod
+    def begin_job() -> None:
+        """Have Python's ``warnings`` give once more what it has given for another job."""
+        warnings.onceregistry.clear()  # type: ignore[attr-defined]
+
+    def begin_task(self, handler: LogHandler | None, options: Mapping[str, Any]) -> None:
+        """Have a job's handler take the lines of this process from now on.
+
+        Args:
+            handler: None: the job has no way to its driver.
+            options: of its pipeline, by name: they say which levels are logged.
+        """
+        if handler is self._of_task:
+            return
+        root = logging.getLogger()
+        for other in root.handlers[:]:
+            # Imports may have set one up that writes to stderr: every line would be there, too.
+            if other is self or type(other) is logging.StreamHandler:
+                root.removeHandler(other)
+        root.addHandler(self)
+        hear_warnings(lambda *warning: self._current().warn(*warning))
+        self._of_task = handler
+        self._levels.use(options)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass a record on."""
+        self._current().handle(record)
+
+    def _current(self) -> LogHandler:
+        of_thread: LogHandler | None = getattr(_OF_THREAD, "handler", None)
+        return of_thread or self._of_task or self._elsewhere

@@ -1,0 +1,329 @@
+"""What a Python worker tells the driver beside the rows: log lines, progress, metrics so far.
+
+Whoever tells something never waits and never fails: it goes to a queue, from which a thread of
+this process takes it. The way to the driver is opened with the first thing to tell; a short
+pipeline that logs nothing has none. Without a way, log lines go to stderr, the rest nowhere.
+"""
+
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+from apache_beam.portability.api import beam_fn_api_pb2
+
+from beam_spark_runner._generated.backchannel_pb2 import (
+    DriverFrame,
+    TaskProgress,
+    WorkerFrame,
+)
+from beam_spark_runner.backchannel import transport
+from beam_spark_runner.backchannel.log_lines import STDERR, LogHandler
+from beam_spark_runner.backchannel.process_log import logging_to
+from beam_spark_runner.backchannel.transport import Link, Route
+from beam_spark_runner.core.callbacks import Callbacks
+
+_LOGGER = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 1.0
+"""How often running tasks are asked how far they are. A quicker job is not asked."""
+MOST_LINES = 2_000
+"""That wait to be sent; further ones are counted only."""
+
+_LAST_WORDS_S = 1.0
+IS_KEPT = bool(os.environ.get("SPARK_REUSE_WORKER"))  # this process, for a next task
+
+Look = Callable[[], TaskProgress]
+
+
+class Backchannel:
+    """One process's way to the driver of one job.
+
+    Threads: any. It has one of its own as soon as there is a task, and another one where it
+    waits to hear from the driver.
+    """
+
+    def __init__(
+        self,
+        route: Route,
+        connect: Callable[[Route, str], Link | None] = transport.connect,
+        on_end: Callable[[], object] = lambda: None,
+        running_transform: Callable[[], str] = str,
+    ) -> None:
+        self.route = route
+        self.worker = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._connect = connect
+        self._on_end = on_end
+        self._lines: deque[bytes] = deque()
+        self._left_out = 0
+        self._progress: dict[int, TaskProgress] = {}  # by attempt
+        self._held: dict[int, Sequence[Callbacks]] = {}  # by attempt
+        self._finalized: list[int] = []
+        self._calls = False  # there is something to hear, if not to tell
+        self._awaits_end = False
+        self._has_torn_down = False  # and has yet to say so
+        self._tasks: dict[int, Look] = {}  # that run now
+        self._told = 0
+        self._began_s = time.monotonic()
+        self._looks_at_s = self._began_s + LOOK_EVERY_S
+        self._wake = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._hearing: threading.Thread | None = None
+        self._is_closed = False
+        self._is_ending = False  # the job, in this process
+        self._is_idle = True  # nothing waits to be sent
+        self._is_lost = route.address is None and route.folder is None
+        self._link: Link | None = None
+        # Of what code of the job logs in this process.
+        self.handler = LogHandler(self, running_transform)
+
+    def told(self) -> tuple[str, int]:
+        """Return who told the driver how much, for a report; an empty name if nothing."""
+        with self._wake:
+            if self._is_lost or not self._told:
+                return "", 0
+            return self.worker, self._told
+
+    def log(self, entry: beam_fn_api_pb2.LogEntry) -> None:
+        """Tell a log line."""
+        with self._wake:
+            if not self._is_lost:
+                self._told += 1
+                if len(self._lines) < MOST_LINES:
+                    self._lines.append(entry.SerializeToString())
+                else:
+                    self._left_out += 1
+                self._wake_up()
+                return
+        STDERR.log(entry)
+
+    def leave_out(self, lines: int) -> None:
+        """Tell that so many lines were too many."""
+        with self._wake:
+            if not self._is_lost:
+                self._told += 1
+                self._left_out += lines
+                self._wake_up()
+                return
+        STDERR.leave_out(lines)
+
+    @contextlib.contextmanager
+    def watching(self, attempt: int, look: Look) -> Iterator[None]:
+        """Ask an attempt at a task now and then how far it is, for as long as it runs.
+
+        Args:
+            attempt: its number.
+            look: called from another thread, and once more at the end; what it raises is taken
+                for "not now".
+        """
+        with self._wake:
+            self._tasks[attempt] = look
+            self._wake_up()
+        try:
+            yield
+        finally:
+            with self._wake:
+                self._tasks.pop(attempt, None)
+        if time.monotonic() - self._began_s >= LOOK_EVERY_S:  # before, nobody has asked
+            self._tell_progress(attempt, look)
+
+    def _tell_progress(self, attempt: int, look: Look) -> None:
+        progress = None
+        # The task may go on meanwhile: a dict grows while it is read, a bundle ends.
+        with contextlib.suppress(Exception):
+            progress = look()
+        if progress is None:
+            return
+        progress.attempt = attempt
+        with self._wake:
+            if not self._is_lost:
+                self._progress[attempt] = progress
+                self._told += 1
+                self._wake_up()
+
+    def hold(self, attempt: int, callbacks: Sequence[Callbacks]) -> bool:
+        """Run the callbacks of an attempt's bundles once its output is accepted.
+
+        Returns:
+            False: nobody will ever say so. They are dropped.
+        """
+        with self._wake:
+            if not self._is_lost:
+                self._held[attempt] = callbacks
+                self._calls = True
+                self._told += 1
+                self._wake_up()
+                return True
+        for each in callbacks:
+            each.drop()
+        _LOGGER.warning("callbacks of bundle finalization do not run: nobody can be heard here")
+        return False
+
+    @property
+    def holds(self) -> bool:
+        """Whether callbacks wait for their output to be accepted."""
+        return bool(self._held)
+
+    def await_end(self) -> None:
+        """Have the driver say when the job has ended, and tear down then; see ``on_end``."""
+        with self._wake:
+            if not self._is_lost and not self._awaits_end:
+                self._awaits_end = self._calls = True
+                self._told += 1
+                self._wake_up()
+
+    def end_task(self) -> tuple[str, int]:
+        """See ``told``, all that the task has logged included."""
+        self.handler.flush()
+        if not IS_KEPT:
+            self.wait_until_sent(_LAST_WORDS_S)
+        return self.told()
+
+    def wait_until_sent(self, timeout_s: float) -> bool:
+        """Wait for what was told so far to be on its way; False if it is not in time."""
+        with self._wake:
+            return self._wake.wait_for(lambda: self._is_lost or self._is_idle, timeout_s)
+
+    def close(self) -> None:
+        """Tell nothing more. What waits to be sent is sent; callbacks that wait are dropped."""
+        with self._wake:
+            self._is_closed = True
+            self._wake.notify_all()
+
+    def _wake_up(self) -> None:
+        if self._thread is None and not self._is_lost:
+            self._thread = threading.Thread(target=self._run, name="beam-backchannel", daemon=True)
+            self._thread.start()
+        self._is_idle = False
+        self._wake.notify_all()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._look()
+                frame = self._take()
+                if frame is not None:
+                    self._send(frame)
+                with self._wake:
+                    if self._has_something():
+                        continue
+                    self._is_idle = True
+                    self._wake.notify_all()
+                    if self._is_lost or (self._is_closed and not self._is_ending):
+                        return
+                    wait_s = max(self._looks_at_s - time.monotonic(), 0.01)
+                    self._wake.wait(wait_s if self._tasks else None)
+        finally:
+            if self._link is not None:
+                self._link.close()
+            self._drop_held()
+
+    def _has_something(self) -> bool:
+        return bool(
+            self._lines
+            or self._left_out
+            or self._progress
+            or self._finalized
+            or self._calls
+            or self._has_torn_down
+        )
+
+    def _look(self) -> None:
+        if time.monotonic() < self._looks_at_s:
+            return
+        self._looks_at_s = time.monotonic() + LOOK_EVERY_S
+        with self._wake:
+            looks = list(self._tasks.items())
+        for attempt, look in looks:
+            self._tell_progress(attempt, look)
+
+    def _take(self) -> WorkerFrame | None:
+        with self._wake:
+            if not self._has_something():
+                return None
+            frame = WorkerFrame(
+                told=self._told,
+                log_entries=self._lines,
+                left_out=self._left_out,
+                progress=self._progress.values(),
+                finalized=self._finalized,
+                awaits_end=self._awaits_end,
+                has_torn_down=self._has_torn_down,
+            )
+            self._lines.clear()
+            self._progress.clear()
+            self._finalized.clear()
+            self._left_out = 0
+            self._calls = self._has_torn_down = False
+            return frame
+
+    def _send(self, frame: WorkerFrame) -> None:
+        if self._link is None and not self._is_lost:
+            self._link = self._connect(self.route, self.worker)
+        if self._link is not None:
+            with contextlib.suppress(OSError):
+                self._link.send(frame.SerializeToString())
+                self._begin_to_hear(self._link)
+                return
+        with self._wake:
+            self._is_lost = True
+            self._tasks.clear()
+        for coded in frame.log_entries:
+            STDERR.log(beam_fn_api_pb2.LogEntry.FromString(coded))
+        if frame.left_out:
+            STDERR.leave_out(frame.left_out)
+
+    def _begin_to_hear(self, link: Link) -> None:
+        if (self._held or self._awaits_end) and self._hearing is None:
+            self._hearing = threading.Thread(
+                target=self._hear, args=(link,), name="beam-backchannel-down", daemon=True
+            )
+            self._hearing.start()
+
+    def _hear(self, link: Link) -> None:
+        """Run callbacks as the driver accepts what they wait for. In a thread of its own."""
+        with logging_to(self.handler):
+            self._follow(link)
+
+    def _follow(self, link: Link) -> None:
+        while (messages := link.receive()) is not None:
+            for message in messages:
+                frame = DriverFrame.FromString(message)
+                for attempt in frame.accepted:
+                    self._finalize(attempt)
+                if frame.job_ended:
+                    self._end_job()
+        # It says nothing more, and so will never accept them.
+        self._drop_held()
+
+    def _finalize(self, attempt: int) -> None:
+        with self._wake:
+            callbacks = self._held.pop(attempt, ())
+        for each in callbacks:
+            each.run()
+        with self._wake:
+            self._finalized.append(attempt)
+            self._told += 1
+            self._wake_up()
+
+    def _end_job(self) -> None:
+        with self._wake:
+            self._is_ending = True  # whoever closes this meanwhile
+        self._drop_held()
+        self._on_end()
+        with self._wake:
+            self._has_torn_down = True
+            self._is_ending = False
+            self._wake_up()
+
+    def _drop_held(self) -> None:
+        with self._wake:
+            held, self._held = list(self._held.values()), {}
+        for callbacks in held:
+            for each in callbacks:
+                each.drop()

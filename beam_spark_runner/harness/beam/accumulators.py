@@ -1,0 +1,232 @@
+"""Accumulators by window and key, in bounded memory: what a combiner folds before the shuffle."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from apache_beam.transforms import core
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.harness.values.constants import is_constant, makes_new_lists
+
+MOST_BYTES = 160 << 20
+_ENTRY_BYTES = 130  # a key, its place in a table, and the smallest accumulator
+_TABLE_ENTRIES = 3  # what a table takes by itself, in entries
+_BYTES_IN_MEMORY = 4  # for each encoded one: small objects are much larger than what they hold
+_UNKNOWN_BYTES = 1_000
+_MOST_UPDATES = 16_384  # between two looks at sizes
+_SAMPLES = 16
+_MOST_VALUES = 128  # of a chunk that is emitted
+_CHUNK_BYTES = 1 << 20
+_NONE = object()
+_GLOBAL = GlobalWindows.windowed_value(None)
+
+Emit = Callable[[list[Any], list[WindowedValue]], None]
+"""Takes KVs of key and accumulator, with the origin of each: its timestamp and window."""
+
+
+class Accumulators:
+    """Adds values to accumulators, and emits the oldest ones when all take too much memory.
+
+    There is a table for each window, since to hash a window costs more than most combiners
+    take to add a value. The memory is guessed from the encoded sizes of a few accumulators,
+    looked at after 1, 2, 4, … values and in the end after some thousand.
+    """
+
+    def __init__(
+        self,
+        combine_fn: core.CombineFn,
+        size_of: Callable[[Any], int],
+        emit: Emit,
+        *,
+        is_global: bool = False,
+        combine_timestamps: Callable[[Any, Any], Any] | None = None,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        """Begin with none.
+
+        Args:
+            combine_fn: after its ``setup``.
+            size_of: encoded size of an accumulator, in bytes. May raise: then it is unknown.
+            emit: gets accumulators, once there are too many or with ``drain``.
+            is_global: all windows are global; they are not looked at.
+            combine_timestamps: of two values; None: accumulators are at the end of the window.
+            most_bytes: of memory, nearly.
+        """
+        self._create = combine_fn.create_accumulator
+        self._add_input = combine_fn.add_input
+        compact = combine_fn.compact
+        does_nothing = getattr(compact, "__func__", None) is core.CombineFn.compact
+        self._compact = None if does_nothing else compact
+        self._makes_new_lists = makes_new_lists(combine_fn)
+        self._size_of = size_of
+        self._emit = emit
+        self._is_global = is_global
+        self._combine_timestamps = combine_timestamps
+        self._most_bytes = most_bytes
+        self._begin()
+
+    def _begin(self) -> None:
+        self._tables: dict[Any, dict[Any, Any]] = {None: {}} if self._is_global else {}
+        self._entries = 0
+        self._most_entries = self._most_bytes // _ENTRY_BYTES
+        self._mean_bytes = 0.0
+        self._updates = 0
+        self._next_look = 1
+
+    def add(self, values: list[Any], origins: Sequence[WindowedValue]) -> None:
+        """Add each value of KVs to the accumulators of its key, one for each of its windows."""
+        if self._is_global:
+            self._add_global(values)
+        elif self._combine_timestamps is None:
+            self._add_windowed(values, origins)
+        else:
+            self._add_timed(values, origins)
+        self._updates += len(values)
+        if self._updates >= self._next_look:
+            self._look(values[-1][0], origins[-1].windows)
+        elif self._entries > self._most_entries:
+            self._keep(self._most_entries // 2)
+
+    def drain(self) -> None:
+        """Emit what there is, and begin anew."""
+        self._keep(0)
+        self._begin()
+
+    def _add_global(self, values: list[Any]) -> None:
+        create, add_input = self._create, self._add_input
+        table = self._tables[None]
+        get = table.get
+        for key, value in values:
+            accumulator = get(key, _NONE)
+            if accumulator is _NONE:
+                table[key] = add_input(create(), value)
+                continue
+            added = add_input(accumulator, value)
+            if added is not accumulator:
+                table[key] = added
+        self._entries = len(table)
+
+    def _add_windowed(self, values: list[Any], origins: Sequence[WindowedValue]) -> None:
+        create, add_input = self._create, self._add_input
+        windows: Any = None
+        tables: list[dict[Any, Any]] = []
+        for (key, value), origin in zip(values, origins, strict=True):
+            if origin.windows is not windows:
+                windows = origin.windows
+                tables = self._tables_of(windows)
+            for table in tables:
+                accumulator = table.get(key, _NONE)
+                if accumulator is _NONE:
+                    table[key] = add_input(create(), value)
+                    self._entries += 1
+                    continue
+                added = add_input(accumulator, value)
+                if added is not accumulator:
+                    table[key] = added
+            if self._entries > self._most_entries:
+                self._keep(self._most_entries // 2)
+                windows = None  # their tables may be gone
+
+    def _add_timed(self, values: list[Any], origins: Sequence[WindowedValue]) -> None:
+        """The same, where an entry is a list of accumulator and timestamp."""
+        create, add_input, combine = self._create, self._add_input, self._combine_timestamps
+        assert combine is not None
+        for (key, value), origin in zip(values, origins, strict=True):
+            timestamp = origin.timestamp
+            for table in self._tables_of(origin.windows):
+                entry = table.get(key)
+                if entry is None:
+                    table[key] = [add_input(create(), value), timestamp]
+                    self._entries += 1
+                    continue
+                entry[0] = add_input(entry[0], value)
+                entry[1] = combine(entry[1], timestamp)
+            if self._entries > self._most_entries:
+                self._keep(self._most_entries // 2)
+
+    def _tables_of(self, windows: Any) -> list[dict[Any, Any]]:
+        tables = []
+        for window in windows:
+            table = self._tables.get(window)
+            if table is None:
+                table = self._tables[window] = {}
+                self._entries += _TABLE_ENTRIES
+            tables.append(table)
+        return tables
+
+    def _look(self, key: Any, windows: Any) -> None:
+        """Guess what an entry takes. The last one is looked at, too: it may be of a hot key."""
+        count = max(1, len(self._tables))
+        some = itertools.islice(self._tables.values(), 0, None, -(-count // _SAMPLES))
+        each = -(-_SAMPLES // count)
+        sizes = [
+            self._size(entry) for table in some for entry in itertools.islice(table.values(), each)
+        ]
+        self._mean_bytes = sum(sizes) / max(len(sizes), 1)
+        in_memory = _ENTRY_BYTES + _BYTES_IN_MEMORY * self._mean_bytes
+        self._most_entries = int(self._most_bytes / in_memory)
+        window = windows[-1] if windows and not self._is_global else None
+        last = self._tables.get(window, {}).get(key)
+        if last is not None and _BYTES_IN_MEMORY * self._size(last) > self._most_bytes // 2:
+            self.drain()
+            return
+        if self._entries > self._most_entries:
+            self._keep(self._most_entries // 2)
+            self._updates = 1  # what is left may grow as fast
+        self._next_look = self._updates + min(self._updates, _MOST_UPDATES)
+
+    def _size(self, entry: Any) -> int:
+        accumulator = entry if self._combine_timestamps is None else entry[0]
+        try:
+            return self._size_of(accumulator)
+        except Exception:  # some can be encoded only when they are compact; then it is raised again
+            return _UNKNOWN_BYTES
+
+    def _keep(self, most: int) -> None:
+        """Emit the oldest entries: those of windows, and in them of keys, that came first."""
+        while self._entries > most:
+            window, table = next(iter(self._tables.items()))
+            excess = self._entries - most
+            if len(table) <= excess and not self._is_global:
+                del self._tables[window]
+                self._entries -= len(table) + _TABLE_ENTRIES
+                self._emit_entries(window, list(table.items()))
+                continue
+            oldest = list(itertools.islice(table.items(), excess))
+            for key, _ in oldest:
+                del table[key]
+            self._entries -= len(oldest)
+            self._emit_entries(window, oldest)
+
+    def _emit_entries(self, window: Any, entries: list[tuple[Any, Any]]) -> None:
+        step = max(1, min(_MOST_VALUES, int(_CHUNK_BYTES / (self._mean_bytes + 1))))
+        compact, is_timed = self._compact, self._combine_timestamps is not None
+        origin = _GLOBAL
+        if not (self._is_global or is_timed):
+            origin = WindowedValue(None, window.max_timestamp(), (window,))
+        for start in range(0, len(entries), step):
+            chunk = entries[start : start + step]
+            origins = [origin] * len(chunk)
+            if is_timed:
+                origins = [WindowedValue(None, entry[1], (window,)) for _, entry in chunk]
+                chunk = [(key, entry[0]) for key, entry in chunk]
+            if compact is None:
+                self._emit(chunk, origins)
+                continue
+            waiting: list[tuple[Any, Any]] = []
+            origins_of_waiting: list[WindowedValue] = []
+            for (key, accumulator), each in zip(chunk, origins, strict=True):
+                compacted = compact(accumulator)
+                if (
+                    compacted is accumulator
+                    or is_constant(compacted)
+                    or (self._makes_new_lists and len(compacted) == 1 and is_constant(compacted[0]))
+                ):
+                    waiting.append((key, compacted))
+                    origins_of_waiting.append(each)
+                else:  # by itself: the next call may change what this one has returned
+                    self._emit([(key, compacted)], [each])
+            if waiting:
+                self._emit(waiting, origins_of_waiting)

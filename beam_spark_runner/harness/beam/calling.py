@@ -1,0 +1,163 @@
+"""The loop over values of a DoFn's ``process``, see ``steps``."""
+
+import dis
+import itertools
+from collections.abc import Callable
+from types import CodeType, GeneratorType
+from typing import Any
+
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core.rendering import text_of
+from beam_spark_runner.harness.beam.settling import Output, SendOne, Settling
+from beam_spark_runner.harness.values.constants import ATOMS, Kind
+
+_FEW = 8
+"""Results of one call, up to which a plain loop costs less than a list of their own."""
+
+
+class Calling:
+    """Any ``process``: no result, a list, or an iterable that makes its results as they are read.
+
+    At most ``limit`` results are read ahead from an iterable, and none from a generator that
+    has a ``with`` statement: what it yields may need a resource that it closes.
+
+    Args:
+        process: the function.
+        refuses_text: whether a string or a dict instead of an iterable of results is an error.
+    """
+
+    def __init__(self, process: Callable[[Any], Any], *, refuses_text: bool = False) -> None:
+        self._process = process
+        self._refuses_text = refuses_text
+        self._ahead: CodeType | None = None  # of generators that are known to be read ahead
+        self.limit = 1
+
+    def run(
+        self, values: list[Any], origins: list[WindowedValue], kind: Kind, output: Output
+    ) -> None:
+        """See ``Step.run``."""
+        process = self._call if self._refuses_text else self._process
+        waiting: list[Any] = []
+        ends: list[int] = []  # where each input's results end in ``waiting``
+        first = position = 0  # the input that ``ends`` begins with, and the one under way
+        settling = Settling(output, lambda: origins[position])
+        settle_into = settling.settle_into
+
+        def flush() -> None:
+            nonlocal waiting, ends
+            if waiting:
+                repeated = _repeated(origins, first, ends)
+                output.send(waiting, repeated, settling.kind, are_values=settling.are_values)
+            waiting, ends = [], []
+
+        for position, value in enumerate(values):
+            results = process(value)
+            if results is None:
+                pass
+            elif type(results) is list:
+                for result in results:
+                    if type(result) not in ATOMS:
+                        waiting += settling.waiting(settling.settled(results))
+                        break
+                else:
+                    waiting += results
+            elif type(results) is not GeneratorType or self._is_read_ahead(results.gi_code):
+                more = iter(results)
+                may_go_on = True
+                if len(waiting) + _FEW <= self.limit:
+                    left = _FEW
+                    for result in more:
+                        # As ``Settling.settled``.
+                        if type(result) in ATOMS or (
+                            type(result) is tuple
+                            and len(result) == 2
+                            and type(result[0]) in ATOMS
+                            and type(result[1]) in ATOMS
+                        ):
+                            waiting.append(result)
+                        else:
+                            settle_into(waiting, result)
+                        left -= 1
+                        if not left:
+                            break
+                    else:
+                        may_go_on = False
+                while may_go_on:
+                    room = max(1, self.limit - len(waiting))  # sending may lower the limit
+                    taken = settling.settled(itertools.islice(more, room))
+                    waiting += settling.waiting(taken)
+                    may_go_on = len(taken) == room
+                    if may_go_on and len(waiting) >= self.limit:
+                        ends.append(len(waiting))
+                        flush()
+                        first = position
+            else:
+                for result in results:
+                    output.send_one(result, origins[position])
+            ends.append(len(waiting))
+            if len(waiting) >= self.limit:
+                flush()
+                first = position + 1
+        flush()
+
+    def one_by_one(self, send_one: SendOne) -> SendOne:
+        """See ``Step.one_by_one``."""
+
+        def run_one(value: Any, origin: WindowedValue) -> None:
+            results = self._call(value)
+            if results is not None:
+                for result in results:
+                    send_one(result, origin)
+
+        return run_one
+
+    def _call(self, value: Any) -> Any:
+        results = self._process(value)
+        if self._refuses_text:
+            self._refuse_text(results)
+        return results
+
+    def _refuse_text(self, results: Any) -> None:
+        """Raise what Beam raises; it looks at no more than the first call's results, either."""
+        self._refuses_text = False
+        if isinstance(results, (str, bytes, dict)):
+            raise TypeError(
+                f"Returning a {type(results).__name__} from a ParDo or FlatMap is not allowed. "
+                f"Please use list({text_of(results)}) if you really want this behavior."
+            )
+
+    def _is_read_ahead(self, code: CodeType) -> bool:
+        if code is self._ahead:
+            return True
+        if _has_with(code):
+            return False
+        self._ahead = code
+        return True
+
+
+def _has_with(code: CodeType) -> bool:
+    return any(each.opname in _WITH_OPERATIONS for each in dis.get_instructions(code))
+
+
+_WITH_OPERATIONS = ("SETUP_WITH", "BEFORE_WITH", "LOAD_SPECIAL")
+"""Of Python 3.10, of 3.11 to 3.13, and of later versions."""
+
+
+def _repeated(origins: list[WindowedValue], first: int, ends: list[int]) -> list[WindowedValue]:
+    """``origins[first + i]`` for each result before ``ends[i]`` and after ``ends[i - 1]``."""
+    count = len(ends)
+    if ends == _EACH_ONE[:count]:
+        return origins[first : first + count]
+    repeated: list[WindowedValue] = []
+    before = 0
+    for position, end in enumerate(ends, first):
+        if end - before == 1:
+            repeated.append(origins[position])
+        elif end > before:
+            repeated += [origins[position]] * (end - before)
+        before = end
+    return repeated
+
+
+_EACH_ONE = list(range(1, 4096))

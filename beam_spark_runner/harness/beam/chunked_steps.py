@@ -1,0 +1,280 @@
+"""Which steps of a stage run over chunks, and how their operations are made."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+from weakref import WeakValueDictionary
+
+from apache_beam import pvalue
+from apache_beam.internal import pickler
+from apache_beam.internal.util import insert_values_in_args
+from apache_beam.portability import common_urns
+from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
+from apache_beam.runners import common
+from apache_beam.runners.worker import bundle_processor, operation_specs, operations
+from apache_beam.transforms import core, sideinputs, userstate
+from apache_beam.transforms.combiners import PhasedCombineFnExecutor
+from apache_beam.transforms.window import GlobalWindow
+
+from beam_spark_runner.core.errors import FnApiProtocolError
+from beam_spark_runner.harness.beam.chunks import (
+    ChunkedCombine,
+    ChunkedParDo,
+    ChunkedPrecombine,
+    WindowInto,
+    main_tag,
+)
+from beam_spark_runner.harness.values.constants import makes_new_lists
+
+CHUNKED_PAR_DO_URN = "beam_spark_runner:chunked_par_do:v1"
+CHUNKED_ASSIGN_WINDOWS_URN = "beam_spark_runner:chunked_assign_windows:v1"
+CHUNKED_PRECOMBINE_URN = "beam_spark_runner:chunked_precombine:v1"
+
+
+def use_chunks(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
+    """Let the operations of this module run the steps of which the proto allows it."""
+    for transform in descriptor.transforms.values():
+        urn = transform.spec.urn
+        if urn != common_urns.primitives.PAR_DO.urn:
+            transform.spec.urn = _CHUNKED.get(urn, urn)
+            continue
+        payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
+        if not (
+            payload.state_specs
+            or payload.timer_family_specs
+            or payload.restriction_coder_id
+            or payload.requests_finalization
+        ):
+            transform.spec.urn = CHUNKED_PAR_DO_URN
+
+
+_COMBINE_PHASES = {
+    common_urns.combine_components.COMBINE_PER_KEY_MERGE_ACCUMULATORS.urn: "merge",
+    common_urns.combine_components.COMBINE_PER_KEY_EXTRACT_OUTPUTS.urn: "extract",
+    common_urns.combine_components.COMBINE_PER_KEY_CONVERT_TO_ACCUMULATORS.urn: "convert",
+    common_urns.combine_components.COMBINE_GROUPED_VALUES.urn: "all",
+}
+
+
+def _chunked_combine_urn(phase: str) -> str:
+    return f"beam_spark_runner:chunked_combine_{phase}:v1"
+
+
+_CHUNKED = {
+    **{urn: _chunked_combine_urn(phase) for urn, phase in _COMBINE_PHASES.items()},
+    common_urns.primitives.ASSIGN_WINDOWS.urn: CHUNKED_ASSIGN_WINDOWS_URN,
+    common_urns.combine_components.COMBINE_PER_KEY_PRECOMBINE.urn: CHUNKED_PRECOMBINE_URN,
+}
+
+
+class Unpickled:
+    """A DoFn with its arguments. Pickles as a reference, so that Beam's operation has the same."""
+
+    def __init__(self, data: tuple[Any, ...]) -> None:
+        self.data = data
+        _unpickled[id(self)] = self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickle, (id(self),)
+
+
+_unpickled: WeakValueDictionary[int, Unpickled] = WeakValueDictionary()
+
+
+def _unpickle(key: int) -> tuple[Any, ...]:
+    return _unpickled[key].data
+
+
+@bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]
+    CHUNKED_PAR_DO_URN, beam_runner_api_pb2.ParDoPayload
+)
+def _create_par_do(
+    factory: Any,
+    transform_id: str,
+    transform: beam_runner_api_pb2.PTransform,
+    payload: beam_runner_api_pb2.ParDoPayload,
+    consumers: dict[str, list[operations.Operation]],
+) -> operations.DoOperation:
+    create = functools.partial(
+        bundle_processor._create_pardo_operation, factory, transform_id, transform, consumers
+    )
+    info = core.DoFnInfo.from_runner_api(payload.do_fn, factory.context)
+    pickled = info.serialized_dofn_data()
+    fn, args, kwargs, side_inputs, windowing = pickler.loads(pickled)
+    check_declared(fn, payload)
+    process = common.MethodWrapper(fn, "process")
+    if (
+        side_inputs  # from before the Fn API
+        or main_tag(list(transform.outputs)) not in transform.outputs  # as of packed combiners
+        or not all(map(_is_the_same_for_all, payload.side_inputs.values()))
+        or process.defaults  # parameters that Beam fills in
+        or fn._process_batch_defined
+        or getattr(process.method_value, "_beam_yields_batches", False)
+    ):
+        return create(pickled, payload)
+    if windowing is None:
+        windowing = factory.context.windowing_strategies.get_by_id(
+            factory.descriptor.pcollections[main_input(transform, payload)].windowing_strategy_id
+        )
+    data = fn, args, kwargs, side_inputs, windowing
+    views = views_of(factory, transform_id, transform, payload)
+    return _create_chunked(create, factory, transform, data, payload, consumers, views)
+
+
+def check_declared(fn: core.DoFn, payload: beam_runner_api_pb2.ParDoPayload) -> None:
+    """See to it that the runner knows of the states and timers that a DoFn asks for.
+
+    Raises:
+        FnApiProtocolError: it does not, so that the step may not even get its elements by key.
+    """
+    for kind, specs, declared in zip(
+        ("state", "timer"),
+        userstate.get_dofn_specs(fn),
+        (payload.state_specs, payload.timer_family_specs),
+        strict=True,
+    ):
+        for spec in specs:
+            if spec.name not in declared:
+                name = spec.name.removeprefix(userstate.TimerSpec.prefix)
+                raise FnApiProtocolError(
+                    f"the DoFn asks for the {kind} {name!r}, which its proto does not declare"
+                )
+
+
+def main_input(
+    transform: beam_runner_api_pb2.PTransform, payload: beam_runner_api_pb2.ParDoPayload | None
+) -> str:
+    """Say which collection is the step's input; the others are side inputs."""
+    sides = () if payload is None else payload.side_inputs
+    (collection,) = (transform.inputs[name] for name in transform.inputs if name not in sides)
+    return str(collection)
+
+
+def _is_the_same_for_all(side_input: beam_runner_api_pb2.SideInput) -> bool:
+    """Whether all elements see one view, whatever their windows: it is in the global window."""
+    mapping = pickler.loads(side_input.window_mapping_fn.payload)
+    return mapping is sideinputs._global_window_mapping_fn
+
+
+def views_of(
+    factory: Any,
+    transform_id: str,
+    transform: beam_runner_api_pb2.PTransform,
+    payload: beam_runner_api_pb2.ParDoPayload,
+) -> list[bundle_processor.StateBackedSideInputMap]:
+    """Return what Beam's operation has, and keeps to itself: the side inputs, in order."""
+    coders = factory.get_input_coders(transform)
+    return [
+        bundle_processor.StateBackedSideInputMap(
+            factory.state_handler,
+            transform_id,
+            tag,
+            pvalue.SideInputData.from_runner_api(payload.side_inputs[tag], factory.context),
+            coders[tag],
+        )
+        for tag in sorted(payload.side_inputs, key=sideinputs.get_sideinput_index)
+    ]
+
+
+def _create_chunked(
+    create: Callable[..., Any],
+    factory: Any,
+    transform: beam_runner_api_pb2.PTransform,
+    data: tuple[Any, ...],
+    payload: beam_runner_api_pb2.ParDoPayload | None,
+    consumers: dict[str, list[operations.Operation]],
+    views: Sequence[bundle_processor.StateBackedSideInputMap] = (),
+) -> ChunkedParDo:
+    unpickled = Unpickled(data)  # lives as long as the operation, which may be set up again
+    fn, *_, windowing = data
+
+    def arguments() -> tuple[Sequence[Any], Mapping[str, Any]]:
+        _, args, kwargs, *_ = unpickled.data
+        found = insert_values_in_args(args, kwargs, [view[GlobalWindow()] for view in views])
+        return cast("tuple[Sequence[Any], Mapping[str, Any]]", found)
+
+    operation: ChunkedParDo = create(pickler.dumps(unpickled), payload, operation_cls=ChunkedParDo)
+    operation.prepare(
+        fn,
+        arguments,
+        windowing,
+        factory.get_windowed_coder(main_input(transform, payload)).get_impl(),
+        list(transform.outputs),
+        consumers,
+    )
+    return operation
+
+
+@bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]
+    CHUNKED_ASSIGN_WINDOWS_URN, beam_runner_api_pb2.WindowingStrategy
+)
+def _create_assign_windows(
+    factory: Any,
+    transform_id: str,
+    transform: beam_runner_api_pb2.PTransform,
+    payload: beam_runner_api_pb2.WindowingStrategy,
+    consumers: dict[str, list[operations.Operation]],
+) -> operations.DoOperation:
+    create = functools.partial(
+        bundle_processor._create_pardo_operation, factory, transform_id, transform, consumers
+    )
+    windowing = core.Windowing.from_runner_api(payload, factory.context)
+    data: tuple[Any, ...] = WindowInto(windowing.windowfn), (), {}, [], windowing
+    return _create_chunked(create, factory, transform, data, None, consumers)
+
+
+@bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]
+    CHUNKED_PRECOMBINE_URN, beam_runner_api_pb2.CombinePayload
+)
+def _create_precombine(
+    factory: Any,
+    transform_id: str,
+    transform: beam_runner_api_pb2.PTransform,
+    payload: beam_runner_api_pb2.CombinePayload,
+    consumers: dict[str, list[operations.Operation]],
+) -> operations.PGBKCVOperation:
+    combine_fn = core.CombineFn.from_runner_api(payload.combine_fn, factory.context)
+    coder = factory.get_only_output_coder(transform)
+    operation = ChunkedPrecombine(
+        common.NameContext(transform.unique_name, transform_id),
+        operation_specs.WorkerPartialGroupByKey(pickler.dumps((combine_fn, [], {})), None, [coder]),
+        factory.counter_factory,
+        factory.state_sampler,
+        factory.get_input_windowing(transform),
+    )
+    operation.prepare(coder.wrapped_value_coder.value_coder().get_impl(), consumers)
+    operation.users_fn = combine_fn
+    return factory.augment_oldstyle_op(operation, transform.unique_name, consumers)
+
+
+def _create_combine(
+    phase: str,
+    factory: Any,
+    transform_id: str,
+    transform: beam_runner_api_pb2.PTransform,
+    payload: beam_runner_api_pb2.CombinePayload,
+    consumers: dict[str, list[operations.Operation]],
+) -> operations.CombineOperation:
+    combine_fn = core.CombineFn.from_runner_api(payload.combine_fn, factory.context)
+    unpickled = Unpickled((combine_fn, [], {}))
+    operation = ChunkedCombine(
+        common.NameContext(transform.unique_name, transform_id),
+        operation_specs.WorkerCombineFn(
+            pickler.dumps(unpickled), phase, None, [factory.get_only_output_coder(transform)]
+        ),
+        factory.counter_factory,
+        factory.state_sampler,
+    )
+    operation.prepare(
+        PhasedCombineFnExecutor(phase, combine_fn, [], {}).apply,
+        consumers,
+        makes_lists=phase == "merge" and makes_new_lists(combine_fn),
+    )
+    operation.users_fn = combine_fn
+    return factory.augment_oldstyle_op(operation, transform.unique_name, consumers)
+
+
+for _phase in _COMBINE_PHASES.values():
+    bundle_processor.BeamTransformFactory.register_urn(
+        _chunked_combine_urn(_phase), beam_runner_api_pb2.CombinePayload
+    )(functools.partial(_create_combine, _phase))

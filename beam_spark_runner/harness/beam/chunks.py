@@ -1,0 +1,317 @@
+"""Steps that run over chunks of elements, one step at a time.
+
+Beam's operations hand each element through all steps before they take the next:
+half a microsecond per step goes into state samplers, counters and windowed values.
+A ParDo that needs nothing but the element's value, and perhaps arguments that are the
+same for all elements (most of them: Map, FlatMap, Filter, plain DoFns), can run over a
+list of values instead, and its consumers over the list of its results.
+
+What stays as it is: the life cycle, user metrics, element counts, sampled sizes, and
+the step's name in errors. What changes is the order in which the steps see the
+elements of a bundle, of which Beam says nothing.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.coders import coder_impl
+from apache_beam.runners import common
+from apache_beam.runners.worker import operations
+from apache_beam.transforms import core
+from apache_beam.transforms.window import TimestampedValue, WindowFn
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.harness.beam.accumulators import Accumulators
+from beam_spark_runner.harness.beam.chunk_edge import ChunkEdge
+from beam_spark_runner.harness.beam.settling import SPECIAL, SendOne
+from beam_spark_runner.harness.beam.step_choice import step_for
+from beam_spark_runner.harness.beam.steps import AssigningWindows, Combined, Step
+from beam_spark_runner.harness.beam.window_assignment import Assignment
+from beam_spark_runner.harness.failures import charge
+from beam_spark_runner.harness.values.constants import Kind, is_constant
+
+_MOST_VALUES = 128
+"""Beyond, what a chunk costs is a few nanoseconds per value; and objects that go on living
+together cost time in the garbage collector, by the tuple."""
+
+_MOST_BYTES = 1 << 20
+_STAMPED = {TimestampedValue}
+
+
+class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
+    """A ParDo that takes chunks from its producers and gives chunks to its consumers.
+
+    Where the producer hands over single elements, they wait here until there are enough
+    for a chunk, or until ``flush``.
+    """
+
+    def prepare(
+        self,
+        fn: core.DoFn,
+        arguments: Callable[[], tuple[Sequence[Any], Mapping[str, Any]]],
+        windowing: core.Windowing,
+        input_coder: coder_impl.CoderImpl,
+        output_tags: Sequence[str],
+        consumers: Mapping[str, Sequence[operations.Operation]],
+    ) -> None:
+        """Say what ``DoOperation`` keeps to itself; before ``setup``.
+
+        ``arguments``: side inputs among them, which can be read once a bundle has begun.
+        """
+        self._fn = self.users_fn = fn
+        self._arguments = arguments
+        self._windowing = windowing
+        self._assignment = Assignment(windowing.windowfn)
+        self._input_coder = input_coder
+        self._output_tags = output_tags
+        self._consumers = consumers
+        self._values: list[Any] = []
+        self._origins: list[WindowedValue] = []
+        self._input_limit = 1
+
+    def setup(self, data_sampler: Any = None) -> None:
+        super().setup(data_sampler)
+        main = main_tag(self._output_tags)
+        receivers = dict(zip(self._output_tags, self.receivers, strict=True))
+        self._sizes = receivers[main].opcounter.mean_byte_counter
+        self._outputs = output_handler(self, self._windowing, self._output_tags)
+        self._edge = ChunkEdge(
+            receivers[main],
+            self._consumers.get(main, ()),
+            assigns_windows=isinstance(self._fn, WindowInto),
+        )
+        self.send_one = self._edge.sender(self._send_special)
+        self._step: Step | None = None
+
+    def process(self, element: WindowedValue) -> None:
+        value = element.value
+        if not is_constant(value):
+            self.process_one(value, element)
+            return
+        self._values.append(value)
+        self._origins.append(element)
+        if len(self._values) >= self._input_limit:
+            self.flush()
+
+    def flush(self) -> None:
+        """Process what waits here."""
+        values, origins = self._values, self._origins
+        if not values:
+            return
+        self._values, self._origins = [], []
+        size, _ = self._input_coder.get_estimated_size_and_observables(origins[-1])
+        self._input_limit = _grown(self._input_limit, size)
+        self.process_chunk(values, origins, Kind.CONSTANT)
+
+    def finish(self) -> None:
+        self.flush()
+        super().finish()
+        self._edge.finish()
+
+    def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
+        """Process values; each has the timestamp, windows and pane of its origin."""
+        with self.scoped_process_state:
+            try:
+                (self._step or self._first_step()).run(values, origins, kind, self)
+            except BaseException as error:
+                charge(error, self.step_name)
+                raise
+
+    def process_one(self, value: Any, origin: WindowedValue) -> None:
+        """Process a value that may not wait for others. The first step replaces this."""
+        self._first_step()
+        self.process_one(value, origin)
+
+    def _first_step(self) -> Step:
+        """Choose the loop. As with Beam's harness, later bundles see the same side inputs."""
+        step: Step = (
+            AssigningWindows(self._fn.window_fn)
+            if isinstance(self._fn, WindowInto)
+            else step_for(self._fn, *self._arguments())
+        )
+        self._step = step
+        self.process_one = one_by_one(self, step)  # type: ignore[assignment, method-assign]
+        return step
+
+    def send(
+        self, results: list[Any], origins: list[WindowedValue], kind: Kind, *, are_values: bool
+    ) -> None:
+        """See ``Output.send``: what the step has made goes to its readers."""
+        if not are_values:
+            kinds = set(map(type, results))
+            if kinds == _STAMPED:
+                results, origins = self._with_their_own_times(results, origins)
+            elif any(issubclass(kind, SPECIAL) for kind in kinds):
+                for result, origin in zip(results, origins, strict=True):
+                    self._outputs.handle_process_outputs(origin, (result,))
+                return
+        self._edge.send(results, origins, kind)
+        step = self._step
+        assert step is not None
+        _, total, count, _, _ = self._sizes.value()
+        step.limit = _grown(step.limit, total / max(count, 1))
+
+    def _send_special(self, result: Any, origin: WindowedValue) -> None:
+        self.send([result], [origin], Kind.OWN, are_values=False)
+
+    def _with_their_own_times(
+        self, results: list[Any], origins: list[WindowedValue]
+    ) -> tuple[list[Any], list[WindowedValue]]:
+        """What Beam makes of a TimestampedValue: its windows are assigned by its own time."""
+        windows_of = self._assignment.windows_of
+        stamped = []
+        for result, origin in zip(results, origins, strict=True):
+            made = WindowedValue(result.value, result.timestamp, ())
+            made.windows = windows_of(result.value, made, None)
+            if len(origin.windows) != 1:
+                made.windows = tuple(made.windows) * len(origin.windows)
+            stamped.append(made)
+        return [each.value for each in stamped], stamped
+
+
+class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]
+    """The part of a lifted combiner before the shuffle."""
+
+    def prepare(
+        self,
+        accumulator_coder: coder_impl.CoderImpl,
+        consumers: Mapping[str, Sequence[operations.Operation]],
+    ) -> None:
+        """Say what ``PGBKCVOperation`` keeps to itself; before ``setup``."""
+        self._accumulator_coder = accumulator_coder
+        self._readers = [reader for readers in consumers.values() for reader in readers]
+
+    def setup(self, data_sampler: Any = None) -> None:
+        super().setup(data_sampler)
+        size_of = self._accumulator_coder.get_estimated_size_and_observables
+        timestamps = self.timestamp_combiner
+        edge = ChunkEdge(self.receivers[0], self._readers)
+        self._accumulators = Accumulators(
+            self.combine_fn,
+            lambda accumulator: int(size_of(accumulator)[0]),
+            lambda values, origins: edge.send(values, origins, Kind.OWN),
+            is_global=self.is_default_windowing,
+            combine_timestamps=None if timestamps is None else timestamps.combine,
+        )
+
+    def process(self, element: WindowedValue) -> None:
+        self.process_chunk([element.value], [element], Kind.OWN)
+
+    def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
+        """See ``ChunkedParDo.process_chunk``."""
+        with self.scoped_process_state:
+            try:
+                self._accumulators.add(values, origins)
+            except BaseException as error:
+                charge(error, self.step_name)
+                raise
+
+    def process_one(self, value: Any, origin: WindowedValue) -> None:
+        """See ``ChunkedParDo.process_one``."""
+        self.process_chunk([value], [origin], Kind.OWN)
+
+    def finish(self) -> None:
+        with self.scoped_finish_state:
+            try:
+                self._accumulators.drain()
+            except BaseException as error:
+                charge(error, self.step_name)
+                raise
+
+
+class ChunkedCombine(operations.CombineOperation):  # type: ignore[misc]
+    """A combiner behind the shuffle: it merges accumulators, extracts outputs, or does it all."""
+
+    users_fn: core.CombineFn
+
+    def prepare(
+        self,
+        apply: Callable[[Any], Any],
+        consumers: Mapping[str, Sequence[operations.Operation]],
+        *,
+        makes_lists: bool,
+    ) -> None:
+        """Say what ``CombineOperation`` keeps to itself; before ``setup``."""
+        self._step = Combined(apply, makes_lists=makes_lists)
+        self._step.limit = _MOST_VALUES
+        self._readers = [reader for readers in consumers.values() for reader in readers]
+
+    def setup(self, data_sampler: Any = None) -> None:
+        super().setup(data_sampler)
+        self._edge = ChunkEdge(self.receivers[0], self._readers)
+        self.send_one = self._edge.sender()
+        self.process_one = one_by_one(self, self._step)
+
+    def process(self, element: WindowedValue) -> None:
+        self.process_chunk([element.value], [element], Kind.OWN)
+
+    def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
+        """See ``ChunkedParDo.process_chunk``."""
+        with self.scoped_process_state:
+            try:
+                self._step.run(values, origins, kind, self)
+            except BaseException as error:
+                charge(error, self.step_name)
+                raise
+
+    def send(
+        self, results: list[Any], origins: list[WindowedValue], kind: Kind, *, are_values: bool
+    ) -> None:
+        """See ``Output.send``: every result is a value."""
+        self._edge.send(results, origins, kind)
+
+    def finish(self) -> None:
+        super().finish()
+        self._edge.finish()
+
+
+def one_by_one(operation: Any, step: Step) -> SendOne:
+    """Return what processes one value by a step of an operation."""
+    state, step_name = operation.scoped_process_state, operation.step_name
+    run_one = step.one_by_one(operation.send_one)
+
+    def process_one(value: Any, origin: WindowedValue) -> None:
+        with state:
+            try:
+                run_one(value, origin)
+            except BaseException as error:
+                charge(error, step_name)
+                raise
+
+    return process_one
+
+
+def main_tag(output_tags: Sequence[str]) -> str:
+    """Say which of a step's outputs is the main one."""
+    return "None" if len(output_tags) > 1 else output_tags[0]
+
+
+def output_handler(
+    operation: operations.Operation,
+    windowing: core.Windowing,
+    output_tags: Sequence[str],
+    *,
+    refuses_text: bool = False,
+) -> common.OutputHandler:
+    """Return what hands results of ``process``, tagged or not, to the receivers of a step."""
+    tagged = operations._TaggedReceivers(operation.counter_factory, operation.step_name)
+    tagged.update(zip(output_tags, operation.receivers, strict=True))
+    main = tagged[None] = tagged[main_tag(output_tags)]
+    return common._OutputHandler(
+        windowing.windowfn, main, tagged, None, None, False, False, refuses_text
+    )
+
+
+def _grown(limit: int, size: float) -> int:
+    return max(1, min(2 * limit, _MOST_VALUES, int(_MOST_BYTES / (size + 1))))
+
+
+class WindowInto(beam.DoFn):  # type: ignore[misc]
+    """Stands for the step in Beam's operation; ``AssigningWindows`` does its work."""
+
+    def __init__(self, window_fn: WindowFn) -> None:
+        self.window_fn = window_fn
+
+    def process(self, element: Any) -> Iterator[Any]:
+        yield from ()

@@ -1,0 +1,263 @@
+"""What a DoFn of the embedded harness gets as its states and timers, for one key at a time.
+
+While elements of a key arrive, its state is objects: nothing is encoded, and the backend is
+not asked for what it cannot have. What a key piles up is written from time to time, and read
+from there then.
+"""
+
+import copy
+import functools
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.runners.worker import bundle_processor
+from apache_beam.transforms import core, userstate
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.utils.timestamp import Timestamp
+
+from beam_spark_runner.core.time import whole_milliseconds
+from beam_spark_runner.harness.beam.window_assignment import MOST_WINDOWS
+from beam_spark_runner.semantics.timers import Domain, Timer, TimerId, TimerQueue, expiry_us
+
+_DOMAINS = {
+    TimeDomain.WATERMARK: Domain.EVENT_TIME,
+    TimeDomain.REAL_TIME: Domain.PROCESSING_TIME,
+}
+
+
+class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
+    """State and timers of the key whose elements arrive. Threads: the bundle's."""
+
+    def __init__(self, handler: Any, *coders_and_id: Any, allowed_lateness_us: int) -> None:
+        super().__init__(handler, *coders_and_id)
+        self.timers = TimerQueue()
+        self.piled_bytes = 0  # in bags, since they were written: about
+        self._all_states: dict[tuple[userstate.StateSpec, Any], Any] = {}
+        self._handler = handler
+        self._allowed_lateness_us = allowed_lateness_us
+        self.expiry_us = functools.lru_cache(MOST_WINDOWS)(self._expiry_us)  # of a window
+        self._combine_fns: dict[userstate.StateSpec, core.CombineFn] = {}
+        self._is_written = False  # the backend may have something of the key
+
+    def get_state(self, spec: userstate.StateSpec, key: Any, window: Any) -> Any:
+        """Return the state object; the same one until the next ``write`` or ``forget``."""
+        # One key at a time: it need not be hashed.
+        state = self._all_states.get((spec, window))
+        if state is None:
+            state = self._all_states[spec, window] = self._made(spec, key, window)
+        return state
+
+    def _made(self, spec: userstate.StateSpec, key: Any, window: Any) -> Any:
+        kind = _KINDS.get(type(spec))
+        made: Any
+        if kind is None:
+            made = self._create_state(spec, key, window)
+        else:
+            made = kind(
+                self,
+                self._handler,
+                lambda: self._bag_key(spec, key, window),
+                spec.coder,
+                is_new=not self._is_written,
+            )
+        if kind is KeyCombined:
+            made.combine_fn = self._combine_fns.get(spec) or self._set_up(spec)
+        return made
+
+    def _bag_key(
+        self, spec: userstate.StateSpec, key: Any, window: Any
+    ) -> beam_fn_api_pb2.StateKey:
+        return beam_fn_api_pb2.StateKey(
+            bag_user_state=beam_fn_api_pb2.StateKey.BagUserState(
+                transform_id=self._transform_id,
+                user_state_id=spec.name,
+                window=self._window_coder.encode(window),
+                key=self._key_coder.encode_nested(key),
+            )
+        )
+
+    def _set_up(self, spec: userstate.StateSpec) -> core.CombineFn:
+        combine_fn = self._combine_fns[spec] = copy.deepcopy(spec.combine_fn)
+        combine_fn.setup()
+        return combine_fn
+
+    def get_timer(
+        self, spec: userstate.TimerSpec, key: Any, window: Any, timestamp: Any, pane: Any
+    ) -> "KeyTimer":
+        """Return what sets and clears the timers of one family and window."""
+        return KeyTimer(self, spec, key, window, timestamp, pane)
+
+    def _expiry_us(self, window: Any) -> int:
+        return expiry_us(window.max_timestamp().micros, self._allowed_lateness_us)
+
+    def write(self) -> None:
+        """Hand to the backend what has piled up."""
+        if self._all_states:
+            self.commit()
+            self._all_states = {}
+            self._is_written = True
+            self.piled_bytes = 0
+
+    def forget(self) -> None:
+        """Drop all state and all timers: the key's work is done."""
+        self._all_states = {}
+        self._is_written = False
+        self.piled_bytes = 0
+        self.timers.restart()
+        self._handler.forget_keys()
+
+    def reset(self) -> None:
+        """Beam resets between bundles."""
+        self.forget()
+        while self._combine_fns:
+            _, combine_fn = self._combine_fns.popitem()
+            combine_fn.teardown()
+
+
+class KeyBag(bundle_processor.SynchronousBagRuntimeState):  # type: ignore[misc]
+    """Beam's bag, whose address is made when it is needed, and which knows when it is new.
+
+    Args:
+        states: of the key.
+        handler: answers state requests.
+        make_key: gives the address.
+        coder: of the values.
+        is_new: the backend has nothing of it.
+    """
+
+    def __init__(
+        self,
+        states: KeyStates,
+        handler: Any,
+        make_key: Callable[[], beam_fn_api_pb2.StateKey],
+        coder: Any,
+        *,
+        is_new: bool,
+    ) -> None:
+        # What Beam's methods read. A bag that was cleared is not asked for, either.
+        self._states = states
+        self._state_handler = handler
+        self._make_key = make_key
+        self._value_coder = coder
+        self._cleared = is_new
+        self._added_elements: list[Any] = []
+
+    def add(self, value: Any) -> None:
+        """See Beam's ``BagRuntimeState``."""
+        self._added_elements.append(value)
+        self._states.piled_bytes += sys.getsizeof(value)
+
+    @property
+    def _state_key(self) -> beam_fn_api_pb2.StateKey:
+        return self._make_key()
+
+
+class KeyValue(KeyBag):
+    """A bag of at most one value."""
+
+    def read(self) -> Any:
+        """See Beam's ``ReadModifyWriteRuntimeState``."""
+        if self._added_elements:
+            return self._added_elements[0]
+        return None if self._cleared else next(iter(super().read()), None)
+
+    def write(self, value: Any) -> None:
+        """See Beam's ``ReadModifyWriteRuntimeState``."""
+        self._cleared = True
+        self._added_elements = [value]
+
+
+class KeyCombined(KeyBag):
+    """A bag of at most one accumulator, with a CombineFn that all keys share."""
+
+    combine_fn: core.CombineFn
+    _is_extracted = False
+
+    def read(self) -> Any:
+        """See Beam's ``CombiningValueRuntimeState``."""
+        self._is_extracted = True
+        return self.combine_fn.extract_output(self._accumulator())
+
+    def add(self, value: Any) -> None:
+        """See Beam's ``CombiningValueRuntimeState``."""
+        accumulator = self._accumulator()
+        if self._is_extracted:
+            # Some sort their accumulators when they extract outputs: merging undoes it.
+            new = self.combine_fn.create_accumulator()
+            accumulator = self.combine_fn.merge_accumulators([new, accumulator])
+            self._is_extracted = False
+        self._added_elements[0] = self.combine_fn.add_input(accumulator, value)
+
+    def clear(self) -> None:
+        super().clear()
+        self._is_extracted = False
+
+    def _accumulator(self) -> Any:
+        if not self._added_elements:
+            stored: Iterable[Any] = () if self._cleared else super().read()
+            self._added_elements = list(stored) or [self.combine_fn.create_accumulator()]
+            self._cleared = True
+        return self._added_elements[0]
+
+
+_KINDS: dict[type[userstate.StateSpec], type[KeyBag]] = {
+    userstate.BagStateSpec: KeyBag,
+    userstate.ReadModifyWriteStateSpec: KeyValue,
+    userstate.CombiningValueStateSpec: KeyCombined,
+}
+
+
+class KeyTimer(userstate.BaseTimer):  # type: ignore[misc]
+    """What a DoFn sets and clears timers by."""
+
+    __slots__ = (
+        "_domain",
+        "_expires_us",
+        "_family",
+        "_latest",
+        "_payload",
+        "_time_us",
+        "_timers",
+        "_window",
+    )
+
+    def __init__(
+        self,
+        states: KeyStates,
+        spec: userstate.TimerSpec,
+        key: Any,
+        window: Any,
+        timestamp: Timestamp,
+        pane: Any,
+    ) -> None:
+        self._timers = states.timers
+        self._family = spec.name
+        self._domain = _DOMAINS[spec.time_domain]
+        self._window = window
+        self._expires_us = states.expiry_us(window)
+        self._time_us = timestamp.micros
+        self._payload = key, pane
+        self._latest: tuple[Any, str, int] = None, "", 0
+
+    def set(self, timestamp: Any, dynamic_timer_tag: str = "") -> None:
+        """See Beam's ``BaseTimer``."""
+        latest, its_tag, changes = self._latest
+        if timestamp is latest and dynamic_timer_tag == its_tag and changes == self._timers.changes:
+            return  # most set the end of their window, element by element
+        fires_us = whole_milliseconds(Timestamp.of(timestamp).micros)
+        domain = self._domain
+        timer = Timer(
+            TimerId(self._family, dynamic_timer_tag, self._window),
+            domain,
+            fires_us,
+            fires_us if domain is Domain.EVENT_TIME else self._time_us,
+            self._payload,
+        )
+        self._timers.set(timer, expires_us=self._expires_us)
+        self._latest = timestamp, dynamic_timer_tag, self._timers.changes
+
+    def clear(self, dynamic_timer_tag: str = "") -> None:
+        """See Beam's ``BaseTimer``."""
+        self._timers.clear(TimerId(self._family, dynamic_timer_tag, self._window))

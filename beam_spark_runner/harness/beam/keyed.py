@@ -1,0 +1,237 @@
+"""Stateful steps in the embedded harness: key by key, with timers that fire at each key's end.
+
+The life cycle, the callbacks of timers, metrics and outputs are those of Beam's operation; what
+it asks for state and timers is ours (``key_states``), and so is the way to ``process``
+(``keyed_call``). State is dropped at the key's end, so that memory follows one key and not the
+bundle. What a key piles up is written to the backend from time to time, which spills.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from apache_beam.internal import pickler
+from apache_beam.portability import common_urns
+from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
+from apache_beam.runners.worker import bundle_processor, operations
+from apache_beam.transforms import core, userstate
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.core.time import whole_milliseconds
+from beam_spark_runner.harness.beam.chunked_steps import (
+    Unpickled,
+    check_declared,
+    main_input,
+    views_of,
+)
+from beam_spark_runner.harness.beam.chunks import output_handler
+from beam_spark_runner.harness.beam.key_states import KeyStates
+from beam_spark_runner.harness.beam.keyed_call import KeyedCall, can_call
+from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
+from beam_spark_runner.harness.failures import charge
+from beam_spark_runner.harness.values.constants import Kind
+from beam_spark_runner.semantics.timers import Domain, Timer, TimerId
+
+KEYED_PAR_DO_URN = "beam_spark_runner:keyed_par_do:v1"
+
+_MOST_CALLS = 8192  # elements and timers of one key between two writings of its state
+_MOST_BYTES = 64 << 20  # in its bags
+
+
+def use_keys(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
+    """Let the operations of this module run the steps that have state or timers."""
+    for transform in descriptor.transforms.values():
+        if transform.spec.urn != common_urns.primitives.PAR_DO.urn:
+            continue
+        payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
+        if payload.state_specs or payload.timer_family_specs:
+            transform.spec.urn = KEYED_PAR_DO_URN
+
+
+class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
+    """A ParDo that gets the elements of one key after the other, and hears when each ends."""
+
+    _calls = 0
+
+    def prepare(
+        self,
+        states: KeyStates,
+        make_call: Callable[[Callable[..., None] | None], KeyedCall] | None,
+        windowing: core.Windowing,
+        output_tags: Sequence[str],
+        expiration_family: str,
+    ) -> None:
+        """Say what ``DoOperation`` keeps to itself; before ``setup``.
+
+        Args:
+            states: the same that the operation has.
+            make_call: None: ``process`` asks for what only Beam's invoker knows.
+            windowing: of the outputs.
+            output_tags: as the transform has them.
+            expiration_family: of the timer that fires when a window of a key expires, if the
+                DoFn wants to hear of that (``on_window_expiration``).
+        """
+        self.states = states
+        self._make_call = make_call
+        self._windowing = windowing
+        self._output_tags = output_tags
+        self._expiration_family = expiration_family
+        self._call: KeyedCall | None = None
+
+    def setup(self, data_sampler: Any = None) -> None:
+        super().setup(data_sampler)
+        self._outputs = output_handler(self, self._windowing, self._output_tags, refuses_text=True)
+
+    def process(self, element: WindowedValue) -> None:
+        self.process_chunk([element.value], [element], Kind.OWN)
+
+    def process_one(self, value: Any, origin: WindowedValue) -> None:
+        """See ``ChunkedParDo.process_one``."""
+        self.process_chunk([value], [origin], Kind.OWN)
+
+    def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
+        """Process values of one key; each has the timestamp, windows and pane of its origin."""
+        if self._make_call is None:
+            for value, origin in zip(values, origins, strict=True):
+                if self._expiration_family:
+                    self._expect_expiry(value[0], origin)
+                super().process(origin.with_value(value))
+            return
+        with self.scoped_process_state:
+            try:
+                if self._call is None:
+                    # Side inputs can be read once a bundle has begun.
+                    expires = bool(self._expiration_family)
+                    self._call = self._make_call(self._expect_expiry if expires else None)
+                handle = self._outputs.handle_process_outputs
+                for origin, results in self._call.results(values, origins):
+                    handle(origin, results)
+            except BaseException as error:
+                charge(error, self.step_name)
+                raise
+
+    def _expect_expiry(self, key: Any, origin: WindowedValue) -> None:
+        for window in origin.windows:
+            expires_us = self.states.expiry_us(window)
+            timer = Timer(
+                TimerId(self._expiration_family, "", window),
+                Domain.WINDOW_EXPIRATION,
+                expires_us,
+                whole_milliseconds(window.max_timestamp().micros),
+                (key, origin.pane_info),
+            )
+            self.states.timers.set(timer, expires_us=expires_us)
+
+    def count(self, elements: int) -> None:
+        """Note that so many elements of the key were processed."""
+        self._calls += elements
+        if self._calls > _MOST_CALLS or self.states.piled_bytes > _MOST_BYTES:
+            self._calls = 0
+            try:
+                self.states.write()
+            except Exception as error:  # of a coder
+                charge(error, self.step_name)
+            self._forget_call()
+
+    def end_key(self) -> None:
+        """Fire the timers of the key, until none is left, and forget its state."""
+        timers = self.states.timers
+        while timers and (timer := timers.pop()) is not None:
+            key, pane = timer.payload
+            self.process_timer(
+                timer.id.family,
+                userstate.Timer(
+                    user_key=key,
+                    dynamic_timer_tag=timer.id.tag,
+                    windows=(timer.id.window,),
+                    clear_bit=False,
+                    fire_timestamp=Timestamp(micros=timer.fires_us),
+                    hold_timestamp=Timestamp(micros=timer.hold_us),
+                    paneinfo=pane,
+                ),
+            )
+            self.count(1)
+        self._calls = 0
+        self.states.forget()
+        self._forget_call()
+
+    def reset(self) -> None:
+        """See Beam's ``Operation``: between bundles."""
+        super().reset()
+        self._forget_call()
+
+    def _forget_call(self) -> None:
+        if self._call is not None:
+            self._call.forget()
+
+
+@bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]
+    KEYED_PAR_DO_URN, beam_runner_api_pb2.ParDoPayload
+)
+def _create_keyed_par_do(
+    factory: Any,
+    transform_id: str,
+    transform: beam_runner_api_pb2.PTransform,
+    payload: beam_runner_api_pb2.ParDoPayload,
+    consumers: dict[str, list[operations.Operation]],
+) -> operations.DoOperation:
+    collection = main_input(transform, payload)
+    coder = factory.get_windowed_coder(collection)
+    strategy_id = factory.descriptor.pcollections[collection].windowing_strategy_id
+    lateness_ms = factory.descriptor.windowing_strategies[strategy_id].allowed_lateness
+    states = KeyStates(
+        _state_handler_for(factory),
+        transform_id,
+        coder.key_coder(),
+        coder.window_coder,
+        allowed_lateness_us=lateness_ms * 1000,
+    )
+    info = core.DoFnInfo.from_runner_api(payload.do_fn, factory.context)
+    fn, args, kwargs, sides, windowing = pickler.loads(info.serialized_dofn_data())
+    check_declared(fn, payload)
+    if windowing is None:
+        windowing = factory.context.windowing_strategies.get_by_id(strategy_id)
+    calls_it = can_call(fn)
+    unpickled = Unpickled((fn, args, kwargs, sides, windowing))
+    views = views_of(factory, transform_id, transform, payload)
+
+    def make_call(on_window: Callable[..., None] | None) -> KeyedCall:
+        fn, args, kwargs, *_ = unpickled.data
+        return KeyedCall(fn, args, kwargs, views, states, on_window)
+
+    def create(*arguments: Any) -> KeyedParDo:
+        *others, _ = arguments  # Beam's own context
+        return KeyedParDo(*others, states)
+
+    operation: KeyedParDo = bundle_processor._create_pardo_operation(
+        factory,
+        transform_id,
+        transform,
+        consumers,
+        pickler.dumps(unpickled) if calls_it else info.serialized_dofn_data(),
+        payload,
+        operation_cls=create,
+    )
+    operation.prepare(
+        states,
+        make_call if calls_it else None,
+        windowing,
+        list(transform.outputs),
+        payload.on_window_expiration_timer_family_spec,
+    )
+    return operation
+
+
+def _state_handler_for(factory: Any) -> EmbeddedStateHandler:
+    """Return what answers state requests in this process, also where side inputs are remote."""
+    handler = factory.state_handler
+    if isinstance(handler, EmbeddedStateHandler):
+        return handler
+    descriptor = beam_fn_api_pb2.ProcessBundleDescriptor()
+    descriptor.CopyFrom(factory.descriptor)
+    for transform in descriptor.transforms.values():
+        if transform.spec.urn == KEYED_PAR_DO_URN:
+            transform.spec.urn = common_urns.primitives.PAR_DO.urn
+    names = {TransformId(id_): each.unique_name for id_, each in descriptor.transforms.items()}
+    return EmbeddedStateHandler(descriptor, names)

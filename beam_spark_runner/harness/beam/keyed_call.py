@@ -1,0 +1,150 @@
+"""Calling ``process`` of a stateful DoFn: what its arguments are, and when they change.
+
+Beam's invoker puts all of them together for each element. Those of a key and window stay as
+they are until the next one, and those of a timestamp and pane until these change.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from apache_beam.internal.util import insert_values_in_args
+from apache_beam.runners import common
+from apache_beam.transforms import core
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.harness.beam.key_states import KeyStates
+
+_KNOWN = (
+    core.DoFn.ElementParam,
+    core.DoFn.KeyParam,
+    core.DoFn.WindowParam,
+    core.DoFn.WindowedValueParam,
+    core.DoFn.TimestampParam,
+    core.DoFn.PaneInfoParam,
+    core.DoFn.SideInputParam,
+)
+
+
+def can_call(fn: core.DoFn) -> bool:
+    """Whether ``KeyedCall`` knows all that ``process`` asks for."""
+    return not fn._process_batch_defined and all(
+        map(_is_known, common.MethodWrapper(fn, "process").defaults)
+    )
+
+
+def _is_known(default: Any) -> bool:
+    if isinstance(default, core._DoFnParam):
+        return (
+            isinstance(default, (core.DoFn.StateParam, core.DoFn.TimerParam)) or default in _KNOWN
+        )
+    return not (isinstance(default, type) and issubclass(default, core._DoFnParam))
+
+
+class KeyedCall:
+    """``process`` of one DoFn, for one key after the other. Threads: the bundle's.
+
+    Args:
+        fn: one for which ``can_call`` holds.
+        args: that come with it, with places for side inputs.
+        kwargs: as ``args``.
+        views: the side inputs, by window.
+        states: of the key.
+        on_window: hears of a key and an element of it in one window, before the first call in
+            that window and perhaps again.
+    """
+
+    def __init__(
+        self,
+        fn: core.DoFn,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        views: Sequence[Mapping[Any, Any]],
+        states: KeyStates,
+        on_window: Callable[[Any, WindowedValue], None] | None,
+    ) -> None:
+        method = common.MethodWrapper(fn, "process")
+        self._process: Callable[..., Any] = method.method_value
+        placeholders, self._given_args, self._given_kwargs = common._get_arg_placeholders(
+            method, list(args), dict(kwargs)
+        )
+        self._views = views
+        self._states = states
+        self._on_window = on_window
+
+        def places(wanted: Any) -> list[int]:
+            return [place for place, given in placeholders if given == wanted]
+
+        self._elements = places(core.DoFn.ElementParam)
+        self._keys = places(core.DoFn.KeyParam)
+        self._windows = places(core.DoFn.WindowParam)
+        self._windowed_values = places(core.DoFn.WindowedValueParam)
+        self._timestamps = places(core.DoFn.TimestampParam)
+        self._panes = places(core.DoFn.PaneInfoParam)
+        self._state_specs = [
+            (place, given.state_spec)
+            for place, given in placeholders
+            if isinstance(given, core.DoFn.StateParam)
+        ]
+        self._timer_specs = [
+            (place, given.timer_spec)
+            for place, given in placeholders
+            if isinstance(given, core.DoFn.TimerParam)
+        ]
+        self._args: list[Any] = []
+        self._kwargs: dict[str, Any] = {}
+        self._window: Any = None
+        self._origin: WindowedValue | None = None  # that the arguments are those of
+
+    def forget(self) -> None:
+        """Another key comes, or other state objects."""
+        self._window = self._origin = None
+
+    def results(
+        self, values: Iterable[Any], origins: Iterable[WindowedValue]
+    ) -> Iterator[tuple[WindowedValue, Any]]:
+        """Call ``process`` for each value of a key in each of its windows.
+
+        Yields:
+            What it is in one window (its value is not said), and what ``process`` has returned.
+        """
+        process, places = self._process, self._elements
+        for value, origin in zip(values, origins, strict=True):
+            if origin is not self._origin:
+                if len(origin.windows) != 1:
+                    for window in origin.windows:
+                        timestamp, pane = origin.timestamp, origin.pane_info
+                        part = WindowedValue(value, timestamp, (window,), pane)
+                        yield from self.results((value,), (part,))
+                    continue
+                self._bind(value[0], origin)
+            args = self._args
+            for place in places:
+                args[place] = value
+            for place in self._windowed_values:
+                args[place] = origin.with_value(value)
+            yield origin, process(*args, **self._kwargs)
+
+    def _bind(self, key: Any, origin: WindowedValue) -> None:
+        (window,) = origin.windows
+        if window is not self._window and (self._window is None or window != self._window):
+            self._args, self._kwargs = insert_values_in_args(
+                self._given_args, self._given_kwargs, [view[window] for view in self._views]
+            )
+            for place in self._keys:
+                self._args[place] = key
+            for place in self._windows:
+                self._args[place] = window
+            for place, spec in self._state_specs:
+                self._args[place] = self._states.get_state(spec, key, window)
+            if self._on_window is not None:
+                self._on_window(key, origin)
+            self._window = window
+        self._origin = None  # in case that something below raises
+        timestamp, pane = origin.timestamp, origin.pane_info
+        for place in self._timestamps:
+            self._args[place] = timestamp
+        for place in self._panes:
+            self._args[place] = pane
+        for place, spec in self._timer_specs:
+            self._args[place] = self._states.get_timer(spec, key, window, timestamp, pane)
+        self._origin = origin

@@ -1,0 +1,149 @@
+"""What an SDK harness that has this package adds to its log stream.
+
+Beam's handler makes a message of each line, and drops those that its queue cannot hold without
+saying how many: here floods are cut where they begin, and counted. Warnings that Python would
+write to stderr are lines, too, which say so. A mark ends what was logged by the end of a bundle, so
+that the runner can wait for it.
+
+``sdk_worker_main`` imports this module, told so by ``--beam_plugin``, when its handler is there
+already.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+import traceback
+
+from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.runners.worker.log_handler import FnApiLogRecordHandler
+
+from beam_spark_runner.backchannel.log_lines import hear_warnings
+from beam_spark_runner.backchannel.log_valve import LogValve
+from beam_spark_runner.core.rendering import render_error, text_of, valid_text
+from beam_spark_runner.harness.beam.creation import charge_errors_of_creation
+from beam_spark_runner.harness.beam.plugin import answers
+
+_PASSES = "beam_spark_runner_passes"
+_OURS = "/beam_spark_runner/"
+_LEFT_OUT = f"{_OURS}left_out"
+_MARK = f"{_OURS}mark"
+_WARNING = f"{_OURS}warning/"
+"""Where an entry says it comes from that only counts lines, ends a bundle, or is a warning: its
+category and its own place follow."""
+
+
+class SdkLogging:
+    """Beam's handler in this process. Threads: any."""
+
+    def __init__(self, handler: logging.Handler) -> None:
+        self._handler = handler
+        self._valve = LogValve(time.monotonic())
+        self._lock = threading.Lock()
+        self._is_marked = True
+        self._marks = 0
+
+    def install(self) -> None:
+        """Begin."""
+        for handler in logging.getLogger().handlers:  # another one may write to stderr
+            handler.addFilter(self._lets_through)
+        hear_warnings(self._warn)
+
+    def end_bundle(self) -> int:
+        """Return the number of the last mark, behind which nothing has been logged; 0: none."""
+        self._tell_left_out()
+        with self._lock:
+            if not self._is_marked:
+                self._is_marked = True
+                self._marks += 1
+                self._emit(_MARK, self._marks)
+            return self._marks
+
+    def _lets_through(self, record: logging.LogRecord) -> bool:
+        known: bool | None = getattr(record, _PASSES, None)
+        if known is not None:  # a handler before has asked
+            return known
+        with self._lock:
+            passes = self._valve.lets_through(time.monotonic())
+            self._is_marked = False
+        setattr(record, _PASSES, passes)
+        if passes:
+            _make_sendable(record)
+            self._tell_left_out()
+        return passes
+
+    def _tell_left_out(self) -> None:
+        with self._lock:
+            count = self._valve.take_left_out()
+            if count:
+                self._emit(_LEFT_OUT, count)
+
+    def _emit(self, place: str, number: int) -> None:
+        with self._handler.lock:  # type: ignore[union-attr]
+            self._handler.emit(
+                logging.LogRecord(__name__, logging.INFO, place, 1, str(number), None, None)
+            )
+
+    def _warn(self, text: str, category: str, filename: str, lineno: int) -> None:
+        place = f"{_WARNING}{category}/{filename}"
+        self._handler.handle(
+            logging.LogRecord(__name__, logging.WARNING, place, lineno, text, None, None)
+        )
+
+
+def _make_sendable(record: logging.LogRecord) -> None:
+    """Replace what Beam's handler cannot send, by text; user code that logs would get the error."""
+    error = record.exc_info[1] if record.exc_info else None
+    with contextlib.suppress(Exception):
+        record.getMessage().encode()
+        if error is None:
+            return
+        "".join(traceback.format_exception(error)).encode()
+        return
+    try:
+        text = valid_text(record.getMessage())
+    except Exception:  # its arguments do not fit, or raise
+        text = f"{text_of(record.msg)} {text_of(record.args)}"
+    record.msg, record.args, record.exc_info = text, None, None
+    if error is not None:
+        record.exc_text = render_error(error).traceback_text
+
+
+def left_out_by(entry: beam_fn_api_pb2.LogEntry) -> int:
+    """Return how many lines an entry counts that were left out; 0: it is no such entry."""
+    return _number(entry, _LEFT_OUT)
+
+
+def mark_of(entry: beam_fn_api_pb2.LogEntry) -> int:
+    """Return the number of a mark; 0: the entry is none."""
+    return _number(entry, _MARK)
+
+
+def take_category(entry: beam_fn_api_pb2.LogEntry) -> str | None:
+    """Take the category's name out of the entry of a warning. None: it is a line."""
+    location: str = entry.log_location
+    if not location.startswith(_WARNING):
+        return None
+    category, _, entry.log_location = location.removeprefix(_WARNING).partition("/")
+    return category
+
+
+def _number(entry: beam_fn_api_pb2.LogEntry, place: str) -> int:
+    if entry.log_location.startswith(place) and entry.message.isdecimal():
+        return int(entry.message)
+    return 0
+
+
+def _install() -> SdkLogging | None:
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, FnApiLogRecordHandler):
+            found = SdkLogging(handler)
+            found.install()
+            answers.install()
+            charge_errors_of_creation()
+            return found
+    return None
+
+
+sdk_logging = _install()
+"""None but in an SDK harness."""

@@ -1,0 +1,356 @@
+"""The Python SDK's own bundle processor, run inside the PySpark worker.
+
+No gRPC, no port, no copy: elements go in as objects, and the operations at the
+stage's edges hand objects out. The processor is kept between tasks, so that
+``setup`` runs once per worker; the end of its job tears it down, see ``spark.worker_runtime``.
+(A Python worker leaves by ``os._exit``: nothing can be left to atexit.)
+
+This package is the one place that touches ``apache_beam.runners.worker``.
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.coders import WindowedValueCoder
+from apache_beam.internal import pickler
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.value_provider import RuntimeValueProvider
+from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.runners import common
+from apache_beam.runners.worker import bundle_processor, operations, statesampler
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core.ids import PCollectionId
+from beam_spark_runner.harness.beam.chunked_steps import use_chunks
+from beam_spark_runner.harness.beam.chunks import ChunkedParDo
+from beam_spark_runner.harness.beam.creation import charge_errors_of_creation
+from beam_spark_runner.harness.beam.estimators import use_one_estimator
+from beam_spark_runner.harness.beam.keyed import KeyedParDo, use_keys
+from beam_spark_runner.harness.beam.sampling import Sampling
+from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
+from beam_spark_runner.harness.beam.source_sink import SinkOperation, SourceOperation
+from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
+from beam_spark_runner.harness.bundle import BundleResult, Receiver, Residual, SideInputLookup
+from beam_spark_runner.harness.failures import failure_of, failures_of
+from beam_spark_runner.harness.sdf.checkpoint_handler import MIN_US
+from beam_spark_runner.portable.descriptor import StageDescription
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class EmbeddedStage:
+    """A stage on the Python SDK in this process.
+
+    Threads: one bundle at a time, all calls of a bundle from one thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        description: StageDescription,
+        side_inputs: frozenset[str] = frozenset(),
+        decoded: DecodedCache | None = None,
+    ) -> None:
+        """Build the operations and run ``setup``.
+
+        Args:
+            name: for messages.
+            description: of the stage.
+            side_inputs: ids of those that it reads.
+            decoded: keeps values of side inputs; None: nobody does.
+
+        Raises:
+            BundleFailedError: a DoFn does not unpickle, or its ``setup`` raised.
+        """
+        self.side_inputs = side_inputs  # ids of those that it reads
+        self._name = name
+        self._description = description
+        # It logs what user code raises, once per step and task; the runner reports it once.
+        logging.getLogger(common.__name__).setLevel(logging.CRITICAL)
+        self._descriptor = description.descriptor()
+        self._state = EmbeddedStateHandler(self._descriptor, description.step_names, decoded)
+        use_chunks(self._descriptor)
+        use_keys(self._descriptor)
+        use_one_estimator()
+        charge_errors_of_creation()
+        self._steps = self._make_steps()
+        self._idle: list[_Steps] = []  # whose callbacks have run
+        self._is_closed = False
+        self._lock = threading.Lock()  # callbacks run in a thread of their own
+
+    def _make_steps(self) -> "_Steps":
+        with failures_of(self._name):
+            processor = bundle_processor.BundleProcessor(
+                frozenset(), self._descriptor, self._state, data_channel_factory=None
+            )
+        return _Steps(processor, self._description)
+
+    @property
+    def input_coder(self) -> WindowedValueCoder:
+        return self._steps.source.windowed_coder
+
+    @property
+    def output_coders(self) -> Mapping[PCollectionId, WindowedValueCoder]:
+        return {collection: sink.windowed_coder for collection, sink in self._steps.sinks.items()}
+
+    def start_bundle(
+        self,
+        receivers: Mapping[PCollectionId, Receiver],
+        side_inputs: Mapping[tuple[str, str], SideInputLookup],
+    ) -> "EmbeddedBundle":
+        """See ``StageHarness.start_bundle``."""
+        with self._lock:
+            if self._steps.has_callbacks:  # Beam's processor would forget them
+                self._steps = self._idle.pop() if self._idle else self._make_steps()
+        self._steps.begin()
+        self._state.side_inputs = side_inputs
+        for collection, sink in self._steps.sinks.items():
+            sink.deliver_to(receivers[collection])
+        return EmbeddedBundle(
+            self,
+            self._name,
+            next(iter(self._description.step_names.values()), self._name),
+            self._steps,
+        )
+
+    def take_callbacks(self, steps: "_Steps") -> "tuple[EmbeddedCallbacks, ...]":
+        """Return what a bundle that has just finished has registered."""
+        if not steps.processor.requires_finalization():
+            return ()
+        steps.has_callbacks = True
+        return (EmbeddedCallbacks(self, steps),)
+
+    def take_back(self, steps: "_Steps") -> None:
+        """Use steps again whose callbacks have run, or never will. Threads: any."""
+        with self._lock:
+            steps.has_callbacks = False
+            if not self._is_closed:
+                if steps is not self._steps:
+                    self._idle.append(steps)
+                return
+        self._shut_down(steps)
+
+    def close(self) -> None:
+        """Run ``teardown``; of steps whose callbacks wait, behind those."""
+        with self._lock:
+            self._is_closed = True
+            idle = [each for each in (self._steps, *self._idle) if not each.has_callbacks]
+        for steps in idle:
+            self._shut_down(steps)
+
+    @property
+    def may_tear_down(self) -> bool:
+        """Whether ``close`` may run user code; False only if it certainly does not."""
+        return any(map(_may_tear_down, self._steps.processor.ops.values()))
+
+    def _shut_down(self, steps: "_Steps") -> None:
+        for operation in steps.processor.ops.values():
+            try:
+                operation.teardown()
+            except BaseException as error:  # the work is done already, and others want theirs
+                failure = failure_of(error, self._name)
+                _LOGGER.error(
+                    "teardown of %s raised %s\n%s",
+                    *(failure.step, failure.cause, failure.traceback_text),
+                )
+
+
+def _may_tear_down(operation: operations.Operation) -> bool:
+    if isinstance(operation, SourceOperation | SinkOperation | operations.FlattenOperation):
+        return False
+    users = getattr(operation, "users_fn", None)
+    return not any(
+        isinstance(users, kind) and type(users).teardown is kind.teardown
+        for kind in (beam.DoFn, beam.CombineFn)
+    )
+
+
+class _Steps:
+    """The operations of a stage: its DoFns, set up once, for one bundle after another."""
+
+    def __init__(self, processor: Any, description: StageDescription) -> None:
+        self.processor = processor
+        self.source: SourceOperation = processor.ops[description.source]
+        self.sinks: dict[PCollectionId, SinkOperation] = {
+            collection: processor.ops[sink] for sink, collection in description.sinks.items()
+        }
+        operations = list(processor.ops.values())
+        self.chunked = [op for op in operations if isinstance(op, ChunkedParDo)]
+        self.keyed = [op for op in operations if isinstance(op, KeyedParDo)]
+        self.sampling = Sampling(processor.state_sampler)
+        self.has_callbacks = False  # of bundle finalization, that wait
+        self._is_fresh = True
+
+    def begin(self) -> None:
+        """Make ready for a bundle."""
+        self.sampling.prepare()
+        if not self._is_fresh:
+            self.processor.reset()
+        self._is_fresh = False
+
+
+class EmbeddedBundle:
+    """See ``Bundle``."""
+
+    def __init__(
+        self,
+        stage: EmbeddedStage,
+        name: str,
+        step_at_root: str,
+        steps: _Steps,
+    ) -> None:
+        self._stage = stage
+        self._sampling = steps.sampling
+        self._step_at_root = step_at_root
+        self._steps = steps
+        self._processor = processor = steps.processor
+        self._chunked = steps.chunked
+        self._keyed = steps.keyed
+        self._sampler = processor.state_sampler
+        self._execution = bundle_processor.ExecutionContext(instruction_id="embedded")
+        self._source = steps.source
+        before = statesampler.get_current_tracker()
+        try:
+            with failures_of(name):
+                self._sampling.start()
+                for operation in reversed(processor.ops.values()):
+                    operation.execution_context = self._execution
+                    operation.start()
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            statesampler.set_current_tracker(before)
+
+    def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """See ``BundleInput.push``."""
+        self._source.push(values, origins)
+        for operation in self._keyed:
+            operation.count(len(values))
+
+    def end_key(self) -> None:
+        """See ``BundleInput.end_key``."""
+        for operation in self._keyed:
+            operation.end_key()
+
+    def enter(self) -> None:
+        """Make user metrics of this thread count for this bundle, until another one enters."""
+        statesampler.set_current_tracker(self._sampler)
+
+    def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """See ``Bundle.push_from_within``."""
+        before = statesampler.get_current_tracker()
+        statesampler.set_current_tracker(self._sampler)
+        try:
+            self._source.push(values, origins)
+        finally:
+            statesampler.set_current_tracker(before)
+
+    def flush(self) -> None:
+        """See ``BundleInput.flush``."""
+        before = statesampler.get_current_tracker()
+        statesampler.set_current_tracker(self._sampler)
+        try:
+            for operation in self._chunked:  # producers stand before consumers
+                operation.flush()
+        finally:
+            statesampler.set_current_tracker(before)
+
+    def split(
+        self, fraction_of_remainder: float
+    ) -> Sequence[beam_fn_api_pb2.DelayedBundleApplication]:
+        """See ``Bundle.split``. What is pushed is begun at once: only the element under way splits.
+
+        Only a splittable DoFn at the root gives anything back.
+        """
+        with failures_of(self._step_at_root):
+            split = self._source.receivers[0].try_split(fraction_of_remainder)
+            if split is None:
+                return ()
+            _, residuals = split
+            return [
+                self._processor.delayed_bundle_application(operation, residual)
+                for operation, residual in residuals
+            ]
+
+    def progress(self) -> Sequence[bytes]:
+        """See ``Bundle.progress``."""
+        return [info.SerializeToString() for info in self._processor.monitoring_infos()]
+
+    def finish(self) -> BundleResult:
+        self.enter()
+        try:
+            for operation in self._processor.ops.values():
+                operation.finish()
+            deferred = tuple(
+                _residual(*residual) for _, residual in self._execution.delayed_applications
+            )
+            infos = tuple(info.SerializeToString() for info in self._processor.monitoring_infos())
+        finally:
+            self._sampling.end()
+        return BundleResult(
+            monitoring_infos=infos,
+            deferred=deferred,
+            callbacks=self._stage.take_callbacks(self._steps),
+        )
+
+    def abort(self) -> None:
+        self._sampling.end()
+
+
+def _residual(element: WindowedValue, watermark: Timestamp | None, delay: Any) -> Residual:
+    """What Beam encodes for others.
+
+    Args:
+        element: sized.
+        watermark: of the output.
+        delay: a Duration, or None.
+
+    Source: ``BundleProcessor.delayed_bundle_application``.
+    """
+    delay_us = 0 if delay is None else max(0, delay.micros)
+    return Residual(element, delay_us, MIN_US if watermark is None else watermark.micros)
+
+
+class EmbeddedCallbacks:
+    """See ``Callbacks``. The steps that hold them serve no bundle meanwhile."""
+
+    def __init__(self, stage: EmbeddedStage, steps: _Steps) -> None:
+        self._stage = stage
+        self._steps = steps
+
+    def run(self) -> None:
+        """See ``Callbacks.run``."""
+        try:
+            self._steps.processor.finalize_bundle()
+        finally:
+            self._stage.take_back(self._steps)
+
+    def drop(self) -> None:
+        """See ``Callbacks.drop``."""
+        self._stage.take_back(self._steps)
+
+
+def use_options(options_json: str) -> Mapping[str, Any]:
+    """Let the SDK see the pipeline's options, as SDK harnesses do at their start.
+
+    Value providers give them, file systems have addresses from them, and user code is unpickled
+    by the library that pickled it.
+
+    Args:
+        options_json: as of ``sdk_options.options_json``.
+
+    Returns:
+        The options, by name.
+    """
+    given = {urn.split(":")[2]: value for urn, value in json.loads(options_json).items()}
+    RuntimeValueProvider.set_runtime_options(given)
+    FileSystems.set_options(PipelineOptions.from_dictionary(given))
+    pickler.set_library(given.get("pickle_library", "default"))
+    return given

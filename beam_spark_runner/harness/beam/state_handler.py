@@ -1,0 +1,103 @@
+"""Answers the embedded SDK's state requests from this process."""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from apache_beam.coders import Coder, coder_impl
+from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.runners.worker import sdk_worker
+
+from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
+from beam_spark_runner.harness.bundle import SideInputLookup
+from beam_spark_runner.state.memory import MemoryState
+from beam_spark_runner.state.requests import (
+    StateKey,
+    StateRequests,
+    declared_states,
+    value_counter,
+)
+
+
+class _Written:
+    """Stands for a request that has been answered already."""
+
+    def get(self) -> None:
+        """Nothing to wait for."""
+
+
+_WRITTEN = _Written()
+_PIECE_BYTES = 1 << 16
+
+
+class EmbeddedStateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc]
+    """Side inputs, and user state of the keys that the bundle works on. One thread at a time."""
+
+    def __init__(
+        self,
+        descriptor: beam_fn_api_pb2.ProcessBundleDescriptor,
+        step_names: Mapping[TransformId, str],
+        decoded: DecodedCache | None = None,
+    ) -> None:
+        self._decoded = decoded or DecodedCache()
+        self.side_inputs: Mapping[tuple[str, str], SideInputLookup] = {}
+        declared = declared_states(descriptor)
+        self._backend = MemoryState(value_counter(descriptor, declared))
+        self._requests = StateRequests(self._backend, declared, step_names)
+        self._written: set[bytes] = set()  # keys
+
+    @contextlib.contextmanager
+    def process_instruction_id(self, bundle_id: str, cache_tokens: Iterable[Any]) -> Iterator[None]:
+        yield
+
+    def blocking_get(self, state_key: StateKey, coder: coder_impl.CoderImpl) -> Iterable[Any]:
+        kind = state_key.WhichOneof("type")
+        if kind == "iterable_side_input":
+            request, key = state_key.iterable_side_input, None
+        elif kind == "multimap_side_input":
+            request, key = state_key.multimap_side_input, state_key.multimap_side_input.key
+        else:
+            return self._read(state_key, coder)
+        lookup = self.side_inputs[request.transform_id, request.side_input_id]
+        return self._decoded.values(lookup, request.window, key, coder)
+
+    def extend(
+        self, state_key: StateKey, coder: coder_impl.CoderImpl, elements: Iterable[Any]
+    ) -> _Written:
+        """Add elements, some at a time: what is added at once is one page, or more."""
+        address = self._requests.address(state_key)
+        self._written.add(address.cell.key)
+        coded: list[bytes] = []
+        size = 0
+        for element in elements:
+            coded.append(coder.encode_nested(element))
+            size += len(coded[-1])
+            if size > _PIECE_BYTES:
+                self._backend.append(address, b"".join(coded))
+                coded, size = [], 0
+        self._backend.append(address, b"".join(coded))
+        return _WRITTEN
+
+    def clear(self, state_key: StateKey) -> _Written:
+        self._requests.clear(state_key)
+        return _WRITTEN
+
+    def forget_keys(self) -> None:
+        """The work of all keys that were written is done."""
+        if self._written:
+            for key in self._written:
+                self._backend.drop(key)
+            self._written.clear()
+
+    def done(self) -> None:
+        """Nothing to wait for: no request is ever under way."""
+
+    def _read(self, state_key: StateKey, coder: Coder | coder_impl.CoderImpl) -> Iterator[Any]:
+        token = b""
+        while True:
+            page = self._requests.get(state_key, token)
+            yield from coder.decode_all(page.data)
+            token = page.token
+            if not token:
+                return

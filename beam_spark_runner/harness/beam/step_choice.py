@@ -1,0 +1,75 @@
+"""Which loop runs a DoFn."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
+from typing import Any, TypeAlias
+
+import apache_beam as beam
+from apache_beam.transforms import core
+
+from beam_spark_runner.harness.beam.calling import Calling
+from beam_spark_runner.harness.beam.steps import Filtering, Mapped, MappedTuples, Step
+from beam_spark_runner.harness.values.closed import Closed
+from beam_spark_runner.harness.values.constants import is_plain
+
+
+def step_for(
+    fn: beam.DoFn, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+) -> Step:
+    """Choose the loop for a DoFn whose ``process`` takes the element and what is always the same.
+
+    Beam makes a FlatMap of what ``Map`` is given, whose function returns lists of one. It is
+    known by its code, and the function that it calls is found in its closure.
+    """
+    process = fn.process
+    more = kwargs or {}
+    if type(fn) is core._KeyWithNone:  # in front of every global combiner
+        return Mapped(_key_with_none, closed=Closed.of(_key_with_none))
+    if isinstance(fn, core.CallableWrapperDoFn) and hasattr(process, "__code__"):
+        loop = _loops().get(process.__code__)
+        if loop is not None:
+            cells = dict(zip(process.__code__.co_freevars, process.__closure__ or (), strict=True))
+            function = cells["fn"].cell_contents
+            takes_plain = all(map(is_plain, (*args, *more.values())))
+            closed = Closed.of(function) if takes_plain else None
+            if loop is Mapped and not more:
+                return Mapped(function, args, closed)
+            return loop(_bound(function, args, more), closed=closed)
+    # A function of FlatMap may well return a string: it means the letters.
+    is_users_class = not isinstance(fn, core.CallableWrapperDoFn)
+    return Calling(_bound(process, args, more), refuses_text=is_users_class)
+
+
+def _key_with_none(value: Any) -> tuple[None, Any]:
+    return None, value
+
+
+def _bound(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Callable[..., Any]:
+    if not args and not kwargs:
+        return function
+    return lambda value: function(value, *args, **kwargs)
+
+
+_Loop: TypeAlias = type[Mapped] | type[Filtering]
+
+
+@functools.cache
+def _loops() -> dict[CodeType, _Loop]:
+    """The functions that Beam makes, by their code."""
+
+    def code(transform: beam.ParDo) -> CodeType:
+        made: CodeType = transform.fn.process.__code__
+        return made
+
+    # Beam makes one kind of function of those that could take side inputs, and another.
+    return {
+        code(beam.Map(lambda value: value)): Mapped,
+        code(beam.Map(lambda *values: values)): Mapped,
+        code(beam.MapTuple(lambda value: value)): MappedTuples,
+        code(beam.MapTuple(lambda *values: values)): MappedTuples,
+        code(beam.Filter(lambda value: value)): Filtering,
+        code(beam.Filter(lambda *values: values)): Filtering,
+    }

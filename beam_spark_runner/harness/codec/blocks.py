@@ -1,0 +1,387 @@
+"""Blocks of elements on the data stream, whose keys and values are bytes to the runner.
+
+Written out because a block is read from another process: Beam's compiled streams do not
+look where a block ends. And because most elements of a block have one timestamp, window
+and pane, so that only values need to be looked at, which takes a quarter of the time.
+
+Source: Beam coders ``windowed_value``, ``kv``, ``iterable``, ``length_prefix``, ``double``.
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+from apache_beam.coders import (
+    BytesCoder,
+    Coder,
+    FloatCoder,
+    IterableCoder,
+    TupleCoder,
+    WindowedValueCoder,
+)
+from apache_beam.coders.coder_impl import create_InputStream
+from apache_beam.coders.coders import GlobalWindowCoder, IntervalWindowCoder
+from apache_beam.transforms.userstate import Timer
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.core.rendering import text_of
+
+Origins: TypeAlias = list[WindowedValue]
+_Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
+_Writer: TypeAlias = Callable[[Any, list[bytes]], None]
+
+_AT_ONCE = 1024
+_COUNT = struct.Struct(">i")
+_DOUBLE = struct.Struct(">d")
+_TIMESTAMP_BYTES = 8
+_SMALL = 1 << 14
+_MOST_WINDOWS = 1 << 20
+_MOST_HEADERS = 1 << 10
+_VARINT_BYTES = 10
+
+
+_REST_IS_IN_THE_STATE = struct.pack(">i", -1) + b"\xff" * 9 + b"\x01"
+"""How an iterable begins of which nothing stands here: unknown length, then -1 as a varint."""
+
+
+class GroupToken(bytes):
+    """In place of the values of a group: by it the SDK reads them from the state."""
+
+
+class MalformedBlockError(Exception):
+    """The bytes are no elements of the coder."""
+
+
+class HeaderWriter:
+    """Encodes what stands before a value: its timestamp, windows and pane.
+
+    Args:
+        coder: of windowed values.
+    """
+
+    def __init__(self, coder: WindowedValueCoder) -> None:
+        self._encode = WindowedValueCoder(BytesCoder(), coder.window_coder).get_impl().encode_nested
+        self._origin: WindowedValue | None = None
+        self._header = b""
+
+    def encode(self, origin: WindowedValue) -> bytes:
+        """Encode those of an element."""
+        last = self._origin
+        if (
+            last is None
+            or origin.timestamp_micros != last.timestamp_micros
+            or (origin.windows is not last.windows and origin.windows != last.windows)
+            or (origin.pane_info is not last.pane_info and origin.pane_info != last.pane_info)
+        ):
+            self._header = self._encode(origin.with_value(b""))[:-1]
+        self._origin = origin
+        return self._header
+
+
+class BlockWriter:
+    """Encodes elements one behind the other.
+
+    Args:
+        coder: of windowed values; its parts are those of ``portable.wire``.
+    """
+
+    def __init__(self, coder: WindowedValueCoder) -> None:
+        self._header = HeaderWriter(coder)
+        self._write = _writer(coder.wrapped_value_coder)
+
+    def write(self, values: list[Any], origins: Origins, out: list[bytes]) -> None:
+        """Append the pieces of elements to ``out``."""
+        write, append = self._write, out.append
+        last, header = None, b""
+        for value, origin in zip(values, origins, strict=True):
+            if origin is not last:
+                last, header = origin, self._header.encode(origin)
+            append(header)
+            write(value, out)
+
+
+def length_prefix(length: int) -> bytes:
+    """Encode a length."""
+    return _PREFIXES[length] if length < _SMALL else _varint(length)
+
+
+def _varint(number: int) -> bytes:
+    coded = bytearray()
+    while number > 0x7F:
+        coded.append(number & 0x7F | 0x80)
+        number >>= 7
+    coded.append(number)
+    return bytes(coded)
+
+
+_PREFIXES = [_varint(length) for length in range(_SMALL)]
+
+
+def _writer(coder: Coder) -> _Writer:
+    if isinstance(coder, TupleCoder):
+        first, second = map(_writer, coder.coders())
+
+        def write_pair(value: Any, out: list[bytes]) -> None:
+            first(value[0], out)
+            second(value[1], out)
+
+        return write_pair
+    if isinstance(coder, IterableCoder):
+        write_one = _writer(coder.value_coder())
+
+        def write_all(values: Any, out: list[bytes]) -> None:
+            if type(values) is GroupToken:
+                out += (_REST_IS_IN_THE_STATE, length_prefix(len(values)), values)
+                return
+            if type(values) is not list:
+                values = list(values)  # what Beam's triggers give has no length
+            out.append(_COUNT.pack(len(values)))
+            for value in values:
+                write_one(value, out)
+
+        return write_all
+    if isinstance(coder, FloatCoder):
+        return lambda value, out: out.append(_DOUBLE.pack(value))
+    if isinstance(coder, BytesCoder):
+        return _write_bytes
+    raise InvariantError(f"nothing of the coder {coder} is written in blocks")
+
+
+def _write_bytes(value: bytes, out: list[bytes]) -> None:
+    length = len(value)
+    out.append(_PREFIXES[length] if length < _SMALL else _varint(length))
+    out.append(value)
+
+
+class HeaderReader:
+    """Decodes what stands before values; the same ones become one object.
+
+    Args:
+        coder: as in ``HeaderWriter``.
+    """
+
+    def __init__(self, coder: WindowedValueCoder) -> None:
+        self._coder = WindowedValueCoder(BytesCoder(), coder.window_coder).get_impl()
+        self._window_coder = coder.window_coder
+        self._origins: dict[bytes, WindowedValue] = {}
+
+    def read(self, block: bytes, start: int) -> tuple[bytes, WindowedValue, int]:
+        """Return a header, what it says, and where it ends.
+
+        Raises:
+            IndexError, struct.error: it does not end within the block.
+            MalformedBlockError: it is none.
+        """
+        position = _end_of_windows(self._window_coder, block, start + _TIMESTAMP_BYTES)
+        position = _end_of_pane(block, position)
+        header = block[start:position]
+        origin = self._origins.get(header)
+        if origin is None:
+            if position > len(block):
+                raise MalformedBlockError("it ends within an element")
+            if len(self._origins) >= _MOST_HEADERS:
+                self._origins.clear()
+            origin = self._origins[header] = self._coder.decode(header + b"\0")
+        return header, origin, position
+
+    def decode(self, header: bytes) -> WindowedValue:
+        """Return what a header says.
+
+        Raises:
+            MalformedBlockError: it is none.
+        """
+        origin = self._origins.get(header)
+        if origin is not None:
+            return origin
+        try:
+            _, origin, end = self.read(header, 0)
+        except (IndexError, struct.error) as error:
+            raise MalformedBlockError("it ends within a header") from error
+        if end != len(header):
+            raise MalformedBlockError("a header is longer than what it says")
+        return origin
+
+
+class BlockReader:
+    """Decodes what an SDK harness has sent.
+
+    Args:
+        coder: as in ``BlockWriter``.
+    """
+
+    def __init__(self, coder: WindowedValueCoder) -> None:
+        self._headers = HeaderReader(coder)
+        self._read_value = _reader(coder.wrapped_value_coder)
+        self._header = b""  # of the element before; empty: there was none
+        self._origin: WindowedValue | None = None
+
+    def read(self, block: bytes) -> Iterator[tuple[list[Any], Origins]]:
+        """Yield the elements of a block, some at a time.
+
+        Raises:
+            MalformedBlockError: they end within an element, or are none.
+        """
+        position, end = 0, len(block)
+        read_value, begins_with = self._read_value, block.startswith
+        header, origin = self._header, self._origin
+        while position < end:
+            values: list[Any] = []
+            origins: Origins = []
+            try:
+                while position < end and len(values) < _AT_ONCE:
+                    if header and begins_with(header, position):
+                        position += len(header)
+                    else:
+                        header, origin, position = self._headers.read(block, position)
+                    value, position = read_value(block, position)
+                    values.append(value)
+                    origins.append(origin)
+            except (IndexError, struct.error) as error:
+                raise MalformedBlockError("it ends within an element") from error
+            if position > end:
+                raise MalformedBlockError("it ends within an element")
+            yield values, origins
+        self._header, self._origin = header, origin
+
+
+class TimerCodec:
+    """Decodes timers that an SDK harness has set or cleared, and encodes those that fire.
+
+    Args:
+        key_coder: one of ``portable.wire``.
+        window_coder: of the step's input.
+        timer_coder: of timers with such keys and windows.
+    """
+
+    def __init__(self, key_coder: Coder, window_coder: Coder, timer_coder: Coder) -> None:
+        self._window_coder = window_coder
+        self._read_key = _reader(key_coder)
+        coder = timer_coder.get_impl()
+        self._decode, self._encode = coder.decode, coder.encode_nested
+
+    def write(self, timer: Timer) -> bytes:
+        """Encode a timer."""
+        coded: bytes = self._encode(timer)
+        return coded
+
+    def read(self, block: bytes) -> Iterator[Timer]:
+        """Yield the timers of a block.
+
+        Raises:
+            MalformedBlockError: they end within a timer, or are none.
+        """
+        start = 0
+        while start < len(block):
+            try:
+                end = self._end(block, start)
+                if end > len(block):
+                    raise IndexError
+                timer: Timer = self._decode(block[start:end])
+            except (IndexError, struct.error) as error:
+                raise MalformedBlockError("it ends within a timer") from error
+            except UnicodeDecodeError as error:
+                raise MalformedBlockError(f"the tag of a timer is no text: {error}") from error
+            yield timer
+            start = end
+
+    def _end(self, block: bytes, start: int) -> int:
+        _, position = self._read_key(block, start)
+        _, position = _read_bytes(block, position)  # the tag
+        position = _end_of_windows(self._window_coder, block, position)
+        is_cleared = block[position]
+        position += 1
+        if is_cleared > 1:
+            raise MalformedBlockError(f"a timer is cleared or set, and not {is_cleared}")
+        return position if is_cleared else _end_of_pane(block, position + 2 * _TIMESTAMP_BYTES)
+
+
+def _end_of_windows(coder: Coder, block: bytes, position: int) -> int:
+    (count,) = _COUNT.unpack_from(block, position)
+    position += _COUNT.size
+    if not 0 <= count <= _MOST_WINDOWS:  # sliding windows may have gaps between them
+        raise MalformedBlockError(f"an element or a timer is in {count} windows")
+    for _ in range(count):
+        position = _end_of_window(coder, block, position)
+    return position
+
+
+def _end_of_window(coder: Coder, block: bytes, position: int) -> int:
+    if isinstance(coder, GlobalWindowCoder):
+        return position
+    if isinstance(coder, IntervalWindowCoder):
+        return _read_length(block, position + _TIMESTAMP_BYTES)[1]
+    stream = create_InputStream(block[position:])
+    try:
+        coder.get_impl().decode_from_stream(stream, True)
+    except Exception as error:
+        raise MalformedBlockError(f"a window cannot be decoded: {text_of(error)}") from error
+    return len(block) - int(stream.size())
+
+
+def _end_of_pane(block: bytes, position: int) -> int:
+    kind = block[position] >> 4
+    position += 1
+    if kind > 2:
+        raise MalformedBlockError(f"a pane is of kind {kind}")
+    for _ in range(kind):
+        _, position = _read_length(block, position)
+    return position
+
+
+def _read_length(block: bytes, position: int) -> tuple[int, int]:
+    first = block[position]
+    if first < 0x80:
+        return first, position + 1
+    second = block[position + 1]
+    if second < 0x80:  # most lengths are small
+        return (second << 7) + first - 0x80, position + 2
+    length = shift = 0
+    for place in range(position, position + _VARINT_BYTES):
+        byte = block[place]
+        length |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return length, place + 1
+        shift += 7
+    raise MalformedBlockError("a length has more than ten bytes")
+
+
+def _reader(coder: Coder) -> _Reader:
+    if isinstance(coder, TupleCoder):
+        first, second = map(_reader, coder.coders())
+
+        def read_pair(block: bytes, position: int) -> tuple[Any, int]:
+            key, position = first(block, position)
+            value, position = second(block, position)
+            return (key, value), position
+
+        return _read_pair_of_bytes if first is second is _read_bytes else read_pair
+    if isinstance(coder, FloatCoder):
+        return lambda block, position: (_DOUBLE.unpack_from(block, position)[0], position + 8)
+    if isinstance(coder, BytesCoder):
+        return _read_bytes
+    raise InvariantError(f"nothing of the coder {coder} is read in blocks")
+
+
+def _read_bytes(block: bytes, position: int) -> tuple[bytes, int]:
+    length = block[position]
+    position += 1
+    if length > 0x7F:
+        length, position = _read_length(block, position - 1)
+    end = position + length
+    return block[position:end], end
+
+
+def _read_pair_of_bytes(block: bytes, position: int) -> tuple[tuple[bytes, bytes], int]:
+    """Twice ``_read_bytes``, written out: it is what most edges have."""
+    length = block[position]
+    position += 1
+    if length > 0x7F:
+        length, position = _read_length(block, position - 1)
+    end = position + length
+    length = block[end]
+    start = end + 1
+    if length > 0x7F:
+        length, start = _read_length(block, end)
+    last = start + length
+    return (block[position:end], block[start:last]), last

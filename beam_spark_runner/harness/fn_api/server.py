@@ -1,0 +1,118 @@
+"""The one port on which this process serves the Fn API to its SDK harnesses."""
+
+import threading
+from collections.abc import Callable
+from concurrent import futures
+from typing import Any
+
+import grpc
+from apache_beam.portability.api import (
+    beam_artifact_api_pb2_grpc,
+    beam_fn_api_pb2_grpc,
+    beam_provision_api_pb2_grpc,
+)
+
+from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.harness.fn_api.connection import SdkConnection
+from beam_spark_runner.harness.fn_api.services.artifacts import ArtifactService
+from beam_spark_runner.harness.fn_api.services.control import ControlService
+from beam_spark_runner.harness.fn_api.services.data import DataService
+from beam_spark_runner.harness.fn_api.services.logging import LoggingService
+from beam_spark_runner.harness.fn_api.services.provision import ProvisionService
+from beam_spark_runner.harness.fn_api.services.state import StateService
+from beam_spark_runner.harness.fn_api.services.status import StatusService
+from beam_spark_runner.harness.fn_api.serving import stop_serving
+
+_MOST_STREAMS = 256  # a thread each, made when it is needed; a harness has five or six
+_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # SDKs ping twice a minute, also while nothing is under way.
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.so_reuseport", 0),
+]
+
+
+class FnApiServer:
+    """Serves on loopback. Who calls without the id of a known harness is turned away.
+
+    gRPC starts threads: nothing may fork without exec afterwards.
+
+    Threads: any.
+    """
+
+    def __init__(self) -> None:
+        self._connections: dict[str, SdkConnection] = {}
+        self._lock = threading.Lock()
+        self._server = grpc.server(
+            futures.ThreadPoolExecutor(_MOST_STREAMS, thread_name_prefix="fn-api"),
+            interceptors=[_Doorman(self._is_known)],
+            options=_OPTIONS,
+        )
+        for add, service in (
+            (beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server, ControlService),
+            (beam_fn_api_pb2_grpc.add_BeamFnDataServicer_to_server, DataService),
+            (beam_fn_api_pb2_grpc.add_BeamFnStateServicer_to_server, StateService),
+            (beam_fn_api_pb2_grpc.add_BeamFnLoggingServicer_to_server, LoggingService),
+            (beam_provision_api_pb2_grpc.add_ProvisionServiceServicer_to_server, ProvisionService),
+            (
+                beam_artifact_api_pb2_grpc.add_ArtifactRetrievalServiceServicer_to_server,
+                ArtifactService,
+            ),
+            (beam_fn_api_pb2_grpc.add_BeamFnWorkerStatusServicer_to_server, StatusService),
+        ):
+            add(service(self._connection_of), self._server)
+        port = self._server.add_insecure_port("127.0.0.1:0")
+        self.url = f"127.0.0.1:{port}"
+        self._server.start()
+
+    def add(self, connection: SdkConnection) -> None:
+        """Let a harness in."""
+        with self._lock:
+            self._connections[connection.worker_id] = connection
+
+    def remove(self, connection: SdkConnection) -> None:
+        """Let a harness in no more, and end its streams."""
+        with self._lock:
+            self._connections.pop(connection.worker_id, None)
+        connection.close()
+
+    def stop(self) -> None:
+        """Close the port and all streams."""
+        for connection in list(self._connections.values()):
+            self.remove(connection)
+        stop_serving(self._server)
+
+    def _is_known(self, worker_id: str) -> bool:
+        return worker_id in self._connections
+
+    def _connection_of(self, context: Any) -> SdkConnection:
+        connection = self._connections.get(_worker_id(context.invocation_metadata()))
+        if connection is None:  # it was known a moment ago
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "this harness is not expected any more")
+            raise InvariantError("abort returned")
+        return connection
+
+
+class _Doorman(grpc.ServerInterceptor):  # type: ignore[misc]
+    """Turns away who does not send the id of a harness that this process has started."""
+
+    def __init__(self, is_known: Callable[[str], bool]) -> None:
+        self._is_known = is_known
+
+    def intercept_service(self, continuation: Any, details: Any) -> Any:
+        if self._is_known(_worker_id(details.invocation_metadata)):
+            return continuation(details)
+        # A handler of a stream answers before the first message, whatever the method is.
+        return grpc.stream_stream_rpc_method_handler(_turn_away)
+
+
+def _turn_away(requests: Any, context: Any) -> Any:
+    context.abort(
+        grpc.StatusCode.UNAUTHENTICATED,
+        "the worker_id in this call's metadata belongs to no SDK harness of this runner",
+    )
+
+
+def _worker_id(metadata: Any) -> str:
+    return next((value for name, value in metadata if name == "worker_id"), "")

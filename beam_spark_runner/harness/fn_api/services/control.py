@@ -1,0 +1,126 @@
+"""The control service: instructions go to an SDK harness, its answers come back."""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import grpc
+from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
+
+from beam_spark_runner.core.errors import FnApiProtocolError, RunnerError, SdkDisconnectedError
+from beam_spark_runner.harness.fn_api.services.instructions import InstructionIds
+from beam_spark_runner.harness.fn_api.services.reading import reading_failed
+
+Answered = Callable[[beam_fn_api_pb2.InstructionResponse], None]
+
+
+class ControlStream:
+    """The control stream of one SDK harness.
+
+    Args:
+        instructions: ids that were given to it.
+        lose: called once the stream has ended or has brought what it must not.
+
+    Threads: any. Answers are handed over in the stream's own thread.
+    """
+
+    def __init__(self, instructions: InstructionIds, lose: Callable[[RunnerError], None]) -> None:
+        self._instructions = instructions
+        self._lose = lose
+        self._requests: queue.SimpleQueue[beam_fn_api_pb2.InstructionRequest | None] = (
+            queue.SimpleQueue()
+        )
+        self._waiting: dict[str, Answered] = {}
+        self._is_closed = False
+        self._lock = threading.Lock()
+        self._is_served = False
+        self.connected = threading.Event()
+        self.descriptors: dict[str, beam_fn_api_pb2.ProcessBundleDescriptor] = {}
+
+    def ask(self, request: beam_fn_api_pb2.InstructionRequest, then: Answered) -> None:
+        """Send an instruction; ``then`` gets the answer, if one comes."""
+        self._waiting[request.instruction_id] = then
+        self._requests.put(request)
+
+    def forget(self, instruction: str) -> None:
+        """Ignore the answer."""
+        self._waiting.pop(instruction, None)
+
+    def serve(
+        self, responses: Iterator[beam_fn_api_pb2.InstructionResponse]
+    ) -> Iterator[beam_fn_api_pb2.InstructionRequest]:
+        """Be the stream: yields requests until it is closed.
+
+        Raises:
+            FnApiProtocolError: there is one already.
+        """
+        with self._lock:
+            if self._is_served:
+                raise FnApiProtocolError("the SDK harness opened a second control stream")
+            self._is_served = True
+        threading.Thread(
+            target=self._read, args=(responses,), name="fn-api-control", daemon=True
+        ).start()
+        self.connected.set()
+        while (request := self._requests.get()) is not None:
+            yield request
+
+    def close(self) -> None:
+        """End the stream, which tells the harness to leave."""
+        self._is_closed = True
+        self._requests.put(None)
+
+    def _read(self, responses: Iterator[beam_fn_api_pb2.InstructionResponse]) -> None:
+        try:
+            for response in responses:
+                then = self._waiting.pop(response.instruction_id, None)
+                if then is not None:
+                    then(response)
+                elif not self._instructions.was_issued(response.instruction_id):
+                    self._lose(
+                        FnApiProtocolError(
+                            "the SDK harness answered the instruction "
+                            f"{response.instruction_id!r:.100}, which nobody sent"
+                        )
+                    )
+                    return
+            problem = "the SDK harness closed its control stream"
+        except grpc.RpcError:
+            problem = "the control stream to the SDK harness broke"
+        except Exception as error:  # nobody else reads what bundles wait for
+            self._lose(reading_failed(error, "control"))
+            return
+        finally:
+            self._requests.put(None)
+        if not self._is_closed:
+            self._lose(SdkDisconnectedError(problem))
+
+
+class _Connection(Protocol):
+    @property
+    def control(self) -> ControlStream: ...
+
+
+class ControlService(beam_fn_api_pb2_grpc.BeamFnControlServicer):  # type: ignore[misc]
+    """The gRPC side. ``connection_of`` finds who calls."""
+
+    def __init__(self, connection_of: Callable[[Any], _Connection]) -> None:
+        self._connection_of = connection_of
+
+    def Control(self, responses: Any, context: Any) -> Iterator[Any]:
+        """See ``ControlStream.serve``."""
+        control = self._connection_of(context).control
+        try:
+            yield from control.serve(responses)
+        except FnApiProtocolError as error:
+            context.abort(grpc.StatusCode.ALREADY_EXISTS, str(error))
+
+    def GetProcessBundleDescriptor(self, request: Any, context: Any) -> Any:
+        """Return a stage that the harness was told to run."""
+        control = self._connection_of(context).control
+        id_ = request.process_bundle_descriptor_id
+        found = control.descriptors.get(id_)
+        if found is None:
+            context.abort(grpc.StatusCode.NOT_FOUND, f"there is no bundle descriptor {id_}")
+        return found

@@ -1,0 +1,90 @@
+"""The logging service: what code in an SDK harness logs."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import grpc
+from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
+
+from beam_spark_runner.backchannel.log_lines import LogLines, Told, is_chatter, tell_category
+from beam_spark_runner.harness.beam.plugin.sdk_logging import left_out_by, mark_of, take_category
+
+
+class LogStream:
+    """How far the log stream of one SDK harness has been read. Threads: any."""
+
+    def __init__(self) -> None:
+        self._mark = 0
+        self._is_broken = False
+        self._changed = threading.Condition()
+
+    def begin(self) -> None:
+        """The stream begins, for the first time or anew."""
+        self._is_broken = False
+
+    def end(self) -> None:
+        """No mark comes by this stream any more."""
+        with self._changed:
+            self._is_broken = True
+            self._changed.notify_all()
+
+    def reach(self, mark: int) -> None:
+        """All that was logged before a mark has been handed on."""
+        with self._changed:
+            self._mark = mark
+            self._changed.notify_all()
+
+    def wait_for(self, mark: int, timeout_s: float) -> bool:
+        """Wait until a mark is reached; False if it was not in time, or cannot be any more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._mark >= mark or self._is_broken, timeout_s)
+            return self._mark >= mark
+
+
+def _split_trace(entry: beam_fn_api_pb2.LogEntry) -> None:
+    """Have a traceback in ``trace`` only: Beam's Python SDK sends it in the message, too."""
+    entry.trace = entry.trace.rstrip()
+    if entry.trace:
+        entry.message = entry.message.replace(entry.trace, "", 1).rstrip()
+
+
+class _Connection(Protocol):
+    @property
+    def logs(self) -> LogStream: ...
+    @property
+    def told(self) -> Told: ...
+
+
+class LoggingService(beam_fn_api_pb2_grpc.BeamFnLoggingServicer):  # type: ignore[misc]
+    """The gRPC side. ``connection_of`` finds who calls."""
+
+    def __init__(self, connection_of: Callable[[Any], _Connection]) -> None:
+        self._connection_of = connection_of
+
+    def Logging(self, incoming: Any, context: Any) -> Iterator[Any]:
+        """Hand entries on until the harness closes the stream."""
+        connection = self._connection_of(context)
+        # A harness may live longer than a job: the lines go to that which uses it at the time.
+        lines = LogLines(lambda: connection.told)
+        connection.logs.begin()
+        try:
+            for entries in incoming:
+                for entry in entries.log_entries:
+                    if count := left_out_by(entry):
+                        lines.leave_out(count)
+                    elif mark := mark_of(entry):
+                        lines.tell_left_out()
+                        connection.logs.reach(mark)
+                    else:
+                        if category := take_category(entry):
+                            tell_category(entry, category)
+                        if not is_chatter(entry) and lines.has_room():
+                            _split_trace(entry)
+                            lines.send(entry)
+                lines.tell_left_out()
+        except grpc.RpcError:
+            pass  # the harness is gone; whoever waits for it is told by its control stream
+        finally:
+            connection.logs.end()
+        yield from ()

@@ -1,0 +1,205 @@
+"""The state service: side inputs and large groups, in pages; and what keyed steps keep."""
+
+import itertools
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
+
+from beam_spark_runner.core.errors import FnApiProtocolError
+from beam_spark_runner.core.rendering import render_error
+from beam_spark_runner.harness.bundle import SideInputLookup
+from beam_spark_runner.harness.values.spill import GroupClosedError
+from beam_spark_runner.state.requests import USER_STATE, StateRequests
+
+_LOGGER = logging.getLogger(__name__)
+
+PAGE_BYTES = 1 << 20
+_MOST_OPEN = 32
+_ANSWERING = threading.Lock()
+"""Held for each answer: lookups serve one thread at a time, and bundles may share them."""
+
+
+class Pages:
+    """Byte strings of any number, handed out about a megabyte at a time.
+
+    A continuation token is the number of the next page. Readers go forward as a rule, so
+    the iteration is kept where it stands; whoever asks for a page again, or comes late,
+    makes it begin anew.
+
+    Threads: one at a time.
+    """
+
+    def __init__(self, page_bytes: int = PAGE_BYTES) -> None:
+        self._page_bytes = page_bytes
+        self._open: OrderedDict[tuple[bytes, int], Iterator[bytes]] = OrderedDict()
+
+    def get(
+        self, key: bytes, token: bytes, parts: Callable[[], Iterable[bytes]]
+    ) -> tuple[bytes, bytes]:
+        """Return a page of ``key``, and the token of the next: empty behind the last.
+
+        Args:
+            key: names the whole.
+            token: of the page; empty for the first.
+            parts: gives the whole; each time the same.
+
+        Raises:
+            FnApiProtocolError: the token is none of ours.
+        """
+        if token and not (token.isdigit() and len(token) < 10):
+            raise FnApiProtocolError(f"{token!r:.100} is no continuation token")
+        number = int(token or 0)
+        rest = self._open.pop((key, number), None)
+        if rest is None:
+            rest = iter(parts())
+            for _ in range(number):
+                self._page(rest)
+        page = self._page(rest)
+        following = next(rest, None)
+        if following is None:
+            return page, b""
+        self._open[key, number + 1] = itertools.chain((following,), rest)
+        while len(self._open) > _MOST_OPEN:
+            self._open.popitem(last=False)
+        return page, b"%d" % (number + 1)
+
+    def _page(self, parts: Iterator[bytes]) -> bytes:
+        size, taken = 0, []
+        for part in parts:
+            taken.append(part)
+            size += len(part)
+            if size >= self._page_bytes:
+                break
+        return b"".join(taken)
+
+
+class BundleState:
+    """What one bundle may ask for.
+
+    Args:
+        side_inputs: (transform id, local name) -> lookup.
+        user_state: of the keys that the bundle works on; None: the stage keeps nothing.
+        on_pages: called when user state is read that does not fit one page.
+
+    Threads: ``answer`` one at a time; ``keep_group`` from the bundle's thread.
+    """
+
+    def __init__(
+        self,
+        side_inputs: Mapping[tuple[str, str], SideInputLookup],
+        user_state: StateRequests | None = None,
+        on_pages: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._side_inputs = side_inputs
+        self._user_state = user_state
+        self._on_pages = on_pages
+        self._groups: dict[bytes, Iterable[bytes]] = {}
+        self._pages = Pages()
+
+    def keep_group(self, token: bytes, coded_values: Iterable[bytes]) -> None:
+        """Let the bundle read the values of a group: nested encodings, any number of times."""
+        self._groups[token] = coded_values
+
+    def answer(self, request: beam_fn_api_pb2.StateRequest) -> beam_fn_api_pb2.StateResponse:
+        """Answer one request.
+
+        Raises:
+            FnApiProtocolError: the bundle has no such state.
+            GroupClosedError: the SDK asked for a group of another bundle.
+        """
+        key = request.state_key
+        kind = key.WhichOneof("type")
+        if self._user_state is not None and kind in USER_STATE:
+            response = self._user_state.answer(request)
+            if response.get.continuation_token:
+                self._on_pages()
+            return response
+        if request.WhichOneof("request") != "get":
+            raise FnApiProtocolError(f"the SDK wrote state of kind {kind} in a stage that has none")
+        page, token = self._pages.get(
+            key.SerializeToString(deterministic=True),
+            request.get.continuation_token,
+            lambda: self._parts(kind, key),
+        )
+        return beam_fn_api_pb2.StateResponse(
+            get=beam_fn_api_pb2.StateGetResponse(data=page, continuation_token=token)
+        )
+
+    def _parts(self, kind: str | None, key: beam_fn_api_pb2.StateKey) -> Iterable[bytes]:
+        if kind == "runner":
+            if key.runner.key not in self._groups:
+                raise GroupClosedError
+            return self._groups[key.runner.key]
+        if kind == "iterable_side_input":
+            request, map_key = key.iterable_side_input, None
+        elif kind == "multimap_side_input":
+            request, map_key = key.multimap_side_input, key.multimap_side_input.key
+        else:
+            raise FnApiProtocolError(f"the SDK asked for state of kind {kind}")
+        lookup = self._side_inputs.get((request.transform_id, request.side_input_id))
+        if lookup is None:
+            raise FnApiProtocolError(
+                f"the SDK asked for the side input {request.side_input_id!r:.100} of "
+                f"{request.transform_id!r:.100}, which the stage does not read"
+            )
+        return (coded for coded, _ in lookup.values(request.window, map_key))
+
+
+class StateStream:
+    """The state stream of one SDK harness. Threads: any."""
+
+    def __init__(self) -> None:
+        self._bundles: dict[str, BundleState] = {}
+        self._lock = threading.Lock()
+
+    def open(self, instruction: str, state: BundleState) -> None:
+        """Answer a bundle's requests from ``state``."""
+        with self._lock:
+            self._bundles[instruction] = state
+
+    def forget(self, instruction: str) -> None:
+        """The bundle has ended."""
+        with _ANSWERING, self._lock:  # no answer is under way that reads what is closed next
+            self._bundles.pop(instruction, None)
+
+    def answer(self, request: beam_fn_api_pb2.StateRequest) -> beam_fn_api_pb2.StateResponse:
+        """Answer one request; what goes wrong is told to the SDK, whose user code raises it."""
+        try:
+            with _ANSWERING:
+                with self._lock:
+                    bundle = self._bundles.get(request.instruction_id)
+                if bundle is None:
+                    raise _nothing_is_under_way(request)
+                response = bundle.answer(request)
+        except Exception as error:
+            if not isinstance(error, (FnApiProtocolError, GroupClosedError)):
+                _LOGGER.exception("a state request failed")
+            response = beam_fn_api_pb2.StateResponse(error=render_error(error).cause)
+        response.id = request.id
+        return response
+
+
+def _nothing_is_under_way(request: beam_fn_api_pb2.StateRequest) -> Exception:
+    if request.state_key.WhichOneof("type") == "runner":
+        return GroupClosedError()
+    return FnApiProtocolError(f"no bundle {request.instruction_id!r:.100} is under way")
+
+
+class _Connection(Protocol):
+    @property
+    def state(self) -> StateStream: ...
+
+
+class StateService(beam_fn_api_pb2_grpc.BeamFnStateServicer):  # type: ignore[misc]
+    """The gRPC side. ``connection_of`` finds who calls."""
+
+    def __init__(self, connection_of: Callable[[Any], _Connection]) -> None:
+        self._connection_of = connection_of
+
+    def State(self, requests: Any, context: Any) -> Iterator[Any]:
+        """Answer requests in their order."""
+        return map(self._connection_of(context).state.answer, requests)

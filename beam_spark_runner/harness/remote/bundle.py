@@ -1,0 +1,398 @@
+"""One bundle on an SDK harness in another process.
+
+The bundle's thread does everything but the sending and receiving of bytes: it
+encodes inputs, waits for room in the stream, and meanwhile hands outputs to their
+receivers, so that a stage behind this one in the same task runs on that thread, too.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from apache_beam.coders import WindowedValueCoder
+from apache_beam.metrics.monitoring_infos import extract_counter_value
+from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core.errors import EnvironmentStartError, FnApiProtocolError, RunnerError
+from beam_spark_runner.core.ids import TimerFamilyId, TransformId
+from beam_spark_runner.harness.beam.plugin.block_edges import LOG_MARK_URN, reader_of, writer_of
+from beam_spark_runner.harness.bundle import BundleResult, Receiver, SideInputLookup
+from beam_spark_runner.harness.codec.blocks import MalformedBlockError
+from beam_spark_runner.harness.fn_api.protocol import (
+    BundleProtocol,
+    Complete,
+    Deliver,
+    Event,
+    Fail,
+    FailUserCode,
+    InputEnded,
+    Silent,
+    TakeTimers,
+)
+from beam_spark_runner.harness.fn_api.services.state import BundleState
+from beam_spark_runner.harness.remote.cache_tokens import side_input_tokens, user_state_token
+from beam_spark_runner.harness.remote.callbacks import RemoteCallbacks
+from beam_spark_runner.harness.remote.failures import user_failure
+from beam_spark_runner.harness.remote.input import RemoteInput
+from beam_spark_runner.harness.remote.keyed_bundle import TimersTaker, UserState
+from beam_spark_runner.harness.remote.sdk_workers import SdkWorker, sdk_workers
+from beam_spark_runner.portable.descriptor import StageDescription
+
+_LOGGER = logging.getLogger(__name__)
+
+_ADDED_AT_ONCE = 1024
+_SILENCE_S = 10.0
+_LONG_SILENCE_S = 300.0
+"""Then the harness is asked what it does; again when it has been silent for twice as long."""
+_STATUS_TIMEOUT_S = 5.0
+_SPLIT_TIMEOUT_S = 120.0  # SDKs split at once, or as soon as a tracker has its lock
+_LAST_LINES_S = 1.0
+_PROGRESS_TIMEOUT_S = 1.0
+
+
+class RemoteBundle:
+    """See ``Bundle``."""
+
+    def __init__(
+        self,
+        name: str,
+        description: StageDescription,
+        descriptor: beam_fn_api_pb2.ProcessBundleDescriptor,
+        worker: SdkWorker,
+        input_coder: WindowedValueCoder,
+        sinks: Mapping[TransformId, tuple[WindowedValueCoder, Receiver]],
+        side_inputs: Mapping[tuple[str, str], SideInputLookup],
+        user_state: UserState | None,
+        families: Collection[TimerFamilyId],
+        take_timers: TimersTaker | None,
+        *,
+        marks_keys: bool = False,
+    ) -> None:
+        self._name = name
+        self._source = description.source
+        self._step_names = frozenset(description.step_names.values())
+        self._worker = worker
+        self._connection = worker.connection
+        self._data = worker.connection.data
+        self._sinks = {
+            sink: (reader_of(descriptor, sink, coder), receiver)
+            for sink, (coder, receiver) in sinks.items()
+        }
+        tokens = side_input_tokens(side_inputs)
+        if user_state is None:
+            state = BundleState(side_inputs)
+        else:
+            state = BundleState(side_inputs, user_state.requests, on_pages=user_state.forget_cached)
+            tokens.append(user_state_token(user_state.cache_token))
+        self._families = families
+        self._take_timers = take_timers
+        self._marks_keys = marks_keys
+        self._response: beam_fn_api_pb2.ProcessBundleResponse | None = None
+        self._descriptor = descriptor
+        (self._collection,) = descriptor.transforms[description.source].outputs.values()
+        self._is_splittable = description.is_splittable
+        self._pushed: list[bytes] = []  # each element, where a part may be given back
+        self._too_late: list[bytes] = []  # pushed after the input was cut
+        self._is_cut = False
+        self._splitting = threading.Lock()
+        self._silent_s = 0.0
+        self._told_at_s = _LONG_SILENCE_S
+        self._data_due = time.monotonic() + worker.start_timeout_s
+        self._instruction, self._inbox = self._connection.start_bundle(
+            name, descriptor, tokens, state
+        )
+        self._input = RemoteInput(
+            self._instruction,
+            self._source,
+            input_coder,
+            writer_of(descriptor, self._source, input_coder),
+            state,
+            marks_keys=marks_keys,
+        )
+        self._protocol = BundleProtocol(self._instruction, self._sinks, families)
+
+    def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """See ``BundleInput.push``."""
+        if self._is_splittable:
+            for value, origin in zip(values, origins, strict=True):
+                self._input.add([value], [origin])
+                if self._is_taken(self._input.unsent()):
+                    self.flush()  # a block for each element: it may be given back
+                else:
+                    self._input.drop()
+            return
+        for start in range(0, len(values), _ADDED_AT_ONCE):
+            end = start + _ADDED_AT_ONCE
+            self._input.add(values[start:end], origins[start:end])
+            if self._input.is_full:
+                self.flush()
+
+    def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """See ``Bundle.push_from_within``."""
+        self.push(values, origins)
+
+    def enter(self) -> None:
+        """Nothing to do: the SDK counts by itself."""
+
+    def end_key(self) -> None:
+        """See ``BundleInput.end_key``. State is in the harness, or is ``RemoteKeyedBundle``'s."""
+        if not self._marks_keys:
+            return
+        self._input.end_key()
+        if self._input.is_full:
+            self.flush()
+
+    def fire(self, family: TimerFamilyId, coded_timers: bytes) -> None:
+        """See ``OneBundle.fire``."""
+        timers = beam_fn_api_pb2.Elements.Timers(
+            instruction_id=self._instruction,
+            transform_id=family.transform,
+            timer_family_id=family.family,
+            timers=coded_timers,
+        )
+        self._send(beam_fn_api_pb2.Elements(timers=[timers]), len(coded_timers))
+
+    def flush(self) -> None:
+        """Send what was pushed so far."""
+        blocks, size = self._input.take()
+        if not blocks:
+            return
+        self._send(beam_fn_api_pb2.Elements(data=blocks), size)
+        while self._step(None):
+            pass
+
+    def _send_end(self) -> None:
+        """Say of the main input, and of each timer family, that no more comes."""
+        data = beam_fn_api_pb2.Elements.Data(
+            instruction_id=self._instruction, transform_id=self._source, is_last=True
+        )
+        timers = [
+            beam_fn_api_pb2.Elements.Timers(
+                instruction_id=self._instruction,
+                transform_id=family.transform,
+                timer_family_id=family.family,
+                is_last=True,
+            )
+            for family in self._families
+        ]
+        self._send(beam_fn_api_pb2.Elements(data=[data], timers=timers), 0)
+
+    def _send(self, elements: beam_fn_api_pb2.Elements, size: int) -> None:
+        while True:
+            with self._data.changed:
+                self._data.changed.wait_for(
+                    lambda: self._data.has_room or len(self._inbox), _SILENCE_S
+                )
+                has_room = self._data.has_room
+            if has_room:
+                self._silent_s = 0.0
+                break
+            if not self._step(None):
+                self._note_silence()
+        self._data.send(elements, size)
+
+    def split(
+        self, fraction_of_remainder: float
+    ) -> Sequence[beam_fn_api_pb2.DelayedBundleApplication]:
+        """See ``Bundle.split``."""
+        split = beam_fn_api_pb2.ProcessBundleSplitRequest(instruction_id=self._instruction)
+        desired = split.desired_splits[self._source]
+        desired.fraction_of_remainder = fraction_of_remainder
+        desired.estimated_input_elements = len(self._pushed)
+        answer = self._connection.ask(
+            beam_fn_api_pb2.InstructionRequest(process_bundle_split=split), _SPLIT_TIMEOUT_S
+        )
+        if answer is None and self._connection.error is None:
+            raise self._lost_by_split(f"did not answer within {_SPLIT_TIMEOUT_S:g} s")
+        if answer is None:
+            return ()  # whoever pushes is told
+        if answer.error:
+            raise user_failure(answer.error, self._name, self._step_names)
+        response = answer.process_bundle_split
+        residuals = list(response.residual_roots)
+        with self._splitting:
+            for channel in response.channel_splits:
+                residuals += map(self._not_begun, self._cut(channel))
+        return residuals
+
+    def _cut(
+        self, channel: beam_fn_api_pb2.ProcessBundleSplitResponse.ChannelSplit
+    ) -> Sequence[bytes]:
+        """Return the elements that the SDK will not begin. The lock is held."""
+        last, first = channel.last_primary_element, channel.first_residual_element
+        # One element may lie between them: that which is in residual_roots, in part.
+        if not (-1 <= last < first <= min(last + 2, len(self._pushed))):
+            raise self._lost_by_split(
+                f"says that it keeps its elements up to number {last} and leaves those from "
+                f"{first} on, of {len(self._pushed)}"
+            )
+        not_begun = self._pushed[first:]
+        del self._pushed[first:]
+        self._is_cut = True
+        return not_begun
+
+    def _lost_by_split(self, problem: str) -> RunnerError:
+        """It may have split all the same: what it left is then unknown, and the bundle lost."""
+        error = FnApiProtocolError(f"the SDK harness was told to split its bundle, and {problem}")
+        self._connection.lose(error)
+        return self._worker.explain(error, self._name)
+
+    def _is_taken(self, coded_element: bytes) -> bool:
+        """Note an element; once the input was cut, the SDK drops what comes behind the cut."""
+        with self._splitting:
+            if self._is_cut:
+                self._too_late.append(coded_element)
+                return False
+            self._pushed.append(coded_element)
+            return True
+
+    def _not_begun(self, coded_element: bytes) -> beam_fn_api_pb2.DelayedBundleApplication:
+        """Say of an element what an SDK says of a residual."""
+        (consumer,) = (
+            (id_, tag)
+            for id_, each in self._descriptor.transforms.items()
+            for tag, collection in each.inputs.items()
+            if collection == self._collection
+        )
+        return beam_fn_api_pb2.DelayedBundleApplication(
+            application=beam_fn_api_pb2.BundleApplication(
+                transform_id=consumer[0], input_id=consumer[1], element=coded_element
+            )
+        )
+
+    def progress(self) -> Sequence[bytes]:
+        """See ``Bundle.progress``."""
+        answer = self._ask_progress(_PROGRESS_TIMEOUT_S)
+        if answer is None or answer.error:
+            return ()
+        return _coded_infos(answer.process_bundle_progress.monitoring_infos)
+
+    def _ask_progress(self, timeout_s: float) -> beam_fn_api_pb2.InstructionResponse | None:
+        progress = beam_fn_api_pb2.ProcessBundleProgressRequest(instruction_id=self._instruction)
+        request = beam_fn_api_pb2.InstructionRequest(process_bundle_progress=progress)
+        return self._connection.ask(request, timeout_s)
+
+    def finish(self) -> BundleResult:
+        self.flush()
+        self._act(InputEnded())
+        self._send_end()
+        while self._response is None:
+            if not self._step(_SILENCE_S):
+                if self._protocol.awaits_outputs_only:
+                    self._log_status()
+                else:
+                    self._note_silence()
+                self._act(Silent(_SILENCE_S))
+        infos = self._response.monitoring_infos
+        for info in infos:
+            if info.urn == LOG_MARK_URN:
+                mark = extract_counter_value(info)
+                self._connection.logs.wait_for(mark, _LAST_LINES_S)
+        callbacks: tuple[RemoteCallbacks, ...] = ()
+        if self._response.requires_finalization:
+            callbacks = (RemoteCallbacks(self._name, self._instruction, self._worker),)
+        self._end(keep=bool(callbacks))
+        return BundleResult(
+            callbacks=callbacks,
+            monitoring_infos=tuple(_coded_infos(infos)),
+            residual_roots=(
+                *self._response.residual_roots,
+                *map(self._not_begun, self._too_late),
+            ),
+        )
+
+    def abort(self) -> None:
+        """See ``Bundle.abort``. Nothing stops an SDK but its end: user code must not run on."""
+        self._end(kill=not self._protocol.has_ended)
+
+    def _end(self, *, kill: bool = False, keep: bool = False) -> None:
+        """End it once. ``keep``: the harness is still needed, by ``RemoteCallbacks``."""
+        self._connection.end_bundle(self._instruction)
+        worker, self._worker = self._worker, None  # type: ignore[assignment]
+        if keep:
+            return
+        if worker is not None:
+            sdk_workers.release(worker, kill=kill)
+
+    def _step(self, timeout_s: float | None) -> bool:
+        """Take one event; wait for it if there is a timeout. False: there was none."""
+        event = self._data.take(self._inbox, timeout_s)
+        if event is None:
+            return False
+        self._silent_s = 0.0
+        self._act(event)
+        return True
+
+    def _require_data_stream(self) -> None:
+        """Lose a harness that has not opened its data stream in time, and does not answer either.
+
+        One that answers may still be busy with what users do in ``setup``.
+        """
+        if self._data.is_open or time.monotonic() < self._data_due:
+            return
+        timeout_s = self._worker.start_timeout_s
+        if self._ask_progress(timeout_s) is not None or self._data.is_open:
+            self._data_due = time.monotonic() + timeout_s
+            return
+        self._connection.lose(
+            EnvironmentStartError(
+                f"the SDK harness opened no data stream within {timeout_s:g} s "
+                "(--environment_start_timeout), and has not answered for as long"
+            )
+        )
+
+    def _note_silence(self) -> None:
+        """User code may take its time; whoever looks for the reason finds it in the log."""
+        self._require_data_stream()
+        self._silent_s += _SILENCE_S
+        if self._silent_s >= self._told_at_s:
+            self._told_at_s *= 2
+            self._log_status()
+
+    def _log_status(self) -> None:
+        _LOGGER.warning(
+            "%s: nothing was heard of the SDK harness for %.0f s. What it says of itself:\n%s",
+            self._name,
+            max(self._silent_s, _SILENCE_S),
+            self._connection.status.ask(_STATUS_TIMEOUT_S) or "nothing",
+        )
+
+    def _act(self, event: Event) -> None:
+        for action in self._protocol.on(event):
+            match action:
+                case Deliver(transform, coded_elements):
+                    self._deliver(transform, coded_elements)
+                case TakeTimers(family, coded_timers):
+                    assert self._take_timers is not None  # else no family is awaited
+                    self._take_timers(family, coded_timers)
+                case Complete(coded_response):
+                    self._response = beam_fn_api_pb2.ProcessBundleResponse.FromString(
+                        coded_response
+                    )
+                case FailUserCode(error_text):
+                    raise user_failure(error_text, self._name, self._step_names)
+                case Fail(error):
+                    raise self._worker.explain(error, self._name)
+
+    def _deliver(self, transform: TransformId, coded_elements: bytes) -> None:
+        reader, receiver = self._sinks[transform]
+        elements = reader.read(coded_elements)
+        while True:
+            try:
+                some = next(elements, None)
+            except MalformedBlockError as error:
+                self._protocol.has_ended = True
+                raise FnApiProtocolError(
+                    f"{self._name}: the SDK harness sent bytes that are no elements of "
+                    f"{transform}: {error}"
+                ) from error
+            if some is None:
+                return
+            receiver.accept_chunk(*some)
+
+
+def _coded_infos(infos: Iterable[Any]) -> list[bytes]:
+    return [info.SerializeToString() for info in infos if info.urn != LOG_MARK_URN]

@@ -1,0 +1,195 @@
+"""A stage with state or timers on an SDK harness in another process: keys come in groups.
+
+In the Fn API, state and timers belong to bundles: the SDK writes what has changed when its
+bundle ends, and sends timers then. So a task runs several bundles there. One takes the
+elements of many keys; then, as long as any of these has a timer, one fires the next timer of
+each. Then the keys' work is done, their state is forgotten, and the next keys come.
+"""
+
+import secrets
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core.callbacks import Callbacks
+from beam_spark_runner.core.errors import FnApiProtocolError
+from beam_spark_runner.core.ids import TimerFamilyId
+from beam_spark_runner.harness.bundle import Bundle, BundleResult
+from beam_spark_runner.harness.codec.blocks import MalformedBlockError
+from beam_spark_runner.harness.remote.key_timers import DeclaredTimers, KeyTimers
+from beam_spark_runner.portable.monitoring import merge
+from beam_spark_runner.state.requests import StateRequests
+
+MOST_CALLS = 8192
+"""Elements in all their windows, and timers, after which a bundle ends: the SDK keeps state in
+memory until then, and the runner the timers of so many keys."""
+_MOST_INFOS = 1_000
+
+
+class OneBundle(Bundle, Protocol):
+    """One bundle of the SDK harness."""
+
+    def fire(self, family: TimerFamilyId, coded_timers: bytes) -> None:
+        """Hand over timers that are due."""
+        ...
+
+
+class TimersTaker(Protocol):
+    """Gets the timers that a bundle has set or cleared."""
+
+    def __call__(self, family: TimerFamilyId, coded_timers: bytes) -> Any: ...
+
+
+class UserState:
+    """What is kept for the keys that are under way.
+
+    Attributes:
+        requests: answers what the SDK asks for.
+        cache_token: by which the SDK knows that what it has read or written is still true.
+    """
+
+    def __init__(self, requests: StateRequests) -> None:
+        self.requests = requests
+        self.cache_token = secrets.token_bytes(16)
+
+    def forget_cached(self) -> None:
+        """Let the SDK read again in its next bundle.
+
+        What it has cached of a state that comes in several pages is the first page, and where
+        the others were when it read it: not what was added since.
+        """
+        self.cache_token = secrets.token_bytes(16)
+
+
+class MakeState(Protocol):
+    """Makes the state for a group of keys: an empty one."""
+
+    def __call__(self) -> UserState: ...
+
+
+class StartBundle(Protocol):
+    """Begins a bundle on the SDK harness."""
+
+    def __call__(self, state: UserState, take_timers: TimersTaker) -> OneBundle: ...
+
+
+class RemoteKeyedBundle:
+    """See ``Bundle``: for the task it is one, for the SDK harness there are several.
+
+    Args:
+        start: begins one of them; the first one at once.
+        make_state: makes state for the next keys.
+        timers: of the stage.
+    """
+
+    def __init__(self, start: StartBundle, make_state: MakeState, timers: DeclaredTimers) -> None:
+        self._start = start
+        self._make_state = make_state
+        self._declared_timers = timers
+        self._has_expirations = timers.expiration is not None
+        self._infos: list[bytes] = []
+        self._callbacks: list[Callbacks] = []
+        self._bundle: OneBundle | None = None
+        self._taken: list[tuple[TimerFamilyId, bytes]] = []  # timers, as the bundle sends them
+        self._begin_keys()
+        self._open()
+
+    def _begin_keys(self) -> None:
+        self._state = self._make_state()
+        self._timers = KeyTimers(self._declared_timers)
+        self._calls = 0  # of these keys
+        self._calls_of_bundle = 0
+
+    def _open(self) -> OneBundle:
+        if self._bundle is None:
+            self._calls_of_bundle = 0
+            self._bundle = self._start(self._state, self._take_timers)
+        return self._bundle
+
+    def _take_timers(self, family: TimerFamilyId, coded_timers: bytes) -> None:
+        self._taken.append((family, coded_timers))
+
+    def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """See ``BundleInput.push``. A key that is large gets several bundles."""
+        if self._calls_of_bundle >= MOST_CALLS:
+            self._close()
+        bundle = self._open()
+        if self._has_expirations:
+            for value, origin in zip(values, origins, strict=True):
+                self._timers.expect_expiry(value[0], origin)
+        bundle.push(values, origins)
+        calls = sum(len(origin.windows) for origin in origins)
+        self._calls += calls
+        self._calls_of_bundle += calls
+
+    def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """See ``Bundle.push_from_within``."""
+        self.push(values, origins)
+
+    def end_key(self) -> None:
+        """See ``BundleInput.end_key``. Its timers fire with those of others, a little later."""
+        if self._calls >= MOST_CALLS:
+            self._end_keys()
+
+    def enter(self) -> None:
+        """Nothing to do: the SDK counts by itself."""
+
+    def flush(self) -> None:
+        """Send what was pushed so far."""
+        if self._bundle is not None:
+            self._bundle.flush()
+
+    def split(
+        self, fraction_of_remainder: float
+    ) -> Sequence[beam_fn_api_pb2.DelayedBundleApplication]:
+        """See ``Bundle.split``. Keys are not split."""
+        return ()
+
+    def progress(self) -> Sequence[bytes]:
+        """See ``Bundle.progress``."""
+        bundle = self._bundle
+        return [*self._infos, *(bundle.progress() if bundle is not None else ())]
+
+    def finish(self) -> BundleResult:
+        """See ``Bundle.finish``."""
+        self._end_keys()
+        return BundleResult(monitoring_infos=tuple(self._infos), callbacks=tuple(self._callbacks))
+
+    def abort(self) -> None:
+        """See ``Bundle.abort``."""
+        for each in self._callbacks:
+            each.drop()
+        if self._bundle is not None:
+            self._bundle.abort()
+
+    def _end_keys(self) -> None:
+        """Fire the timers of all keys that came, until none is left, and forget the keys."""
+        self._close()
+        while due := self._timers.pop():
+            bundle = self._open()
+            for family, coded_timers in due.items():
+                bundle.fire(family, coded_timers)
+            self._close()
+        self._begin_keys()
+
+    def _close(self) -> None:
+        if self._bundle is None:
+            return
+        # It stays the open one while it finishes: if that fails, it is to be aborted.
+        result = self._bundle.finish()
+        self._infos += result.monitoring_infos
+        self._callbacks += result.callbacks
+        self._bundle = None
+        # Nobody says in which order timers of several families were set.
+        for family, coded_timers in sorted(self._taken, key=lambda taken: taken[0]):
+            try:
+                self._calls += self._timers.take(family, coded_timers)
+            except MalformedBlockError as error:
+                raise FnApiProtocolError(
+                    f"the SDK harness sent bytes that are no timers of {family.family}: {error}"
+                ) from error
+        self._taken.clear()
+        if len(self._infos) > _MOST_INFOS:
+            self._infos = list(merge(self._infos))

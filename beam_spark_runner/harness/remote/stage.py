@@ -1,0 +1,136 @@
+"""A stage on an SDK harness in another process, over the Fn API."""
+
+import functools
+import hashlib
+from collections.abc import Mapping
+
+from apache_beam.coders import WindowedValueCoder
+from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
+
+from beam_spark_runner.backchannel.log_lines import STDERR, Told
+from beam_spark_runner.core.ids import PCollectionId, TransformId
+from beam_spark_runner.harness.beam.chunked_steps import use_chunks
+from beam_spark_runner.harness.beam.plugin.block_edges import mark_lines, use_blocks, use_keys_here
+from beam_spark_runner.harness.bundle import Bundle, Receiver, SideInputLookup
+from beam_spark_runner.harness.environments.process import runs_our_steps
+from beam_spark_runner.harness.remote.bundle import RemoteBundle
+from beam_spark_runner.harness.remote.key_timers import declared_timers
+from beam_spark_runner.harness.remote.keyed_bundle import RemoteKeyedBundle, TimersTaker, UserState
+from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings, sdk_workers
+from beam_spark_runner.portable.descriptor import StageDescription
+from beam_spark_runner.portable.wire import (
+    coder_seen_by_the_runner,
+    value_coder_seen_by_the_runner,
+)
+from beam_spark_runner.state.memory import MemoryState
+from beam_spark_runner.state.requests import StateRequests, declared_states, value_counter
+
+
+class RemoteStage:
+    """See ``StageHarness``. Its DoFns are kept by the SDK harness, from bundle to bundle."""
+
+    def __init__(
+        self,
+        name: str,
+        description: StageDescription,
+        settings: HarnessSettings,
+        stage_id: int,
+        told: Told = STDERR,
+    ) -> None:
+        self._name = name
+        self._description = description
+        self._settings = settings
+        self._stage_id = stage_id
+        self._told = told  # takes what the harness logs
+        self._descriptor = description.descriptor()
+        digest = hashlib.sha256(description.coded_descriptor).hexdigest()[:16]
+        self._id = f"{settings.job_id}/{stage_id}/{digest}"
+        environment = beam_runner_api_pb2.Environment.FromString(description.coded_environment)
+        self._runs_our_steps = runs_our_steps(environment)
+        self._input_coder = self._coder(description.source)
+        self._output_coders = {
+            collection: self._coder(sink) for sink, collection in description.sinks.items()
+        }
+        self._timers = declared_timers(self._descriptor)
+        self._states = declared_states(self._descriptor)
+        # In a harness that has this package: without a question for each state of each key.
+        self._keeps_keys_there = False
+        if self._runs_our_steps and (self._states or self._timers.families):
+            self._keeps_keys_there = use_keys_here(self._descriptor_for("localhost"))
+
+    def _coder(self, edge: TransformId) -> WindowedValueCoder:
+        port = beam_fn_api_pb2.RemoteGrpcPort.FromString(
+            self._descriptor.transforms[edge].spec.payload
+        )
+        return coder_seen_by_the_runner(self._descriptor, port.coder_id)
+
+    @property
+    def input_coder(self) -> WindowedValueCoder:
+        return self._input_coder
+
+    @property
+    def output_coders(self) -> Mapping[PCollectionId, WindowedValueCoder]:
+        return self._output_coders
+
+    def start_bundle(
+        self,
+        receivers: Mapping[PCollectionId, Receiver],
+        side_inputs: Mapping[tuple[str, str], SideInputLookup],
+    ) -> Bundle:
+        """See ``StageHarness.start_bundle``. What ``setup`` raises may come later.
+
+        Raises:
+            EnvironmentStartError: there is no harness.
+        """
+        is_keyed = bool(self._states or self._timers.families)
+        if not is_keyed or self._keeps_keys_there:
+            return self._start(receivers, side_inputs)
+        return RemoteKeyedBundle(
+            functools.partial(self._start, receivers, side_inputs),
+            self._empty_state,
+            self._timers,
+        )
+
+    def _empty_state(self) -> UserState:
+        coder_of = functools.partial(value_coder_seen_by_the_runner, self._descriptor)
+        backend = MemoryState(value_counter(self._descriptor, self._states, coder_of))
+        return UserState(StateRequests(backend, self._states, self._description.step_names))
+
+    def _start(
+        self,
+        receivers: Mapping[PCollectionId, Receiver],
+        side_inputs: Mapping[tuple[str, str], SideInputLookup],
+        user_state: UserState | None = None,
+        take_timers: TimersTaker | None = None,
+    ) -> RemoteBundle:
+        worker = sdk_workers.acquire(
+            self._description.coded_environment, self._settings, self._stage_id, self._told
+        )
+        return RemoteBundle(
+            self._name,
+            self._description,
+            self._descriptor_for(worker.url),
+            worker,
+            self._input_coder,
+            {
+                sink: (self._output_coders[collection], receivers[collection])
+                for sink, collection in self._description.sinks.items()
+            },
+            side_inputs,
+            user_state,
+            () if self._keeps_keys_there else self._timers.families,
+            take_timers,
+            marks_keys=self._keeps_keys_there,
+        )
+
+    def _descriptor_for(self, url: str) -> beam_fn_api_pb2.ProcessBundleDescriptor:
+        descriptor = self._description.descriptor(url)
+        descriptor.id = self._id
+        if self._runs_our_steps:
+            use_chunks(descriptor)
+            if not self._description.is_splittable:  # Beam's source counts elements one by one
+                use_blocks(descriptor)
+            mark_lines(descriptor)
+        if self._keeps_keys_there:
+            use_keys_here(descriptor)
+        return descriptor

@@ -1,0 +1,315 @@
+"""Running a stage whose root is a splittable DoFn: bundles until nothing is deferred any more.
+
+Each restriction is pushed by itself, so that a bundle can end between two of them.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from apache_beam.coders import WindowedValueCoder
+from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.harness.bundle import Bundle, BundleResult, Residual
+from beam_spark_runner.harness.sdf.checkpoint_handler import (
+    MIN_US,
+    SdfKeySelector,
+    SdfStateInternals,
+    SdfStateInternalsFactory,
+    SdfTimerInternalsFactory,
+    StateAndTimerBundleCheckpointHandler,
+    in_each_window,
+)
+from beam_spark_runner.scheduling.rounds import may_leave_work
+from beam_spark_runner.state.residuals import InMemoryTimers, InMemoryValues, ResidualTimer
+
+_MOST_GATHERED = 1_000
+_ASK_AGAIN_S = 0.05
+_LITTLE = (0.0, 1 / 64, 1 / 16, 1 / 4)
+"""How much of a restriction to keep. Sources that read records refuse to keep none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """For how long a task works on restrictions before it leaves the rest to others.
+
+    Attributes:
+        duration_us: of work, and of waiting for what is deferred.
+        pieces: into how many parts what is left of the restriction under way is cut.
+        leave: takes each sized restriction that is left, the processing time before which it
+            must not be processed, or 0, and the event time that waits for it.
+    """
+
+    duration_us: int
+    pieces: int
+    leave: Callable[[WindowedValue, int, int], None]
+
+
+class SplittableInput:
+    """The input of one such stage in one task. A ``BundleInput``.
+
+    Threads: the bundle's.
+
+    Args:
+        start_bundle: begins a bundle; called for each.
+        on_completed: gets what is known of a bundle that has finished, before its residuals
+            are scheduled.
+        input_coder: of the stage's input.
+        collection: the input's name, for errors.
+        now_us: processing time, microseconds since the epoch.
+        budget: None: all is processed here.
+
+    Raises:
+        InvalidPipelineError: the input is not made of sized restrictions.
+    """
+
+    def __init__(
+        self,
+        *,
+        start_bundle: Callable[[], Bundle],
+        on_completed: Callable[[BundleResult], None],
+        input_coder: WindowedValueCoder,
+        collection: str,
+        now_us: Callable[[], int],
+        budget: Budget | None = None,
+    ) -> None:
+        self._start_bundle = start_bundle
+        self._on_completed = on_completed
+        self._now_us = now_us
+        self._budget = budget
+        self._gathers = budget is not None  # whether to leave anything depends on all there is
+        self._ends_us: int | None = None  # when the budget is spent
+        self._timers = InMemoryTimers(now_us)
+        self._values = InMemoryValues()
+        key_of = SdfKeySelector(input_coder, collection)
+        self._handler = StateAndTimerBundleCheckpointHandler(
+            SdfTimerInternalsFactory(key_of, self._timers),
+            SdfStateInternalsFactory(key_of, self._values),
+            input_coder,
+            input_coder.window_coder,
+        )
+        self._ready: deque[WindowedValue] = deque()
+        self._bundle: Bundle | None = None
+        self._checkpoint: _TimedCheckpoint | None = None  # of the bundle
+
+    def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """Process sized restrictions, each once in each of its windows.
+
+        Beam's SDK splits a restriction in many windows for all of them while it goes on
+        with the later ones, so that those were processed twice.
+        """
+        for value, origin in zip(values, origins, strict=True):
+            self._ready.extend(in_each_window(origin.with_value(value)))
+        if len(self._ready) > _MOST_GATHERED:
+            self._gathers, self._budget = False, None
+        if not self._gathers:
+            self._process()
+
+    def push_later(self, element: WindowedValue, due_us: int) -> None:
+        """Process a sized restriction that was deferred elsewhere, not before its time."""
+        self._handler.schedule(Residual(element, due_us - self._now_us(), MIN_US))
+
+    def end_key(self) -> None:
+        """See ``BundleInput.end_key``. ``graph.passes.validate`` lets no keyed stage come here."""
+        raise InvariantError("a splittable DoFn was given keys")
+
+    def flush(self) -> None:
+        """See ``BundleInput.flush``: nothing waits."""
+
+    def pending(self) -> int:
+        """How many restrictions wait here, deferred or not begun."""
+        return len(self._timers) + len(self._ready)
+
+    def progress(self) -> Sequence[bytes]:
+        """See ``Bundle.progress``: of the bundle that is open, if one is."""
+        bundle = self._bundle
+        return () if bundle is None else bundle.progress()
+
+    def watermark_hold_us(self) -> int:
+        """Event time that waits for them; the end of time if there are none."""
+        return MIN_US if self._ready else self._timers.watermark_hold_us()
+
+    def next_due_us(self) -> int | None:
+        """See ``Deferring``."""
+        due_us = self._timers.next_due_us()
+        if due_us is None or self._ends_us is None:
+            return due_us
+        return min(due_us, self._ends_us)
+
+    def run_due(self) -> bool:
+        """See ``Deferring``."""
+        if self._gathers:
+            self._gathers = False
+            self._begin()
+        elif self._is_over() and len(self._timers):
+            self._leave()
+            return True
+        self._ready.extend(map(self._take, self._timers.pop_due()))
+        if self._bundle is None and not self._ready:
+            return False
+        self._process()
+        self._finish()
+        if self._is_over():
+            self._leave()
+        return True
+
+    def _begin(self) -> None:
+        if self._budget is not None:
+            if may_leave_work([float(element.value[1]) for element in self._ready]):
+                self._ends_us = self._now_us() + self._budget.duration_us
+            else:
+                self._budget = None
+
+    def _is_over(self) -> bool:
+        return self._ends_us is not None and self._now_us() >= self._ends_us
+
+    def _process(self) -> None:
+        """Push what is ready; if time runs out, at least one element."""
+        if not self._ready:
+            return
+        if self._bundle is None:
+            self._bundle = self._start_bundle()
+        self._bundle.enter()
+        push = self._bundle.push
+        if self._budget is None or self._ends_us is None:
+            while self._ready:
+                element = self._ready.popleft()
+                push([element.value], [element])
+            return
+        left_s = (self._ends_us - self._now_us()) / 1e6
+        self._checkpoint = _TimedCheckpoint(self._bundle, max(0.0, left_s), self._budget.pieces)
+        while self._ready:
+            element = self._ready.popleft()
+            push([element.value], [element])
+            if self._is_over():
+                break
+
+    def _finish(self) -> None:
+        if self._bundle is None:
+            return
+        result = self._bundle.finish()
+        checkpoint = self._end_checkpoint()
+        self._bundle = None
+        self._on_completed(result)
+        if checkpoint is not None:
+            if checkpoint.error is not None:
+                raise checkpoint.error
+            self._handler.on_checkpoint(checkpoint)
+        self._handler.on_checkpoint(result)
+        for residual in result.deferred:
+            self._handler.schedule(residual)
+
+    def _end_checkpoint(self) -> "_TimedCheckpoint | None":
+        checkpoint, self._checkpoint = self._checkpoint, None
+        if checkpoint is not None:
+            checkpoint.stop()
+        return checkpoint
+
+    def abort(self) -> None:
+        """Forget the bundle that is open."""
+        self._end_checkpoint()
+        if self._bundle is not None:
+            self._bundle.abort()
+
+    def _leave(self) -> None:
+        """Leave what has not been processed, be it due or not."""
+        assert self._budget is not None
+        now_us = self._now_us()
+        while self._ready:
+            self._budget.leave(self._ready.popleft(), 0, MIN_US)
+        for timer in self._timers.pop_all():
+            due_us = timer.fire_at_us if timer.fire_at_us > now_us else 0
+            self._budget.leave(self._take(timer), due_us, timer.hold_us)
+
+    def _take(self, timer: ResidualTimer) -> WindowedValue:
+        state = SdfStateInternals(timer.key, self._values)
+        element = state.read(timer.window, timer.id)
+        state.clear(timer.window, timer.id)
+        return element
+
+
+class _TimedCheckpoint:
+    """Splits a bundle when its time is spent, from a thread of its own.
+
+    What is left of the restriction under way is cut into pieces, as far as its tracker can:
+    one after another off the end, and last what is left but for what has been claimed (or a
+    little more, where the tracker wants it so).
+
+    Attributes:
+        residual_roots: what was split off. To be read after ``stop``, as ``error``.
+        error: what the tracker raised.
+    """
+
+    def __init__(self, bundle: Bundle, after_s: float, pieces: int) -> None:
+        self.residual_roots: list[beam_fn_api_pb2.DelayedBundleApplication] = []
+        self.error: BaseException | None = None
+        self._bundle = bundle
+        self._after_s = after_s
+        self._pieces = pieces
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="beam-checkpoint", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Split no more. Returns once no split is under way."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        wait_s = self._after_s
+        try:
+            # Between two elements there is nothing to split; some trackers never split.
+            while not self.residual_roots and not self._stopped.wait(wait_s):
+                wait_s = _ASK_AGAIN_S
+                for count in range(self._pieces, 1, -1):
+                    self.residual_roots += self._bundle.split((count - 1) / count)
+                for fraction in _LITTLE:
+                    if roots := self._bundle.split(fraction):
+                        self.residual_roots += roots
+                        break
+        except BaseException as error:
+            self.error = error
+
+
+class Deferring(Protocol):
+    """What runs bundles that may leave something for later."""
+
+    def run_due(self) -> bool:
+        """Finish the bundle that is open, and run one with what is due now.
+
+        Returns:
+            Whether there was anything to do.
+        """
+        ...
+
+    def next_due_us(self) -> int | None:
+        """Processing time at which there will be something to do; None: never again."""
+        ...
+
+
+def run_to_end(
+    stages: Sequence[Deferring], now_us: Callable[[], int], wait_us: Callable[[int], None]
+) -> None:
+    """Run bundles until nothing is pending, residuals of residuals too.
+
+    What was deferred is not processed before its time: it polls the world outside.
+
+    Args:
+        stages: of one task, whose input has ended.
+        now_us: processing time.
+        wait_us: waits for so long, or raises if the task is not wanted any more; asked with 0
+            between any two bundles.
+    """
+    while True:
+        # Every stage gets its turn: one that defers for ever must not keep others waiting.
+        if any([stage.run_due() for stage in stages]):
+            wait_us(0)
+            continue
+        due = [at_us for stage in stages if (at_us := stage.next_due_us()) is not None]
+        if not due:
+            return
+        wait_us(max(0, min(due) - now_us()))

@@ -1,0 +1,158 @@
+"""Which functions leave no trace of a result, by their code.
+
+A function that reads nothing but its arguments and constants, and calls nothing but builtin
+functions, methods of builtin types and functions like itself, has nowhere to keep a reference to
+what it returns. Whatever it makes of values of builtin types is of builtin types again, and can
+be changed only by whoever gets it. Nobody has to look at its results to know that they may wait
+for each other.
+
+Methods are known by name alone. That is enough as long as every value at hand is of a builtin
+type, which is for the caller to see to.
+"""
+
+import builtins
+import dis
+import inspect
+import json
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from types import CellType, CodeType, FunctionType, MethodDescriptorType, ModuleType
+from typing import Any
+
+from apache_beam.transforms.window import TimestampedValue
+
+from beam_spark_runner.harness.values.constants import is_plain
+
+_TYPES = (
+    *(bool, int, float, complex, str, bytes, bytearray),
+    *(tuple, list, dict, set, frozenset, range, slice),
+)
+_METHODS = {name for each in _TYPES for name in dir(each) if not name.startswith("_")}
+_KNOWN = (
+    *_TYPES,
+    *(abs, all, any, ascii, bin, chr, divmod, enumerate, filter, format, hash, hex, isinstance),
+    *(iter, len, map, max, min, next, oct, ord, pow, repr, reversed, round, sorted, sum, zip),
+    *(ArithmeticError, AttributeError, Exception, IndexError, KeyError, LookupError),
+    *(OverflowError, TypeError, ValueError, ZeroDivisionError),
+    *(TimestampedValue, json.loads, re.findall, re.split, re.sub),
+    *(value for name, value in vars(math).items() if not name.startswith("_")),
+)
+_LAZY = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_READS_NAME = ("LOAD_GLOBAL", "LOAD_NAME")
+_READS_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
+_BINDS_CELL = ("STORE_DEREF", "DELETE_DEREF")
+
+
+class Closed:
+    """A function that is closed, for as long as the variables that it reads stay what they are."""
+
+    def __init__(self) -> None:
+        self._reads: dict[tuple[int, str], tuple[Mapping[str, Any], Any]] = {}
+        self._cells: list[tuple[CellType, Any]] = []
+        self._functions: set[FunctionType] = set()  # that were looked at
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> "Closed | None":
+        """Return what is known of a function that is closed now; None: it is not.
+
+        Args:
+            function: whose arguments will be of builtin types.
+        """
+        found = cls()
+        return found if found._follows(function) else None
+
+    def holds(self) -> bool:
+        """Return whether the function still is closed: a program may bind variables anew."""
+        return all(
+            variables.get(name, _NOTHING) is value
+            for (_, name), (variables, value) in self._reads.items()
+        ) and all(_content_of(cell) is value for cell, value in self._cells)
+
+    def _follows(self, function: Any) -> bool:
+        """Whether a function is closed. Notes what it reads."""
+        if isinstance(function, MethodDescriptorType):
+            return function.__objclass__ in _TYPES
+        if type(function) is operator.itemgetter or _is_known(function):
+            return True
+        if type(function) is not FunctionType:
+            return False
+        if function in self._functions:  # it calls itself
+            return True
+        self._functions.add(function)
+        code = function.__code__
+        return (
+            not code.co_flags & _LAZY
+            and all(map(is_plain, function.__defaults__ or ()))
+            and all(map(is_plain, (function.__kwdefaults__ or {}).values()))
+            and all(map(self._follows_cell, function.__closure__ or ()))
+            and self._follows_code(code, function.__globals__, set(code.co_freevars))
+        )
+
+    def _follows_cell(self, cell: CellType) -> bool:
+        value = _content_of(cell)
+        self._cells.append((cell, value))
+        return is_plain(value) or self._follows(value)
+
+    def _follows_code(self, code: CodeType, variables: Mapping[str, Any], outer: set[str]) -> bool:
+        """Whether code, and that of functions within it, is closed.
+
+        Args:
+            code: of a function.
+            variables: the global ones.
+            outer: names of variables of enclosing functions, which the code may read.
+        """
+        module: ModuleType | None = None  # which the instruction before has put on the stack
+        for each in dis.get_instructions(code):
+            name = each.argval
+            if module is not None:
+                if each.opname not in _READS_ATTRIBUTE:
+                    return False
+                value = self._read(vars(module), name)
+            elif each.opname in _READS_NAME:
+                value = self._read(variables, name)
+                if value is _NOTHING:
+                    value = self._read(vars(builtins), name)
+            elif each.opname in _READS_ATTRIBUTE:
+                if name not in _METHODS:
+                    return False
+                continue
+            elif _binds(each, outer):
+                return False
+            else:
+                continue
+            module = value if isinstance(value, ModuleType) else None
+            if module is None and not (is_plain(value) or self._follows(value)):
+                return False
+        return all(
+            self._follows_code(each, variables, outer)
+            for each in code.co_consts
+            if isinstance(each, CodeType)
+        )
+
+    def _read(self, variables: Mapping[str, Any], name: str) -> Any:
+        value = variables.get(name, _NOTHING)
+        self._reads[id(variables), name] = variables, value
+        return value
+
+
+_NOTHING = object()
+
+
+def _content_of(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty
+        return _NOTHING
+
+
+def _binds(instruction: dis.Instruction, outer: set[str]) -> bool:
+    """Whether an instruction imports, or binds or deletes a name that others read, too."""
+    return instruction.opcode in dis.hasname or (
+        instruction.opname in _BINDS_CELL and instruction.argval in outer
+    )
+
+
+def _is_known(value: Any) -> bool:
+    return any(value is each for each in _KNOWN)

@@ -1,0 +1,146 @@
+"""What tasks tell while they run, and what is made of it: messages, metrics so far, progress."""
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from apache_beam.portability.api import beam_fn_api_pb2
+
+from beam_spark_runner._generated.backchannel_pb2 import TaskProgress, WorkerFrame
+from beam_spark_runner.backchannel.driver import BackchannelServer
+from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.job.messages import JobMessages
+from beam_spark_runner.portable.monitoring import merge
+from beam_spark_runner.scheduling.attempts import Report
+from beam_spark_runner.state.residuals import MAX_US
+
+_HARNESS_GRACE_S = 0.1
+_TEARDOWN_S = 15.0  # for DoFns to be torn down; SDK harnesses have ten seconds for it
+
+
+class Deferrals(NamedTuple):
+    """Of one step: how many residuals wait, and the event time that they hold, microseconds."""
+
+    number: int = 0
+    hold_us: int = MAX_US
+
+
+class LiveTasks:
+    """How far the tasks of the Spark job that runs now are, as far as they have told.
+
+    Threads: any.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._run = 0
+        self._tasks: dict[int, TaskProgress] = {}  # by attempt
+
+    def begin(self, run: int) -> None:
+        """Forget what was told: it has been counted, or is void."""
+        with self._lock:
+            self._run = run
+            self._tasks.clear()
+
+    def take(self, told: Iterable[TaskProgress]) -> None:
+        """Note what tasks have told, if it is of the Spark job that runs."""
+        with self._lock:
+            self._tasks.update((each.attempt, each) for each in told if each.run == self._run)
+
+    def monitoring_infos(self) -> tuple[bytes, ...]:
+        """Return the serialised MonitoringInfos of all of them."""
+        with self._lock:
+            tasks = list(self._tasks.values())
+        return merge(info for each in tasks for info in each.monitoring_infos)
+
+    def deferrals(self) -> Mapping[TransformId, Deferrals]:
+        """Return what splittable DoFns have put off, by transform."""
+        with self._lock:
+            tasks = list(self._tasks.values())
+        found: dict[TransformId, Deferrals] = {}
+        for task in tasks:
+            for name, told in task.deferred.items():
+                step = TransformId(name)
+                before = found.get(step, Deferrals())
+                found[step] = Deferrals(
+                    before.number + told.count, min(before.hold_us, told.hold_us)
+                )
+        return found
+
+
+class ToldByTasks:
+    """The driver's side of a job's backchannel. An ``Observer``.
+
+    Args:
+        job_id: of the pipeline's run.
+        messages: takes what user code logs.
+        driver: where to listen, and the host under which executors see it. None: do not.
+        folder: that driver and workers share, where workers are on other machines.
+        has_harnesses: lines come from SDK harnesses, too, which workers hear a moment later.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        messages: JobMessages,
+        live: LiveTasks,
+        driver: tuple[str, str] | None,
+        folder: Path | None,
+        *,
+        has_harnesses: bool = False,
+    ) -> None:
+        self._messages = messages
+        self._live = live
+        self._server = BackchannelServer(
+            job_id,
+            self._take,
+            listen=None if driver is None else (driver[0], 0),
+            advertise="" if driver is None else driver[1],
+            folder=folder,
+            grace_s=_HARNESS_GRACE_S if has_harnesses else 0.0,
+        )
+        self.route = self._server.route
+
+    def began(self, run: int) -> None:
+        """See ``Observer.began``."""
+        self._live.begin(run)
+
+    def reported(self, reports: Sequence[Report]) -> None:
+        """See ``Observer.reported``."""
+        self._live.begin(0)
+        for report in reports:
+            if report.worker:
+                self._server.expect(report.worker, report.told)
+
+    def accepted(self, reports: Sequence[Report]) -> None:
+        """See ``Observer.accepted``."""
+        by_worker: dict[str, list[int]] = {}
+        for report in reports:
+            if report.finalizes:
+                by_worker.setdefault(report.worker, []).append(report.attempt)
+        for worker, attempts in by_worker.items():
+            self._server.accept(worker, attempts)
+
+    def _take(self, worker: str, frame: WorkerFrame) -> None:
+        for coded in frame.log_entries:
+            self._messages.take_line(worker, beam_fn_api_pb2.LogEntry.FromString(coded))
+        if frame.left_out:
+            self._messages.leave_out(frame.left_out)
+        self._live.take(frame.progress)
+
+    def end_job(self, timeout_s: float = _TEARDOWN_S) -> None:
+        """Have workers tear down what they keep for the job, and wait for that."""
+        late = self._server.end_job(timeout_s)
+        if late:
+            self._messages.warn(
+                f"{len(late)} Spark worker(s) still tear DoFns down after {timeout_s:g} s: "
+                f"{', '.join(sorted(late))}"
+            )
+
+    def close(self) -> None:
+        """Wait a short time for what is under way, end the job, and hear nothing more."""
+        self._server.settle()
+        self.end_job()
+        self._server.close()
+        self._live.begin(0)

@@ -1,0 +1,293 @@
+"""Running a plan: one Spark job after another, each accepted before the next begins."""
+
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from beam_spark_runner.core.errors import (
+    RunnerError,
+    SparkJobError,
+)
+from beam_spark_runner.core.ids import DestinationId, SegmentId
+from beam_spark_runner.plan.model import Plan, Segment
+from beam_spark_runner.portable.monitoring import merge, residual_gauges
+from beam_spark_runner.scheduling import rounds, segments
+from beam_spark_runner.scheduling.attempts import (
+    Accepted,
+    Ambiguous,
+    Failed,
+    Rejected,
+    Report,
+    Verdict,
+)
+from beam_spark_runner.scheduling.partitions import derive_partitions
+from beam_spark_runner.spark.driver.gather import AmbiguousRowsError, Surroundings, gather
+from beam_spark_runner.spark.driver.kept import Kept, KeptRows
+from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
+from beam_spark_runner.spark.driver.run_context import Setting, Tally
+from beam_spark_runner.spark.driver.segment_job import (
+    SegmentJob,
+    SegmentJobs,
+    impulses,
+    segment_title,
+)
+from beam_spark_runner.spark.driver.spark_errors import machines_were_lost, reason_of
+from beam_spark_runner.spark.program import SideInputRows
+from beam_spark_runner.spark.rows.reports import error_of
+from beam_spark_runner.state.residuals import MAX_US
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def run_plan(plan: Plan, setting: Setting, tally: Tally) -> None:
+    """Run all segments.
+
+    Raises:
+        BundleFailedError: user code failed, as often as Spark retries tasks.
+        SparkJobError: Spark gave a segment up, or it never ran on one version of its data.
+    """
+    run = _PlanRun(plan, setting, tally)
+    by_id = {segment.id: segment for segment in plan.segments}
+    order = segments.SegmentOrder(_reads(plan))
+    action = order.start()
+    while not isinstance(action, segments.Finish):
+        setting.check_cancelled()
+        segment = by_id[action.segment]
+        if isinstance(action, segments.GiveUp):
+            raise SparkJobError(segment_title(plan, segment), action.reason)
+        run.forget(action.forget)
+        action = order.on(run.run_segment(segment))
+
+
+def _reads(plan: Plan) -> Mapping[SegmentId, frozenset[SegmentId]]:
+    """Return the segments whose rows each segment reads, or gathers as side inputs."""
+    return {
+        segment.id: frozenset(
+            [writer for writers in segment.reads.values() for writer in writers]
+            + [
+                other.id
+                for other in plan.segments
+                if not other.writes.keys().isdisjoint(segment.side_inputs)
+            ]
+        )
+        for segment in plan.segments
+    }
+
+
+class _PlanRun:
+    def __init__(self, plan: Plan, setting: Setting, tally: Tally) -> None:
+        self._plan = plan
+        self._setting = setting
+        self._tally = tally
+        self._builder = ProgramBuilder(plan, setting.job_id, setting.limits)
+        self._kept = KeptRows()
+        self._gathered: dict[DestinationId, SideInputRows] = {}
+        self._runs = 0
+        self._jobs = SegmentJobs(plan, setting, self._builder)
+
+    def forget(self, stale: Iterable[SegmentId]) -> None:
+        """Drop what segments have made, and the counts of making it."""
+        for segment in self._plan.segments:
+            if segment.id in stale:
+                self._kept.forget(segment.id)
+                self._tally.accepted.pop(segment.id, None)
+                for dest in segment.writes:
+                    self._gathered.pop(dest, None)
+
+    def run_segment(self, segment: Segment) -> segments.Event:
+        """Run one segment once."""
+        source = self._source(segment)
+        if source is None:
+            # Nothing flows: it reads only what is empty for certain.
+            return segments.Ran(segment.id)
+        title = segment_title(self._plan, segment)
+        try:
+            self._gather_side_inputs(segment)
+            with self._setting.job_scope(title):
+                verdict = self._run_rounds(segment, source)
+        except RunnerError:
+            raise
+        except AmbiguousRowsError as error:
+            verdict = error.verdict
+        except Exception as error:
+            self._setting.check_cancelled()
+            if not machines_were_lost(error):
+                blamed = self._jobs.steps_blamed_for(segment, error)
+                raise SparkJobError(blamed, reason_of(error)) from error
+            return self._after_crash(segment, title, reason_of(error))
+        match verdict:
+            case Accepted():
+                return segments.Ran(segment.id)
+            case Failed(failure):
+                raise error_of(failure)
+            case Ambiguous(runs, why) if writers := self._kept.writers_of(runs):
+                _LOGGER.warning(
+                    "%s: rows of %d earlier Spark job(s) are made again: %s",
+                    *(title, len(writers), why),
+                )
+                return segments.Lost(segment.id, writers, why)
+            case Rejected(why) | Ambiguous(reason=why):
+                _LOGGER.warning("%s runs again: %s", title, why)
+                return segments.Rejected(segment.id, why)
+
+    def _run_rounds(self, segment: Segment, source: Kept) -> Verdict:
+        """Run the Spark jobs that a segment takes: one, unless splittable DoFns leave something."""
+        budget_s = None
+        if self._builder.has_rounds(segment) and (
+            self._partitions(segment) > 1 or self._builder.finalizes(segment)
+        ):
+            budget_s = self._setting.round_budget_s
+        machine = rounds.Rounds(len(segment.levels), budget_s or 0.0)
+        action = machine.start()
+        made: list[Kept] = []  # by each job
+        last: Sequence[Report] = ()
+        all_infos: list[bytes] = []
+        emitted_bytes = 0
+        while not isinstance(action, rounds.Finish):
+            self._setting.check_cancelled()
+            match action:
+                case rounds.RunLevels(first=first):
+                    levels = range(first, len(segment.levels))
+                    if made:
+                        hosted = [
+                            edge.dest for i in levels for edge in self._builder.readers(segment, i)
+                        ]
+                        source = Kept.union(made).rows_for(hosted)
+                case rounds.RunRound(level=level, number=number):
+                    levels = range(level, level + 1)
+                    count = sum(each.count for report in last for each in report.residuals.values())
+                    _LOGGER.info("round %d: %d restriction(s) are left", number, count)
+                    source = made[-1].rows_for(self._left(last))
+            self._runs += 1
+            result = self._jobs.run(
+                SegmentJob(
+                    run=self._runs,
+                    segment=segment,
+                    levels=levels,
+                    source=source,
+                    side_inputs=self._gathered,
+                    partitions=self._partitions(segment),
+                    is_kept=bool(segment.writes) or budget_s is not None,
+                    round_budget_s=budget_s and action.budget_s,
+                )
+            )
+            last = result.reports
+            infos = [info for report in last for info in report.monitoring_infos]
+            if made or self._left(last):
+                infos += self._gauges(segment, last)
+            self._tally.attempted = merge([*self._tally.attempted, *infos])
+            self._setting.observer.reported(last)
+            if not isinstance(result.verdict, Accepted):
+                return result.verdict
+            self._setting.observer.accepted(last)
+            made.append(result.output)
+            all_infos += infos
+            emitted_bytes += result.emitted_bytes
+            action = machine.on(rounds.Ran(self._level_of(segment, self._left(last))))
+        self._tally.accepted[segment.id] = merge(all_infos)
+        if segment.writes:
+            kept = Kept.union(made).rows_for(segment.writes) if len(made) > 1 else made[0]
+            self._kept.keep(segment.id, kept, emitted_bytes)
+        return Accepted()
+
+    def _gauges(self, segment: Segment, reports: Sequence[Report]) -> list[bytes]:
+        """Say what the splittable DoFns of a segment have left for the next round."""
+        infos: list[bytes] = []
+        for stage in (self._plan.stages[id_] for level in segment.levels for id_ in level.stages):
+            if stage.is_splittable:
+                dest = self._builder.input_of(stage.id)
+                left = [each.residuals[dest] for each in reports if dest in each.residuals]
+                count = sum(each.count for each in left)
+                hold_us = min((each.hold_us for each in left), default=MAX_US)
+                gauges = residual_gauges(stage.transforms[0], count, hold_us, _now_ms())
+                infos += [gauge.SerializeToString() for gauge in gauges]
+        return infos
+
+    def _left(self, reports: Iterable[Report]) -> list[DestinationId]:
+        """Return the destinations whose restrictions have not all been processed."""
+        return [DestinationId(dest) for dest in {d for each in reports for d in each.residuals}]
+
+    def _level_of(self, segment: Segment, dests: Sequence[DestinationId]) -> int | None:
+        """Return the level that reads ``dests``, the first if there are several."""
+        return next(
+            (
+                index
+                for index in range(len(segment.levels))
+                for edge in self._builder.readers(segment, index)
+                if edge.dest in dests
+            ),
+            None,
+        )
+
+    def _after_crash(self, segment: Segment, title: str, reason: str) -> segments.Event:
+        """Find out whether rows that the segment reads are gone; it may be it alone that failed."""
+        needed = {writer for writers in segment.reads.values() for writer in writers} | {
+            writer.id
+            for writer in self._plan.segments
+            if any(
+                dest in writer.writes and dest not in self._gathered for dest in segment.side_inputs
+            )
+        }
+        lost = frozenset(
+            writer for writer in needed if writer in self._kept and not self._is_whole(writer)
+        )
+        if lost:
+            _LOGGER.warning(
+                "%s: rows of %d earlier Spark job(s) went with an executor, and are made again: %s",
+                *(title, len(lost), reason),
+            )
+            return segments.Lost(segment.id, lost, reason)
+        _LOGGER.warning("%s runs again: %s", title, reason)
+        return segments.Crashed(segment.id, reason)
+
+    def _is_whole(self, writer: SegmentId) -> bool:
+        """Whether what a segment has kept is still there."""
+        try:
+            with self._setting.job_scope(f"is what segment {writer} wrote still there?"):
+                return self._kept[writer].is_whole()
+        except Exception as error:
+            self._setting.check_cancelled()
+            if not machines_were_lost(error):
+                raise SparkJobError(f"segment {writer}", reason_of(error)) from error
+            return False
+
+    def _source(self, segment: Segment) -> Kept | None:
+        parts = self._kept.for_reader(segment.reads)
+        if segment.impulses:
+            parts.append(impulses(self._setting.spark, segment.impulses))
+        return Kept.union(parts) if parts else None
+
+    def _partitions(self, segment: Segment) -> int:
+        setting = self._setting
+        if not setting.counts_bytes:
+            return setting.least_partitions
+        writers = {writer for writers in segment.reads.values() for writer in writers}
+        return derive_partitions(
+            setting.least_partitions, self._kept.bytes_of(writers), setting.most_partitions
+        )
+
+    def _gather_side_inputs(self, segment: Segment) -> None:
+        wanted = [dest for dest in segment.side_inputs if dest not in self._gathered]
+        if not wanted:
+            return
+        parts = [
+            self._kept[writer.id]
+            for writer in self._plan.segments
+            if writer.id in self._kept and not writer.writes.keys().isdisjoint(wanted)
+        ]
+        kept = Kept.union(parts) if parts else None
+        edges = [self._builder.edges[dest] for dest in wanted]
+        names = ", ".join(dict.fromkeys(edge.name for edge in edges))
+        with self._setting.job_scope(f"side input of {names}"):
+            where = Surroundings(
+                job_id=self._setting.job_id,
+                partitions=self._setting.least_partitions,
+                folder=self._setting.folder,
+                share=self._setting.share,
+                materialiser=self._setting.materialiser,
+            )
+            self._gathered.update(gather(kept, edges, where))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,246 @@
+"""Gathering side inputs: from materialised rows to what workers can look up.
+
+The driver holds small ones only. Of a large one, tasks write files where there
+is a folder that all workers read; else its rows pass through the driver in
+parts, into a file that Spark hands to the executors.
+"""
+
+import os
+import tempfile
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.core import routing, urns
+from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.ids import DestinationId
+from beam_spark_runner.scheduling.attempts import Ambiguous, ambiguous_runs
+from beam_spark_runner.spark.driver.kept import Kept
+from beam_spark_runner.spark.driver.materialise import Materialiser
+from beam_spark_runner.spark.program import Edge, SideInputRows
+from beam_spark_runner.spark.rows import schema
+from beam_spark_runner.spark.rows.marks import consumed_of, spread_marks
+from beam_spark_runner.spark.side_inputs import files
+
+INLINE_BYTES = 1 << 20
+SHARED_BYTES = 1 << 30
+"""What the driver's disk, and the executors', are asked to hold without being told to."""
+SMALL_BYTES = 32 << 20
+"""Of one side input in all tasks together: as much may stand in the driver's memory."""
+MIN_SMALL_BYTES_OF_TASK = 64 << 10
+MAX_FILES = 64
+"""Of one side input: a worker has all of them open."""
+PART_BYTES = 64 << 20
+"""What passes through the driver at a time."""
+_BUCKET_BITS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """Where side inputs are gathered.
+
+    ``folder``: that all workers can read; None: there is none, so that what does not fit
+    the closure is given to ``share``, see ``SessionHandle.share``.
+    """
+
+    job_id: str
+    partitions: int
+    folder: str | None
+    share: Callable[[Path], tuple[Any, str | None]]
+    materialiser: Materialiser
+
+
+class AmbiguousRowsError(Exception):
+    """What was gathered is of other task attempts than what was kept, or of several."""
+
+    def __init__(self, verdict: Ambiguous) -> None:
+        super().__init__(verdict)
+        self.verdict = verdict
+
+
+def gather(
+    kept: Kept | None, edges: Sequence[Edge], where: Surroundings
+) -> Mapping[DestinationId, SideInputRows]:
+    """Bring the rows of side inputs to where all workers find them.
+
+    Args:
+        kept: materialised rows, other destinations' among them; None: none were written.
+        edges: of the side inputs.
+        where: this run's.
+
+    Raises:
+        OptionsError: one is too large for what Spark hands around, and there is no folder.
+        AmbiguousRowsError: tasks have read different rows.
+    """
+    packed: dict[int, list[bytes]] = {int(edge.dest): [] for edge in edges}
+    sizes = dict.fromkeys(packed, 0)
+    large: set[int] = set()
+    if kept is not None:
+        limit = max(SMALL_BYTES // where.partitions, MIN_SMALL_BYTES_OF_TASK)
+        reports: list[reports_pb2.SideInputReport] = []
+        for dest, size, blob in (
+            kept.rows_for(packed)
+            .frame.mapInArrow(files.pack_up_to(limit), files.PACKED_SCHEMA)
+            .collect()
+        ):
+            if dest == schema.REPORT:
+                reports.append(reports_pb2.SideInputReport.FromString(bytes(blob)))
+                continue
+            sizes[dest] += size
+            if blob is None:
+                large.add(dest)
+            else:
+                packed[dest].append(bytes(blob))
+        _check(reports, kept, is_exchanged=False)
+    gathered: dict[DestinationId, SideInputRows] = {}
+    for edge in edges:
+        dest = int(edge.dest)
+        # Not by the edge alone: if its writers run again, workers must not keep the rows they have.
+        id_ = f"{where.job_id}/{dest}/{uuid.uuid4().hex[:8]}"
+        blobs = packed.pop(dest)
+        if kept is not None and dest in large:
+            blobs.clear()
+            mine = kept.rows_for([dest])
+            gathered[edge.dest] = (
+                _through_driver(mine, edge, id_, sizes[dest], where)
+                if where.folder is None
+                else _by_tasks(mine, edge, id_, where.folder, where.partitions)
+            )
+        else:
+            gathered[edge.dest] = _small(blobs, edge, id_, where)
+    return gathered
+
+
+def _check(
+    reports: Sequence[reports_pb2.SideInputReport], kept: Kept, *, is_exchanged: bool
+) -> None:
+    """See ``ambiguous_runs``.
+
+    Raises:
+        AmbiguousRowsError: there are some.
+    """
+    consumed = [consumed_of(report.consumed) for report in reports]
+    runs = ambiguous_runs(consumed, kept.made_by, is_exchanged=is_exchanged)
+    if runs:
+        reason = "side inputs were gathered from other attempts' rows than those that were kept"
+        raise AmbiguousRowsError(Ambiguous(runs, reason))
+
+
+def _small(blobs: Sequence[bytes], edge: Edge, id_: str, where: Surroundings) -> SideInputRows:
+    """Sort what is in memory."""
+    batches = [batch for blob in blobs for batch in files.batches_of(blob)]
+    sink = pa.BufferOutputStream()
+    writer = files.SortedWriter(sink, is_sorted=True)
+    if batches:
+        writer.add(files.sorted_by_route(pa.concat_batches(batches)))
+    writer.close()
+    data = sink.getvalue()
+    if data.size <= INLINE_BYTES:
+        return SideInputRows(id=id_, code=edge.code, inline=data.to_pybytes())
+    if where.folder is not None:
+        path = os.path.join(where.folder, f"{_name(id_)}.arrow")
+        with open(path, "wb") as file:
+            file.write(data)
+        return SideInputRows(id=id_, code=edge.code, paths=(path,))
+    with tempfile.TemporaryDirectory(prefix="beam-") as folder:
+        path = os.path.join(folder, f"{_name(id_)}.arrow")
+        with open(path, "wb") as file:
+            file.write(data)
+        return _shared(path, edge, id_, where)
+
+
+def _by_tasks(kept: Kept, edge: Edge, id_: str, folder: str, partitions: int) -> SideInputRows:
+    """Have tasks write files to shared storage."""
+    is_multimap = edge.access_pattern == urns.SIDE_INPUT_MULTIMAP
+    if is_multimap:
+        frame = _by_ranges(kept, edge, min(partitions, MAX_FILES))
+    elif edge.is_global:  # one key
+        frame = kept.frame.coalesce(MAX_FILES)
+    else:
+        frame = kept.frame.coalesce(MAX_FILES).sortWithinPartitions("route")
+    task = files.write_files(folder, _name(id_), is_sorted=True)
+    found = frame.mapInArrow(task, "report binary").collect()
+    reports = [reports_pb2.SideInputReport.FromString(bytes(row[0])) for row in found]
+    _check(reports, kept, is_exchanged=is_multimap)
+    paths = tuple(report.path for report in reports if report.path)
+    return SideInputRows(id=id_, code=edge.code, paths=paths)
+
+
+def _by_ranges(kept: Kept, edge: Edge, partitions: int) -> DataFrame:
+    """Give each partition a range of the hash, so that a key is in one file only; sorted."""
+    routes = routing.routes_to_partitions(0, partitions)
+    targets = ", ".join(f"{place}L" for place in routes)
+    shift = routing.HASH_BITS - _BUCKET_BITS
+    bucket = f"shiftright(route & {routing.HASH_MASK}L, {shift})"
+    place = f"cast(shiftright({bucket} * {partitions}, {_BUCKET_BITS}) as int)"
+    column = f"element_at(array({targets}), {place} + 1)"
+    # Marks have a route for each partition already.
+    placed = f"if(dest = {schema.CONTROL}, route, {column}) as place"
+    return (
+        spread_marks(kept.frame, partitions)
+        .selectExpr("*", placed)
+        .repartition(partitions, "place")
+        .drop("place")
+        .sortWithinPartitions("route")
+    )
+
+
+def _through_driver(
+    kept: Kept, edge: Edge, id_: str, size: int, where: Surroundings
+) -> SideInputRows:
+    """Write one file from parts that the driver fetches one after another."""
+    if size > SHARED_BYTES:
+        raise OptionsError(
+            "temp_location",
+            f"the side input read by {edge.name} has {size} bytes, more than the "
+            f"{SHARED_BYTES} that are handed to executors over the network; name storage "
+            "that all executors can read",
+        )
+    is_multimap = edge.access_pattern == urns.SIDE_INPUT_MULTIMAP
+    frame = kept.frame
+    if is_multimap:
+        frame = _by_ranges(kept, edge, where.partitions)
+    elif not edge.is_global:
+        frame = frame.sortWithinPartitions("route")
+    parts = -(-size // PART_BYTES)
+    packed = where.materialiser.materialise(
+        frame.mapInArrow(files.blobs_in_parts(parts), files.PARTS_SCHEMA), _name(id_)
+    )
+
+    def of_part(part: int) -> list[Any]:
+        return list(packed.filter(f"part = {part}").select("attempt", "blob").collect())
+
+    found = [blob for _, blob in of_part(files.REPORT_PART)]
+    reports = [reports_pb2.SideInputReport.FromString(bytes(blob)) for blob in found]
+    _check(reports, kept, is_exchanged=is_multimap)
+    with tempfile.TemporaryDirectory(prefix="beam-") as folder:
+        path = os.path.join(folder, f"{_name(id_)}.arrow")
+        writer = files.SortedWriter(path, is_sorted=False)
+        for part in range(parts):
+            blobs = of_part(part)
+            given = {each.attempt: each.blobs[part] for each in reports if part in each.blobs}
+            if Counter(attempt for attempt, _ in blobs) != given:
+                # What was packed was kept by two attempts at a task: it is packed again.
+                reason = f"the side input read by {edge.name} came from several task attempts"
+                raise AmbiguousRowsError(Ambiguous(frozenset(), reason))
+            for _, blob in blobs:
+                for batch in files.batches_of(blob):
+                    writer.add(batch)
+        writer.close()
+        return _shared(path, edge, id_, where)
+
+
+def _shared(path: str, edge: Edge, id_: str, where: Surroundings) -> SideInputRows:
+    broadcast, artifact = where.share(Path(path))
+    return SideInputRows(id=id_, code=edge.code, broadcast=broadcast, artifact=artifact)
+
+
+def _name(id_: str) -> str:
+    return f"side-input-{id_.replace('/', '-')}"

@@ -1,0 +1,93 @@
+"""Outputs that a later segment reads: computed once, at once, with no way back.
+
+Never a bare ``persist``: two readers on two executors would compute a random
+stage twice and see different data.
+"""
+
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+
+from beam_spark_runner.spark.session.handle import SessionHandle
+
+_WHOLE_FILE = str(1 << 40)
+_ROW_GROUP_BYTES = 16 << 20
+
+
+def file_settings(version: tuple[int, int]) -> dict[str, str]:
+    """Return what reading ``FilesInSharedStorage`` takes, for a version of Spark (major, minor).
+
+    The pieces of a long value are in one file. One task must read all of it, so no file is
+    split; and no two share a task, so that there are as many tasks as wrote. The reader
+    decodes a batch of rows at a time, whatever their size; rows hold up to 256 KB on
+    Spark 4 and 16 KB on Spark 3 (``Limits.row_limit_bytes``), a batch some 16 MB.
+    """
+    return {
+        "spark.sql.files.maxPartitionBytes": _WHOLE_FILE,
+        "spark.sql.files.openCostInBytes": _WHOLE_FILE,
+        "spark.sql.parquet.columnarReaderBatchSize": "64" if version >= (4, 0) else "1000",
+    }
+
+
+_READING = {  # a cluster's defaults may say otherwise
+    "ignoreCorruptFiles": "false",
+    "ignoreMissingFiles": "false",
+}
+_WRITING = {
+    "compression": "lz4_raw",
+    "maxRecordsPerFile": "0",  # all rows of a task go to one file
+    # Writer and reader have a row group in memory. Rows differ in size: the default, to look
+    # at the size again after up to 10,000 rows, is gigabytes late.
+    "parquet.block.size": str(_ROW_GROUP_BYTES),
+    "parquet.page.size": str(1 << 18),
+    "parquet.page.size.row.check.min": "1",
+    "parquet.page.size.row.check.max": "16",
+    "parquet.enable.dictionary": "false",  # hashes and elements hardly repeat: 15% less CPU
+}
+
+
+class Materialiser(Protocol):
+    """Runs a frame and keeps its rows."""
+
+    def materialise(self, frame: DataFrame, name: str) -> DataFrame:
+        """Run ``frame`` now, exactly once, and return a frame that only reads its rows."""
+        ...
+
+
+class CheckpointOnExecutors:
+    """Rows stay in memory and on local disk of the executors that made them.
+
+    An executor that is lost takes its rows along; Spark then fails the job that
+    reads them, and the segment is run again.
+    """
+
+    def materialise(self, frame: DataFrame, name: str) -> DataFrame:
+        """See ``Materialiser``."""
+        kept = frame.localCheckpoint(eager=True)
+        reference = getattr(kept, "_plan", None)
+        if reference is not None:
+            # Spark Connect's client ties the result to the process's active session, which is
+            # the user's; the rows belong to ours, and are let go there.
+            kept._session = reference._spark_session = frame.sparkSession
+        return kept
+
+
+class FilesInSharedStorage:
+    """Rows are Parquet files that every executor can read; a lost executor costs nothing.
+
+    Args:
+        session: gets ``file_settings``, until it is closed.
+        folder: that all executors share.
+    """
+
+    def __init__(self, session: SessionHandle, folder: str) -> None:
+        self._spark = session.spark
+        self._folder = folder
+        for key, value in file_settings(session.version).items():
+            session.set_conf(key, value)
+
+    def materialise(self, frame: DataFrame, name: str) -> DataFrame:
+        """See ``Materialiser``."""
+        path = f"{self._folder}/{name}"
+        frame.write.mode("overwrite").options(**_WRITING).parquet(path)
+        return self._spark.read.schema(frame.schema).options(**_READING).parquet(path)

@@ -1,0 +1,193 @@
+"""From a segment of the plan to what its tasks must know."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from beam_spark_runner.backchannel.transport import Route
+from beam_spark_runner.core import routing, urns
+from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
+from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
+from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
+from beam_spark_runner.plan.model import Delivery, Level, Plan, Segment
+from beam_spark_runner.portable.descriptor import describe
+from beam_spark_runner.spark.program import Edge, LevelProgram, SideInputRows, StageProgram
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What tasks keep to. ``row_limit_bytes``: longer values travel in pieces.
+
+    ``cache_bytes``: of decoded side inputs that a worker keeps. ``spill_bytes``: of one group
+    in memory; what is more goes to disk. ``options_json``: pipeline options, for what reads
+    them where user code runs. ``working_folder``: of the program, if tasks run on its machine.
+    ``route``: to the driver, beside the rows; None: nothing is told.
+    ``harnesses``: set where code runs in SDK harnesses.
+    """
+
+    max_attempts: int
+    row_limit_bytes: int
+    max_element_bytes: int
+    cache_bytes: int
+    spill_bytes: int = MEMORY_LIMIT_BYTES
+    options_json: str = "{}"
+    working_folder: str | None = None
+    route: Route | None = None
+    harnesses: HarnessSettings | None = None
+
+
+class ProgramBuilder:
+    """Builds the level programs of one plan. ``edges`` is the same for all its segments."""
+
+    def __init__(self, plan: Plan, job_id: str, limits: Limits) -> None:
+        self._plan = plan
+        self._job_id = job_id
+        self._limits = limits
+        self._input_of: dict[StageId, DestinationId] = {
+            destination.stage: id_
+            for id_, destination in plan.destinations.items()
+            if destination.stage is not None
+        }
+        codes: dict[DestinationId, int] = {}
+        for segment in plan.segments:
+            for level in segment.levels:
+                for index, stage in enumerate(level.stages):
+                    codes[self._input_of[stage]] = routing.FIRST_CODE + index
+        self.edges: Mapping[DestinationId, Edge] = {
+            id_: self._edge(id_, codes.get(id_, routing.FIRST_CODE)) for id_ in plan.destinations
+        }
+
+    def _edge(self, id_: DestinationId, code: int) -> Edge:
+        destination = self._plan.destinations[id_]
+        graph = self._plan.graph
+        windowing = graph.windowings[graph.pcollections[destination.arriving].windowing]
+        return Edge(
+            dest=id_,
+            code=code,
+            delivery=destination.delivery,
+            name=destination.name,
+            is_global=windowing.window_fn_urn == urns.WINDOW_FN_GLOBAL,
+            timestamp_combiner=destination.timestamp_combiner,
+            access_pattern=destination.access_pattern,
+            coded_windowing=windowing.coded
+            if destination.delivery is Delivery.GROUP_BY_KEY and not windowing.groups_by_window
+            else b"",
+            is_keyed=destination.stage is not None
+            and self._plan.stages[destination.stage].is_keyed,
+            is_time_sorted=destination.is_time_sorted,
+        )
+
+    def input_of(self, stage: StageId) -> DestinationId:
+        """Return the destination that a stage reads."""
+        return self._input_of[stage]
+
+    def readers(self, segment: Segment, level: int) -> tuple[Edge, ...]:
+        """Return the edges that the stages of a level read."""
+        return tuple(self.edges[self._input_of[stage]] for stage in segment.levels[level].stages)
+
+    def has_rounds(self, segment: Segment) -> bool:
+        """Whether a splittable DoFn is among the segment's stages."""
+        return any(map(self._hosts_splittable, segment.levels))
+
+    def finalizes(self, segment: Segment) -> bool:
+        """Whether a splittable DoFn among the stages may wait to hear of its bundles' acceptance.
+
+        It hears of that only between two rounds.
+        """
+        return any(
+            self._plan.graph.transforms[transform].finalizes_bundles
+            for level in segment.levels
+            for id_ in level.stages
+            if self._plan.stages[id_].is_splittable
+            for transform in self._plan.stages[id_].transforms
+        )
+
+    def may_pass_on(
+        self, segment: Segment, index: int, job: range, round_budget_s: float | None
+    ) -> bool:
+        """Whether the tasks of a level may have to wait for a later Spark job."""
+        return round_budget_s is not None and any(
+            self._hosts_splittable(segment.levels[before]) for before in job if before < index
+        )
+
+    def _hosts_splittable(self, level: Level) -> bool:
+        return any(self._plan.stages[id_].is_splittable for id_ in level.stages)
+
+    def level(
+        self,
+        segment: Segment,
+        index: int,
+        partitions: int,
+        side_inputs: Mapping[DestinationId, SideInputRows],
+        *,
+        job: range,
+        round_budget_s: float | None,
+        run: int = 0,
+    ) -> LevelProgram:
+        """Return the program of one level.
+
+        Args:
+            segment: of the plan.
+            index: of the level within the segment.
+            partitions: of every exchange.
+            side_inputs: where the rows are that earlier segments gathered.
+            job: the levels that the Spark job has.
+            round_budget_s: for which splittable DoFns work; None: until they are done.
+            run: number of the Spark job among all of the pipeline's.
+        """
+        here = frozenset(segment.levels[index].stages)
+        programs = tuple(
+            self._stage(stage, here, side_inputs) for stage in segment.levels[index].stages
+        )
+        return LevelProgram(
+            job_id=self._job_id,
+            title=" | ".join(program.name for program in programs),
+            run=run,
+            level=index,
+            partitions=partitions,
+            has_next=index + 1 in job,
+            may_pass_on=self.may_pass_on(segment, index, job, round_budget_s),
+            round_budget_us=None if round_budget_s is None else round(round_budget_s * 1e6),
+            stages=programs,
+            max_attempts=self._limits.max_attempts,
+            row_limit_bytes=self._limits.row_limit_bytes,
+            max_element_bytes=self._limits.max_element_bytes,
+            cache_bytes=self._limits.cache_bytes,
+            spill_bytes=self._limits.spill_bytes,
+            options_json=self._limits.options_json,
+            working_folder=self._limits.working_folder,
+            route=self._limits.route,
+            harnesses=self._limits.harnesses,
+        )
+
+    def _stage(
+        self,
+        id_: StageId,
+        here: frozenset[StageId],
+        side_inputs: Mapping[DestinationId, SideInputRows],
+    ) -> StageProgram:
+        stage = self._plan.stages[id_]
+        outputs: dict[PCollectionId, tuple[Edge, ...]] = {}
+        local: dict[PCollectionId, tuple[StageId, ...]] = {}
+        for collection in stage.outputs:
+            edges, stages = [], []
+            for dest in self._plan.consumers.get(collection, ()):
+                reader = self._plan.destinations[dest]
+                if reader.delivery is Delivery.POINTWISE and reader.stage in here:
+                    stages.append(reader.stage)
+                else:
+                    edges.append(self.edges[dest])
+            outputs[collection], local[collection] = tuple(edges), tuple(stages)
+        description = describe(self._plan, id_)
+        return StageProgram(
+            stage=id_,
+            name=stage.name,
+            description=description,
+            input=self.edges[self._input_of[id_]],
+            outputs=outputs,
+            local=local,
+            side_inputs={
+                (side.transform, side.local_name): side_inputs[side.destination]
+                for side in stage.side_inputs
+            },
+            collection=self._plan.graph.pcollections[stage.input].name,
+        )

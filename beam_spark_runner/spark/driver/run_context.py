@@ -1,0 +1,66 @@
+"""Where and how a plan runs, who watches, and what is counted."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from pyspark.sql import SparkSession
+
+from beam_spark_runner.core.ids import SegmentId
+from beam_spark_runner.portable.monitoring import merge
+from beam_spark_runner.scheduling.attempts import Report
+from beam_spark_runner.spark.driver.materialise import Materialiser
+from beam_spark_runner.spark.driver.program_builder import Limits
+
+
+class Observer(Protocol):
+    """Hears of Spark jobs as they run. No method raises, or decides anything."""
+
+    def began(self, run: int) -> None:
+        """A Spark job begins; what tasks of earlier ones still tell is void."""
+        ...
+
+    def reported(self, reports: Sequence[Report]) -> None:
+        """It has ended, and its metrics are counted."""
+        ...
+
+    def accepted(self, reports: Sequence[Report]) -> None:
+        """The output that these attempts made is there to stay, as far as Spark keeps it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Where and how a plan runs."""
+
+    spark: SparkSession
+    job_id: str
+    least_partitions: int  # of each exchange
+    most_partitions: int
+    counts_bytes: bool  # more partitions for more data; not where the user has said how many
+    limits: Limits
+    materialiser: Materialiser
+    folder: str | None  # that driver and workers share
+    share: Callable[[Path], tuple[Any, str | None]]  # see ``SessionHandle.share``
+    job_scope: Callable[[str], contextlib.AbstractContextManager[None]]  # names Spark jobs
+    check_cancelled: Callable[[], None]  # raises if the job is to end
+    observer: Observer
+    round_budget_s: float | None  # see ``scheduling.rounds``; None: no rounds
+
+
+@dataclass(slots=True)
+class Tally:
+    """Metrics of what was accepted, and of all that was tried (serialised MonitoringInfos).
+
+    Threads: one writes, any may read.
+    """
+
+    attempted: tuple[bytes, ...] = ()
+    accepted: dict[SegmentId, tuple[bytes, ...]] = field(default_factory=dict)
+
+    @property
+    def committed(self) -> tuple[bytes, ...]:
+        """A segment counts once, however often it ran."""
+        return merge(info for infos in list(self.accepted.values()) for info in infos)

@@ -1,0 +1,163 @@
+"""One Spark job: some levels of a segment, over the rows that they read.
+
+Nothing is decided here: which levels run, how often, and what becomes of the verdict is for
+whoever asks (``batch``).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from beam_spark_runner.core.ids import DestinationId
+from beam_spark_runner.plan.model import Level, Plan, Segment
+from beam_spark_runner.scheduling.attempts import Attempts, Report, Verdict, judge
+from beam_spark_runner.spark.driver.exchange import exchange
+from beam_spark_runner.spark.driver.kept import Kept
+from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
+from beam_spark_runner.spark.driver.run_context import Setting
+from beam_spark_runner.spark.driver.spark_errors import stages_behind
+from beam_spark_runner.spark.program import SideInputRows
+from beam_spark_runner.spark.rows import schema
+from beam_spark_runner.spark.rows.marks import spread_marks
+from beam_spark_runner.spark.rows.reports import collect_reports
+from beam_spark_runner.spark.task.task import level_function
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentJob:
+    """What one Spark job is to do.
+
+    Attributes:
+        run: its number among the jobs of the pipeline.
+        segment: of the plan.
+        levels: of the segment, one after the other.
+        source: the rows that the first level reads.
+        side_inputs: those that the levels read, gathered.
+        partitions: of each exchange.
+        is_kept: whether its output is materialised.
+        round_budget_s: of splittable DoFns; None: they process all that they get.
+    """
+
+    run: int
+    segment: Segment
+    levels: range
+    source: Kept
+    side_inputs: Mapping[DestinationId, SideInputRows]
+    partitions: int
+    is_kept: bool
+    round_budget_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResult:
+    """What a Spark job has made.
+
+    Attributes:
+        output: the rows of its last level.
+        reports: of its tasks, those of repeated attempts included.
+        verdict: whether the output is that of one attempt at each task.
+        emitted_bytes: of the output, as Arrow holds it.
+    """
+
+    output: Kept
+    reports: Sequence[Report]
+    verdict: Verdict
+    emitted_bytes: int
+
+
+class SegmentJobs:
+    """Runs the Spark jobs of one plan.
+
+    Threads: one at a time.
+    """
+
+    def __init__(self, plan: Plan, setting: Setting, builder: ProgramBuilder) -> None:
+        self._plan = plan
+        self._setting = setting
+        self._builder = builder
+        self._last: SegmentJob | None = None
+
+    def run(self, job: SegmentJob) -> JobResult:
+        """Run a job to its end.
+
+        Raises:
+            Exception: of Spark's; see ``failures``.
+        """
+        self._last = job
+        self._setting.observer.began(job.run)
+        frame, tasks = self._frame(job)
+        if job.is_kept:
+            name = f"segment-{job.segment.id}-run-{job.run}"
+            frame = self._setting.materialiser.materialise(frame, name)
+        reports = collect_reports(frame)
+        last = [report for report in reports if report.level == job.levels[-1]]
+        made_by = Attempts.of(report.attempt for report in last)
+        return JobResult(
+            output=Kept(frame, {job.run: made_by}),
+            reports=reports,
+            verdict=judge(reports, tasks, first=job.levels[0], kept=job.source.made_by),
+            emitted_bytes=sum(report.emitted_bytes for report in last),
+        )
+
+    def steps_blamed_for(self, segment: Segment, error: Exception) -> str:
+        """Name the steps that shared the Spark stage that failed, or those of the segment."""
+        behind = stages_behind(self._setting.spark, self._setting.job_id, error)
+        levels = range(0) if self._last is None else self._last.levels
+        if behind is None or behind >= len(levels):
+            return segment_title(self._plan, segment)
+        return _title(self._plan, [segment.levels[levels[-1 - behind]]])
+
+    def _frame(self, job: SegmentJob) -> tuple[DataFrame, Mapping[int, int]]:
+        """Chain the levels. Also returns the number of tasks of each level behind an exchange."""
+        frame = job.source.frame
+        tasks: dict[int, int] = {}
+        for index in job.levels:
+            program = self._builder.level(
+                job.segment,
+                index,
+                job.partitions,
+                job.side_inputs,
+                job=job.levels,
+                round_budget_s=job.round_budget_s,
+                run=job.run,
+            )
+            if job.segment.levels[index].has_exchange:
+                if index == job.levels[0] and job.source.made_by:
+                    frame = spread_marks(frame, job.partitions)
+                frame = exchange(
+                    frame,
+                    job.partitions,
+                    self._builder.readers(job.segment, index),
+                    control_first=program.may_pass_on,
+                )
+                tasks[index] = job.partitions
+            frame = frame.mapInArrow(level_function(program), schema.SPARK_SCHEMA)
+        return frame, tasks
+
+
+def impulses(spark: SparkSession, dests: Sequence[DestinationId]) -> Kept:
+    """Return one row for each destination: the element of an impulse."""
+    count = len(dests)
+    # SQL, not ``functions``: those work by a global switch on classic Spark or on Connect, and a
+    # process may have sessions of both.
+    ids = ", ".join(str(int(dest)) for dest in dests)
+    frame = spark.range(0, count, 1, 1).selectExpr(
+        f"element_at(array({ids}), cast(id + 1 as int)) as dest",
+        "cast(0 as bigint) as route",
+        "cast(0 as bigint) as `order`",
+        "cast(null as binary) as key",
+        "cast('' as binary) as value",
+    )
+    return Kept(frame, {})
+
+
+def segment_title(plan: Plan, segment: Segment) -> str:
+    """Name a segment by the steps it runs, for Spark's UI and for messages."""
+    return _title(plan, segment.levels)
+
+
+def _title(plan: Plan, levels: Sequence[Level]) -> str:
+    names = [plan.stages[stage].name for level in levels for stage in level.stages]
+    text = " → ".join(names)
+    return text if len(text) <= 200 else text[:199] + "…"

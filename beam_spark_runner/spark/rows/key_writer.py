@@ -1,0 +1,48 @@
+"""What writers of rows with keys have in common."""
+
+import numpy as np
+from apache_beam.coders import WindowedValueCoder
+
+from beam_spark_runner.core import routing
+from beam_spark_runner.portable.coders import deterministic_key_coder
+from beam_spark_runner.spark.program import Edge
+from beam_spark_runner.spark.rows import schema
+from beam_spark_runner.spark.rows.keys import put_before
+from beam_spark_runner.spark.rows.writing import LONG_KEY_BYTES, Outlet, Writer
+
+
+class KeyWriter(Writer):
+    """Buffers rows whose route is the hash of their key."""
+
+    _has_orders = True
+
+    def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:
+        super().__init__(edge, outlet)
+        key_coder = coder.wrapped_value_coder.key_coder()
+        self._encode_key = deterministic_key_coder(key_coder).get_impl().encode
+
+    def flush(self) -> None:
+        keys, values, self._keys, self._values, self._size = self._keys, self._values, [], [], 0
+        if not values:
+            return
+        orders = np.array(self._orders, np.int64) if self._has_orders else None
+        self._orders = []
+        if max(map(len, keys)) <= LONG_KEY_BYTES:
+            routes = routing.routes_of_keys(keys, len(keys), self.edge.code)
+            self._emit_rows(0, routes, orders, keys, values)
+            return
+        for long, flag in ((False, 0), (True, schema.LONG_KEY)):
+            picked = [row for row, key in enumerate(keys) if (len(key) > LONG_KEY_BYTES) is long]
+            if not picked:
+                continue
+            some_keys = [keys[row] for row in picked]
+            some_values = [values[row] for row in picked]
+            if long:
+                some_values = [
+                    put_before(key, value)
+                    for key, value in zip(some_keys, some_values, strict=True)
+                ]
+                some_keys = [routing.digest_of(key) for key in some_keys]
+            routes = routing.routes_of_keys(some_keys, len(some_keys), self.edge.code)
+            some_orders = None if orders is None else orders[np.array(picked, np.int64)]
+            self._emit_rows(flag, routes, some_orders, some_keys, some_values)

@@ -1,0 +1,91 @@
+"""Marks: the control rows by which a task says, among its rows, which attempt has made them.
+
+Between two levels a task sends one to each partition. Rows that are kept for later Spark jobs
+have one mark for each task that made them: rows and mark of one task lie in one block, which
+one Spark task reads at once, so that who has the rows has their mark.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.core import routing
+from beam_spark_runner.scheduling.attempts import Attempts
+from beam_spark_runner.spark.rows import schema
+
+
+def marks_for(partitions: int, mark: reports_pb2.AttemptMark) -> pa.RecordBatch:
+    """Return rows that bring a mark to each partition of the next exchange."""
+    targets = routing.routes_to_partitions(routing.CONTROL_CODE, partitions)
+    values = [mark.SerializeToString()] * partitions
+    return schema.batch_of(schema.CONTROL, np.array(targets, np.int64), None, None, values)
+
+
+def mark_to_keep(mark: reports_pb2.AttemptMark) -> pa.RecordBatch:
+    """Return the row that is kept with a task's rows."""
+    route = np.array([routing.route_prefix(routing.CONTROL_CODE)], np.int64)
+    return schema.batch_of(schema.CONTROL, route, None, None, [mark.SerializeToString()])
+
+
+def spread_marks(frame: DataFrame, partitions: int) -> DataFrame:
+    """Have the marks of kept rows go to all partitions of the next exchange.
+
+    By the Spark task that reads the block, along with its rows: another scan for the marks alone
+    might read another attempt's.
+    """
+    targets = routing.routes_to_partitions(routing.CONTROL_CODE, partitions)
+    everywhere = ", ".join(f"{route}L" for route in targets)
+    route = f"explode(if(dest = {schema.CONTROL}, array({everywhere}), array(route)))"
+    return frame.selectExpr("dest", f"{route} as route", "`order`", "key", "value")
+
+
+class MarkReader:
+    """Reads the marks among a task's input.
+
+    Attributes:
+        failed: whether rows are incomplete, since the task that made them failed for good.
+        left_residuals: whether more rows will follow in a later Spark job.
+    """
+
+    def __init__(self) -> None:
+        self.failed = False
+        self.left_residuals = False
+        self._attempts: dict[int, list[int]] = {}
+
+    def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Read the marks of a batch, and return its other rows."""
+        is_mark = schema.dests_of(batch) == schema.CONTROL
+        if not is_mark.any():
+            return batch
+        for value in batch.filter(pa.array(is_mark)).column(4).to_pylist():
+            mark = reports_pb2.AttemptMark.FromString(value)
+            self._attempts.setdefault(mark.run, []).append(mark.attempt)
+            self.failed |= mark.failed
+            self.left_residuals |= mark.left_residuals
+        return batch.filter(pa.array(~is_mark))
+
+    def consumed(self) -> dict[int, reports_pb2.Attempts]:
+        """Return whose rows have been read so far, for a report."""
+        found = {run: Attempts.of(attempts) for run, attempts in self._attempts.items()}
+        return {
+            run: reports_pb2.Attempts(count=attempts.count, sum=attempts.sum)
+            for run, attempts in found.items()
+        }
+
+
+def consumed_of(reported: Mapping[int, reports_pb2.Attempts]) -> dict[int, Attempts]:
+    """Return what a report says that its task has read."""
+    return {run: Attempts(attempts.count, attempts.sum) for run, attempts in reported.items()}
+
+
+def collect_marks(frame: DataFrame) -> dict[int, Attempts]:
+    """Return whose rows a kept frame has. Runs a Spark job."""
+    found = frame.filter(f"dest = {schema.CONTROL}").select("value").collect()
+    attempts: dict[int, list[int]] = {}
+    for (value,) in found:
+        mark = reports_pb2.AttemptMark.FromString(bytes(value))
+        attempts.setdefault(mark.run, []).append(mark.attempt)
+    return {run: Attempts.of(each) for run, each in attempts.items()}

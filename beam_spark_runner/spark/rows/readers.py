@@ -1,0 +1,103 @@
+"""From rows to elements: a reader for each way of delivery."""
+
+import itertools
+
+import numpy as np
+from apache_beam.coders import WindowedValueCoder
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.timestamp import MIN_TIMESTAMP
+from apache_beam.utils.windowed_value import (
+    PANE_INFO_UNKNOWN,
+    create,
+)
+
+from beam_spark_runner.core.mapping import map_all
+from beam_spark_runner.harness.bundle import BundleInput
+from beam_spark_runner.harness.sdf.splittable import SplittableInput
+from beam_spark_runner.harness.values.spill import ValueLogs
+from beam_spark_runner.plan.model import Delivery
+from beam_spark_runner.spark.program import Edge
+from beam_spark_runner.spark.rows import schema
+from beam_spark_runner.spark.rows.cursor import RowCursor
+from beam_spark_runner.spark.rows.group_readers import GroupReader, PaneReader
+from beam_spark_runner.spark.rows.keyed_reader import KeyedReader
+from beam_spark_runner.spark.rows.reading import Reader, per_chunk
+
+_GLOBAL = (GlobalWindow(),)
+_MIN_US = MIN_TIMESTAMP.micros
+_BARE = create(None, _MIN_US, _GLOBAL, PANE_INFO_UNKNOWN)
+
+
+class ElementReader(Reader):
+    """Pushes each row as one element."""
+
+    def __init__(self, edge: Edge, coder: WindowedValueCoder, bundle: BundleInput) -> None:
+        super().__init__(edge, coder, bundle)
+        self._decode_bare = coder.wrapped_value_coder.get_impl().decode
+        self._decode_windowed = coder.get_impl().decode
+        self._push = bundle.push
+
+    def _read(self, cursor: RowCursor) -> None:
+        block, start, end = cursor.block, cursor.position, cursor.run_end()
+        assert block is not None
+        cursor.position = end
+        flags = (block.dests[start:end] & schema.WINDOWED) != 0
+        cuts = (np.flatnonzero(flags[1:] != flags[:-1]) + 1).tolist()
+        for first, last in itertools.pairwise([0, *cuts, end - start]):
+            push = self._push_windowed if flags[first] else self._push_bare
+            coded = block.values[start + first : start + last]
+            step = per_chunk(coded)
+            for position in range(0, len(coded), step):
+                push(coded[position : position + step])
+
+    def _push_bare(self, coded: list[bytes]) -> None:
+        self._push(map_all(self._decode_bare, coded), [_BARE] * len(coded))
+
+    def _push_windowed(self, coded: list[bytes]) -> None:
+        elements = map_all(self._decode_windowed, coded)
+        self._push([element.value for element in elements], elements)
+
+
+class RestrictionReader(ElementReader):
+    """Pushes sized restrictions; those that are left of a Spark job before, when they are due."""
+
+    def __init__(
+        self, edge: Edge, coder: WindowedValueCoder, restrictions: SplittableInput
+    ) -> None:
+        super().__init__(edge, coder, restrictions)
+        self._push_later = restrictions.push_later
+
+    def _read(self, cursor: RowCursor) -> None:
+        block, start, end = cursor.block, cursor.position, cursor.run_end()
+        assert block is not None
+        later = np.flatnonzero(block.orders[start:end])
+        if not len(later):
+            super()._read(cursor)
+            return
+        cursor.position = end
+        for row in range(start, end):
+            element = self._decode_windowed(block.values[row])
+            due_us = int(block.orders[row])
+            if due_us:
+                self._push_later(element, due_us)
+            else:
+                self._push([element.value], [element])
+
+
+def reader_for(
+    edge: Edge, coder: WindowedValueCoder, bundle: BundleInput, logs: ValueLogs
+) -> Reader:
+    """Choose the reader for an edge.
+
+    Args:
+        edge: by which the rows come.
+        coder: of the elements which ``bundle`` takes.
+        bundle: gets them.
+        logs: of the task.
+    """
+    match edge.delivery:
+        case Delivery.GROUP_BY_KEY:
+            return (PaneReader if edge.coded_windowing else GroupReader)(edge, coder, bundle, logs)
+        case Delivery.BY_KEY:
+            return KeyedReader(edge, coder, bundle, logs)
+    return ElementReader(edge, coder, bundle)

@@ -1,0 +1,86 @@
+"""What tasks tell the driver: ``reports.proto`` and what it stands for."""
+
+from pyspark.sql import DataFrame
+
+from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.core.errors import (
+    BundleFailedError,
+    EnvironmentStartError,
+    FnApiProtocolError,
+    HarnessStreamError,
+    InvalidPipelineError,
+    LostHarnessError,
+    RunnerError,
+    SdkDisconnectedError,
+)
+from beam_spark_runner.core.rendering import MOST_OF_A_TRACEBACK, message_of, valid_text
+from beam_spark_runner.scheduling.attempts import Failure, Report, Residuals
+from beam_spark_runner.spark.rows import schema
+from beam_spark_runner.spark.rows.marks import consumed_of
+
+_LOST_HARNESSES = {kind.__name__: kind for kind in (EnvironmentStartError, SdkDisconnectedError)}
+
+
+def collect_reports(frame: DataFrame) -> list[Report]:
+    """Bring the reports among a frame's rows to the driver. Runs a Spark job."""
+    found = frame.filter(f"dest = {schema.REPORT}").select("value").collect()
+    return [_report_of(reports_pb2.TaskReport.FromString(bytes(row[0]))) for row in found]
+
+
+def _report_of(proto: reports_pb2.TaskReport) -> Report:
+    failure = None
+    if proto.HasField("failure"):
+        failure = Failure(
+            step=proto.failure.step,
+            cause=proto.failure.cause,
+            traceback_text=proto.failure.traceback,
+            kind=proto.failure.kind,
+        )
+    return Report(
+        level=proto.level,
+        partition=proto.partition,
+        attempt=proto.attempt,
+        consumed=consumed_of(proto.consumed),
+        monitoring_infos=tuple(proto.monitoring_infos),
+        failure=failure,
+        poisoned=proto.poisoned,
+        emitted_bytes=proto.emitted_bytes,
+        residuals={
+            dest: Residuals(left.count, left.hold_us) for dest, left in proto.residuals.items()
+        },
+        worker=proto.worker,
+        told=proto.told,
+        finalizes=proto.finalizes,
+    )
+
+
+def failure_proto(error: RunnerError) -> reports_pb2.Failure:
+    """Write down why a task failed for good; ``error_of`` reads it."""
+    match error:
+        case BundleFailedError():
+            step, cause, text = error.step, error.cause, error.traceback_text
+        case InvalidPipelineError():
+            step, cause, text = error.where, error.problem, ""
+        case LostHarnessError():
+            step, cause, text = "", error.problem, error.output
+        case _:
+            step, cause, text = "", message_of(error), ""
+    return reports_pb2.Failure(
+        kind=type(error).__name__,
+        step=valid_text(step),
+        cause=valid_text(cause),
+        traceback=valid_text(text, MOST_OF_A_TRACEBACK),
+    )
+
+
+def error_of(failure: Failure) -> RunnerError:
+    """Return the error that a task failed with."""
+    if failure.kind == FnApiProtocolError.__name__:
+        return FnApiProtocolError(failure.cause)
+    if failure.kind == InvalidPipelineError.__name__:
+        return InvalidPipelineError(failure.cause, failure.step)
+    if failure.kind == HarnessStreamError.__name__:
+        return HarnessStreamError(failure.cause)
+    if failure.kind in _LOST_HARNESSES:
+        return _LOST_HARNESSES[failure.kind](failure.cause, failure.traceback_text)
+    return BundleFailedError(failure.step, failure.cause, failure.traceback_text)

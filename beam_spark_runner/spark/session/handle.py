@@ -1,0 +1,220 @@
+"""A Spark session that one pipeline runs on."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from beam_spark_runner.spark.session.conf import get_conf, is_connect, set_conf
+from beam_spark_runner.spark.session.launch import version_of
+from beam_spark_runner.spark.side_inputs.broadcast import broadcast_file
+
+_SHUFFLE_PARTITIONS_OF_SPARK = "200"
+_LOOPBACK = "127.0.0.1"
+_WORKER_PYTHON = "spark.sql.execution.pyspark.python"
+
+
+def _folder_of(archive: Path) -> str:
+    return archive.name.partition(".")[0]
+
+
+class Owner(Protocol):
+    """Who started the Spark behind a session."""
+
+    def release(self) -> None:
+        """One pipeline less: the last one stops Spark."""
+        ...
+
+
+class SessionHandle:
+    """A session to run one pipeline in. Made by ``open_session``.
+
+    Attributes:
+        spark: the session, isolated: what we set in it, the user's does not see.
+        is_connect: whether it is a Spark Connect client: no ``sparkContext``, no JVM.
+        version: (major, minor) of the Spark that runs the jobs.
+        master: Spark's master, such as ``local[2]``; empty where it cannot be told.
+        owned: whether we started it, so that ``close`` stops it.
+
+    Threads:
+        ``cancel`` may be called by any thread, everything else by the one that
+        opened the session, or by one at a time.
+    """
+
+    def __init__(self, spark: Any, *, owner: Owner | None, changed: dict[str, str | None]):
+        self.spark = spark
+        self.is_connect = is_connect(spark)
+        self.version = version_of(spark.version)
+        self.master = get_conf(spark, "spark.master") or ""
+        self.owned = owner is not None
+        self._owner = owner
+        self._changed = changed  # what to put back, where no session of its own could be had
+        self._broadcasts: list[Any] = []
+        self._is_closed = False
+
+    @property
+    def is_local(self) -> bool:
+        """Whether tasks run on this machine, in the JVM of the driver."""
+        return not self.is_connect and re.match(r"local(\[|$)", self.master) is not None
+
+    @property
+    def max_task_attempts(self) -> int:
+        """How often Spark runs a task before it fails the job. 1: a failed task is final."""
+        in_one_jvm = re.fullmatch(r"local(?:\[[^,\]]+(?:,\s*(\d+))?\])?", self.master)
+        if in_one_jvm:  # there Spark ignores spark.task.maxFailures
+            return int(in_one_jvm[1] or 1)
+        return int(get_conf(self.spark, "spark.task.maxFailures") or 4)
+
+    def driver_host(self) -> tuple[str, str] | None:
+        """Return where this process may listen for executors, and how they call that host.
+
+        None: it cannot be told, as on Spark Connect, where the driver is another process.
+        """
+        if self.is_local:
+            return _LOOPBACK, _LOOPBACK
+        host = get_conf(self.spark, "spark.driver.host")
+        if self.is_connect or not host:
+            return None
+        return get_conf(self.spark, "spark.driver.bindAddress") or host, host
+
+    def local_folder(self) -> str | None:
+        """Return a folder that Spark deletes when it stops, even if this process is killed.
+
+        None: there is none, or tasks run on other machines.
+        """
+        if not self.is_local:
+            return None
+        folder: str | None = getattr(self.spark.sparkContext, "_temp_dir", None)
+        return folder
+
+    def slots(self) -> int:
+        """Return how many tasks run at a time: the cores of the executors that are up now.
+
+        Call it late: a cluster's executors take seconds to register.
+        """
+        if not self.is_connect:
+            return max(1, int(self.spark.sparkContext.defaultParallelism))
+        # Connect has no call for it; but an unsplit range gets one partition per core, and
+        # planning it runs no job.
+        plan = self.spark.range(1)._explain_string()
+        found = re.search(r"splits=(\d+)", plan)
+        return max(1, int(found[1])) if found else 1
+
+    def can_grow(self) -> bool:
+        """Whether Spark starts more executors when tasks wait."""
+        return get_conf(self.spark, "spark.dynamicAllocation.enabled") == "true"
+
+    def shuffle_partitions(self) -> int | None:
+        """Return the user's number of partitions for a shuffle; None if it is Spark's default."""
+        value = get_conf(self.spark, "spark.sql.shuffle.partitions") or ""
+        # Some vendors have it choose by itself, and say "auto".
+        return int(value) if value.isdigit() and value != _SHUFFLE_PARTITIONS_OF_SPARK else None
+
+    @contextlib.contextmanager
+    def job_scope(self, tag: str, description: str) -> Iterator[None]:
+        """Tag the Spark jobs that the calling thread starts, so that ``cancel`` finds them.
+
+        Args:
+            tag: no comma in it.
+            description: shown with the jobs in Spark's UI (classic only).
+        """
+        if self.is_connect:
+            self.spark.addTag(tag)
+            try:
+                yield
+            finally:
+                self.spark.removeTag(tag)
+            return
+        context = self.spark.sparkContext
+        before = context.getLocalProperty("spark.job.description")
+        context.addJobTag(tag)
+        context.setJobDescription(description)
+        try:
+            yield
+        finally:
+            # The user may stop Spark while a pipeline runs in it.
+            if context._jsc is not None:
+                context.removeJobTag(tag)
+                context.setJobDescription(before)
+
+    def share(self, path: Path) -> tuple[Any, str | None]:
+        """Give a file to all executors until ``close``. It is copied.
+
+        Returns:
+            A broadcast variable, or None and, on Spark Connect, the name by which
+            ``SparkFiles`` knows it.
+        """
+        if not self.is_connect:
+            broadcast = broadcast_file(self.spark.sparkContext, path)
+            self._broadcasts.append(broadcast)
+            return broadcast, None
+        # It belongs to this session, and goes with it.
+        self.spark.addArtifacts(str(path), file=True)
+        return None, path.name
+
+    def add_archive(self, path: Path) -> None:
+        """Give an archive to all executors, also to those that join later.
+
+        Once for an application; on Spark Connect, where archives belong to a session,
+        ``use_archive`` does it.
+        """
+        if not self.is_connect:
+            self.spark.sparkContext.addArchive(f"{path}#{_folder_of(path)}")
+
+    def use_archive(self, path: Path) -> None:
+        """Let this session's Python workers run ``bin/python`` of an archive that was added."""
+        python = f"./{_folder_of(path)}/bin/python"
+        if get_conf(self.spark, _WORKER_PYTHON) == python:
+            return  # a clone of a session that has it
+        if self.is_connect:
+            self.spark.addArtifacts(f"{path}#{_folder_of(path)}", archive=True)
+        self.set_conf(_WORKER_PYTHON, python)
+
+    def set_conf(self, key: str, value: str) -> None:
+        """Set what this pipeline needs, whatever the user chose, until ``close``."""
+        if self._changed:
+            set_conf(self.spark, key, value, self._changed)
+        else:
+            self.spark.conf.set(key, value)
+
+    def cancel(self, tag: str) -> None:
+        """Stop the jobs that run under ``tag`` now. A job that starts later is not affected.
+
+        So the caller first makes sure that its own thread starts no more, and calls
+        again as long as that thread has not ended.
+        """
+        if self.is_connect:
+            self.spark.interruptTag(tag)
+        elif self.spark.sparkContext._jsc is not None:
+            self.spark.sparkContext.cancelJobsWithTag(tag)
+
+    def close(self) -> None:
+        """Stop what we started; leave the user's session and its settings as they were found."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for broadcast in self._broadcasts:
+            with contextlib.suppress(Exception):  # the user may have stopped Spark
+                broadcast.destroy()
+        if self._owner is not None:
+            self._owner.release()
+        elif self._changed:
+            for key, value in self._changed.items():
+                if value is None:
+                    self.spark.conf.unset(key)
+                else:
+                    self.spark.conf.set(key, value)
+        elif self.is_connect:
+            # Not stop(): in a local Connect setup that ends the user's server too.
+            release = getattr(self.spark.client, "release_session", None)
+            with contextlib.suppress(Exception):  # the server forgets idle sessions anyway
+                if release is not None:
+                    release()
+                self.spark.client.close()
+
+    def __enter__(self) -> "SessionHandle":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

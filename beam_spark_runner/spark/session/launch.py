@@ -1,0 +1,362 @@
+"""Start a Spark of our own: what to set, and one clear error where it cannot start."""
+
+import contextlib
+import logging
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyspark
+from pyspark import SparkConf, SparkContext
+
+from beam_spark_runner.core.errors import SparkSetupError
+from beam_spark_runner.core.working_folder import working_folder
+from beam_spark_runner.spark.session.signals import sigint_as_it_was, signals_deferred
+
+_DEFAULT_PORTS = {"sc": 15002, "spark": 7077}
+_CONNECT_TIMEOUT_S = 10.0
+_LOOPBACK = "127.0.0.1"
+_MAX_SOCKET_FOLDER = 60  # a socket's path has at most 103 bytes on every system
+_LATER_C2 = (
+    "-XX:Tier4InvocationThreshold=25000",
+    "-XX:Tier4MinInvocationThreshold=3000",
+    "-XX:Tier4CompileThreshold=75000",
+    "-XX:Tier4BackEdgeThreshold=200000",
+)
+"""Five times the JVM's defaults: code is hot for longer before it is compiled once more.
+
+A third of the CPU time of a short pipeline is the second compiler, working on
+what only Spark's start runs. What a long pipeline runs gets there all the same.
+"""
+
+
+def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -> Any:
+    """Build a SparkSession with a context of its own.
+
+    Args:
+        master: a Spark master. None: what ``spark-submit`` or the user's Spark
+            configuration say, and ``local[*]`` where they say nothing.
+        app_name: shown in Spark's UI.
+        given: settings of the user; they win over ours.
+
+    Raises:
+        SparkSetupError: Java is missing or too old, nothing answers at the
+            master's address, or Spark itself refused to start.
+    """
+    silence_pandas_opinion()
+    _check_pyspark()
+    actual_master = master or _master_of_environment() or "local[*]"
+    is_local = actual_master.startswith("local")
+    launches_jvm = SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ
+    if launches_jvm:
+        _check_java()
+    if master is not None and master.startswith("spark://"):
+        _check_reachable(master, "master")
+    settings = {
+        **_settings(is_local=is_local, has_fresh_jvm=launches_jvm, given=given),
+        **given,
+    }
+    python = given.get("spark.pyspark.python", sys.executable)
+    environment = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", python)}
+    if is_local and environment["PYSPARK_PYTHON"] == sys.executable:  # it has what we have
+        settings.setdefault("spark.python.daemon.module", "beam_spark_runner.spark.task.daemon")
+    if is_local and "SPARK_LOCAL_IP" not in os.environ:
+        # The only way to keep Spark's UI off the network.
+        environment["SPARK_LOCAL_IP"] = _LOOPBACK
+    gateway_log = logging.getLogger("py4j")
+    if gateway_log.level == logging.NOTSET:
+        # Many programs have the root logger at INFO, where it tells of each of its sockets.
+        gateway_log.setLevel(logging.WARNING)
+    with _environment(environment):
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.appName(app_name)
+        if master is not None:
+            builder = builder.master(master)
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        own = {key: settings[key] for key in settings.keys() - given.keys()} if launches_jvm else {}
+        try:
+            if launches_jvm:
+                with signals_deferred():
+                    SparkContext._ensure_initialized(conf=_conf_of_jvm(master, settings))
+            with sigint_as_it_was():
+                session = builder.getOrCreate()
+        except Exception as error:
+            _forget_in_jvm(own)
+            raise SparkSetupError(
+                f"Spark did not start ({actual_master}): {_first_line(error)}",
+                "Its log is above. The settings come from --spark_master_url, --spark_conf and "
+                "the Spark configuration of this machine.",
+            ) from error
+        _forget_in_jvm(own)
+    return session
+
+
+def _conf_of_jvm(master: str | None, settings: Mapping[str, str]) -> SparkConf:
+    """Return what ``SparkSession.builder`` would start the JVM with."""
+    conf = SparkConf().setAll([*settings.items()])
+    return conf if master is None else conf.setMaster(master)
+
+
+def _forget_in_jvm(settings: Mapping[str, str]) -> None:
+    """Keep the JVM from taking settings for defaults of its later sessions.
+
+    They reach a new JVM by ``spark-submit``, which makes them properties of the JVM. One that
+    is another now is the user's, from PYSPARK_SUBMIT_ARGS.
+    """
+    if SparkContext._jvm is None:  # it did not start
+        return
+    properties = SparkContext._jvm.java.lang.System
+    for key, value in settings.items():
+        if properties.getProperty(key) == value:
+            properties.clearProperty(key)
+
+
+def start_connect(url: str | None, given: Mapping[str, str]) -> Any:
+    """Open a session on a Spark Connect server.
+
+    Args:
+        url: ``sc://HOST:PORT/;…``. None: what SPARK_REMOTE says.
+        given: settings of the user.
+
+    Raises:
+        SparkSetupError: the client's packages are missing, or nothing answers.
+    """
+    silence_pandas_opinion()
+    _check_pyspark()
+    url = url or os.environ["SPARK_REMOTE"]
+    if url.startswith("sc://"):
+        _check_reachable(url, "Spark Connect server")
+    try:
+        from pyspark.sql.connect.session import SparkSession as RemoteSession
+    except ImportError as error:
+        raise SparkSetupError(
+            f"the packages of Spark Connect's client are missing: {_first_line(error)}",
+            "Install them: pip install 'beam-spark-runner[connect]'",
+        ) from error
+    try:
+        if not url.startswith("sc://"):  # SPARK_REMOTE=local: pyspark starts a server
+            from pyspark.sql import SparkSession
+
+            session = SparkSession.builder.remote(url).getOrCreate()
+        else:
+            session = RemoteSession.builder.remote(url).create()
+        for key, value in given.items():
+            session.conf.set(key, value)
+        session.version  # noqa: B018  (the first call to the server)
+    except Exception as error:
+        raise SparkSetupError(
+            f"the Spark Connect server at {_address(url)} did not accept a session: "
+            f"{_first_line(error)}",
+            "Check the address, the token in it, and that server and client are of one "
+            f"Spark version (this client: {pyspark.__version__}).",
+        ) from error
+    return session
+
+
+def _settings(*, is_local: bool, has_fresh_jvm: bool, given: Mapping[str, str]) -> dict[str, str]:
+    settings = {
+        "spark.ui.showConsoleProgress": "false",
+        # Over TCP each Spark stage waits 40 ms for a delayed ACK (Spark 4.1+; ignored before).
+        "spark.python.unix.domain.socket.enabled": "true",
+        # What one task has written, many shall read: by default all of them run, one after
+        # another, on the host where it lies, and the others stand idle.
+        "spark.shuffle.reduceLocality.enabled": "false",
+        # Spark 3.5 has no setting of the session for it.
+        "spark.python.worker.faulthandler.enabled": "true",
+    }
+    if not is_local or len(tempfile.gettempdir()) > _MAX_SOCKET_FOLDER:
+        # By default they lie in Java's temp folder, which YARN makes longer than a path
+        # of a socket may be.
+        settings["spark.python.unix.domain.socket.dir"] = "/tmp"
+    if is_local:
+        # No port on the network; and no warning about this machine's own host name.
+        settings["spark.driver.host"] = _LOOPBACK
+        settings["spark.driver.bindAddress"] = _LOOPBACK
+        # Python puts the folder of the running script on its path, its workers know nothing
+        # of it. On a cluster the same folder need not exist: there it takes --py-files.
+        settings["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(_import_path())
+    if has_fresh_jvm:
+        # The "default" options are the one set of JVM flags that neither users nor
+        # spark-defaults.conf commonly set, so that nothing of theirs is replaced.
+        flags = [*_LATER_C2] if is_local else []
+        if is_local and os.environ.get("TMPDIR"):  # Python obeys it, Java does not
+            flags.append(shlex.quote(f"-Djava.io.tmpdir={tempfile.gettempdir()}"))
+        log_settings = Path(__file__).with_name("log4j2.properties")
+        if log_settings.is_file() and not _user_configures_logging(given):
+            flags.append(f"-Dlog4j2.configurationFile={log_settings.as_uri()}")
+        settings["spark.driver.defaultJavaOptions"] = " ".join(flags)
+    return settings
+
+
+def _import_path() -> list[str]:
+    """Return the entries of this process's import path that its workers would not have."""
+    own = {
+        os.path.realpath(path)
+        for name, path in sysconfig.get_paths().items()
+        if name in ("stdlib", "platstdlib", "purelib", "platlib")
+    }
+    entries = []
+    is_nowhere = working_folder() is None
+    for entry in sys.path:
+        if is_nowhere and not os.path.isabs(entry):
+            continue
+        path = os.path.realpath(entry)
+        is_own = path in own or path.endswith("lib-dynload") or path.startswith(sys.base_prefix)
+        if os.path.exists(path) and not is_own and path not in entries:
+            entries.append(path)
+    return entries
+
+
+def _user_configures_logging(given: Mapping[str, str]) -> bool:
+    if any(
+        "log4j" in value for value in (*given.values(), os.environ.get("SPARK_SUBMIT_OPTS", ""))
+    ):
+        return True
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (home and os.path.join(home, "conf"))
+    return bool(folder) and any(Path(str(folder)).glob("log4j2.*"))
+
+
+def _master_of_environment() -> str | None:
+    """Return the master that sessions get which name none, if something has chosen it.
+
+    ``spark-submit`` has, PYSPARK_SUBMIT_ARGS, or an earlier session that has started the JVM.
+    """
+    if "PYSPARK_GATEWAY_PORT" in os.environ or SparkContext._gateway is not None:
+        SparkContext._ensure_initialized()
+        assert SparkContext._jvm is not None
+        master = SparkContext._jvm.java.lang.System.getProperty("spark.master")
+        return None if master is None else str(master)
+    found = re.search(r"--master[= ](\S+)", os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    return found[1] if found else None
+
+
+def _check_pyspark() -> None:
+    major, minor = version_of(pyspark.__version__)
+    if not (3, 5) <= (major, minor) < (5, 0):
+        raise SparkSetupError(
+            f"pyspark {pyspark.__version__} is installed; this runner needs 3.5 or 4.x.",
+            "Install one of them: pip install 'pyspark>=3.5,<5'",
+        )
+
+
+def version_of(text: str) -> tuple[int, int]:
+    """Return (major, minor). Vendors write versions such as ``3.5.0-amzn-1``."""
+    found = re.match(r"(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _check_java() -> None:
+    """Say what is wrong with Java before pyspark says only that its gateway exited."""
+    needed = 17 if version_of(pyspark.__version__) >= (4, 0) else 8
+    remedy = (
+        f"Spark {pyspark.__version__} needs Java {needed} or newer: install it and have "
+        "`java` on the PATH, or JAVA_HOME point to it. "
+        "No Java is needed with Spark Connect: --spark_master_url=sc://HOST:PORT"
+    )
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if java is None or not os.path.exists(java):
+        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "no java is on the PATH"
+        raise SparkSetupError(f"Java was not found: {where}.", remedy)
+    found = _java_version(java)
+    if found is not None and found < needed:
+        raise SparkSetupError(f"{java} is Java {found}.", remedy)
+
+
+def _java_version(java: str) -> int | None:
+    """Return the feature version (8, 11, 17, …), or None where it cannot be told."""
+    release = Path(os.path.realpath(java)).parent.parent / "release"
+    text = ""
+    if release.is_file():  # saves starting a JVM only to ask it
+        text = release.read_text(errors="replace")
+    found = re.search(r'JAVA_VERSION="([\d.]+)', text)
+    if found is None:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            asked = subprocess.run(
+                [java, "-version"], capture_output=True, text=True, timeout=30, check=False
+            )
+            found = re.search(r'version "([\d.]+)', asked.stderr)
+    if found is None:
+        return None
+    parts = found[1].split(".")
+    return int(parts[1] if parts[0] == "1" and len(parts) > 1 else parts[0])
+
+
+def _check_reachable(url: str, what: str) -> None:
+    """Try the address first: Spark tries a master for a minute, Connect a server for ten.
+
+    Behind a proxy the address need not be reachable from here, so nothing is tried.
+    """
+    if any(os.environ.get(name) for name in ("https_proxy", "HTTPS_PROXY", "grpc_proxy")):
+        return
+    problems = []
+    for host, port in _addresses(url):
+        try:
+            socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT_S).close()
+        except OSError as error:
+            problems.append(f"{host}:{port}: {error.strerror or error}")
+        else:
+            return
+    raise SparkSetupError(
+        f"no {what} answers at {_address(url)} ({'; '.join(problems)}).",
+        "Check --spark_master_url (or SPARK_REMOTE), that it is up, and the network between.",
+    )
+
+
+def _addresses(url: str) -> Iterator[tuple[str, int]]:
+    """Yield host and port of each of ``spark://A:1,B:2`` or ``sc://A:1/;token=…``."""
+    parts = urlsplit(url)
+    default = _DEFAULT_PORTS[parts.scheme]
+    for address in parts.netloc.split(","):
+        one = urlsplit(f"//{address}")
+        yield one.hostname or "localhost", one.port or default
+
+
+def _address(url: str) -> str:
+    """Return ``url`` without its parameters: a token may be among them."""
+    return url.partition("/;")[0]
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # A Py4J error's first line only says that a call failed; the Java exception follows it.
+    java = [line for line in lines if line.startswith(("java.", "org.apache."))]
+    return (java or lines or [type(error).__name__])[0]
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for as long as Spark starts; it reads some from nowhere else."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def silence_pandas_opinion() -> None:
+    """Keep pyspark's view of the installed pandas to itself: no pandas API of its is used.
+
+    It warns on the first ``mapInArrow`` of a process, so a filter around one call
+    of ours would not do.
+    """
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")

@@ -1,0 +1,249 @@
+"""The Spark that a pipeline runs on: the user's, if there is one, else one of ours."""
+
+import contextlib
+import os
+import re
+import sys
+import threading
+from typing import Any, Protocol
+
+import pyspark
+from pyspark import SparkContext
+
+from beam_spark_runner.core.errors import OptionsError, SparkSetupError
+from beam_spark_runner.spark.session.conf import (
+    get_conf,
+    is_connect,
+    knows_conf,
+    session_settings,
+    set_conf,
+)
+from beam_spark_runner.spark.session.handle import SessionHandle
+from beam_spark_runner.spark.session.launch import (
+    silence_pandas_opinion,
+    start_classic,
+    start_connect,
+    version_of,
+)
+
+_DEFAULT_APP_NAME = "beam"
+_SERVED = (3, 5)  # the oldest Spark that we run on
+
+
+class SparkSettings(Protocol):
+    """The options that matter here. ``options.RunnerConfig`` has them, a layer above."""
+
+    @property
+    def spark_master_url(self) -> str | None: ...
+    @property
+    def spark_conf(self) -> tuple[tuple[str, str], ...]: ...
+    @property
+    def job_name(self) -> str | None: ...
+
+
+def open_session(config: SparkSettings, given: Any = None, *, keeps: bool = False) -> SessionHandle:
+    """Find or start the Spark to run on.
+
+    In this order: the session that the runner was given; the active or default
+    session of this process; ``--spark_master_url``; the Connect server that
+    SPARK_REMOTE names; the master that spark-submit or the user's Spark
+    configuration chose; ``local[*]``.
+
+    Args:
+        config: the options. Spark's own go by ``spark_conf``.
+        given: a SparkSession, classic or Connect.
+        keeps: a Spark that is started here goes on until this process ends.
+
+    Raises:
+        SparkSetupError: no usable Spark; the text says why and what to do.
+        OptionsError: an option asks for what the existing session is not.
+    """
+    silence_pandas_opinion()
+    with _lock:
+        found = given if given is not None else _existing_session()
+        if found is None:
+            found = _start(config)
+            return _prepared(found, config, owner=_own(found, users=2 if keeps else 1))
+        _check_alive(found)
+        if _owned is not None and found is _owned.spark:  # another pipeline of ours runs in it
+            _check_master(found, config)
+            _owned.users += 1
+            return _prepared_isolated(found, config, owner=_owned)
+        _check_master(found, config)
+        return _prepared_isolated(found, config, owner=None)
+
+
+class _Owned:
+    """A Spark that we started. Pipelines that run at a time share it; the last one stops it."""
+
+    def __init__(self, spark: Any, users: int) -> None:
+        self.spark = spark
+        self.users = users  # one too many: it is never stopped
+
+    def release(self) -> None:
+        global _owned
+        with _lock:
+            self.users -= 1
+            if self.users:
+                return
+            _owned = None
+            # spark-submit's context lives as long as the program: on YARN a second one
+            # cannot be had.
+            if is_connect(self.spark) or "PYSPARK_GATEWAY_PORT" not in os.environ:
+                self.spark.stop()
+
+
+_owned: _Owned | None = None
+_lock = threading.RLock()
+
+
+def _own(spark: Any, users: int) -> _Owned:
+    global _owned
+    _owned = _Owned(spark, users)
+    return _owned
+
+
+def _start(config: SparkSettings) -> Any:
+    master, remote = config.spark_master_url, os.environ.get("SPARK_REMOTE")
+    given = dict(config.spark_conf)
+    if master is not None and master.startswith("sc://"):
+        return start_connect(master, given)
+    if remote and master is not None:
+        raise OptionsError(
+            "spark_master_url",
+            f"{master} is given, but the environment variable SPARK_REMOTE names a Spark "
+            "Connect server; unset one of the two",
+        )
+    if remote:
+        return start_connect(None, given)
+    return start_classic(master, config.job_name or _DEFAULT_APP_NAME, given)
+
+
+def _existing_session() -> Any:
+    """Return the active session of this thread, or the default one of this process, or None."""
+    connect = sys.modules.get("pyspark.sql.connect.session")
+    if connect is not None:
+        remote = connect.SparkSession
+        for session in (remote.getActiveSession(), remote._default_session):
+            if session is not None and not session.is_stopped:
+                return session
+    if SparkContext._active_spark_context is None:
+        return None
+    from pyspark.sql import SparkSession
+
+    # Other threads than the one that built it have no active session, but it is the default.
+    # ``getOrCreate`` would return it too, and set options in it.
+    session = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    if session is None:  # a bare SparkContext
+        session = SparkSession.builder.getOrCreate()
+    return session
+
+
+def _check_alive(spark: Any) -> None:
+    if not hasattr(spark, "conf") or not hasattr(spark, "range"):
+        raise SparkSetupError(
+            f"a SparkSession was expected, not {type(spark).__name__}.",
+            "Pass a SparkSession, or none: the active one is found.",
+        )
+    is_stopped = spark.is_stopped if is_connect(spark) else spark.sparkContext._jsc is None
+    if is_stopped:
+        raise SparkSetupError(
+            "the SparkSession was stopped.", "Build it again, or pass none: one is started."
+        )
+
+
+def _check_master(spark: Any, config: SparkSettings) -> None:
+    wanted = config.spark_master_url
+    if wanted is None:
+        return
+    if is_connect(spark):
+        actual = f"sc://{spark.client.host}"
+        is_same = wanted.startswith("sc://") and _host(wanted) == _host(actual)
+    else:
+        actual = spark.sparkContext.master
+        is_same = wanted == actual
+    if not is_same:
+        raise OptionsError(
+            "spark_master_url",
+            f"{wanted} is given, but this process already has a SparkSession on {actual}; "
+            "leave the option out to use that one, or stop it first",
+        )
+
+
+def _host(url: str) -> str:
+    return re.split(r"[:/;]", url.removeprefix("sc://"))[0]
+
+
+def _prepared_isolated(spark: Any, config: SparkSettings, owner: _Owned | None) -> SessionHandle:
+    own = _second_session(spark)
+    if own is not None:
+        return _prepared(own, config, owner, is_shared=True)
+    return _prepared(spark, config, owner, is_shared=True, restores=True)
+
+
+def _second_session(spark: Any) -> Any:
+    """Return a session beside ``spark`` on the same Spark, or None where none can be had."""
+    if not is_connect(spark):
+        return spark.newSession()
+    spark.version  # noqa: B018  (a session that was never used cannot be cloned)
+    # A clone has the user's settings and uploaded files (Spark 4.1+); the server may be older.
+    with contextlib.suppress(Exception):
+        clone = spark.cloneSession()
+        clone.version  # noqa: B018  (asks the server)
+        return clone
+    builder = spark.client._builder
+    if builder.session_id is None:  # else the address itself names the one session to use
+        with contextlib.suppress(Exception):
+            fresh = type(spark)(connection=builder, userId=spark.client._user_id)
+            fresh.version  # noqa: B018
+            return fresh
+    return None
+
+
+def _prepared(
+    spark: Any,
+    config: SparkSettings,
+    owner: _Owned | None,
+    *,
+    is_shared: bool = False,
+    restores: bool = False,
+) -> SessionHandle:
+    """Set what our jobs need in ``spark``, then what the user asked for."""
+    try:
+        _check_version(spark)
+        changed: dict[str, str | None] = {}
+        given = dict(config.spark_conf)
+        for key, value in session_settings(version_of(spark.version)).items():
+            if key not in given and knows_conf(spark, key):
+                set_conf(spark, key, value, changed)
+        for key, value in given.items() if is_shared else ():
+            if get_conf(spark, key) == value:
+                continue
+            try:
+                set_conf(spark, key, value, changed)
+            except Exception as error:
+                raise OptionsError(
+                    "spark_conf",
+                    f"{key} cannot be changed in a SparkSession that exists already; "
+                    "set it where that session is built",
+                ) from error
+        return SessionHandle(spark, owner=owner, changed=changed if restores else {})
+    except BaseException:
+        if owner is not None:
+            owner.release()
+        raise
+
+
+def _check_version(spark: Any) -> None:
+    version = version_of(spark.version)
+    if not _SERVED <= version < (5, 0):
+        raise SparkSetupError(
+            f"this is Spark {spark.version}; the runner needs 3.5 or 4.x.",
+            "Use a cluster of such a version.",
+        )
+    if not is_connect(spark) and version != version_of(pyspark.__version__):
+        raise SparkSetupError(
+            f"pyspark {pyspark.__version__} is installed, but SPARK_HOME has Spark "
+            f"{spark.version}.",
+            f"Install pyspark {spark.version}, or unset SPARK_HOME.",
+        )

@@ -1,0 +1,239 @@
+"""Before anything runs on executors: do they have what the driver has, and see what it writes?"""
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import re
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from beam_spark_runner.core.environments import ExecutorEnvironment
+from beam_spark_runner.core.errors import ExecutorMismatchError, OptionsError
+from beam_spark_runner.core.version import VERSION
+from beam_spark_runner.spark.session.handle import SessionHandle
+from beam_spark_runner.spark.session.python_archive import pack_environment
+
+_INSTALL = (
+    "Install the same versions where the executors' Python is, have them sent with "
+    "--executor_environment=archive, or point "
+    "--spark_conf=spark.pyspark.python=… (PYSPARK_PYTHON for spark-submit) to a Python that has "
+    "them: README, 'On a cluster'."
+)
+_SCHEMA = "host string, python string, version string, beam string, runner string, problem string"
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What one executor has. Versions are empty where the package is missing."""
+
+    host: str
+    python: str  # the interpreter's path
+    version: str  # of Python, minor
+    beam: str
+    runner: str
+    problem: str  # with the file it should have read; empty if none
+
+
+def check_executors(
+    session: SessionHandle,
+    shared_storage: str | None,
+    environment: ExecutorEnvironment = "installed",
+) -> None:
+    """Run one small task per slot, once for each application and storage.
+
+    Args:
+        session: nothing is done where tasks run beside the driver.
+        shared_storage: a folder that executors must see, if one was named.
+        environment: what executors run with: what is installed there; this program's packages,
+            sent as an archive; or the latter where Beam or this package is missing.
+
+    Raises:
+        ExecutorMismatchError: with every difference, and what to do.
+        OptionsError: executors do not see the shared storage, or the packages cannot be sent.
+    """
+    if session.is_local:
+        return
+    application = _application(session)
+    key = (application, shared_storage, environment)
+    with _lock:
+        if application in _archives and environment != "installed":
+            session.use_archive(_archives[application])
+        if key in _checked:
+            return
+        found = _ask(session, shared_storage)
+        if application not in _archives and _wants_archive(found, environment):
+            _archives[application] = _send(session, found, environment)
+            found = _ask(session, shared_storage)
+        _check_versions(found)
+        for one in found:
+            if one.problem:
+                raise OptionsError(
+                    "temp_location",
+                    f"{shared_storage} is not storage that all executors share with this "
+                    f"machine: on {one.host} a file that was just written here could not be "
+                    f"read ({one.problem}). Name storage that is mounted at one path "
+                    "everywhere, or leave the option out",
+                )
+        _checked.add(key)
+
+
+_checked: set[tuple[str, str | None, ExecutorEnvironment]] = set()
+_archives: dict[str, Path] = {}  # by application
+_lock = threading.Lock()
+
+
+def _wants_archive(found: Sequence[Installed], environment: ExecutorEnvironment) -> bool:
+    here = "{}.{}".format(*sys.version_info[:2])
+    if environment == "installed" or {one.version for one in found} != {here}:
+        return False
+    return environment == "archive" or any(not (one.beam and one.runner) for one in found)
+
+
+def _send(
+    session: SessionHandle, found: Sequence[Installed], environment: ExecutorEnvironment
+) -> Path:
+    try:
+        archive = pack_environment(sorted({one.python for one in found}))
+    except OptionsError as error:
+        if environment == "archive":
+            raise
+        raise ExecutorMismatchError(
+            f"executors have no apache-beam, and {error.problem}.", _INSTALL
+        ) from error
+    session.add_archive(archive)
+    session.use_archive(archive)
+    return archive
+
+
+def _application(session: SessionHandle) -> str:
+    if not session.is_connect:
+        return str(session.spark.sparkContext.applicationId)
+    with contextlib.suppress(Exception):
+        return str(session.spark.conf.get("spark.app.id"))
+    return str(session.spark.session_id)
+
+
+def _ask(session: SessionHandle, shared_storage: str | None) -> Sequence[Installed]:
+    slots = session.slots()
+    with _probe_file(shared_storage) as path:
+        try:
+            # A range of as many rows as slots puts one row into each task, and tasks of an
+            # idle application go to all its executors.
+            frame = session.spark.range(0, slots, 1, slots).mapInArrow(_probe(path), _SCHEMA)
+            return sorted({Installed(*row) for row in frame.collect()}, key=lambda one: one.host)
+        except Exception as error:
+            problem = _what_spark_says(str(error))
+            if problem is None:
+                raise
+            raise ExecutorMismatchError(problem, _INSTALL) from error
+
+
+@contextlib.contextmanager
+def _probe_file(folder: str | None) -> Iterator[str | None]:
+    if folder is None or "://" in folder:
+        yield None
+        return
+    path = Path(folder) / f"beam-probe-{uuid.uuid4().hex}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"probe")
+    try:
+        yield os.path.abspath(path)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _probe(path: str | None) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that looks around on an executor.
+
+    Our package may be missing there. A function that was made by another one
+    travels by value, and all that it uses it imports itself.
+    """
+
+    def look_around(batches: Any) -> Any:
+        import importlib.metadata
+        import platform
+        import sys
+
+        import pyarrow
+
+        for _ in batches:
+            pass
+        try:
+            beam = importlib.metadata.version("apache-beam")
+        except importlib.metadata.PackageNotFoundError:
+            beam = ""
+        try:
+            from beam_spark_runner.core.version import VERSION
+
+            runner = VERSION
+        except ImportError:
+            runner = ""
+        problem = ""
+        if path is not None:
+            try:
+                with open(path, "rb") as file:
+                    problem = "" if file.read() == b"probe" else "it has another content"
+            except OSError as error:
+                problem = f"{type(error).__name__}: {error.strerror}"
+        row = {
+            "host": platform.node(),
+            "python": sys.executable,
+            "version": "{}.{}".format(*sys.version_info[:2]),
+            "beam": beam,
+            "runner": runner,
+            "problem": problem,
+        }
+        yield pyarrow.RecordBatch.from_pylist([row])
+
+    return look_around
+
+
+def _check_versions(found: Sequence[Installed]) -> None:
+    here = Installed(
+        platform.node(),
+        sys.executable,
+        "{}.{}".format(*sys.version_info[:2]),
+        importlib.metadata.version("apache-beam"),
+        VERSION,
+        "",
+    )
+    lines: dict[str, None] = {}
+    for one in found:
+        differences = [
+            f"{name} {theirs or 'is missing'}, here {ours}"
+            for name, theirs, ours in (
+                ("Python", one.version, here.version),
+                ("apache-beam", one.beam, here.beam),
+                ("beam-spark-runner", one.runner, here.runner),
+            )
+            if theirs != ours
+        ]
+        if differences:
+            lines[f"  {one.host} ({one.python}): {'; '.join(differences)}"] = None
+    if lines:
+        raise ExecutorMismatchError(
+            "executors do not have what this program runs with:\n" + "\n".join(lines), _INSTALL
+        )
+
+
+def _what_spark_says(text: str) -> str | None:
+    """Return the problem where Spark's own worker already found it, and so never ran ours."""
+    if "PYTHON_VERSION_MISMATCH" in text or "different version" in text:
+        here = "{}.{}".format(*sys.version_info[:2])
+        return f"executors run another Python than this program ({here})."
+    missing = re.search(r"No module named '(\w+)", text)
+    if missing:
+        return f"the executors' Python has no {missing[1]}."
+    if "PyArrow" in text:
+        return "the executors' Python has no pyarrow."
+    if "Cannot run program" in text:
+        return f"executors cannot start Python: {text[text.index('Cannot run program') :][:200]}"
+    return None

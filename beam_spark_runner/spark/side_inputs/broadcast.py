@@ -1,0 +1,55 @@
+"""A file to all executors of a classic Spark, by the way its broadcast variables take.
+
+Spark keeps what Python broadcasts as a pickle in a file, on the driver and once
+on each executor. A file that is copied into such a pickle never stands in this
+process's memory, and Python workers map their executor's copy into theirs.
+"""
+
+import mmap
+import shutil
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+from pyspark import Broadcast, SparkContext
+
+from beam_spark_runner.spark.side_inputs.files import (
+    PICKLE_END,
+    PICKLE_HEADER_BYTES,
+    pickle_header,
+)
+
+
+class FileBroadcast(Broadcast):  # type: ignore[misc]
+    """Broadcast variable of a file's bytes. Workers know it as a plain ``Broadcast``."""
+
+    def dump(self, value: Path, f: BinaryIO) -> None:
+        """Write the file as a pickled byte string."""
+        with value.open("rb") as file:
+            f.write(pickle_header(value.stat().st_size))
+            shutil.copyfileobj(file, f, 1 << 20)
+            f.write(PICKLE_END)
+        f.close()
+
+
+def broadcast_file(context: SparkContext, path: Path) -> Broadcast:
+    """Give a file to the executors. Its bytes are what ``contents_of`` finds there."""
+    return FileBroadcast(context, path, context._pickled_broadcast_vars)
+
+
+def contents_of(broadcast: Any) -> tuple[pa.Buffer, mmap.mmap | None]:
+    """Return the bytes on a worker, and their map. None: they are in memory.
+
+    With ``spark.io.encryption.enabled`` there is no file that could be mapped.
+    """
+    path: str | None = getattr(broadcast, "_path", None)
+    if path is None:
+        return pa.py_buffer(broadcast.value), None
+    mapped = map_file(path)
+    return pa.py_buffer(mapped)[PICKLE_HEADER_BYTES : -len(PICKLE_END)], mapped
+
+
+def map_file(path: str) -> mmap.mmap:
+    """Map a file into memory, read-only."""
+    with open(path, "rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

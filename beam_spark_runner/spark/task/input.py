@@ -1,0 +1,55 @@
+"""The batches that Spark hands to a task, and what happens to reports and marks among them."""
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+from beam_spark_runner.spark.rows import schema
+from beam_spark_runner.spark.rows.marks import MarkReader
+
+
+class TaskInput:
+    """An iterator over the task's batches, without reports of earlier levels and marks.
+
+    Reports go on to the driver, and marks are read, in the moment in which their batch is taken
+    from Spark, before anything can be done with its other rows: whatever becomes of this task,
+    none is lost.
+
+    Args:
+        batches: of the partition, as Spark gives them.
+        emit: takes finished batches.
+    """
+
+    def __init__(
+        self, batches: Iterator[pa.RecordBatch], emit: Callable[[pa.RecordBatch], None]
+    ) -> None:
+        self._batches = batches
+        self._emit = emit
+        self._looked_at: list[pa.RecordBatch] = []
+        self.marks = MarkReader()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        return self._looked_at.pop() if self._looked_at else self._take()
+
+    def _take(self) -> pa.RecordBatch:
+        batch = self.marks.take(next(self._batches))
+        is_report = schema.dests_of(batch) == schema.REPORT
+        if not is_report.any():
+            return batch
+        self._emit(schema.conformed(batch.filter(pa.array(is_report))))
+        return batch.filter(pa.array(~is_report))
+
+    def read_marks_first(self) -> None:
+        """Read all marks, where they stand before all other rows."""
+        for batch in self:
+            if len(batch):
+                self._looked_at.append(batch)
+                return
+
+    def drain(self) -> None:
+        """Read on to the end: Spark throws away a worker that does not, and reports may come."""
+        for _ in self:
+            pass

@@ -1,0 +1,277 @@
+"""A task of one level: rows in, bundles, rows out, one report.
+
+The bundles run in a thread of their own and push batches into a bounded queue
+while Spark pulls them out: an element that expands to gigabytes never stands
+in memory as a whole.
+"""
+
+import contextlib
+import logging
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+
+from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.backchannel.worker import IS_KEPT
+from beam_spark_runner.core import routing
+from beam_spark_runner.core.errors import (
+    RunnerError,
+)
+from beam_spark_runner.core.working_folder import working_in
+from beam_spark_runner.harness.beam.coded_types import coded_types
+from beam_spark_runner.spark.program import LevelProgram
+from beam_spark_runner.spark.rows import schema
+from beam_spark_runner.spark.rows.cursor import RowCursor
+from beam_spark_runner.spark.rows.marks import mark_to_keep, marks_for
+from beam_spark_runner.spark.rows.reports import failure_proto
+from beam_spark_runner.spark.task.garbage_collection import exempt_from_collection
+from beam_spark_runner.spark.task.input import TaskInput
+from beam_spark_runner.spark.task.interruptible import Interruptible
+from beam_spark_runner.spark.task.open_stages import AbandonedError, OpenStages
+from beam_spark_runner.spark.task.worker_runtime import JobRuntime, worker
+
+_LOGGER = logging.getLogger(__name__)
+_QUEUE_BATCHES = 4
+_END = object()
+
+
+class _PoisonedError(Exception):
+    """A task of the level before failed for good: its rows are incomplete."""
+
+    _tagged_with_step = True
+
+
+def level_function(
+    program: LevelProgram,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function for ``mapInArrow``. Its name is what Spark's UI shows."""
+
+    def run_level(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        exempt_from_collection()
+        # Python workers begin where the JVM was started, and serve other programs, too.
+        folder = program.working_folder
+        with working_in(folder) if folder is not None else contextlib.nullcontext():
+            yield from LevelTask(program).run(batches)
+
+    run_level.__name__ = run_level.__qualname__ = program.title
+    return run_level
+
+
+class LevelTask:
+    """One attempt at one partition of one level."""
+
+    def __init__(self, program: LevelProgram) -> None:
+        self._program = program
+        self._queue: queue.Queue[Any] = queue.Queue(_QUEUE_BATCHES)
+        self._abandoned = threading.Event()
+        self._attempt = random.SystemRandom().getrandbits(63)
+        self._emitted_bytes = 0
+        self._users = Interruptible(AbandonedError)
+        self._has_left = threading.Event()  # whoever reads the queue
+        self._passes_on = False  # a later Spark job will process what this task got
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Process the partition. Reads ``batches`` to the end whatever happens."""
+        context = TaskContext.get()
+        partition = context.partitionId() if context else 0
+        attempt_number = context.attemptNumber() if context else 0
+        is_last_attempt = attempt_number + 1 >= self._program.max_attempts
+        thread = threading.Thread(
+            target=self._produce,
+            args=(batches, partition, is_last_attempt),
+            name="beam-bundle",
+            daemon=True,
+        )
+        thread.start()
+        has_ended = False
+        try:
+            while True:
+                item = self._queue.get()
+                if item is _END:
+                    has_ended = True
+                    return
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+        finally:
+            self._abandoned.set()
+            self._has_left.set()
+            while not self._queue.empty():
+                self._queue.get_nowait()
+            thread.join()
+            if not has_ended:  # Spark throws this process away
+                worker.let_go(self._program.job_id)
+
+    def _abandon(self) -> None:
+        """Have the bundles' thread end soon: the job has ended. Threads: any."""
+        self._abandoned.set()
+        self._users.interrupt()
+
+    def _emit(self, batch: pa.RecordBatch) -> None:
+        self._emitted_bytes += batch.nbytes
+        with self._users.sheltered():
+            self._put(batch)
+        if self._abandoned.is_set():
+            raise AbandonedError
+
+    def _put(self, item: Any) -> None:
+        while True:
+            if self._abandoned.is_set():
+                raise AbandonedError
+            try:
+                self._queue.put(item, timeout=1.0)
+            except queue.Full:
+                continue
+            return
+
+    def _put_last(self, error: BaseException) -> bool:
+        """Have the reader raise an error. False: it has left."""
+        while not self._has_left.is_set():
+            with contextlib.suppress(queue.Full):
+                self._queue.put(error, timeout=1.0)
+                return True
+        return False
+
+    def _wait_us(self, duration_us: int) -> None:
+        if self._abandoned.wait(duration_us / 1e6):
+            raise AbandonedError
+
+    def _produce(
+        self, batches: Iterator[pa.RecordBatch], partition: int, is_last_attempt: bool
+    ) -> None:
+        try:
+            with worker.working_for(self._program, self._abandon) as job:
+                self._stages = OpenStages(
+                    self._program, job, self._emit, partition, _now_us, self._wait_us
+                )
+                self._run(job, batches, partition, is_last_attempt)
+        except BaseException as error:  # ours: ``_run`` raises nothing
+            self._put_last(error)
+
+    def _run(
+        self,
+        job: JobRuntime,
+        batches: Iterator[pa.RecordBatch],
+        partition: int,
+        is_last_attempt: bool,
+    ) -> None:
+        task_input = TaskInput(batches, self._emit)
+        try:
+            report = reports_pb2.TaskReport(
+                level=self._program.level, partition=partition, attempt=self._attempt
+            )
+            try:
+                coded_types.serve(self._program.job_id)
+                with (
+                    job.running(self._program, self._attempt, self._stages.progress),
+                    self._users.running(),
+                ):
+                    if self._abandoned.is_set():
+                        raise AbandonedError
+                    report.monitoring_infos.extend(self._process(task_input))
+                for dest, left in self._stages.residuals.items():
+                    told = reports_pb2.Residuals(count=left.count, hold_us=left.hold_us)
+                    report.residuals[dest].CopyFrom(told)
+            except _PoisonedError:
+                self._stages.abort()
+                report.poisoned = True
+            except AbandonedError:
+                raise
+            except RunnerError as error:
+                self._stages.abort()
+                if not is_last_attempt:
+                    # Alone: Spark writes down the text of all that stands behind it, whose
+                    # objects are the user's.
+                    raise error from None
+                report.failure.CopyFrom(failure_proto(error))
+            if report.poisoned or report.HasField("failure"):
+                task_input.drain()
+            for run, attempts in task_input.marks.consumed().items():
+                report.consumed[run].CopyFrom(attempts)
+            report.emitted_bytes = self._emitted_bytes
+            if not IS_KEPT:  # this process has no other task
+                job.tear_down()
+            callbacks, self._stages.callbacks = self._stages.callbacks, []
+            if callbacks:
+                # Dropped at the end of the job, if the driver never accepts the attempt.
+                report.finalizes = job.hold(self._attempt, callbacks)
+            report.worker, report.told = job.end_task()
+            self._emit_marks(
+                failed=report.poisoned or report.HasField("failure"),
+                left_residuals=self._passes_on or bool(report.residuals),
+            )
+            self._emit_report(report)
+            self._put(_END)
+        except AbandonedError as error:
+            self._stages.abort()
+            self._put_last(error)  # the job has ended, and Spark may not know it yet
+        except BaseException as error:
+            self._stages.abort()
+            if not self._put_last(error):
+                _LOGGER.warning("failed after Spark had gone", exc_info=error)
+
+    def _process(self, task_input: TaskInput) -> list[bytes]:
+        """Run the stages over the input.
+
+        Returns:
+            The monitoring infos of all bundles.
+        """
+        if self._program.may_pass_on:
+            task_input.read_marks_first()
+            self._passes_on = task_input.marks.left_residuals
+            if self._passes_on:
+                self._pass_on(task_input)
+                return []
+        stage_of = {int(program.input.dest): program.stage for program in self._program.stages}
+        cursor = RowCursor(_unless_poisoned(task_input), stage_of, self._emit)
+        while cursor.load():
+            self._stages[stage_of[cursor.dest]].read(cursor)
+        return self._stages.finish()
+
+    def _pass_on(self, task_input: TaskInput) -> None:
+        """Emit what came in, but for the marks.
+
+        A splittable DoFn before this level is not done: a grouping would fire too early.
+        """
+        for batch in _unless_poisoned(task_input):
+            self._emit(schema.conformed(batch))
+
+    def _emit_marks(self, *, failed: bool, left_residuals: bool) -> None:
+        mark = reports_pb2.AttemptMark(attempt=self._attempt)
+        if self._program.has_next:
+            mark.failed, mark.left_residuals = failed, left_residuals
+            self._emit(marks_for(self._program.partitions, mark))
+        else:
+            mark.run = self._program.run
+            self._emit(mark_to_keep(mark))
+
+    def _emit_report(self, report: reports_pb2.TaskReport) -> None:
+        partitions = self._program.partitions
+        targets = routing.routes_to_partitions(routing.REPORT_CODE, partitions)
+        route = np.array([targets[report.partition % partitions]], np.int64)
+        self._emit(schema.batch_of(schema.REPORT, route, None, None, [report.SerializeToString()]))
+
+
+def _unless_poisoned(task_input: TaskInput) -> Iterator[pa.RecordBatch]:
+    """Yield what comes in, until the mark of a task that failed for good is among it.
+
+    Raises:
+        _PoisonedError: there was one.
+    """
+    for batch in task_input:
+        if task_input.marks.failed:
+            break
+        yield batch
+    if task_input.marks.failed:
+        raise _PoisonedError
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

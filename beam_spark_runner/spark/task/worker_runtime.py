@@ -1,0 +1,229 @@
+"""All that a Spark worker process keeps from task to task, by job.
+
+Tasks of many jobs take turns in a process. What one of them keeps here stays until its job has
+ended, which the driver says by the backchannel; where it cannot, until no task has asked for it in
+a long time, or too many other jobs have. A task of another job changes nothing.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from beam_spark_runner.backchannel.log_lines import STDERR, LogHandler
+from beam_spark_runner.backchannel.process_log import ProcessLog, logging_to
+from beam_spark_runner.backchannel.worker import Backchannel, Look
+from beam_spark_runner.core.callbacks import Callbacks
+from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.core.ids import StageId
+from beam_spark_runner.harness.beam.sampling import running_transform
+from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
+from beam_spark_runner.harness.beam.stage import EmbeddedStage, use_options
+from beam_spark_runner.harness.bundle import StageHarness
+from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
+from beam_spark_runner.harness.remote.stage import RemoteStage
+from beam_spark_runner.spark.program import LevelProgram, SideInputRows, StageProgram
+from beam_spark_runner.spark.side_inputs.lookup import GatheredRows
+from beam_spark_runner.spark.task.running_tasks import RunningTasks
+
+MOST_IDLE_S = 300.0
+"""After which the end of a job is assumed that no task has worked for, and no driver ended."""
+MOST_IDLE_JOBS = 50
+_LAST_TASK_S = 5.0  # for a task to end that works for a job which has ended
+
+process_log = ProcessLog(LogHandler(STDERR, running_transform))
+"""This process's."""
+
+
+class JobRuntime:
+    """What a process keeps for one job: its stages, side inputs, and its way to the driver.
+
+    Threads: one task at a time; ``end`` from any, while none runs.
+
+    Args:
+        program: of any of the job's tasks.
+        decoded: values of side inputs, of all jobs.
+        on_end: is called from another thread when the driver says that the job has ended.
+    """
+
+    def __init__(
+        self, program: LevelProgram, decoded: DecodedCache, on_end: Callable[[], object]
+    ) -> None:
+        self.job_id = program.job_id
+        self.idle_since_s = 0.0
+        self._harnesses = program.harnesses
+        self._decoded = decoded
+        self._channel = None
+        if program.route is not None:
+            self._channel = Backchannel(
+                program.route, on_end=on_end, running_transform=running_transform
+            )
+            process_log.begin_job()
+        self._stages: dict[StageId, EmbeddedStage | RemoteStage] = {}
+        self._side_inputs: dict[str, GatheredRows] = {}
+
+    @contextlib.contextmanager
+    def running(self, program: LevelProgram, attempt: int, look: Look) -> Iterator[None]:
+        """Have the process see the job's options, and the driver what a task logs and counts.
+
+        Args:
+            program: of the task.
+            attempt: its number.
+            look: see ``Backchannel.watching``.
+        """
+        options = use_options(program.options_json)
+        self._decoded.limit(program.cache_bytes)
+        channel = self._channel
+        process_log.begin_task(None if channel is None else channel.handler, options)
+        with contextlib.nullcontext() if channel is None else channel.watching(attempt, look):
+            yield
+
+    def stage(self, program: StageProgram) -> StageHarness:
+        """Return a stage, kept from an earlier task of the job where there was one.
+
+        One that has read other side inputs is made anew, since operations keep views: the rows
+        of side inputs were made again when machines were lost.
+        """
+        stage = self._stages.get(program.stage)
+        side_inputs = frozenset(source.id for source in program.side_inputs.values())
+        if isinstance(stage, EmbeddedStage) and stage.side_inputs != side_inputs:
+            self.discard(program.stage)
+            stage = None
+        if stage is None:
+            stage = self._stages[program.stage] = self._make_stage(program, side_inputs)
+        if self._channel is not None and (isinstance(stage, RemoteStage) or stage.may_tear_down):
+            self._channel.await_end()
+        return stage
+
+    def _make_stage(
+        self, program: StageProgram, side_inputs: frozenset[str]
+    ) -> EmbeddedStage | RemoteStage:
+        if not program.description.coded_environment:
+            return EmbeddedStage(program.name, program.description, side_inputs, self._decoded)
+        if self._harnesses is None:
+            raise InvariantError(f"{program.name} needs an SDK harness, and has no settings of it")
+        told = self._channel or STDERR
+        return RemoteStage(program.name, program.description, self._harnesses, program.stage, told)
+
+    def discard(self, stage_id: StageId) -> None:
+        """Tear a stage down whose bundle failed: its DoFns are in no known state."""
+        stage = self._stages.pop(stage_id, None)  # another thread may do the same
+        if isinstance(stage, EmbeddedStage):
+            stage.close()
+
+    def side_input(self, source: SideInputRows) -> GatheredRows:
+        """Return the rows of a side input, kept from an earlier task of the job if they were."""
+        found = self._side_inputs.get(source.id)
+        if found is None:
+            found = self._side_inputs[source.id] = GatheredRows(source)
+        return found
+
+    def hold(self, attempt: int, callbacks: Sequence[Callbacks]) -> bool:
+        """See ``Backchannel.hold``."""
+        if self._channel is not None:
+            return self._channel.hold(attempt, callbacks)
+        for each in callbacks:
+            each.drop()
+        return False
+
+    @property
+    def holds_callbacks(self) -> bool:
+        """Whether some wait for the driver."""
+        return self._channel is not None and self._channel.holds
+
+    def end_task(self) -> tuple[str, int]:
+        """See ``Backchannel.end_task``."""
+        return ("", 0) if self._channel is None else self._channel.end_task()
+
+    def tear_down(self) -> None:
+        """Tear down all stages, and end the SDK harnesses that wait for the job's next task."""
+        for stage_id in list(self._stages):
+            self.discard(stage_id)
+        sdk_workers.end_job(self.job_id)
+
+    def end(self) -> None:
+        """Let go of everything."""
+        if self._channel is None:
+            self.tear_down()
+        else:
+            with logging_to(self._channel.handler):
+                self.tear_down()
+            self._channel.close()
+        self._side_inputs.clear()
+        self._decoded.forget(self.job_id)
+
+
+class WorkerRuntime:
+    """The jobs of one process.
+
+    Args:
+        now_s: a clock that never goes back.
+        most_idle_s: see ``MOST_IDLE_S``.
+        most_idle_jobs: beyond these, the one that no task has worked for longest is ended.
+    """
+
+    def __init__(
+        self,
+        now_s: Callable[[], float] = time.monotonic,
+        most_idle_s: float = MOST_IDLE_S,
+        most_idle_jobs: int = MOST_IDLE_JOBS,
+    ) -> None:
+        self._now_s = now_s
+        self._most_idle_s = most_idle_s
+        self._most_idle_jobs = most_idle_jobs
+        self._decoded = DecodedCache()
+        self._jobs: dict[str, JobRuntime] = {}
+        self._tasks = RunningTasks(self._end)
+
+    @contextlib.contextmanager
+    def working_for(
+        self, program: LevelProgram, abandon: Callable[[], None]
+    ) -> Iterator[JobRuntime]:
+        """Return what this process keeps for a job, for as long as a task works for it.
+
+        Args:
+            program: of the task.
+            abandon: makes the task end soon; called from another thread.
+        """
+        job_id = program.job_id
+        with self._tasks.working_for(job_id, abandon):
+            self._end_idle(besides=job_id)
+            job = self._jobs.get(job_id)
+            if job is None:
+                job = self._jobs[job_id] = JobRuntime(
+                    program, self._decoded, lambda: self.end(job_id)
+                )
+            try:
+                yield job
+            finally:
+                job.idle_since_s = self._now_s()
+
+    def end(self, job_id: str, timeout_s: float = _LAST_TASK_S) -> bool:
+        """End a job; see ``RunningTasks.end``."""
+        return self._tasks.end(job_id, timeout_s)
+
+    def let_go(self, job_id: str) -> None:
+        """See ``RunningTasks.let_go``."""
+        self._tasks.let_go(job_id)
+
+    def _end(self, job_id: str) -> None:
+        job = self._jobs.pop(job_id, None)
+        if job is not None:
+            job.end()
+
+    def _end_idle(self, besides: str) -> None:
+        idle = [
+            job
+            for job in list(self._jobs.values())
+            if job.job_id != besides
+            and not job.holds_callbacks
+            and not self._tasks.work_for(job.job_id)
+        ]
+        idle.sort(key=lambda job: job.idle_since_s, reverse=True)
+        latest_s = self._now_s() - self._most_idle_s
+        for position, job in enumerate(idle):
+            if position >= self._most_idle_jobs or job.idle_since_s < latest_s:
+                self.let_go(job.job_id)
+
+
+worker = WorkerRuntime()
+"""This process's."""

@@ -1,0 +1,90 @@
+"""Warnings of Python in a worker, given again by the program that runs the pipeline."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from apache_beam.portability.api import beam_fn_api_pb2, beam_job_api_pb2
+
+from beam_spark_runner.backchannel.log_lines import LogHandler, hear_warnings, told_category
+from beam_spark_runner.job.messages import SDK_LOGGER, JobMessages
+
+
+class SlowWarning(RuntimeWarning):
+    """One of a user's module."""
+
+
+class Lines:
+    """Takes what a worker tells."""
+
+    def __init__(self) -> None:
+        self.entries: list[beam_fn_api_pb2.LogEntry] = []
+
+    def log(self, entry: beam_fn_api_pb2.LogEntry) -> None:
+        self.entries.append(beam_fn_api_pb2.LogEntry.FromString(entry.SerializeToString()))
+
+    def leave_out(self, lines: int) -> None:
+        raise AssertionError("nothing is too much")
+
+
+@pytest.fixture
+def worker() -> Iterator[Lines]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        lines = Lines()
+        hear_warnings(LogHandler(lines).warn)
+        yield lines
+
+
+def test_text_place_and_category_cross(worker: Lines) -> None:
+    warnings.warn("row by row", SlowWarning, stacklevel=1)
+    (entry,) = worker.entries
+    assert told_category(entry) is SlowWarning
+    assert entry.log_location.rpartition(":")[0] == __file__
+    messages = JobMessages({})
+    with pytest.warns(SlowWarning, match="^row by row$") as given:
+        messages.take_line("worker-1", entry)
+    assert (given[0].filename, given[0].lineno) == (
+        __file__,
+        int(entry.log_location.rpartition(":")[2]),
+    )
+    (kept,) = messages()
+    assert kept.importance == beam_job_api_pb2.JobMessage.JOB_MESSAGE_WARNING
+    assert kept.message_text == "row by row [worker-1]"
+
+
+@pytest.mark.parametrize(
+    "told", ["nobody.has.Imported", "os.system", "builtins.ValueError", "Nothing", "", 7]
+)
+def test_a_category_that_is_none_here(worker: Lines, told: Any) -> None:
+    warnings.warn("row by row", SlowWarning, stacklevel=1)
+    (entry,) = worker.entries
+    entry.custom_data["beam_spark_runner:warning"] = told
+    assert told_category(entry) is UserWarning
+
+
+def test_a_line_is_no_warning() -> None:
+    assert told_category(beam_fn_api_pb2.LogEntry(message="hello")) is None
+
+
+def test_where_warnings_are_errors_it_is_a_line(
+    worker: Lines, caplog: pytest.LogCaptureFixture
+) -> None:
+    warnings.warn("row by row", SlowWarning, stacklevel=1)
+    with warnings.catch_warnings(), caplog.at_level(logging.WARNING, SDK_LOGGER):
+        warnings.simplefilter("error")
+        JobMessages({}).take_line("worker-1", worker.entries[0])
+    assert "row by row [worker-1]" in caplog.text
+
+
+def test_a_job_shows_it_once(worker: Lines) -> None:
+    warnings.warn("row by row", SlowWarning, stacklevel=1)
+    messages = JobMessages({})
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("default")
+        for name in ("worker-1", "worker-2"):
+            messages.take_line(name, worker.entries[0])
+    assert len(given) == 1
+    assert len(messages()) == 2

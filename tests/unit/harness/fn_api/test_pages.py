@@ -1,0 +1,123 @@
+"""State in pages: everything once and in order, wherever a reader begins."""
+
+import functools
+from collections.abc import Iterator
+
+import pytest
+from apache_beam.portability.api import beam_fn_api_pb2
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_spark_runner.core.errors import FnApiProtocolError
+from beam_spark_runner.harness.fn_api.services.instructions import InstructionIds
+from beam_spark_runner.harness.fn_api.services.state import BundleState, Pages, StateStream
+
+PARTS = st.lists(st.binary(max_size=6), max_size=20)
+
+
+def all_pages(pages: Pages, key: bytes, parts: list[bytes]) -> list[bytes]:
+    found, token = [], b""
+    while True:
+        page, token = pages.get(key, token, lambda: parts)
+        found.append(page)
+        if not token:
+            return found
+
+
+@given(PARTS, st.integers(1, 10))
+def test_pages_are_the_whole_in_pieces(parts: list[bytes], page_bytes: int) -> None:
+    found = all_pages(Pages(page_bytes), b"key", parts)
+    assert b"".join(found) == b"".join(parts)
+    longest = max(map(len, parts), default=0)
+    assert all(len(page) < page_bytes + longest for page in found)
+
+
+@given(PARTS, st.integers(1, 10), st.data())
+def test_a_page_is_the_same_whenever_it_is_asked_for(
+    parts: list[bytes], page_bytes: int, data: st.DataObject
+) -> None:
+    pages = Pages(page_bytes)
+    expected = all_pages(Pages(page_bytes), b"key", parts)
+    for number in data.draw(st.lists(st.integers(0, len(expected) - 1), max_size=10)):
+        token = b"%d" % number if number else b""
+        assert pages.get(b"key", token, lambda: parts)[0] == expected[number]
+
+
+def test_readers_that_go_forward_do_not_begin_anew() -> None:
+    begun = []
+
+    def parts(key: bytes) -> Iterator[bytes]:
+        begun.append(key)
+        return iter([key] * 10)
+
+    pages, tokens = Pages(1), {b"a": b"", b"b": b""}
+    for _ in range(9):
+        for key, token in tokens.items():
+            page, tokens[key] = pages.get(key, token, functools.partial(parts, key))
+            assert page == key
+    assert begun == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("token", [b"x", b"-1", b"1.0", b"9" * 30, b" 1"])
+def test_a_token_that_is_none_of_ours(token: bytes) -> None:
+    with pytest.raises(FnApiProtocolError, match="no continuation token"):
+        Pages().get(b"key", token, lambda: [b"x"])
+
+
+class Lookup:
+    id = "job/side"
+
+    def values(self, window: bytes, key: bytes | None) -> Iterator[tuple[bytes, int]]:
+        yield b"%r of %r" % (key, window), 1
+        raise OSError("the disk is gone")
+
+
+def test_what_goes_wrong_while_state_is_read_is_an_error_of_the_request() -> None:
+    ids, stream = InstructionIds(), StateStream()
+    id_ = ids.next()
+    stream.open(id_, BundleState({("t", "s"): Lookup()}))
+    key = beam_fn_api_pb2.StateKey
+    request = beam_fn_api_pb2.StateRequest(
+        id="7",
+        instruction_id=id_,
+        state_key=key(
+            multimap_side_input=key.MultimapSideInput(
+                transform_id="t", side_input_id="s", window=b"w", key=b"k"
+            )
+        ),
+        get=beam_fn_api_pb2.StateGetRequest(),
+    )
+    answer = stream.answer(request)
+    assert (answer.id, answer.error) == ("7", "OSError: the disk is gone")
+    stream.forget(id_)
+    assert "no bundle" in stream.answer(request).error
+
+
+def test_ids_of_instructions() -> None:
+    ids = InstructionIds()
+    assert [ids.next(), ids.next()] == ["1", "2"]
+    assert [
+        id_ for id_ in ("1", "2", "3", "0", "-1", "01", "", "x", "٢") if ids.was_issued(id_)
+    ] == [
+        "1",
+        "2",
+    ]
+
+
+def group_request(instruction: str, group: bytes) -> beam_fn_api_pb2.StateRequest:
+    key = beam_fn_api_pb2.StateKey(runner=beam_fn_api_pb2.StateKey.Runner(key=group))
+    return beam_fn_api_pb2.StateRequest(
+        instruction_id=instruction, state_key=key, get=beam_fn_api_pb2.StateGetRequest()
+    )
+
+
+def test_a_group_is_gone_with_its_bundle() -> None:
+    stream, first, second = StateStream(), BundleState({}), BundleState({})
+    first.keep_group(b"1/group-1", [b"value"])
+    stream.open("1", first)
+    assert stream.answer(group_request("1", b"1/group-1")).get.data == b"value"
+    stream.forget("1")
+    stream.open("2", second)
+    for instruction in ("1", "2"):
+        answer = stream.answer(group_request(instruction, b"1/group-1"))
+        assert answer.error.startswith("GroupClosedError: the values of a group can be read only")

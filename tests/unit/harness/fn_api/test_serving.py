@@ -1,0 +1,26 @@
+"""The end of a gRPC server, when gRPC does not tell of it."""
+
+import logging
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from beam_spark_runner.harness.fn_api import serving
+
+
+def test_a_server_of_whose_end_nobody_is_told_is_left(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(serving, "_MOST_STOP_S", 0.01)
+    serving.stop_serving(SimpleNamespace(stop=lambda grace: threading.Event()))
+    (record,) = caplog.records
+    assert record.levelno == logging.INFO
+
+
+def test_one_that_ends_is_silent(caplog: pytest.LogCaptureFixture) -> None:
+    ended = threading.Event()
+    ended.set()
+    serving.stop_serving(SimpleNamespace(stop=lambda grace: ended))
+    assert not caplog.records

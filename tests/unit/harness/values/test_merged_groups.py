@@ -1,0 +1,104 @@
+"""Merged windows of a key that is too large for memory: the same panes as where it is not."""
+
+import gc
+import os
+import pickle
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+from apache_beam.transforms.core import Windowing
+from apache_beam.transforms.window import Sessions, TimestampCombiner, WindowFn
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_spark_runner.harness.values.merged_groups import merged_groups
+from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
+from beam_spark_runner.semantics.grouping import WindowGrouping, pane_of
+from tests.unit.semantics.test_window_grouping import ByParity
+
+Panes = list[tuple[list[int], Any, Timestamp]]
+
+
+def panes_of_merged(groups: Iterable[tuple[Any, Any, Timestamp]]) -> Panes:
+    found = []
+    for values, window, timestamp in groups:
+        log = values
+        if isinstance(log, ValueLog):
+            values = [pickle.loads(coded).value for coded in log]
+            log.close()
+        found.append((sorted(values), window, pane_of(None, window, timestamp).timestamp))
+    return sorted(found)
+
+
+def panes_of_grouping(grouping: WindowGrouping, values: list[WindowedValue]) -> Panes:
+    return sorted(
+        (sorted(pane.value[1]), *pane.windows, pane.timestamp)
+        for pane in grouping.panes("key", values)
+    )
+
+
+def windowed(window_fn: WindowFn, times: list[int]) -> list[WindowedValue]:
+    return [
+        WindowedValue(
+            place, time, tuple(window_fn.assign(WindowFn.AssignContext(Timestamp(time), place)))
+        )
+        for place, time in enumerate(times)
+    ]
+
+
+@pytest.mark.parametrize("window_fn", [Sessions(5), ByParity()])
+@pytest.mark.parametrize("at", ["EOW", "EARLIEST", "LATEST"])
+@given(times=st.lists(st.integers(0, 60), max_size=30), limit=st.integers(1, 5_000))
+def test_panes_are_those_of_smaller_keys(
+    window_fn: Any, at: str, times: list[int], limit: int
+) -> None:
+    combiner = getattr(TimestampCombiner, f"OUTPUT_AT_{at}")
+    grouping = WindowGrouping(Windowing(window_fn, timestamp_combiner=combiner))
+    values = windowed(window_fn, times)
+    coded = iter([pickle.dumps(each) for each in values])
+    large = panes_of_merged(merged_groups(coded, pickle.loads, grouping, ValueLogs(limit)))
+    assert large == panes_of_grouping(grouping, values)
+
+
+def test_large_windows_are_logged_and_small_ones_are_not() -> None:
+    values = windowed(Sessions(5), [0, *range(100, 300), 1000])
+    coded = [pickle.dumps(each) for each in values]
+    limit = 10 * len(coded[0])
+    grouping = WindowGrouping(Windowing(Sessions(5)))
+    found = {
+        str(window): type(values)
+        for values, window, _ in merged_groups(
+            iter(coded), pickle.loads, grouping, ValueLogs(limit)
+        )
+    }
+    assert found == {
+        "[0.0, 5.0)": list,
+        "[100.0, 304.0)": ValueLog,
+        "[1000.0, 1005.0)": list,
+    }
+
+
+def test_no_more_files_are_open_than_a_process_may_have() -> None:
+    values = windowed(Sessions(5), [10 * n for n in range(5_000)])
+    coded = (pickle.dumps(each) for each in values)
+    grouping = WindowGrouping(Windowing(Sessions(5)))
+    gc.collect()  # of earlier tests
+    before, most = open_files(), 0
+
+    def counted() -> Iterator[tuple[Any, Any, Timestamp]]:
+        nonlocal most
+        # Each window is larger than memory has room for: alone in a file, in the end.
+        for group in merged_groups(coded, pickle.loads, grouping, ValueLogs(1)):
+            most = max(most, open_files())
+            yield group
+
+    assert panes_of_merged(counted()) == panes_of_grouping(grouping, values)
+    assert most - before < 300
+    assert open_files() <= before
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))

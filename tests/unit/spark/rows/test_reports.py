@@ -1,0 +1,56 @@
+"""Errors of tasks reach the driver as what they are."""
+
+import pytest
+
+from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.core.errors import (
+    BundleFailedError,
+    EnvironmentStartError,
+    FnApiProtocolError,
+    HarnessStreamError,
+    InvalidPipelineError,
+    RunnerError,
+    SdkDisconnectedError,
+)
+from beam_spark_runner.scheduling.attempts import Failure, Report
+from beam_spark_runner.spark.rows.reports import _report_of, error_of, failure_proto
+
+
+def there_and_back(error: RunnerError) -> RunnerError:
+    proto = reports_pb2.Failure.FromString(failure_proto(error).SerializeToString())
+    return error_of(
+        Failure(
+            step=proto.step,
+            cause=proto.cause,
+            traceback_text=proto.traceback,
+            kind=proto.kind,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        BundleFailedError("Outer/step", "ValueError: no", "Traceback …\nValueError: no"),
+        FnApiProtocolError("the SDK said what it must not"),
+        InvalidPipelineError("the coder is no pair's", "Outer/step"),
+        EnvironmentStartError("it did not connect", "its last words"),
+        SdkDisconnectedError("it ended", ""),
+        HarnessStreamError("OSError: No space left on device"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_stay_what_they_are(error: RunnerError) -> None:
+    found = there_and_back(error)
+    assert (type(found), found.args) == (type(error), error.args)
+
+
+def test_any_other_error_keeps_its_text() -> None:
+    found = there_and_back(RunnerError("something else"))
+    assert isinstance(found, BundleFailedError)
+    assert "something else" in str(found)
+
+
+def test_a_report_that_says_little_has_the_same_defaults_on_both_sides() -> None:
+    proto = reports_pb2.TaskReport(level=1, partition=2, attempt=3)
+    assert _report_of(proto) == Report(level=1, partition=2, attempt=3)

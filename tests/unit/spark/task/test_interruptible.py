@@ -1,0 +1,83 @@
+import threading
+
+import pytest
+
+from beam_spark_runner.spark.task.interruptible import Interruptible
+
+
+class InterruptedByTestError(Exception):
+    pass
+
+
+def test_a_thread_is_interrupted_inside_only() -> None:
+    interruptible = Interruptible(InterruptedByTestError)
+    began, goes_on = threading.Event(), threading.Event()
+    happened: list[str] = []
+
+    def run() -> None:
+        try:
+            with interruptible.running():
+                began.set()
+                while True:
+                    pass
+        except InterruptedByTestError:
+            happened.append("interrupted")
+        goes_on.wait(60)
+        happened.append("ended")
+
+    interruptible.interrupt()  # nobody is inside
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert began.wait(60)
+    interruptible.interrupt()
+    while not happened:
+        pass
+    interruptible.interrupt()  # it has left
+    goes_on.set()
+    thread.join(60)
+    assert happened == ["interrupted", "ended"]
+
+
+def test_it_comes_inside_or_not_at_all() -> None:
+    interruptible = Interruptible(InterruptedByTestError)
+    stop = threading.Event()
+
+    def interrupt() -> None:
+        while not stop.is_set():
+            interruptible.interrupt()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    count = 0
+    try:
+        while count < 50:
+            try:
+                with interruptible.running():
+                    sum(range(5_000))
+            except InterruptedByTestError:
+                count += 1
+            sum(range(5_000))  # not here
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_no_interrupt_comes_inside_of_a_shelter() -> None:
+    interruptible = Interruptible(InterruptedByTestError)
+    happened: list[str] = []
+    with pytest.raises(InterruptedByTestError), interruptible.running():  # noqa: PT012
+        with interruptible.sheltered():
+            thread = threading.Thread(target=interruptible.interrupt)
+            thread.start()
+            thread.join()
+            happened.append("inside")
+        happened.append("outside")
+        interruptible.interrupt()
+        while True:
+            pass
+    assert happened == ["inside", "outside"]
+
+
+def test_what_is_raised_inside_passes() -> None:
+    with pytest.raises(KeyError), Interruptible(InterruptedByTestError).running():
+        raise KeyError
