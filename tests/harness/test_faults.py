@@ -363,7 +363,7 @@ def split_of_three(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Push three elements, and return those that a split gives back."""
     stage = stage_on(pool.url, one_step)
     bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, Collected()), {})
-    monkeypatch.setattr(remote_bundle, "_is_splittable", True)
+    monkeypatch.setattr(bundle, "_is_splittable", True)
     bundle.push([b"a", b"b", b"c"], [BARE] * 3)
     try:
         given_back = bundle.split(0.5)
