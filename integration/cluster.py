@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PACKAGE_ROOT = Path(__file__).parents[1]
+SLOTS = 6
+"""Of the whole cluster that ``start_cluster`` starts."""
+CHECKSUMS = (
+    "spark.sql.shuffle.orderIndependentChecksum.enabled",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
+)
+"""Settings of Spark's own checks whether a task that ran again made the same rows."""
 _START_TIMEOUT_S = 60.0
 _EXECUTOR = b"org.apache.spark.executor.CoarseGrainedExecutorBackend"
 

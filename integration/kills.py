@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from integration.cluster import Cluster, wait_for_executors
+from integration.cluster import CHECKSUMS, SLOTS, Cluster, wait_for_executors
 from integration.faults import Director, Event, Strikes, Victim, Watched, kill_when_kept
 from integration.pipelines import Place, read_both_ways
-from integration.test_cluster import CHECKSUMS, SLOTS, run
+from integration.running import run
 
 QUICK = {
     # An executor that is gone is asked three times; by default, every five seconds.

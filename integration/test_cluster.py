@@ -14,7 +14,7 @@ from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner.core.errors import BundleFailedError, OptionsError
 from beam_spark_runner.runner import SparkPortableRunner
-from integration.cluster import Cluster, wait_for_executors
+from integration.cluster import CHECKSUMS, SLOTS, Cluster, wait_for_executors
 from integration.pipelines import (
     Counted,
     FailsFirst,
@@ -25,24 +25,10 @@ from integration.pipelines import (
     random_keys,
     two_readers,
 )
+from integration.running import run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 RUNS = 20
-SLOTS = 6  # of the whole cluster
-CHECKSUMS = (
-    "spark.sql.shuffle.orderIndependentChecksum.enabled",
-    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
-)
-
-
-def run(session: Any, build: Any, *arguments: str) -> Any:
-    pipeline = beam.Pipeline(
-        runner=SparkPortableRunner(session), options=PipelineOptions(list(arguments))
-    )
-    build(pipeline)
-    result = pipeline.run()
-    assert result.wait_until_finish(300_000) == PipelineState.DONE
-    return result
 
 
 @pytest.mark.parametrize("in_two_segments", [False, True], ids=["one segment", "two segments"])

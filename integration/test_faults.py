@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from integration.cluster import Cluster, wait_for_executors
+from integration.cluster import CHECKSUMS, SLOTS, Cluster, wait_for_executors
 from integration.faults import Director, Event, Watched, keep_two_copies, leave_zombies
 from integration.kills import QUICK, run_with_a_kill
 from integration.pipelines import read_both_ways
-from integration.test_cluster import CHECKSUMS, SLOTS, run
+from integration.running import run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 

@@ -8,7 +8,7 @@ import pytest
 
 from integration.pipelines import counters
 from integration.restrictions import TakeSteps, steps
-from integration.test_cluster import run
+from integration.running import run
 
 pytestmark = pytest.mark.cluster
 ELEMENTS = {"long": 150, "short": 10}

@@ -11,7 +11,7 @@ from py4j.protocol import Py4JJavaError
 from integration.cluster import Cluster
 from integration.pipelines import counters
 from integration.restrictions import TakeSteps, steps
-from integration.test_cluster import run
+from integration.running import run
 
 pytestmark = pytest.mark.cluster
 

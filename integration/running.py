@@ -1,0 +1,20 @@
+"""Running a pipeline in a session until it is done."""
+
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineState
+
+from beam_spark_runner.runner import SparkPortableRunner
+
+
+def run(session: Any, build: Any, *arguments: str) -> Any:
+    """Run the pipeline that ``build`` builds in a session; return its result, which is DONE."""
+    pipeline = beam.Pipeline(
+        runner=SparkPortableRunner(session), options=PipelineOptions(list(arguments))
+    )
+    build(pipeline)
+    result = pipeline.run()
+    assert result.wait_until_finish(300_000) == PipelineState.DONE
+    return result
