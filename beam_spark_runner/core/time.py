@@ -1,5 +1,10 @@
 """Event time, in microseconds, as Beam's Python SDK counts it."""
 
+MIN_US = -9_223_372_036_854_775_000
+"""Before all elements: ``MIN_TIMESTAMP`` of Beam."""
+MAX_US = 9_223_372_036_854_775_000
+"""A watermark that has come here never moves again: ``MAX_TIMESTAMP`` of Beam."""
+
 
 def whole_milliseconds(timestamp_us: int) -> int:
     """Return a timestamp as it comes off Beam's wire, which carries milliseconds.

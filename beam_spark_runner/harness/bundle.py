@@ -14,6 +14,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.callbacks import Callbacks
 from beam_spark_runner.core.ids import PCollectionId
+from beam_spark_runner.state.policy import BATCH, KeyPolicy
 
 
 class Receiver(Protocol):
@@ -84,10 +85,11 @@ class BundleInput(Protocol):
         """
         ...
 
-    def end_key(self) -> None:
-        """No more elements come of the key that was pushed last: its time runs to the end.
+    def advance_key(self) -> None:
+        """No more elements come of the key that was pushed last: its time advances.
 
-        Its timers fire, and its state is forgotten. Only where the stage is keyed.
+        The timers that are due fire, and its state and timers are dropped or stored, as the
+        bundle's ``KeyPolicy`` says. Only where the stage is keyed.
         """
         ...
 
@@ -160,12 +162,14 @@ class StageHarness(Protocol):
         self,
         receivers: Mapping[PCollectionId, Receiver],
         side_inputs: Mapping[tuple[str, str], SideInputLookup],
+        policy: KeyPolicy = BATCH,
     ) -> Bundle:
         """Begin a bundle.
 
         Args:
             receivers: one for each of ``output_coders``.
             side_inputs: (transform id, local name) -> lookup.
+            policy: what is done with a key after its last element; where the stage is keyed.
 
         Raises:
             BundleFailedError: user code raised in ``setup`` or ``start_bundle``.

@@ -1,8 +1,10 @@
-"""The timers of one key: which are set, and which fires next.
+"""The timers of one key: which are set, and which fires next as the key's time advances.
 
-A batch run has every element of a key before its time moves. Then the watermark
-moves from one event-time timer to the next; when none is left, the key's clock jumps
-to the next processing-time timer, so that no job waits for one. Windows expire last.
+How far time advances is a policy. A batch job has every element of a key before its time
+moves, and then lets it run to the end: the watermark moves from one event-time timer to the
+next; when none is left, the key's clock jumps to the next processing-time timer, so that no job
+waits for one; windows expire last. A streaming job advances to the watermark and the clock of
+its epoch; timers that are not due remain set.
 """
 
 import heapq
@@ -10,7 +12,7 @@ from collections.abc import Hashable
 from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
-from beam_spark_runner.core.time import whole_milliseconds
+from beam_spark_runner.core.time import MAX_US, whole_milliseconds
 
 
 class Domain(Enum):
@@ -19,6 +21,17 @@ class Domain(Enum):
     EVENT_TIME = "event time"
     PROCESSING_TIME = "processing time"
     WINDOW_EXPIRATION = "window expiration"  # set by the runner: ``on_window_expiration``
+
+
+class Instant(NamedTuple):
+    """How far time has come. Both in microseconds."""
+
+    watermark_us: int  # event time
+    clock_us: int  # processing time
+
+
+END_OF_TIME = Instant(MAX_US, MAX_US)
+"""No element comes any more, and no timer waits for a clock."""
 
 
 class TimerId(NamedTuple):
@@ -49,10 +62,35 @@ def expiry_us(window_end_us: int, allowed_lateness_us: int) -> int:
         window_end_us: the window's own last moment, ``max_timestamp``.
         allowed_lateness_us: of the windowing.
 
+    Returns:
+        Event time; at most the end of time, at which all windows are over.
+
     Source: Java ``LateDataUtils.garbageCollectionTime``, and the millisecond that
         ``SimpleDoFnRunner`` adds.
     """
-    return whole_milliseconds(window_end_us) + allowed_lateness_us + 1000
+    return min(whole_milliseconds(window_end_us) + allowed_lateness_us + 1000, MAX_US)
+
+
+def expiration_timer(
+    family: str, window: Any, allowed_lateness_us: int, payload: object
+) -> "tuple[Timer, int]":
+    """Make the timer by which a DoFn learns that a window of a key is over.
+
+    Args:
+        family: of ``on_window_expiration``.
+        window: one of Beam's.
+        allowed_lateness_us: of the windowing.
+        payload: what the harness wants back.
+
+    Returns:
+        The timer, whose output has the timestamp of the window's end; and when the window
+        is over, see ``expiry_us``.
+    """
+    end_us = window.max_timestamp().micros
+    expires_us = expiry_us(end_us, allowed_lateness_us)
+    id_ = TimerId(family, "", window)
+    hold_us = whole_milliseconds(end_us)
+    return Timer(id_, Domain.WINDOW_EXPIRATION, expires_us, hold_us, payload), expires_us
 
 
 _Due: TypeAlias = tuple[int, int, TimerId]  # time, number of the setting
@@ -69,7 +107,8 @@ class TimerQueue:
         >>> due = TimerId("due", "", "window")
         >>> queue.set(Timer(due, Domain.EVENT_TIME, 5, 5), expires_us=100)
         >>> queue.set(Timer(due, Domain.EVENT_TIME, 3, 3), expires_us=100)
-        >>> queue.pop().fires_us, queue.pop()
+        >>> queue.pop(Instant(watermark_us=2, clock_us=0))
+        >>> queue.pop(END_OF_TIME).fires_us, queue.pop(END_OF_TIME)
         (3, None)
     """
 
@@ -120,38 +159,48 @@ class TimerQueue:
         self.changes += 1
         self._set.pop(id_, None)
 
-    def pop(self) -> Timer | None:
-        """Let time move on to the next timer that is due, and take it.
+    def pop(self, to: Instant) -> Timer | None:
+        """Advance time to the next timer that is due until ``to``, and take that timer.
 
         In the order of event time; then in that of processing time; then windows expire.
-        Timers of one moment fire in the order in which they were set.
+        Timers of one moment fire in the order in which they were set. One that is set for a
+        moment gone by, while time advances, is due at once.
+
+        Args:
+            to: how far time may advance; the same in all calls until None is returned.
 
         Returns:
-            The timer to fire; None when none is left.
+            The timer to fire; None when no timer is due until ``to``.
         """
-        if not self._set:
-            return None
-        self.changes += 1
-        for domain, due in self._due.items():
-            while due:
-                first = heapq.heappop(due)
-                if not self._is_set(first):
-                    continue  # cleared, or set again since
-                time_us, _, id_ = first
-                _, timer = self._set.pop(id_)
-                if domain is not Domain.PROCESSING_TIME:
-                    # One that was set for a moment gone by fires now.
-                    now_us = self.watermark_us
-                    self.watermark_us = time_us if now_us is None else max(now_us, time_us)
-                return timer
+        if self._set:
+            self.changes += 1
+            for domain, due in self._due.items():
+                is_of_clock = domain is Domain.PROCESSING_TIME
+                until_us = to.clock_us if is_of_clock else to.watermark_us
+                while due and not self._is_set(due[0]):
+                    heapq.heappop(due)  # cleared, or set again since
+                if due and due[0][0] <= until_us:
+                    time_us, _, id_ = heapq.heappop(due)
+                    if not is_of_clock:
+                        self._advance(time_us)
+                    return self._set.pop(id_)[1]
+        self._advance(to.watermark_us)
         return None
+
+    def remaining(self) -> list[Timer]:
+        """Return the timers that are set, in the order in which they were set."""
+        return [timer for _, timer in sorted(self._set.values(), key=lambda each: each[0])]
+
+    def _advance(self, watermark_us: int) -> None:
+        now_us = self.watermark_us
+        self.watermark_us = watermark_us if now_us is None else max(now_us, watermark_us)
 
     def restart(self) -> None:
         """The next key begins."""
         self.changes += 1
+        self.watermark_us = None
         if self._settings:
             self._settings = 0
-            self.watermark_us = None
             self._set.clear()
             for due in self._due.values():
                 due.clear()

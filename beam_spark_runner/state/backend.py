@@ -1,10 +1,13 @@
-"""What keeps user state: three verbs on addresses, as the Fn API has them.
+"""What stores user state and timers: verbs on addresses, as the Fn API has them, and keys.
 
 The embedded harness and the state service of the remote one ask the same backends,
 through ``state.requests``.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeAlias
+
+from beam_spark_runner.semantics.timers import Domain
 
 
 class Cell(NamedTuple):
@@ -62,11 +65,28 @@ class Page(NamedTuple):
     token: bytes  # for the next page; empty at the end
 
 
+class StoredTimer(NamedTuple):
+    """A timer that is set, while no bundle works on its key. Times are in microseconds."""
+
+    family: str
+    tag: str  # dynamic; empty for most
+    window: bytes  # encoded, nested
+    domain: Domain
+    fires_us: int
+    hold_us: int  # event time
+    pane: bytes  # encoded: of the element that set the timer
+
+
 class StateBackend(Protocol):
-    """Keeps user state. Threads: one at a time.
+    """Stores user state and timers. Threads: one at a time.
 
     What was written is read at once. An address where nothing was written is empty.
+
+    Attributes:
+        version: the one that was sealed last; 0: none was.
     """
+
+    version: int
 
     def get(self, address: Address, token: bytes = b"") -> Page:
         """Read a page: the first one, or that which a ``token`` of the page before leads to.
@@ -95,6 +115,27 @@ class StateBackend(Protocol):
         """
         ...
 
+    def timers(self, transform: str, key: bytes) -> Sequence[StoredTimer]:
+        """Return the timers of a key in a transform, in the order in which they were set.
+
+        Args:
+            transform: id.
+            key: encoded, nested.
+        """
+        ...
+
+    def set_timers(self, transform: str, key: bytes, timers: Sequence[StoredTimer]) -> None:
+        """Store timers in place of all that were stored for the transform and the key."""
+        ...
+
     def drop(self, key: bytes) -> None:
-        """Forget all cells of a key: its work is done."""
+        """Remove all cells and timers of a key."""
+        ...
+
+    def seal(self, version: int) -> None:
+        """End a version: what was changed since the version before belongs to this one.
+
+        Args:
+            version: greater than all before.
+        """
         ...

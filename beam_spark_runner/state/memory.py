@@ -1,11 +1,11 @@
-"""User state in memory, and beyond a limit in a file: for batch, where a key's work ends."""
+"""User state and timers in memory, and beyond a limit in a file."""
 
 import bisect
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from beam_spark_runner.core.errors import FnApiProtocolError
+from beam_spark_runner.core.errors import FnApiProtocolError, InvariantError
 from beam_spark_runner.state.backend import (
     Address,
     Bag,
@@ -15,6 +15,7 @@ from beam_spark_runner.state.backend import (
     MapKeys,
     MapValues,
     Page,
+    StoredTimer,
 )
 from beam_spark_runner.state.spill import SpillFile
 
@@ -99,6 +100,8 @@ class MemoryState:
         self._page_bytes = page_bytes
         self._pieces = _Pieces(limit_bytes)
         self._keys: dict[bytes, dict[Cell, _Bag | _Map | _List]] = {}
+        self._timers: dict[bytes, dict[str, Sequence[StoredTimer]]] = {}  # by key, transform
+        self.version = 0
 
     def get(self, address: Address, token: bytes = b"") -> Page:
         """See ``StateBackend.get``."""
@@ -169,8 +172,24 @@ class MemoryState:
             case MapEntries():
                 raise FnApiProtocolError("the entries of a multimap are cleared by its keys")
 
+    def timers(self, transform: str, key: bytes) -> Sequence[StoredTimer]:
+        """See ``StateBackend.timers``."""
+        return self._timers.get(key, {}).get(transform, ())
+
+    def set_timers(self, transform: str, key: bytes, timers: Sequence[StoredTimer]) -> None:
+        """See ``StateBackend.set_timers``."""
+        if timers or key in self._timers:
+            self._timers.setdefault(key, {})[transform] = tuple(timers)
+
+    def seal(self, version: int) -> None:
+        """See ``StateBackend.seal``. Earlier versions cannot be read any more."""
+        if version <= self.version:
+            raise InvariantError(f"version {version} was sealed after {self.version}")
+        self.version = version
+
     def drop(self, key: bytes) -> None:
         """See ``StateBackend.drop``."""
+        self._timers.pop(key, None)
         for cell in self._keys.pop(key, {}).values():
             match cell:
                 case _Bag():

@@ -9,10 +9,9 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from apache_beam.utils.timestamp import MAX_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
-MAX_US: int = MAX_TIMESTAMP.micros
+from beam_spark_runner.core.time import MAX_US
 
 
 class ResidualTimer(NamedTuple):

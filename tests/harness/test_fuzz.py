@@ -257,7 +257,7 @@ def test_a_harness_that_sends_anything(
     bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, Collected()), {})
     try:
         bundle.push([(b"k", b"a") if is_keyed else b"a"], [BARE])
-        bundle.end_key()
+        bundle.advance_key()
         for kept in list(sdk_workers._kept.values()):
             kept.worker.connection.status.ask(0.01)
         bundle.finish()

@@ -56,7 +56,7 @@ class Running:
     def key(self, key: bytes, *values: bytes) -> None:
         """All there is of a key."""
         self.push(key, *values)
-        self.bundle.end_key()
+        self.bundle.advance_key()
 
     def finish(self) -> list[bytes]:
         self.bundle.finish()
@@ -112,7 +112,7 @@ def test_a_key_that_takes_several_bundles_keeps_its_state(
     keyed = running(Adds())
     for _ in range(3):
         keyed.push(b"a", b"1", b"12")
-    keyed.bundle.end_key()
+    keyed.bundle.advance_key()
     keyed.key(b"b", b"1")
     assert keyed.finish() == [b"a1", b"a3", b"a4", b"a6", b"a7", b"a9", b"b1"]
     # What a bundle before has read or written is not asked for again.
@@ -174,7 +174,7 @@ def test_timers_of_a_key_wait_for_its_last_element(running: Callable[..., Runnin
     for _ in range(3):
         keyed.push(b"a", b"..")
     assert keyed.collected.values == []
-    keyed.bundle.end_key()
+    keyed.bundle.advance_key()
     assert keyed.finish() == [b"a@1", b"a@11"]
 
 
@@ -213,7 +213,7 @@ def test_a_bag_of_many_pages_is_read_to_its_present_end(
     for _ in range(5):
         keyed.push(b"a", b"1")
         keyed.push(b"a", b"2")
-    keyed.bundle.end_key()
+    keyed.bundle.advance_key()
     assert keyed.finish() == sorted([*(b"%d" % n for n in range(10)), b"in the end 10"])
 
 
@@ -244,9 +244,9 @@ def test_a_harness_that_has_this_package_keeps_keys_by_itself(
     for number in range(3000):
         keyed.push(b"%d:" % number, b"1")
         keyed.push(b"%d:" % number, b"12")
-        keyed.bundle.end_key()
+        keyed.bundle.advance_key()
     keyed.push(b"large:", *[b"1"] * 20_000)
-    keyed.bundle.end_key()
+    keyed.bundle.advance_key()
     expected = [b"%d:%d" % (key, size) for key in range(3000) for size in (1, 3)]
     assert keyed.finish() == sorted(expected + [b"large:%d" % n for n in range(1, 20_001)])
     assert not requests

@@ -102,7 +102,7 @@ class Asking:
         stage = keyed_stage(scripted(self).url)
         bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, Collected()), {})
         bundle.push([(b"k", b"a")], [BARE])
-        bundle.end_key()
+        bundle.advance_key()
         bundle.finish()
         assert not any(answer.error for answer in self.answers)
         return [answer.get.data for answer in self.answers if answer.HasField("get")]

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from apache_beam.coders.coder_impl import PaneInfoCoderImpl
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.worker import bundle_processor
 from apache_beam.transforms import core, userstate
@@ -20,7 +21,9 @@ from apache_beam.utils.timestamp import Timestamp
 from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.harness.beam.window_assignment import MOST_WINDOWS
 from beam_spark_runner.semantics.timers import Domain, Timer, TimerId, TimerQueue, expiry_us
+from beam_spark_runner.state.backend import StoredTimer
 
+_PANE_CODER = PaneInfoCoderImpl()
 _DOMAINS = {
     TimeDomain.WATERMARK: Domain.EVENT_TIME,
     TimeDomain.REAL_TIME: Domain.PROCESSING_TIME,
@@ -36,10 +39,18 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         self.piled_bytes = 0  # in bags, since they were written: about
         self._all_states: dict[tuple[userstate.StateSpec, Any], Any] = {}
         self._handler = handler
-        self._allowed_lateness_us = allowed_lateness_us
+        self.allowed_lateness_us = allowed_lateness_us
         self.expiry_us = functools.lru_cache(MOST_WINDOWS)(self._expiry_us)  # of a window
         self._combine_fns: dict[userstate.StateSpec, core.CombineFn] = {}
-        self._is_written = False  # the backend may have something of the key
+        self._is_written = False  # in this bundle: the backend may have something of the key
+        self._key: Any = None  # which has been begun
+        self._has_begun = False
+
+    @property
+    def is_storing(self) -> bool:
+        """Whether keys outlive the bundle."""
+        stores: bool = self._handler.is_storing
+        return stores
 
     def get_state(self, spec: userstate.StateSpec, key: Any, window: Any) -> Any:
         """Return the state object; the same one until the next ``write`` or ``forget``."""
@@ -60,7 +71,7 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
                 self._handler,
                 lambda: self._bag_key(spec, key, window),
                 spec.coder,
-                is_new=not self._is_written,
+                is_new=not (self._is_written or self._handler.is_storing),
             )
         if kind is KeyCombined:
             made.combine_fn = self._combine_fns.get(spec) or self._set_up(spec)
@@ -90,7 +101,7 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         return KeyTimer(self, spec, key, window, timestamp, pane)
 
     def _expiry_us(self, window: Any) -> int:
-        return expiry_us(window.max_timestamp().micros, self._allowed_lateness_us)
+        return expiry_us(window.max_timestamp().micros, self.allowed_lateness_us)
 
     def write(self) -> None:
         """Hand to the backend what has piled up."""
@@ -100,8 +111,49 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
             self._is_written = True
             self.piled_bytes = 0
 
+    def begin(self, key: Any) -> None:
+        """Load the timers of the key whose elements come next; where keys are stored."""
+        if self._has_begun:
+            return
+        self._has_begun = True
+        self._key = key
+        coded_key = self._key_coder.encode_nested(key)
+        for stored in self._handler.timers(self._transform_id, coded_key):
+            window = self._window_coder.decode(stored.window)
+            timer = Timer(
+                TimerId(stored.family, stored.tag, window),
+                stored.domain,
+                stored.fires_us,
+                stored.hold_us,
+                (key, _PANE_CODER.decode(stored.pane)),
+            )
+            self.timers.set(timer, expires_us=self.expiry_us(window))
+
+    def end(self) -> None:
+        """Drop all state and timers of the key, or store them for a later bundle."""
+        if self._has_begun:
+            self.write()
+            coded_key = self._key_coder.encode_nested(self._key)
+            left = [self._stored(timer) for timer in self.timers.remaining()]
+            self._handler.set_timers(self._transform_id, coded_key, left)
+        self.forget()
+
+    def _stored(self, timer: Timer) -> StoredTimer:
+        _, pane = timer.payload
+        return StoredTimer(
+            timer.id.family,
+            timer.id.tag,
+            self._window_coder.encode(timer.id.window),
+            timer.domain,
+            timer.fires_us,
+            timer.hold_us,
+            _PANE_CODER.encode(pane),
+        )
+
     def forget(self) -> None:
-        """Drop all state and all timers: the key's work is done."""
+        """Begin anew, with no key."""
+        self._has_begun = False
+        self._key = None
         self._all_states = {}
         self._is_written = False
         self.piled_bytes = 0

@@ -18,7 +18,6 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.ids import TransformId
-from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.harness.beam.chunked_steps import (
     Unpickled,
     check_declared,
@@ -31,7 +30,7 @@ from beam_spark_runner.harness.beam.keyed_call import KeyedCall, can_call
 from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
 from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.values.constants import Kind
-from beam_spark_runner.semantics.timers import Domain, Timer, TimerId
+from beam_spark_runner.semantics.timers import Instant, expiration_timer
 
 KEYED_PAR_DO_URN = "beam_spark_runner:keyed_par_do:v1"
 
@@ -83,6 +82,11 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         super().setup(data_sampler)
         self._outputs = output_handler(self, self._windowing, self._output_tags, refuses_text=True)
 
+    def start(self) -> None:
+        """See Beam's ``Operation``: before each bundle."""
+        self._is_storing = self.states.is_storing
+        super().start()
+
     def process(self, element: WindowedValue) -> None:
         self.process_chunk([element.value], [element], Kind.OWN)
 
@@ -92,6 +96,8 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
 
     def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
         """Process values of one key; each has the timestamp, windows and pane of its origin."""
+        if self._is_storing:
+            self.states.begin(values[0][0])
         if self._make_call is None:
             for value, origin in zip(values, origins, strict=True):
                 if self._expiration_family:
@@ -112,14 +118,10 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
                 raise
 
     def _expect_expiry(self, key: Any, origin: WindowedValue) -> None:
+        payload = key, origin.pane_info
         for window in origin.windows:
-            expires_us = self.states.expiry_us(window)
-            timer = Timer(
-                TimerId(self._expiration_family, "", window),
-                Domain.WINDOW_EXPIRATION,
-                expires_us,
-                whole_milliseconds(window.max_timestamp().micros),
-                (key, origin.pane_info),
+            timer, expires_us = expiration_timer(
+                self._expiration_family, window, self.states.allowed_lateness_us, payload
             )
             self.states.timers.set(timer, expires_us=expires_us)
 
@@ -134,10 +136,14 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
                 charge(error, self.step_name)
             self._forget_call()
 
-    def end_key(self) -> None:
-        """Fire the timers of the key, until none is left, and forget its state."""
+    def advance_key(self, to: Instant) -> None:
+        """Advance the time of the key, fire its timers that are due, and end the work on it.
+
+        Args:
+            to: how far its time advances.
+        """
         timers = self.states.timers
-        while timers and (timer := timers.pop()) is not None:
+        while timers and (timer := timers.pop(to)) is not None:
             key, pane = timer.payload
             self.process_timer(
                 timer.id.family,
@@ -153,7 +159,10 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
             )
             self.count(1)
         self._calls = 0
-        self.states.forget()
+        try:
+            self.states.end()
+        except Exception as error:  # of a coder
+            charge(error, self.step_name)
         self._forget_call()
 
     def reset(self) -> None:

@@ -27,6 +27,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.ids import PCollectionId
+from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.harness.beam.chunked_steps import use_chunks
 from beam_spark_runner.harness.beam.chunks import ChunkedParDo
 from beam_spark_runner.harness.beam.creation import charge_errors_of_creation
@@ -38,8 +39,9 @@ from beam_spark_runner.harness.beam.source_sink import SinkOperation, SourceOper
 from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
 from beam_spark_runner.harness.bundle import BundleResult, Receiver, Residual, SideInputLookup
 from beam_spark_runner.harness.failures import failure_of, failures_of
-from beam_spark_runner.harness.sdf.checkpoint_handler import MIN_US
 from beam_spark_runner.portable.descriptor import StageDescription
+from beam_spark_runner.semantics.timers import Instant
+from beam_spark_runner.state.policy import BATCH, KeyPolicy
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -103,13 +105,14 @@ class EmbeddedStage:
         self,
         receivers: Mapping[PCollectionId, Receiver],
         side_inputs: Mapping[tuple[str, str], SideInputLookup],
+        policy: KeyPolicy = BATCH,
     ) -> "EmbeddedBundle":
         """See ``StageHarness.start_bundle``."""
         with self._lock:
             if self._steps.has_callbacks:  # Beam's processor would forget them
                 self._steps = self._idle.pop() if self._idle else self._make_steps()
         self._steps.begin()
-        self._state.side_inputs = side_inputs
+        self._state.begin(side_inputs, policy.store)
         for collection, sink in self._steps.sinks.items():
             sink.deliver_to(receivers[collection])
         return EmbeddedBundle(
@@ -117,6 +120,7 @@ class EmbeddedStage:
             self._name,
             next(iter(self._description.step_names.values()), self._name),
             self._steps,
+            policy.to,
         )
 
     def take_callbacks(self, steps: "_Steps") -> "tuple[EmbeddedCallbacks, ...]":
@@ -204,8 +208,10 @@ class EmbeddedBundle:
         name: str,
         step_at_root: str,
         steps: _Steps,
+        to: Instant,
     ) -> None:
         self._stage = stage
+        self._to = to
         self._sampling = steps.sampling
         self._step_at_root = step_at_root
         self._steps = steps
@@ -234,10 +240,10 @@ class EmbeddedBundle:
         for operation in self._keyed:
             operation.count(len(values))
 
-    def end_key(self) -> None:
-        """See ``BundleInput.end_key``."""
+    def advance_key(self) -> None:
+        """See ``BundleInput.advance_key``."""
         for operation in self._keyed:
-            operation.end_key()
+            operation.advance_key(self._to)
 
     def enter(self) -> None:
         """Make user metrics of this thread count for this bundle, until another one enters."""

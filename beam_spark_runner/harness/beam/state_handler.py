@@ -1,7 +1,7 @@
 """Answers the embedded SDK's state requests from this process."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from apache_beam.coders import Coder, coder_impl
@@ -11,6 +11,7 @@ from apache_beam.runners.worker import sdk_worker
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
 from beam_spark_runner.harness.bundle import SideInputLookup
+from beam_spark_runner.state.backend import StateBackend, StoredTimer
 from beam_spark_runner.state.memory import MemoryState
 from beam_spark_runner.state.requests import (
     StateKey,
@@ -43,9 +44,44 @@ class EmbeddedStateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc
         self._decoded = decoded or DecodedCache()
         self.side_inputs: Mapping[tuple[str, str], SideInputLookup] = {}
         declared = declared_states(descriptor)
-        self._backend = MemoryState(value_counter(descriptor, declared))
-        self._requests = StateRequests(self._backend, declared, step_names)
+        self._declared, self._step_names = declared, step_names
+        self._memory = MemoryState(value_counter(descriptor, declared))
+        self._use(self._memory)
         self._written: set[bytes] = set()  # keys
+
+    def begin(
+        self,
+        side_inputs: Mapping[tuple[str, str], SideInputLookup],
+        store: StateBackend | None,
+    ) -> None:
+        """Begin a bundle.
+
+        Args:
+            side_inputs: (transform id, local name) -> lookup.
+            store: of state and timers, which may have some already; None: keys begin empty, and
+                nobody asks for them after the bundle.
+        """
+        self.side_inputs = side_inputs
+        backend = store or self._memory
+        if backend is not self._backend:
+            self._use(backend)
+
+    def _use(self, backend: StateBackend) -> None:
+        self._backend = backend
+        self._requests = StateRequests(backend, self._declared, self._step_names)
+
+    @property
+    def is_storing(self) -> bool:
+        """Whether keys outlive the bundle."""
+        return self._backend is not self._memory
+
+    def timers(self, transform: str, key: bytes) -> Sequence[StoredTimer]:
+        """See ``StateBackend.timers``."""
+        return self._backend.timers(transform, key)
+
+    def set_timers(self, transform: str, key: bytes, timers: Sequence[StoredTimer]) -> None:
+        """See ``StateBackend.set_timers``."""
+        self._backend.set_timers(transform, key, timers)
 
     @contextlib.contextmanager
     def process_instruction_id(self, bundle_id: str, cache_tokens: Iterable[Any]) -> Iterator[None]:
@@ -84,10 +120,11 @@ class EmbeddedStateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc
         return _WRITTEN
 
     def forget_keys(self) -> None:
-        """The work of all keys that were written is done."""
+        """Drop the keys that were written, unless they are stored."""
         if self._written:
-            for key in self._written:
-                self._backend.drop(key)
+            if not self.is_storing:
+                for key in self._written:
+                    self._backend.drop(key)
             self._written.clear()
 
     def done(self) -> None:

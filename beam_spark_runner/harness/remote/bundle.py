@@ -137,8 +137,8 @@ class RemoteBundle:
     def enter(self) -> None:
         """Nothing to do: the SDK counts by itself."""
 
-    def end_key(self) -> None:
-        """See ``BundleInput.end_key``. State is in the harness, or is ``RemoteKeyedBundle``'s."""
+    def advance_key(self) -> None:
+        """See ``BundleInput.advance_key``. State is in the harness or in ``RemoteKeyedBundle``."""
         if not self._marks_keys:
             return
         self._input.end_key()

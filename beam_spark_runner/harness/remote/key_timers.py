@@ -5,10 +5,12 @@ one. Keys and windows know nothing of each other: each has a queue of its own, s
 bundle fires a timer of every one of them.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from apache_beam.coders import Coder
+from apache_beam.coders.coder_impl import PaneInfoCoderImpl
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from apache_beam.transforms import userstate
@@ -20,8 +22,18 @@ from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.harness.beam.timer_coder import timer_coder
 from beam_spark_runner.harness.codec.blocks import TimerCodec
 from beam_spark_runner.portable.wire import timer_coders_seen_by_the_runner
-from beam_spark_runner.semantics.timers import Domain, Timer, TimerId, TimerQueue, expiry_us
+from beam_spark_runner.semantics.timers import (
+    Domain,
+    Instant,
+    Timer,
+    TimerId,
+    TimerQueue,
+    expiration_timer,
+    expiry_us,
+)
+from beam_spark_runner.state.backend import StateBackend, StoredTimer
 
+_PANE_CODER = PaneInfoCoderImpl()
 _TIME_DOMAIN = beam_runner_api_pb2.TimeDomain
 _DOMAINS = {
     _TIME_DOMAIN.EVENT_TIME: Domain.EVENT_TIME,
@@ -44,18 +56,24 @@ class DeclaredTimers:
     Attributes:
         families: all of them.
         expiration: the family by which a DoFn hears that a window of a key is over.
-        allowed_lateness_us: how long windows live on behind their end.
+        allowed_lateness_us: how long windows live on after their end.
+        key_coder: of the keys of all timers, as the runner sees them; None: there are no timers.
+        window_coder: of their windows.
     """
 
     families: Mapping[TimerFamilyId, TimerFamily]
     expiration: TimerFamilyId | None
     allowed_lateness_us: int
+    key_coder: Coder | None = None
+    window_coder: Coder | None = None
 
 
 def declared_timers(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> DeclaredTimers:
     """Read what a stage says: it has one keyed step, or none."""
     families: dict[TimerFamilyId, TimerFamily] = {}
     expiration, lateness_ms = None, 0
+    key: Coder | None = None
+    window: Coder | None = None
     for id_, transform in descriptor.transforms.items():
         if transform.spec.urn != common_urns.primitives.PAR_DO.urn:
             continue
@@ -79,7 +97,11 @@ def declared_timers(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> Decl
                 TransformId(id_), payload.on_window_expiration_timer_family_spec
             )
     return DeclaredTimers(
-        families=families, expiration=expiration, allowed_lateness_us=lateness_ms * 1000
+        families=families,
+        expiration=expiration,
+        allowed_lateness_us=lateness_ms * 1000,
+        key_coder=key,
+        window_coder=window,
     )
 
 
@@ -130,28 +152,68 @@ class KeyTimers:
         if expiration is None:
             return
         for window in origin.windows:
-            expires_us = self._expiry_us(window)
-            timer = Timer(
-                TimerId(expiration.family, "", window),
-                Domain.WINDOW_EXPIRATION,
-                expires_us,
-                whole_milliseconds(window.max_timestamp().micros),
-                origin.pane_info,
+            timer, expires_us = expiration_timer(
+                expiration.family, window, self._declared.allowed_lateness_us, origin.pane_info
             )
             self._queue(key, window).set(timer, expires_us=expires_us)
 
-    def pop(self) -> dict[TimerFamilyId, bytes]:
+    def load(self, store: StateBackend, key: bytes) -> None:
+        """Set the timers that an earlier bundle has stored for a key."""
+        declared = self._declared
+        if declared.key_coder is None or declared.window_coder is None:
+            return
+        transform = next(iter(declared.families)).transform
+        for stored in store.timers(transform, declared.key_coder.encode_nested(key)):
+            window = declared.window_coder.decode(stored.window)
+            timer = Timer(
+                TimerId(stored.family, stored.tag, window),
+                stored.domain,
+                stored.fires_us,
+                stored.hold_us,
+                _PANE_CODER.decode(stored.pane),
+            )
+            self._queue(key, window).set(timer, expires_us=self._expiry_us(window))
+
+    def store(self, store: StateBackend, keys: Iterable[bytes]) -> None:
+        """Store the timers of keys for a later bundle."""
+        declared = self._declared
+        if declared.key_coder is None or declared.window_coder is None:
+            return
+        transform = next(iter(declared.families)).transform
+        left: dict[bytes, list[StoredTimer]] = {key: [] for key in keys}
+        for (key, window), queue in self._queues.items():
+            coded_window = declared.window_coder.encode(window)
+            left.setdefault(key, []).extend(
+                StoredTimer(
+                    timer.id.family,
+                    timer.id.tag,
+                    coded_window,
+                    timer.domain,
+                    timer.fires_us,
+                    timer.hold_us,
+                    _PANE_CODER.encode(timer.payload),
+                )
+                for timer in queue.remaining()
+            )
+        for key, timers in left.items():
+            store.set_timers(transform, declared.key_coder.encode_nested(key), timers)
+
+    def pop(self, to: Instant) -> dict[TimerFamilyId, bytes]:
         """Take the next timer of each key and window: none can change what another one does.
 
+        Args:
+            to: how far time may advance.
+
         Returns:
-            Encoded timers, one behind the other; nothing when none is left.
+            Encoded timers, one after the other; nothing when none is due.
         """
         popped: dict[TimerFamilyId, list[bytes]] = {}
         by_name = {id_.family: id_ for id_ in self._declared.families}
         for place in list(self._queues):
-            timer = self._queues[place].pop()
+            timer = self._queues[place].pop(to)
             if timer is None:
-                del self._queues[place]
+                if not self._queues[place]:
+                    del self._queues[place]
                 continue
             key, window = place
             family = by_name[timer.id.family]

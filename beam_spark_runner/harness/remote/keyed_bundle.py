@@ -20,6 +20,7 @@ from beam_spark_runner.harness.bundle import Bundle, BundleResult
 from beam_spark_runner.harness.codec.blocks import MalformedBlockError
 from beam_spark_runner.harness.remote.key_timers import DeclaredTimers, KeyTimers
 from beam_spark_runner.portable.monitoring import merge
+from beam_spark_runner.state.policy import BATCH, KeyPolicy
 from beam_spark_runner.state.requests import StateRequests
 
 MOST_CALLS = 8192
@@ -82,12 +83,20 @@ class RemoteKeyedBundle:
         start: begins one of them; the first one at once.
         make_state: makes state for the next keys.
         timers: of the stage.
+        policy: what is done with keys after their last element.
     """
 
-    def __init__(self, start: StartBundle, make_state: MakeState, timers: DeclaredTimers) -> None:
+    def __init__(
+        self,
+        start: StartBundle,
+        make_state: MakeState,
+        timers: DeclaredTimers,
+        policy: KeyPolicy = BATCH,
+    ) -> None:
         self._start = start
         self._make_state = make_state
         self._declared_timers = timers
+        self._policy = policy
         self._has_expirations = timers.expiration is not None
         self._infos: list[bytes] = []
         self._callbacks: list[Callbacks] = []
@@ -99,6 +108,8 @@ class RemoteKeyedBundle:
     def _begin_keys(self) -> None:
         self._state = self._make_state()
         self._timers = KeyTimers(self._declared_timers)
+        self._keys: list[bytes] = []  # that are stored
+        self._is_within_key = False
         self._calls = 0  # of these keys
         self._calls_of_bundle = 0
 
@@ -116,6 +127,10 @@ class RemoteKeyedBundle:
         if self._calls_of_bundle >= MOST_CALLS:
             self._close()
         bundle = self._open()
+        if self._policy.store is not None and not self._is_within_key:
+            self._is_within_key = True
+            self._keys.append(values[0][0])
+            self._timers.load(self._policy.store, values[0][0])
         if self._has_expirations:
             for value, origin in zip(values, origins, strict=True):
                 self._timers.expect_expiry(value[0], origin)
@@ -128,8 +143,9 @@ class RemoteKeyedBundle:
         """See ``Bundle.push_from_within``."""
         self.push(values, origins)
 
-    def end_key(self) -> None:
-        """See ``BundleInput.end_key``. Its timers fire with those of others, a little later."""
+    def advance_key(self) -> None:
+        """See ``BundleInput.advance_key``. Its timers fire with those of others, a little later."""
+        self._is_within_key = False
         if self._calls >= MOST_CALLS:
             self._end_keys()
 
@@ -165,13 +181,15 @@ class RemoteKeyedBundle:
             self._bundle.abort()
 
     def _end_keys(self) -> None:
-        """Fire the timers of all keys that came, until none is left, and forget the keys."""
+        """Advance the time of all keys that came, fire what is due, and end the work on them."""
         self._close()
-        while due := self._timers.pop():
+        while due := self._timers.pop(self._policy.to):
             bundle = self._open()
             for family, coded_timers in due.items():
                 bundle.fire(family, coded_timers)
             self._close()
+        if self._policy.store is not None:
+            self._timers.store(self._policy.store, self._keys)
         self._begin_keys()
 
     def _close(self) -> None:

@@ -22,7 +22,9 @@ from beam_spark_runner.portable.wire import (
     coder_seen_by_the_runner,
     value_coder_seen_by_the_runner,
 )
+from beam_spark_runner.state.backend import StateBackend
 from beam_spark_runner.state.memory import MemoryState
+from beam_spark_runner.state.policy import BATCH, KeyPolicy
 from beam_spark_runner.state.requests import StateRequests, declared_states, value_counter
 
 
@@ -54,9 +56,10 @@ class RemoteStage:
         self._timers = declared_timers(self._descriptor)
         self._states = declared_states(self._descriptor)
         # In a harness that has this package: without a question for each state of each key.
-        self._keeps_keys_there = False
+        self._may_keep_keys_there = False
         if self._runs_our_steps and (self._states or self._timers.families):
-            self._keeps_keys_there = use_keys_here(self._descriptor_for("localhost"))
+            descriptor = self._descriptor_for("localhost", keeps_keys_there=False)
+            self._may_keep_keys_there = use_keys_here(descriptor)
 
     def _coder(self, edge: TransformId) -> WindowedValueCoder:
         port = beam_fn_api_pb2.RemoteGrpcPort.FromString(
@@ -76,6 +79,7 @@ class RemoteStage:
         self,
         receivers: Mapping[PCollectionId, Receiver],
         side_inputs: Mapping[tuple[str, str], SideInputLookup],
+        policy: KeyPolicy = BATCH,
     ) -> Bundle:
         """See ``StageHarness.start_bundle``. What ``setup`` raises may come later.
 
@@ -83,18 +87,22 @@ class RemoteStage:
             EnvironmentStartError: there is no harness.
         """
         is_keyed = bool(self._states or self._timers.families)
-        if not is_keyed or self._keeps_keys_there:
-            return self._start(receivers, side_inputs)
+        # The harness cannot keep what a later bundle, perhaps of another harness, is to find.
+        keeps_keys_there = self._may_keep_keys_there and policy.store is None
+        if not is_keyed or keeps_keys_there:
+            return self._start(receivers, side_inputs, keeps_keys_there=keeps_keys_there)
         return RemoteKeyedBundle(
             functools.partial(self._start, receivers, side_inputs),
-            self._empty_state,
+            functools.partial(self._user_state, policy.store),
             self._timers,
+            policy,
         )
 
-    def _empty_state(self) -> UserState:
-        coder_of = functools.partial(value_coder_seen_by_the_runner, self._descriptor)
-        backend = MemoryState(value_counter(self._descriptor, self._states, coder_of))
-        return UserState(StateRequests(backend, self._states, self._description.step_names))
+    def _user_state(self, store: StateBackend | None) -> UserState:
+        if store is None:
+            coder_of = functools.partial(value_coder_seen_by_the_runner, self._descriptor)
+            store = MemoryState(value_counter(self._descriptor, self._states, coder_of))
+        return UserState(StateRequests(store, self._states, self._description.step_names))
 
     def _start(
         self,
@@ -102,6 +110,8 @@ class RemoteStage:
         side_inputs: Mapping[tuple[str, str], SideInputLookup],
         user_state: UserState | None = None,
         take_timers: TimersTaker | None = None,
+        *,
+        keeps_keys_there: bool = False,
     ) -> RemoteBundle:
         worker = sdk_workers.acquire(
             self._description.coded_environment, self._settings, self._stage_id, self._told
@@ -109,7 +119,7 @@ class RemoteStage:
         return RemoteBundle(
             self._name,
             self._description,
-            self._descriptor_for(worker.url),
+            self._descriptor_for(worker.url, keeps_keys_there=keeps_keys_there),
             worker,
             self._input_coder,
             {
@@ -118,19 +128,21 @@ class RemoteStage:
             },
             side_inputs,
             user_state,
-            () if self._keeps_keys_there else self._timers.families,
+            () if keeps_keys_there else self._timers.families,
             take_timers,
-            marks_keys=self._keeps_keys_there,
+            marks_keys=keeps_keys_there,
         )
 
-    def _descriptor_for(self, url: str) -> beam_fn_api_pb2.ProcessBundleDescriptor:
+    def _descriptor_for(
+        self, url: str, *, keeps_keys_there: bool
+    ) -> beam_fn_api_pb2.ProcessBundleDescriptor:
         descriptor = self._description.descriptor(url)
-        descriptor.id = self._id
+        descriptor.id = f"{self._id}/keys" if keeps_keys_there else self._id
         if self._runs_our_steps:
             use_chunks(descriptor)
             if not self._description.is_splittable:  # Beam's source counts elements one by one
                 use_blocks(descriptor)
             mark_lines(descriptor)
-        if self._keeps_keys_there:
+        if keeps_keys_there:
             use_keys_here(descriptor)
         return descriptor

@@ -13,14 +13,12 @@ from typing import Any, Protocol
 
 from apache_beam.coders import Coder, WindowedValueCoder
 from apache_beam.portability.api import beam_fn_api_pb2
-from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import FnApiProtocolError, InvalidPipelineError
+from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.harness.bundle import BundleResult, Residual
 from beam_spark_runner.state.residuals import KeyedTimers, KeyedValues
-
-MIN_US: int = MIN_TIMESTAMP.micros
 
 
 class Checkpoint(Protocol):

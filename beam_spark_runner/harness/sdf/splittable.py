@@ -14,9 +14,9 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.harness.bundle import Bundle, BundleResult, Residual
 from beam_spark_runner.harness.sdf.checkpoint_handler import (
-    MIN_US,
     SdfKeySelector,
     SdfStateInternals,
     SdfStateInternalsFactory,
@@ -113,8 +113,8 @@ class SplittableInput:
         """Process a sized restriction that was deferred elsewhere, not before its time."""
         self._handler.schedule(Residual(element, due_us - self._now_us(), MIN_US))
 
-    def end_key(self) -> None:
-        """See ``BundleInput.end_key``. ``graph.passes.validate`` lets no keyed stage come here."""
+    def advance_key(self) -> None:
+        """See ``BundleInput.advance_key``. ``graph.passes.validate`` refuses keyed stages here."""
         raise InvariantError("a splittable DoFn was given keys")
 
     def flush(self) -> None:

@@ -9,6 +9,7 @@ from beam_spark_runner.core.errors import (
     SparkJobError,
 )
 from beam_spark_runner.core.ids import DestinationId, SegmentId
+from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.portable.monitoring import merge, residual_gauges
 from beam_spark_runner.scheduling import rounds, segments
@@ -34,7 +35,6 @@ from beam_spark_runner.spark.driver.segment_job import (
 from beam_spark_runner.spark.driver.spark_errors import machines_were_lost, reason_of
 from beam_spark_runner.spark.program import SideInputRows
 from beam_spark_runner.spark.rows.reports import error_of
-from beam_spark_runner.state.residuals import MAX_US
 
 _LOGGER = logging.getLogger(__name__)
 

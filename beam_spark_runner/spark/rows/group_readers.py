@@ -217,7 +217,7 @@ class GroupReader(RunReader):
         """Tell a stateful step that no more comes; a key's windows are apart, as its state is."""
         if self._edge.is_keyed:
             self._chunks.push()
-            self._bundle.end_key()
+            self._bundle.advance_key()
 
     def _make_origin(self, coded_window: bytes) -> WindowedValue:
         """Return what groups of a window have in common: they end with it."""

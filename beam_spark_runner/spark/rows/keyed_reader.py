@@ -45,7 +45,7 @@ class KeyedReader(RunReader):
         key = keys[0]
         if len(keys) == 1 or keys.count(key) == len(keys):
             self._push(self._key(key), values, orders.tolist())
-            self._bundle.end_key()
+            self._bundle.advance_key()
             return
         apart: dict[bytes | None, tuple[list[bytes], list[int]]] = {}
         for key, value, order in zip(keys, values, orders.tolist(), strict=True):
@@ -54,7 +54,7 @@ class KeyedReader(RunReader):
             some_orders.append(order)
         for key, (some_values, some_orders) in apart.items():
             self._push(self._key(key), some_values, some_orders)
-            self._bundle.end_key()
+            self._bundle.advance_key()
 
     def _stream(self, cursor: RowCursor, route: int, run: Run) -> None:
         first = run.keys[0]
@@ -74,13 +74,13 @@ class KeyedReader(RunReader):
                             others[other] = self._logs.new()
                         others[other].append(_ORDER.pack(order) + value)
             taken = self._take(cursor, route)
-        self._bundle.end_key()
+        self._bundle.advance_key()
         for other, log in others.items():
             key = self._key(other)
             for logged in log:
                 (order,) = _ORDER.unpack_from(logged)
                 self._push(key, [logged[_ORDER.size :]], [order])
-            self._bundle.end_key()
+            self._bundle.advance_key()
             log.close()
 
     def _key(self, coded: bytes | None) -> Any:

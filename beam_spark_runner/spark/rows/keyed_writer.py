@@ -3,15 +3,13 @@
 from typing import Any
 
 from apache_beam.coders import WindowedValueCoder
-from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue
 
+from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.key_writer import KeyWriter
 from beam_spark_runner.spark.rows.writing import FLUSH_BYTES, ROW_BYTES, Outlet
-
-_MIN_US = MIN_TIMESTAMP.micros
 
 
 class KeyedWriter(KeyWriter):
@@ -48,7 +46,7 @@ class KeyedWriter(KeyWriter):
                 key, value = element
                 coded_key = encode_key(key)
                 order = origin.timestamp_micros
-                if is_global and order == _MIN_US and origin.pane_info is PANE_INFO_UNKNOWN:
+                if is_global and order == MIN_US and origin.pane_info is PANE_INFO_UNKNOWN:
                     order, coded = schema.BARE, encode_bare(value)
                 else:
                     coded = self._encode_windowed(origin.with_value(value))

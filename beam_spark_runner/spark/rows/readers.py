@@ -5,13 +5,13 @@ import itertools
 import numpy as np
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import (
     PANE_INFO_UNKNOWN,
     create,
 )
 
 from beam_spark_runner.core.mapping import map_all
+from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.sdf.splittable import SplittableInput
 from beam_spark_runner.harness.values.spill import ValueLogs
@@ -24,8 +24,7 @@ from beam_spark_runner.spark.rows.keyed_reader import KeyedReader
 from beam_spark_runner.spark.rows.reading import Reader, per_chunk
 
 _GLOBAL = (GlobalWindow(),)
-_MIN_US = MIN_TIMESTAMP.micros
-_BARE = create(None, _MIN_US, _GLOBAL, PANE_INFO_UNKNOWN)
+_BARE = create(None, MIN_US, _GLOBAL, PANE_INFO_UNKNOWN)
 
 
 class ElementReader(Reader):

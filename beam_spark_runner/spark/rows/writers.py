@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 from apache_beam.coders import WindowedValueCoder
-from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue
 
 from beam_spark_runner.core import routing
+from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.rows import schema
@@ -25,8 +25,6 @@ from beam_spark_runner.spark.rows.writing import (
     Outlet,
     Writer,
 )
-
-_MIN_US = MIN_TIMESTAMP.micros
 
 
 class ElementWriter(Writer):
@@ -91,7 +89,7 @@ class ElementWriter(Writer):
 def _is_bare(windowed_value: WindowedValue) -> bool:
     """Whether an element in the global window is nothing more than its value."""
     return (
-        windowed_value.timestamp_micros == _MIN_US and windowed_value.pane_info is PANE_INFO_UNKNOWN
+        windowed_value.timestamp_micros == MIN_US and windowed_value.pane_info is PANE_INFO_UNKNOWN
     )
 
 

@@ -11,6 +11,7 @@ from beam_spark_runner._generated.backchannel_pb2 import Deferred, TaskProgress
 from beam_spark_runner.core.callbacks import Callbacks
 from beam_spark_runner.core.errors import BundleFailedError, RunnerError
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId, TransformId
+from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.harness.bundle import Bundle, BundleResult, Receiver
 from beam_spark_runner.harness.failures import failure_of
 from beam_spark_runner.harness.sdf.checkpoint_handler import RefusingCheckpointHandler
@@ -25,7 +26,6 @@ from beam_spark_runner.spark.rows.readers import RestrictionReader, reader_for
 from beam_spark_runner.spark.rows.writers import ResidualWriter, writer_for
 from beam_spark_runner.spark.rows.writing import Outlet, Writer
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime
-from beam_spark_runner.state.residuals import MAX_US
 
 _MOST_INFOS = 1_000
 _MOST_PIECES = 16  # of a restriction in one round; on a larger cluster it takes another round
@@ -324,7 +324,7 @@ class _JoinedInput:
 
     def __init__(self, bundle: Bundle, following: "Sequence[_NextStage]") -> None:
         self.push = bundle.push
-        self.end_key = bundle.end_key
+        self.advance_key = bundle.advance_key
         self._bundle = bundle
         self._following = following
 

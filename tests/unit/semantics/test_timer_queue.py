@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_spark_runner.semantics.timers import (
+    END_OF_TIME,
     Domain,
+    Instant,
     Timer,
     TimerId,
     TimerQueue,
@@ -34,9 +36,9 @@ def set_all(*timers: Timer) -> TimerQueue:
     return queue
 
 
-def fired(queue: TimerQueue) -> list[tuple[str, str, int]]:
+def fired(queue: TimerQueue, to: Instant = END_OF_TIME) -> list[tuple[str, str, int]]:
     found = []
-    while (due := queue.pop()) is not None:
+    while (due := queue.pop(to)) is not None:
         found.append((due.id.family, due.id.tag, due.fires_us))
     return found
 
@@ -64,7 +66,7 @@ def test_a_cleared_timer_never_fires() -> None:
 
 def test_cleared_by_the_callback_of_a_timer_that_is_due_at_the_same_moment() -> None:
     queue = set_all(timer("a", 3), timer("b", 3))
-    first = queue.pop()
+    first = queue.pop(END_OF_TIME)
     assert first is not None
     assert first.id.family == "a"
     queue.clear(TimerId("b", "", "window"))
@@ -80,9 +82,9 @@ def test_cleared_and_set_again() -> None:
 
 def test_a_callback_that_sets_a_timer_for_a_moment_gone_by() -> None:
     queue = set_all(timer("a", 30), timer("b", 40))
-    assert queue.pop() is not None
+    assert queue.pop(END_OF_TIME) is not None
     queue.set(timer("c", 10), expires_us=END)
-    assert queue.pop() == timer("c", 10)
+    assert queue.pop(END_OF_TIME) == timer("c", 10)
     assert queue.watermark_us == 30  # never back
     assert fired(queue) == [("b", "", 40)]
 
@@ -90,7 +92,7 @@ def test_a_callback_that_sets_a_timer_for_a_moment_gone_by() -> None:
 def test_a_looping_timer_ends_with_its_window() -> None:
     queue = set_all(timer("loop", 30))
     times = []
-    while (due := queue.pop()) is not None:
+    while (due := queue.pop(END_OF_TIME)) is not None:
         times.append(due.fires_us)
         queue.set(timer("loop", due.fires_us + 30), expires_us=END)
     assert times == [30, 60, 90, END]  # what would fire behind the end fires at the end
@@ -105,33 +107,36 @@ def test_what_lies_behind_the_end_of_the_window_fires_at_the_end() -> None:
 def test_the_end_drops_what_the_callback_had_set_before() -> None:
     """It is as if it fired behind the end, where nothing does."""
     queue = set_all(timer("end", END), timer("other", END, PROCESSING))
-    assert queue.pop() == timer("end", END)
+    assert queue.pop(END_OF_TIME) == timer("end", END)
     queue.set(timer("other", 5), expires_us=END)
-    assert queue.pop() == timer("other", 5)
+    assert queue.pop(END_OF_TIME) == timer("other", 5)
     for late in (END, END + 1):
         queue.set(timer("other", late), expires_us=END)
-        assert queue.pop() is None
+        assert queue.pop(END_OF_TIME) is None
 
 
 def test_each_window_has_its_own_end() -> None:
     queue = TimerQueue()
     for window, end in (("early", 10), ("late", 20)):
         queue.set(Timer(TimerId("a", "", window), EVENT, 30, 30), expires_us=end)
-    assert [(due.id.window, due.fires_us) for due in (queue.pop(), queue.pop()) if due] == [
-        ("early", 10),
-        ("late", 20),
-    ]
+    first, second = queue.pop(END_OF_TIME), queue.pop(END_OF_TIME)
+    assert first is not None
+    assert second is not None
+    assert (first.id.window, first.fires_us) == ("early", 10)
+    assert (second.id.window, second.fires_us) == ("late", 20)
 
 
 def test_processing_time_jumps_when_no_event_time_timer_is_left() -> None:
     queue = set_all(timer("p", 1, PROCESSING), timer("e", 50), timer("q", 10**15, PROCESSING))
-    assert [family for family, _, _ in fired(queue)] == ["e", "p", "q"]
+    first = queue.pop(END_OF_TIME)
+    assert first == timer("e", 50)
     assert queue.watermark_us == 50
+    assert [family for family, _, _ in fired(queue)] == ["p", "q"]
 
 
 def test_event_time_goes_on_before_the_next_processing_time_timer() -> None:
     queue = set_all(timer("p", 1, PROCESSING), timer("q", 2, PROCESSING))
-    assert queue.pop() == timer("p", 1, PROCESSING)
+    assert queue.pop(END_OF_TIME) == timer("p", 1, PROCESSING)
     queue.set(timer("e", 60), expires_us=END)
     assert [family for family, _, _ in fired(queue)] == ["e", "q"]
 
@@ -146,11 +151,11 @@ def test_windows_expire_when_nothing_else_is_left() -> None:
 def test_the_hold_is_the_earliest_of_all() -> None:
     queue = set_all(timer("a", 30), timer("b", 10**15, PROCESSING, hold_us=7), timer("c", 5))
     assert queue.hold_us() == 5
-    assert queue.pop() == timer("c", 5)
+    assert queue.pop(END_OF_TIME) == timer("c", 5)
     assert queue.hold_us() == 7
     queue.clear(TimerId("b", "", "window"))
     assert queue.hold_us() == 30
-    queue.pop()
+    queue.pop(END_OF_TIME)
     assert queue.hold_us() is None
 
 
@@ -179,7 +184,7 @@ def test_whoever_remembers_a_setting_sees_what_makes_it_void() -> None:
     assert has_changed()
     queue.set(timer("b", 3), expires_us=END)
     assert has_changed()
-    assert queue.pop() is not None
+    assert queue.pop(END_OF_TIME) is not None
     assert has_changed()
     queue.restart()
     assert has_changed()
@@ -187,12 +192,51 @@ def test_whoever_remembers_a_setting_sees_what_makes_it_void() -> None:
 
 def test_the_next_key_starts_anew() -> None:
     queue = set_all(timer("a", 30), timer("b", 40))
-    assert queue.pop() is not None
+    assert queue.pop(END_OF_TIME) is not None
     queue.restart()
-    assert (len(queue), queue.pop(), queue.watermark_us) == (0, None, None)
+    assert (len(queue), queue.watermark_us) == (0, None)
+    assert queue.pop(END_OF_TIME) is None
+    queue.restart()
+    assert queue.watermark_us is None
     queue.set(timer("a", 45), expires_us=END)
     queue.set(timer("b", 60), expires_us=END)
     assert fired(queue) == [("a", "", 45), ("b", "", 60)]
+
+
+def test_time_advances_no_further_than_it_may() -> None:
+    queue = set_all(timer("a", 3), timer("b", 7), timer("p", 5, PROCESSING))
+    queue.set(timer("e", 6, EXPIRATION), expires_us=6)
+    assert fired(queue, Instant(watermark_us=2, clock_us=4)) == []
+    assert queue.watermark_us == 2
+    assert fired(queue, Instant(watermark_us=3, clock_us=4)) == [("a", "", 3)]
+    assert fired(queue, Instant(watermark_us=3, clock_us=5)) == [("p", "", 5)]
+    assert fired(queue, Instant(watermark_us=6, clock_us=5)) == [("e", "", 6)]
+    assert [each.id.family for each in queue.remaining()] == ["b"]
+    assert queue.watermark_us == 6
+    assert fired(queue) == [("b", "", 7)]
+
+
+def test_time_never_goes_back() -> None:
+    queue = set_all(timer("a", 30))
+    assert queue.pop(Instant(watermark_us=20, clock_us=0)) is None
+    assert queue.pop(Instant(watermark_us=10, clock_us=0)) is None
+    assert queue.watermark_us == 20
+
+
+def test_what_a_callback_sets_fires_in_the_same_advance_if_it_is_due() -> None:
+    queue = set_all(timer("a", 3))
+    to = Instant(watermark_us=5, clock_us=0)
+    assert queue.pop(to) == timer("a", 3)
+    for each in (timer("b", 5), timer("c", 6), timer("d", 1)):
+        queue.set(each, expires_us=END)
+    assert fired(queue, to) == [("d", "", 1), ("b", "", 5)]
+    assert queue.remaining() == [timer("c", 6)]
+
+
+def test_timers_remain_in_the_order_in_which_they_were_set() -> None:
+    queue = set_all(timer("b", 9), timer("a", 9), timer("c", 1), timer("b", 8), timer("d", 9))
+    assert queue.pop(Instant(watermark_us=1, clock_us=0)) == timer("c", 1)
+    assert [each.id.family for each in queue.remaining()] == ["a", "b", "d"]
 
 
 @pytest.mark.parametrize(
@@ -202,6 +246,7 @@ def test_the_next_key_starts_anew() -> None:
         (IntervalWindow(0, 10), 5_000_000, 15_000_000),
         (IntervalWindow(-20, -10), 0, -10_000_000 + 1000),  # Beam's wire rounds towards zero
         (GlobalWindow(), 0, 9_223_371_950_454_775_000),
+        (GlobalWindow(), 1 << 62, END_OF_TIME.watermark_us),
     ],
 )
 def test_a_window_is_over_a_millisecond_behind_its_last(
@@ -253,38 +298,53 @@ class Model:
         self.live = [each for each in self.live if each not in same]
         self.live.append((act.domain, time, act.family, act.tag))
 
-    def pop(self) -> tuple[Domain, int, str, str] | None:
+    def pop(self, to: Instant) -> tuple[Domain, int, str, str] | None:
         order = list(Domain)
-        if not self.live:
-            return None
-        first = min(self.live, key=lambda each: (order.index(each[0]), each[1]))
-        self.live.remove(first)
-        if first[0] is EVENT:
-            self.watermark = max(first[1], -1000 if self.watermark is None else self.watermark)
+        due = [
+            each
+            for each in self.live
+            if each[1] <= (to.clock_us if each[0] is PROCESSING else to.watermark_us)
+        ]
+        first = min(due, key=lambda each: (order.index(each[0]), each[1]), default=None)
+        if first is not None:
+            self.live.remove(first)
+        if first is None or first[0] is EVENT:
+            time = to.watermark_us if first is None else first[1]
+            self.watermark = time if self.watermark is None else max(time, self.watermark)
         return first
 
 
-@given(SCRIPTS)
-def test_any_script_of_elements_and_callbacks(script: Sequence[Sequence[Act]]) -> None:
-    """The first acts are those of the elements, the next ones those of each callback in turn."""
+INSTANTS = st.lists(st.builds(Instant, st.integers(-6, 14), st.integers(-6, 14)), max_size=6)
+
+
+@given(SCRIPTS, INSTANTS)
+def test_any_script_of_elements_and_callbacks(
+    script: Sequence[Sequence[Act]], instants: Sequence[Instant]
+) -> None:
+    """The first acts are those of elements, the next ones those of each callback in turn.
+
+    Time advances bit by bit, and then to its end.
+    """
     queue, model = TimerQueue(), Model()
     last_watermark = -1000
     turns = iter(script)
-    while True:
-        for act in next(turns, ()):
-            model.act(act)
-            id_ = TimerId(act.family, act.tag, "window")
-            if act.fires_us is None:
-                queue.clear(id_)
-            else:
-                queue.set(Timer(id_, act.domain, act.fires_us, act.fires_us), expires_us=LIMIT)
-        assert len(queue) == len(model.live)
-        expected, due = model.pop(), queue.pop()
-        if due is None:
-            assert expected is None
-            break
-        assert (due.domain, due.fires_us, due.id.family, due.id.tag) == expected
-        if queue.watermark_us is not None:
-            assert queue.watermark_us >= last_watermark
-            last_watermark = queue.watermark_us
-        assert queue.watermark_us == model.watermark
+    for to in (*instants, END_OF_TIME):
+        due: Timer | None = timer("none", 0)
+        while due is not None:
+            for act in next(turns, ()):
+                model.act(act)
+                id_ = TimerId(act.family, act.tag, "window")
+                if act.fires_us is None:
+                    queue.clear(id_)
+                else:
+                    queue.set(Timer(id_, act.domain, act.fires_us, act.fires_us), expires_us=LIMIT)
+            assert len(queue) == len(queue.remaining()) == len(model.live)
+            expected, due = model.pop(to), queue.pop(to)
+            assert expected == (
+                None if due is None else (due.domain, due.fires_us, due.id.family, due.id.tag)
+            )
+            assert queue.watermark_us == model.watermark
+            if queue.watermark_us is not None:
+                assert queue.watermark_us >= last_watermark
+                last_watermark = queue.watermark_us
+    assert not queue.remaining()

@@ -41,6 +41,7 @@ from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.values.constants import Kind
 from beam_spark_runner.harness.values.opaque import decoded
 from beam_spark_runner.portable.wire import coder_seen_by_the_runner
+from beam_spark_runner.semantics.timers import END_OF_TIME
 
 MARKING_SOURCE_URN = "beam_spark_runner:marking_source:v1"
 BLOCK_SOURCE_URN = "beam_spark_runner:block_source:v1"
@@ -177,7 +178,7 @@ class KeyedBlockSource(BlockSource):
             if isinstance(operation, KeyedParDo):
                 operation.count(self.index - before)
                 if encoded_windowed_values[:1] == KEY_ENDS:
-                    operation.end_key()
+                    operation.advance_key(END_OF_TIME)
 
 
 class BlockSink(bundle_processor.DataOutputOperation):  # type: ignore[misc]

@@ -74,7 +74,7 @@ class Running:
     def key(self, key: Any, values: list[Any], windows: Any = GLOBAL, time: float = 0) -> None:
         """All there is of a key."""
         self.push(key, values, windows, time)
-        self.bundle.end_key()
+        self.bundle.advance_key()
 
     def push(self, key: Any, values: list[Any], windows: Any = GLOBAL, time: float = 0) -> None:
         pairs = [(key, value) for value in values]
@@ -160,7 +160,7 @@ def test_state_reads_as_written_however_often_it_is_handed_to_the_backend(
     for key in range(3):
         for number in (3, 1, 2):
             stage.push(key, [number], windows)
-        stage.bundle.end_key()
+        stage.bundle.advance_key()
     stage.bundle.finish()
     expected = [(key, 2, 3, 6, 3, [1, 2, 3]) for key in range(3) for _ in windows]
     assert stage.out == expected
@@ -212,7 +212,7 @@ def test_long_values_are_handed_to_the_backend_early(
         held.append(stage.operation.states.piled_bytes)
     assert max(held) < 10_000
     assert held.count(0) == 5
-    stage.bundle.end_key()
+    stage.bundle.advance_key()
     stage.key(2, [3_000])
     stage.bundle.finish()
     assert stage.out == [[3_000] * 20, [3_000]]
@@ -422,7 +422,7 @@ def test_what_process_is_given(running: Any, do_fn: Any) -> None:
     early, late = IntervalWindow(0, 10), IntervalWindow(5, 15)
     stage.push(1, [7], (early,), time=2)
     stage.push(1, [8, 9], (early, late), time=6)
-    stage.bundle.end_key()
+    stage.bundle.advance_key()
     stage.key(2, [7], (late,), time=11)
     stage.bundle.finish()
     rest = "default"
@@ -476,7 +476,7 @@ def test_the_last_setting_counts(
         origins = origins[:1] * len(pairs)
     for _ in range(2):
         stage.bundle.push(pairs, origins)
-        stage.bundle.end_key()
+        stage.bundle.advance_key()
     stage.bundle.finish()
     assert stage.out == fired * 2
 

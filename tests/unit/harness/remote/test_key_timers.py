@@ -30,7 +30,7 @@ from beam_spark_runner.harness.remote.key_timers import (
 )
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.descriptor import describe
-from beam_spark_runner.semantics.timers import Domain
+from beam_spark_runner.semantics.timers import END_OF_TIME, Domain
 
 STEP = TransformId("step")
 EVENT, CLOCK = TimerFamilyId(STEP, "event"), TimerFamilyId(STEP, "clock")
@@ -73,7 +73,7 @@ def timer(
 def rounds(timers: KeyTimers) -> list[dict[str, list[tuple[bytes, float, float]]]]:
     """What fires, bundle for bundle: by family the key, the window's start and the time."""
     found = []
-    while popped := timers.pop():
+    while popped := timers.pop(END_OF_TIME):
         found.append(
             {
                 family.family: [
@@ -128,7 +128,7 @@ def test_a_timer_behind_the_end_of_its_window_fires_there_and_only_once(timers: 
     timers.take(EVENT, timer(b"a", FIRST, 500))
     assert rounds(timers) == [{"event": [(b"a", 0, 10)]}]
     timers.take(EVENT, timer(b"a", FIRST, 2))
-    popped = timers.pop()
+    popped = timers.pop(END_OF_TIME)
     assert list(popped) == [EVENT]
 
 
@@ -149,7 +149,7 @@ def test_a_timer_keeps_the_timestamp_of_its_output(timers: KeyTimers) -> None:
     timers.take(CLOCK, timer(b"c", FIRST, 1e9, hold=4))
     fired = {
         each.user_key: (float(each.fire_timestamp), float(each.hold_timestamp))
-        for coded in timers.pop().values()
+        for coded in timers.pop(END_OF_TIME).values()
         for each in CODER.get_impl().decode_all(coded)
     }
     assert fired == {b"a": (7, 3), b"b": (10, 10), b"c": (1e9, 4)}
@@ -175,7 +175,7 @@ def test_a_timer_brings_the_pane_of_what_set_it(timers: KeyTimers) -> None:
     timers.take(EVENT, CODER.encode(set_))
     fired = {
         family.family: [(each.dynamic_timer_tag, each.paneinfo, each.clear_bit) for each in some]
-        for family, coded in timers.pop().items()
+        for family, coded in timers.pop(END_OF_TIME).items()
         for some in [list(CODER.get_impl().decode_all(coded))]
     }
     assert fired == {"expiry": [("", pane, False)], "event": [("x", pane, False)]}
@@ -185,7 +185,7 @@ def test_the_output_of_an_expiry_is_within_the_window() -> None:
     timers = KeyTimers(declared(allowed_lateness_us=5_000_000))
     timers.expect_expiry(b"a", create(None, 0, (FIRST, SECOND), PANE_INFO_UNKNOWN))
     assert len(timers) == 2
-    (coded,) = timers.pop().values()
+    (coded,) = timers.pop(END_OF_TIME).values()
     holds = [each.hold_timestamp.micros for each in CODER.get_impl().decode_all(coded)]
     assert holds == [9_999_000, 19_999_000]
 
@@ -194,7 +194,7 @@ def test_a_step_may_want_to_hear_of_no_expiry() -> None:
     timers = KeyTimers(dataclasses.replace(declared(), expiration=None))
     timers.expect_expiry(b"a", create(None, 0, (FIRST,), PANE_INFO_UNKNOWN))
     assert len(timers) == 0
-    assert timers.pop() == {}
+    assert timers.pop(END_OF_TIME) == {}
 
 
 class TwoClocks(beam.DoFn):  # type: ignore[misc]

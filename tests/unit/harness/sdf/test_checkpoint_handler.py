@@ -7,9 +7,9 @@ from apache_beam import coders
 from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner.core.errors import FnApiProtocolError, InvalidPipelineError
+from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.harness.bundle import BundleResult, Residual
 from beam_spark_runner.harness.sdf.checkpoint_handler import (
-    MIN_US,
     RefusingCheckpointHandler,
     SdfKeySelector,
     SdfStateInternals,
@@ -17,7 +17,7 @@ from beam_spark_runner.harness.sdf.checkpoint_handler import (
     SdfTimerInternalsFactory,
     StateAndTimerBundleCheckpointHandler,
 )
-from beam_spark_runner.state.residuals import MAX_US, InMemoryTimers, InMemoryValues
+from beam_spark_runner.state.residuals import InMemoryTimers, InMemoryValues
 from tests.unit.harness.sdf.residual_protos import (
     INPUT_CODER,
     PANE,

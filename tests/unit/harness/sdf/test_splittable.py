@@ -8,10 +8,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.harness.bundle import BundleResult
-from beam_spark_runner.harness.sdf.checkpoint_handler import MIN_US
 from beam_spark_runner.harness.sdf.splittable import Budget, SplittableInput, run_to_end
-from beam_spark_runner.state.residuals import MAX_US
 from tests.unit.harness.sdf.residual_protos import INPUT_CODER, residual, restriction
 
 Process = Callable[[str, int], list[tuple[str, int, float, float]]]  # see ``Sdk``
@@ -97,7 +96,7 @@ class _Bundle:
     def flush(self) -> None:
         pass
 
-    def end_key(self) -> None:
+    def advance_key(self) -> None:
         raise AssertionError("a splittable DoFn has no keys")
 
     def split(self, fraction_of_remainder: float) -> Any:

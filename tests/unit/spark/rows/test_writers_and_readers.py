@@ -148,7 +148,7 @@ class Pushing:
     def flush(self) -> None:
         """Nothing ever waits."""
 
-    def end_key(self) -> None:
+    def advance_key(self) -> None:
         self._push(KEY_ENDS)
 
 

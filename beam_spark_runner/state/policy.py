@@ -1,0 +1,23 @@
+"""What is done with a key once a bundle has processed its elements."""
+
+from dataclasses import dataclass
+
+from beam_spark_runner.semantics.timers import END_OF_TIME, Instant
+from beam_spark_runner.state.backend import StateBackend
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPolicy:
+    """The time of the key advances; then its state and its timers are dropped, or stored.
+
+    Attributes:
+        to: how far time advances. All timers that are due until then fire.
+        store: where a later bundle finds what is left of the key; None: it is dropped.
+    """
+
+    to: Instant
+    store: StateBackend | None = None
+
+
+BATCH = KeyPolicy(END_OF_TIME)
+"""The bundle has all elements of each key. When they are processed, its time runs to the end."""
