@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from beam_spark_runner.core.errors import FnApiProtocolError
+from beam_spark_runner.core.errors import FnApiProtocolError, InvariantError
+from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import (
     Address,
     Bag,
@@ -19,6 +20,7 @@ from beam_spark_runner.state.backend import (
     MapEntries,
     MapKeys,
     MapValues,
+    StoredTimer,
 )
 from beam_spark_runner.state.memory import MemoryState, list_entries
 
@@ -273,3 +275,39 @@ class AsWritten(RuleBasedStateMachine):
 
 
 TestAsWritten = AsWritten.TestCase
+
+
+def timer(fires_us: int) -> StoredTimer:
+    return StoredTimer("family", "", b"window", Domain.EVENT_TIME, fires_us, fires_us, b"pane")
+
+
+def test_timers_are_those_that_were_stored_last() -> None:
+    backend = state()
+    assert not backend.timers("step", b"key")
+    backend.set_timers("step", b"key", [timer(2), timer(1)])
+    backend.set_timers("other step", b"key", [timer(3)])
+    assert list(backend.timers("step", b"key")) == [timer(2), timer(1)]
+    assert not backend.timers("step", b"other key")
+    backend.set_timers("step", b"key", [])
+    assert not backend.timers("step", b"key")
+    assert list(backend.timers("other step", b"key")) == [timer(3)]
+
+
+def test_a_key_that_is_dropped_has_no_timers() -> None:
+    backend = state()
+    for key in (b"key", b"other key"):
+        backend.set_timers("step", key, [timer(1)])
+    backend.drop(b"key")
+    assert not backend.timers("step", b"key")
+    assert backend.timers("step", b"other key")
+
+
+def test_versions_are_sealed_in_their_order() -> None:
+    backend = state()
+    assert backend.version == 0
+    backend.append(Bag(cell()), coded([b"a"]))
+    backend.seal(3)
+    assert backend.version == 3
+    assert read(backend, Bag(cell())) == [b"a"]
+    with pytest.raises(InvariantError, match="version 3 was sealed after 3"):
+        backend.seal(3)

@@ -28,6 +28,7 @@ from beam_spark_runner.harness.beam import keyed
 from beam_spark_runner.harness.beam.stage import EmbeddedBundle, EmbeddedStage
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.descriptor import describe
+from beam_spark_runner.state.policy import BATCH, KeyPolicy
 from tests.unit.portable.pipelines import proto_of
 
 GLOBAL = (GlobalWindow(),)
@@ -65,9 +66,9 @@ class Running:
         self.stage = EmbeddedStage("keyed", describe(plan, id_))
         self.bundle = self.start()
 
-    def start(self) -> EmbeddedBundle:
+    def start(self, policy: KeyPolicy = BATCH) -> EmbeddedBundle:
         receivers = dict.fromkeys(self.stage.output_coders, self.taken)
-        bundle = self.stage.start_bundle(receivers, {})
+        bundle = self.stage.start_bundle(receivers, {}, policy)
         bundle.enter()
         return bundle
 
