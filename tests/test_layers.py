@@ -28,7 +28,17 @@ LAYERS = (
 # Within a folder, highest first. "": the files that lie in the folder itself, its contract.
 ROOMS = {
     "spark": ("driver", "session", "task", "side_inputs", "rows", ""),
-    "harness": ("remote", "environments", "fn_api", "beam", "sdf", "codec", "values", ""),
+    "harness": (
+        "remote",
+        "environments",
+        "fn_api",
+        "grouping",
+        "beam",
+        "sdf",
+        "codec",
+        "values",
+        "",
+    ),
 }
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 PURE = {"scheduling", "recovery", "plan", "graph", "core", "_generated", "import_hook"}

@@ -9,12 +9,12 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue, create
 
 from beam_spark_runner.harness.bundle import BundleInput
+from beam_spark_runner.harness.chunking import per_chunk
 from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.key_runs import Run, RunReader
-from beam_spark_runner.spark.rows.reading import per_chunk
 
 _BARE = create(None, MIN_TIMESTAMP.micros, (GlobalWindow(),), PANE_INFO_UNKNOWN)
 _ORDER = struct.Struct("<q")

@@ -13,15 +13,16 @@ from apache_beam.utils.windowed_value import (
 from beam_spark_runner.core.mapping import map_all
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.harness.bundle import BundleInput
+from beam_spark_runner.harness.chunking import per_chunk
 from beam_spark_runner.harness.sdf.splittable import SplittableInput
 from beam_spark_runner.harness.values.spill import ValueLogs
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.cursor import RowCursor
-from beam_spark_runner.spark.rows.group_readers import GroupReader, PaneReader
+from beam_spark_runner.spark.rows.group_reader import GroupReader
 from beam_spark_runner.spark.rows.keyed_reader import KeyedReader
-from beam_spark_runner.spark.rows.reading import Reader, per_chunk
+from beam_spark_runner.spark.rows.reading import Reader
 
 _GLOBAL = (GlobalWindow(),)
 _BARE = create(None, MIN_US, _GLOBAL, PANE_INFO_UNKNOWN)
@@ -34,7 +35,7 @@ class ElementReader(Reader):
         super().__init__(edge, coder, bundle)
         self._decode_bare = coder.wrapped_value_coder.get_impl().decode
         self._decode_windowed = coder.get_impl().decode
-        self._push = bundle.push
+        self._push = self._bundle.push
 
     def _read(self, cursor: RowCursor) -> None:
         block, start, end = cursor.block, cursor.position, cursor.run_end()
@@ -96,7 +97,7 @@ def reader_for(
     """
     match edge.delivery:
         case Delivery.GROUP_BY_KEY:
-            return (PaneReader if edge.coded_windowing else GroupReader)(edge, coder, bundle, logs)
+            return GroupReader(edge, coder, bundle, logs)
         case Delivery.BY_KEY:
             return KeyedReader(edge, coder, bundle, logs)
     return ElementReader(edge, coder, bundle)

@@ -38,6 +38,7 @@ from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.graph.model import TimestampCombiner
+from beam_spark_runner.harness.grouping.operator import GroupsInPanes
 from beam_spark_runner.harness.values.spill import (
     MEMORY_LIMIT_BYTES,
     GroupClosedError,
@@ -48,7 +49,7 @@ from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.cursor import RowCursor
-from beam_spark_runner.spark.rows.group_readers import GroupReader, PaneReader
+from beam_spark_runner.spark.rows.group_reader import GroupReader
 from beam_spark_runner.spark.rows.keys import join_key, split_key
 from beam_spark_runner.spark.rows.readers import ElementReader, reader_for
 from beam_spark_runner.spark.rows.writers import writer_for
@@ -678,14 +679,14 @@ def test_rows_of_others_are_passed_on() -> None:
     assert [value for batch in passed for value in batch["value"].to_pylist()] == [b"c", b"d"]
 
 
-def sessions_reader(push: Callable[[WindowedValue], None], logs: ValueLogs) -> PaneReader:
+def sessions(push: Callable[[WindowedValue], None], logs: ValueLogs) -> GroupsInPanes:
     windowing = Windowing(Sessions(5)).to_runner_api(PipelineContext())
     edge = dataclasses.replace(
         edge_of(Delivery.GROUP_BY_KEY, is_global=False),
         coded_windowing=windowing.SerializeToString(),
     )
     _, group_coder = pair_coders(IntervalWindowCoder())
-    return PaneReader(edge, group_coder, Pushing(push), logs)
+    return GroupsInPanes(edge, group_coder, Pushing(push), logs)
 
 
 def test_a_large_session_is_kept_with_its_element() -> None:
@@ -695,8 +696,8 @@ def test_a_large_session_is_kept_with_its_element() -> None:
     coded = [coder.encode(WindowedValue(each, 3, (IntervalWindow(0, 5),))) for each in values]
     kept: list[tuple[bytes, Any]] = []
     logs = ValueLogs()
-    reader = sessions_reader(lambda group: kept.append(group.value), logs)
-    reader._push_large(join_key(b"key", b""), 0, logs.new(), iter(coded))
+    operator = sessions(lambda group: kept.append(group.value), logs)
+    operator.stream(join_key(b"key", b""), 0, logs.new(), iter(coded))
     ((_, streamed),) = kept
     assert isinstance(streamed, StreamedValues)
     assert list(streamed) == values
@@ -720,12 +721,12 @@ def test_merging_a_large_key_passes_on_what_no_step_has_raised(
     error: Exception, told: type[Exception]
 ) -> None:
     logs = ValueLogs()
-    reader = sessions_reader(pytest.fail, logs)
+    operator = sessions(pytest.fail, logs)
 
     def fail(_: bytes) -> bytes:
         raise error
 
     with pytest.raises(told) as raised:
-        reader._push_large(b"key", 0, logs.new(), map(fail, [b""]))
+        operator.stream(b"key", 0, logs.new(), map(fail, [b""]))
     if isinstance(raised.value, BundleFailedError):
         assert raised.value.step == "Outer/step"

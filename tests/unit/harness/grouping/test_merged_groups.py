@@ -14,7 +14,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_spark_runner.harness.values.merged_groups import merged_groups
+from beam_spark_runner.harness.grouping.merged_groups import merged_groups
 from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
 from beam_spark_runner.semantics.grouping import WindowGrouping, pane_of
 from tests.unit.semantics.test_window_grouping import ByParity

@@ -1,0 +1,40 @@
+"""How many elements are pushed into a bundle at once."""
+
+from typing import Any
+
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.harness.bundle import BundleInput
+
+_CHUNK_VALUES = 128
+_CHUNK_BYTES = 1 << 20
+
+
+class Chunks:
+    """Elements on their way to the bundle, some at a time; no more than a megabyte of rows."""
+
+    def __init__(self, bundle: BundleInput) -> None:
+        self._bundle = bundle
+        self._values: list[Any] = []
+        self._origins: list[WindowedValue] = []
+        self._room = _CHUNK_BYTES
+
+    def add(self, value: Any, origin: WindowedValue, size: int) -> None:
+        """Take one element that was made of ``size`` bytes."""
+        self._values.append(value)
+        self._origins.append(origin)
+        self._room -= size
+        if self._room < 0 or len(self._values) >= _CHUNK_VALUES:
+            self.push()
+
+    def push(self) -> None:
+        """Push what was taken."""
+        if self._values:
+            values, origins = self._values, self._origins
+            self._values, self._origins, self._room = [], [], _CHUNK_BYTES
+            self._bundle.push(values, origins)
+
+
+def per_chunk(coded: list[bytes]) -> int:
+    """How many of these values to take at once."""
+    return max(1, min(_CHUNK_VALUES, _CHUNK_BYTES * len(coded) // (1 + sum(map(len, coded)))))

@@ -1,0 +1,91 @@
+"""From rows to the values of one key after the other, for a GroupByKey."""
+
+from collections.abc import Iterator
+from typing import cast
+
+from apache_beam.coders import WindowedValueCoder
+
+from beam_spark_runner.harness.bundle import BundleInput
+from beam_spark_runner.harness.grouping.operator import GroupByKey, GroupsByWindow, GroupsInPanes
+from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
+from beam_spark_runner.spark.program import Edge
+from beam_spark_runner.spark.rows import schema
+from beam_spark_runner.spark.rows.cursor import RowCursor
+from beam_spark_runner.spark.rows.key_runs import Run, RunReader
+from beam_spark_runner.spark.rows.keys import split_key
+
+
+class GroupReader(RunReader):
+    """Hands the values of each key to the stage's operator, from rows sorted by route.
+
+    Rows of one route may hold several keys (a collision of hashes), in any order; they are
+    taken apart before the next route is read.
+    """
+
+    def __init__(
+        self, edge: Edge, coder: WindowedValueCoder, bundle: BundleInput, logs: ValueLogs
+    ) -> None:
+        super().__init__(edge, coder, bundle, logs)
+        self._runs: GroupsByWindow | None = None
+        self._operator: GroupByKey
+        if edge.coded_windowing:
+            self._operator = GroupsInPanes(edge, coder, bundle, logs)
+        else:
+            self._operator = by_window = GroupsByWindow(edge, coder, bundle, logs, split_key)
+            self._runs = by_window if by_window.takes_runs else None
+
+    def _read(self, cursor: RowCursor) -> None:
+        super()._read(cursor)
+        self._operator.push()
+
+    def _read_complete(self, block: schema.Block, first: int, cuts: list[int]) -> int:
+        """Take the groups that end within the block, at ``cuts``; return where the next begins."""
+        if self._runs is None:
+            return super()._read_complete(block, first, cuts)
+        keys, values, orders = block.keys, block.values, block.orders
+        return self._runs.group_runs(
+            cast("list[bytes]", keys),
+            values,
+            first,
+            cuts,
+            lambda start, end: self._emit(keys[start:end], values[start:end], orders[start:end]),
+        )
+
+    def _emit(
+        self, keys: list[bytes | None], values: list[bytes], orders: schema.Int64Array
+    ) -> None:
+        keys_there = cast("list[bytes]", keys)  # rows of groups have keys
+        key = keys_there[0]
+        if len(keys) == 1 or keys.count(key) == len(keys):
+            self._operator.group(key, values, int(orders[0]))
+            return
+        groups: dict[bytes, tuple[int, list[bytes]]] = {}
+        for key, value, order in zip(keys_there, values, orders.tolist(), strict=True):
+            groups.setdefault(key, (order, []))[1].append(value)
+        for key, (order, some) in groups.items():
+            self._operator.group(key, some, order)
+
+    def _stream(self, cursor: RowCursor, route: int, run: Run) -> None:
+        """Hand over the first key's values while they are read, and set other keys' aside."""
+        first = cast("bytes", run.keys[0])
+        others: dict[bytes, tuple[int, ValueLog]] = {}
+
+        def values_of_first(taken: Run | None) -> Iterator[bytes]:
+            while taken is not None:
+                if taken.keys.count(first) == len(taken.keys):
+                    yield from taken.values
+                else:
+                    keys = cast("list[bytes]", taken.keys)
+                    orders = taken.orders.tolist()
+                    for key, value, order in zip(keys, taken.values, orders, strict=True):
+                        if key == first:
+                            yield value
+                        else:
+                            if key not in others:
+                                others[key] = order, self._logs.new()
+                            others[key][1].append(value)
+                taken = self._take(cursor, route)
+
+        self._operator.stream(first, int(run.orders[0]), self._logs.new(), values_of_first(run))
+        for key, (order, log) in others.items():
+            self._operator.stream(key, order, log)
