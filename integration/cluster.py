@@ -29,6 +29,13 @@ CHECKSUMS = (
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
 )
 """Settings of Spark's own checks whether a task that ran again made the same rows."""
+QUICK = {
+    # An executor that is gone is asked three times; by default, every five seconds.
+    "spark.shuffle.io.retryWait": "200ms",
+    # Else each worker of every executor that replaces one imports Beam for itself.
+    "spark.python.daemon.module": "beam_spark_runner.spark.task.daemon",
+}
+"""Settings of a session in which executors die often."""
 _START_TIMEOUT_S = 60.0
 _EXECUTOR = b"org.apache.spark.executor.CoarseGrainedExecutorBackend"
 

@@ -13,14 +13,6 @@ from integration.faults import Director, Event, Strikes, Victim, Watched, kill_w
 from integration.pipelines import Place, read_both_ways
 from integration.running import run
 
-QUICK = {
-    # An executor that is gone is asked three times; by default, every five seconds.
-    "spark.shuffle.io.retryWait": "200ms",
-    # Else each worker of every executor that replaces one imports Beam for itself.
-    "spark.python.daemon.module": "beam_spark_runner.spark.task.daemon",
-}
-"""Settings of a session in which executors die often."""
-
 
 def run_with_a_kill(
     cluster: Cluster, session: Any, folder: Path, caplog: pytest.LogCaptureFixture, number: int

@@ -3,6 +3,7 @@
 import logging
 import random
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner.core.errors import BundleFailedError, OptionsError
 from beam_spark_runner.runner import SparkPortableRunner
-from integration.cluster import CHECKSUMS, SLOTS, Cluster, wait_for_executors
+from integration.cluster import CHECKSUMS, QUICK, SLOTS, Cluster, wait_for_executors
 from integration.pipelines import (
     Counted,
     FailsFirst,
@@ -29,6 +30,13 @@ from integration.running import run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 RUNS = 20
+
+
+@pytest.fixture(scope="module")
+def cluster_session(cluster: Cluster) -> Iterator[Any]:
+    """A session in which executors die often."""
+    with cluster.session("integration", QUICK) as session:
+        yield session
 
 
 @pytest.mark.parametrize("in_two_segments", [False, True], ids=["one segment", "two segments"])

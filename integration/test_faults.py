@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from integration.cluster import CHECKSUMS, SLOTS, Cluster, wait_for_executors
+from integration.cluster import CHECKSUMS, QUICK, SLOTS, Cluster, wait_for_executors
 from integration.faults import Director, Event, Watched, keep_two_copies, leave_zombies
-from integration.kills import QUICK, run_with_a_kill
+from integration.kills import run_with_a_kill
 from integration.pipelines import read_both_ways
 from integration.running import run
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from integration.cluster import Cluster, local_cluster
-from integration.kills import QUICK, run_with_a_kill
+from integration.cluster import QUICK, Cluster, local_cluster
+from integration.kills import run_with_a_kill
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
