@@ -13,7 +13,7 @@ VENV_CONFORMANCE = .venv-conformance
 READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test lint format unit spark-tests install-tests integration integration-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-quick random-pipelines kills bench clean
+.PHONY: help wordcount test lint format unit spark-tests install-tests integration integration-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-quick protos random-pipelines kills bench clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -49,6 +49,16 @@ unit: $(READY) ## Tests of the pure layers: seconds, no JVM
 
 spark-tests: $(READY) ## Tests on a local Spark
 	$(PYTEST) tests -m 'spark or connect or cluster'
+
+# The oldest protobuf that Beam supports reads what this compiler writes.
+PROTOC = .venv-protoc/bin/python -m grpc_tools.protoc
+.venv-protoc/.ready: Makefile
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet 'grpcio-tools==1.62.*' 'setuptools<80'
+	touch $@
+
+protos: .venv-protoc/.ready ## Generate Python code from protos/
+	$(PROTOC) -Iprotos --python_out=beam_spark_runner/_generated --pyi_out=beam_spark_runner/_generated protos/*.proto
 
 install-tests: $(READY) ## Tests of a plain and an editable install
 	$(PYTEST) tests/install
@@ -103,5 +113,5 @@ bench: $(READY) ## Benchmarks
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove the virtual environment and whatever tools left
-	rm -rf $(VENV) $(VENV_35) $(VENV_CONFORMANCE) build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV_35) $(VENV_CONFORMANCE) .venv-protoc build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

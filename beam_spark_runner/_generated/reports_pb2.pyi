@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TaskReport(_message.Message):
-    __slots__ = ("level", "partition", "attempt", "consumed", "monitoring_infos", "failure", "poisoned", "emitted_bytes", "residuals", "worker", "told", "finalizes")
+    __slots__ = ("level", "partition", "attempt", "consumed", "monitoring_infos", "failure", "poisoned", "emitted_bytes", "residuals", "worker", "told", "watermarks_us", "finalizes")
     class ConsumedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -21,6 +21,13 @@ class TaskReport(_message.Message):
         key: int
         value: Residuals
         def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[Residuals, _Mapping]] = ...) -> None: ...
+    class WatermarksUsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -32,6 +39,7 @@ class TaskReport(_message.Message):
     RESIDUALS_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     TOLD_FIELD_NUMBER: _ClassVar[int]
+    WATERMARKS_US_FIELD_NUMBER: _ClassVar[int]
     FINALIZES_FIELD_NUMBER: _ClassVar[int]
     level: int
     partition: int
@@ -44,8 +52,9 @@ class TaskReport(_message.Message):
     residuals: _containers.MessageMap[int, Residuals]
     worker: str
     told: int
+    watermarks_us: _containers.ScalarMap[int, int]
     finalizes: bool
-    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., told: _Optional[int] = ..., finalizes: bool = ...) -> None: ...
+    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., told: _Optional[int] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., finalizes: bool = ...) -> None: ...
 
 class Attempts(_message.Message):
     __slots__ = ("count", "sum")
@@ -76,16 +85,25 @@ class Failure(_message.Message):
     def __init__(self, step: _Optional[str] = ..., cause: _Optional[str] = ..., traceback: _Optional[str] = ..., kind: _Optional[str] = ...) -> None: ...
 
 class AttemptMark(_message.Message):
-    __slots__ = ("attempt", "failed", "left_residuals", "run")
+    __slots__ = ("attempt", "failed", "left_residuals", "watermarks_us", "run")
+    class WatermarksUsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     LEFT_RESIDUALS_FIELD_NUMBER: _ClassVar[int]
+    WATERMARKS_US_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     attempt: int
     failed: bool
     left_residuals: bool
+    watermarks_us: _containers.ScalarMap[int, int]
     run: int
-    def __init__(self, attempt: _Optional[int] = ..., failed: bool = ..., left_residuals: bool = ..., run: _Optional[int] = ...) -> None: ...
+    def __init__(self, attempt: _Optional[int] = ..., failed: bool = ..., left_residuals: bool = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., run: _Optional[int] = ...) -> None: ...
 
 class SideInputReport(_message.Message):
     __slots__ = ("attempt", "consumed", "path", "blobs")

@@ -70,6 +70,9 @@ class Report:
     poisoned: bool = False
     emitted_bytes: int = 0
     residuals: Mapping[int, Residuals] = field(default_factory=dict)  # by destination: what is left
+    watermarks_us: Mapping[int, int] = field(default_factory=dict)
+    """By destination: up to which event time it has all elements from this task. A destination
+    that is missing has all of them."""
     worker: str = ""  # the process, if it told the driver anything beside the rows
     told: int = 0  # how much it had told by then
     finalizes: bool = False  # it holds callbacks for when the attempt's output is accepted

@@ -48,11 +48,14 @@ class MarkReader:
     Attributes:
         failed: whether rows are incomplete, since the task that made them failed for good.
         left_residuals: whether more rows will follow in a later Spark job.
+        watermarks_us: by destination: up to which event time all tasks have sent its elements.
+            A destination that is missing has all of them.
     """
 
     def __init__(self) -> None:
         self.failed = False
         self.left_residuals = False
+        self.watermarks_us: dict[int, int] = {}
         self._attempts: dict[int, list[int]] = {}
 
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -65,6 +68,9 @@ class MarkReader:
             self._attempts.setdefault(mark.run, []).append(mark.attempt)
             self.failed |= mark.failed
             self.left_residuals |= mark.left_residuals
+            for dest, watermark_us in mark.watermarks_us.items():
+                least_us = self.watermarks_us.get(dest, watermark_us)
+                self.watermarks_us[dest] = min(least_us, watermark_us)
         return batch.filter(pa.array(~is_mark))
 
     def consumed(self) -> dict[int, reports_pb2.Attempts]:

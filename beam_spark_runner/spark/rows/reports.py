@@ -45,6 +45,7 @@ def _report_of(proto: reports_pb2.TaskReport) -> Report:
         failure=failure,
         poisoned=proto.poisoned,
         emitted_bytes=proto.emitted_bytes,
+        watermarks_us=dict(proto.watermarks_us),
         residuals={
             dest: Residuals(left.count, left.hold_us) for dest, left in proto.residuals.items()
         },

@@ -50,6 +50,13 @@ def test_what_one_mark_says_of_its_task_holds_for_all_that_is_read() -> None:
     assert (left.failed, left.left_residuals) == (False, True)
 
 
+def test_a_watermark_is_the_least_of_those_of_all_tasks() -> None:
+    reader = marks.MarkReader()
+    for watermarks_us in ({1: 5, 2: -7}, {1: 4}, {}, {1: 9, 3: 0}):
+        reader.take(mixed(AttemptMark(watermarks_us=watermarks_us)))
+    assert reader.watermarks_us == {1: 4, 2: -7, 3: 0}
+
+
 def test_each_partition_gets_a_mark_before_all_elements() -> None:
     mark = AttemptMark(attempt=5)
     batch = marks.marks_for(4, mark)
