@@ -111,3 +111,9 @@ def test_every_room_has_its_rank() -> None:
             each.name for each in (PACKAGE / folder).iterdir() if (each / "__init__.py").exists()
         }
         assert found == set(rooms) - {""}
+
+
+def test_every_test_module_has_a_name_of_its_own() -> None:
+    # pytest imports them by that name, and Python's workers unpickle their functions by it.
+    names = [file.name for file in Path(__file__).parent.rglob("test_*.py")]
+    assert sorted(set(names)) == sorted(names)
