@@ -260,4 +260,4 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
 
         The latest 10,000, in the form of Beam's job service.
         """
-        return self._job.messages()
+        return self._job.messages.log.events()

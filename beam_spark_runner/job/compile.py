@@ -18,6 +18,7 @@ def compile_pipeline(
     drains: bool = False,
     streams: bool = False,
     expands_reshuffles: bool = False,
+    may_unpickle: bool = True,
     observe: Observer = ignore,
 ) -> Plan:
     """Compile a pipeline. Nothing has run, and nothing was opened, when this returns or raises.
@@ -28,6 +29,8 @@ def compile_pipeline(
         drains: splittable DoFns truncate their restrictions before they process them.
         streams: ``--streaming``: a pipeline without an end is not to be taken for a batch.
         expands_reshuffles: what Beam's SDK put into a Reshuffle runs, not ours in its place.
+        may_unpickle: whether this process may run code of whoever wrote the pipeline. Without
+            it, key coders of Python that are pickled are not checked.
         observe: sees the graph after each pass.
 
     Raises:
@@ -41,7 +44,7 @@ def compile_pipeline(
         _refuse_unbounded(described)
     check_key_coders(
         graph,
-        Coders(graph),
+        Coders(graph, may_unpickle=may_unpickle),
         allow_non_deterministic_key_coders=allow_non_deterministic_key_coders,
     )
     return build(graph)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from apache_beam.runners.runner import PipelineState
 
@@ -17,6 +18,7 @@ from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
+from beam_spark_runner.job.event_log import EventLog
 from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.job.packages import share_packages
 from beam_spark_runner.job.prepare import PreparedJob
@@ -46,10 +48,21 @@ class JobCancelledError(RunnerError):
     """Somebody called ``cancel``."""
 
 
+class StateChange(NamedTuple):
+    """A state that a job has come to."""
+
+    state: str  # one of ``PipelineState``
+    at_s: float  # Unix time
+
+
 class Job:
     """Runs a plan in a thread of its own.
 
     Threads: every method may be called from any thread.
+
+    Attributes:
+        states: all states of the job; closed with the last one. Readers may follow it.
+        messages: what user code logs, and why the job failed; closed before the last state.
     """
 
     def __init__(
@@ -80,7 +93,8 @@ class Job:
         self._close_session = close_session
         self._shows_progress = shows_progress
         self._progress: progress.ProgressLine | None = None
-        self._state: str = PipelineState.STARTING
+        self.states: EventLog[StateChange] = EventLog()
+        self._change_state(PipelineState.STARTING)
         self._error: BaseException | None = None
         self._told: ToldByTasks | None = None
         self._positions = {
@@ -94,7 +108,10 @@ class Job:
     @property
     def state(self) -> str:
         """One of ``PipelineState``."""
-        return self._state
+        return self.states.events()[-1].state
+
+    def _change_state(self, state: str) -> None:
+        self.states.append(StateChange(state, time.time()))
 
     @property
     def error(self) -> BaseException | None:
@@ -103,7 +120,7 @@ class Job:
 
     def start(self) -> None:
         """Begin to run."""
-        self._state = PipelineState.RUNNING
+        self._change_state(PipelineState.RUNNING)
         self._thread.start()
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -169,7 +186,7 @@ class Job:
                 self.messages.fail(self._error)
             if self._progress is not None:
                 self._progress.close()
-            if began is not None:
+            if began is not None and self._prepared.was_built_here:
                 remove_temporary_files(
                     self.plan.graph, began, has_failed=state != PipelineState.DONE
                 )
@@ -180,7 +197,8 @@ class Job:
             except Exception:
                 _LOGGER.exception("the Spark session did not close")
             self.messages.close()  # not before: DoFns that are torn down may log
-            self._state = state
+            self._change_state(state)
+            self.states.close()
             self._ended.set()
 
     def _progress_line(self) -> progress.ProgressLine | None:

@@ -8,7 +8,6 @@ import logging
 import threading
 import time
 import warnings
-from collections import deque
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
@@ -24,6 +23,7 @@ from beam_spark_runner.core.rendering import (
     message_of,
     valid_text,
 )
+from beam_spark_runner.job.event_log import EventLog
 
 SDK_LOGGER = "beam_spark_runner.sdk"
 MOST_MESSAGES = 10_000
@@ -44,21 +44,19 @@ class JobMessages:
 
     Args:
         step_names: full name of each transform id that a line may carry.
+
+    Attributes:
+        log: the latest messages; readers may follow it.
     """
 
     def __init__(self, step_names: Mapping[TransformId, str]) -> None:
         self._step_names = step_names
-        self._kept: deque[beam_job_api_pb2.JobMessage] = deque(maxlen=MOST_MESSAGES)
+        self.log: EventLog[beam_job_api_pb2.JobMessage] = EventLog(MOST_MESSAGES)
         self._number = 0
         self._left_out = 0
         self._valve = LogValve(time.monotonic(), per_second=_PER_SECOND, at_once=_AT_ONCE)
         self._lock = threading.Lock()
         self._warnings_given: dict[Any, Any] = {}
-
-    def __call__(self) -> tuple[beam_job_api_pb2.JobMessage, ...]:
-        """Return those that are kept, in the order in which they came."""
-        with self._lock:
-            return tuple(self._kept)
 
     def take_line(
         self, worker: str, entry: beam_fn_api_pb2.LogEntry, *, is_logged: bool = False
@@ -116,6 +114,7 @@ class JobMessages:
             self._left_out = 0
         if count:
             self.warn(f"{count:,} log lines were left out: there were too many")
+        self.log.close()
 
     def _keep(self, level: int, text: str, at: str = "") -> None:
         importance = next(
@@ -124,7 +123,7 @@ class JobMessages:
         )
         with self._lock:
             self._number += 1
-            self._kept.append(
+            self.log.append(
                 beam_job_api_pb2.JobMessage(
                     message_id=str(self._number),
                     time=at or datetime.now(timezone.utc).isoformat(),

@@ -33,6 +33,8 @@ class PreparedJob:
         harnesses: settings of SDK harnesses; None: all code runs in Spark's workers.
         packages: files that SDK harnesses need: each set of them, by its digest.
         working_folder: of the program that built the pipeline.
+        was_built_here: the pipeline was built in this process. Only then may this process
+            unpickle code of the pipeline.
     """
 
     job_id: str
@@ -42,6 +44,7 @@ class PreparedJob:
     harnesses: HarnessSettings | None = None
     packages: Mapping[str, tuple[Artifact, ...]] = field(default_factory=dict)
     working_folder: str | None = None
+    was_built_here: bool = True
 
 
 def prepare(
@@ -49,6 +52,8 @@ def prepare(
     options: PipelineOptions,
     config: RunnerConfig,
     serve_loopback: Callable[[beam_runner_api_pb2.Pipeline, str], None],
+    *,
+    was_built_here: bool = True,
 ) -> PreparedJob:
     """Choose where code runs, and compile a pipeline.
 
@@ -58,6 +63,7 @@ def prepare(
         config: the same, checked.
         serve_loopback: is called if code runs in this process: with the pipeline, into which it
             writes where, and with ``PreparedJob.options_json``.
+        was_built_here: see ``PreparedJob``.
 
     Raises:
         OptionsError, PipelineError: it cannot run.
@@ -78,6 +84,7 @@ def prepare(
         streams=config.streams,
         # Up to then a Reshuffle lost panes, and whoever asks for that version wants it to.
         expands_reshuffles=options.is_compat_version_prior_to("2.65.0"),
+        may_unpickle=was_built_here,
     )
     job_id = uuid.uuid4().hex[:12]
     return PreparedJob(
@@ -88,6 +95,7 @@ def prepare(
         harnesses=_harness_settings(job_id, plan, config, given),
         packages=packages,
         working_folder=working_folder(),  # now: the program may go elsewhere
+        was_built_here=was_built_here,
     )
 
 

@@ -7,6 +7,7 @@ a source or sink (a WindowedValueCoder) leads to those of key, value and window.
 from collections.abc import Iterator
 
 from apache_beam.coders import Coder, FastPrimitivesCoder, RowCoder, WindowedValueCoder
+from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.pipeline_context import PipelineContext
 
@@ -23,10 +24,18 @@ class Coders:
     """The coders of one graph, each built once, when it is first asked for.
 
     Threads: one at a time, since Beam's context is not locked.
+
+    Args:
+        graph: whose coders they are.
+        may_unpickle: whether code of the pipeline may run in this process; else its pickled
+            coders are those of an unknown SDK.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, *, may_unpickle: bool = True) -> None:
         self._graph = graph
+        self._known_urns = frozenset(Coder._known_urns)
+        if not may_unpickle:
+            self._known_urns -= {python_urns.PICKLED_CODER}
         self._context = PipelineContext(
             beam_runner_api_pb2.Components(
                 coders={
@@ -104,7 +113,7 @@ class Coders:
                 continue
             seen.add(current)
             coder = self._graph.coders[current]
-            if coder.urn not in Coder._known_urns:
+            if coder.urn not in self._known_urns:
                 return coder.urn
             pending.extend(coder.components)
         return None

@@ -50,7 +50,7 @@ def test_text_place_and_category_cross(worker: Lines) -> None:
         __file__,
         int(entry.log_location.rpartition(":")[2]),
     )
-    (kept,) = messages()
+    (kept,) = messages.log.events()
     assert kept.importance == beam_job_api_pb2.JobMessage.JOB_MESSAGE_WARNING
     assert kept.message_text == "row by row [worker-1]"
 
@@ -87,4 +87,4 @@ def test_a_job_shows_it_once(worker: Lines) -> None:
         for name in ("worker-1", "worker-2"):
             messages.take_line(name, worker.entries[0])
     assert len(given) == 1
-    assert len(messages()) == 2
+    assert len(messages.log.events()) == 2

@@ -1,0 +1,63 @@
+"""Readers of a job's events see all of them, in order, whenever they come."""
+
+import threading
+from concurrent import futures
+
+from beam_spark_runner.job.event_log import EventLog
+
+
+def test_a_reader_after_the_end_sees_all_events() -> None:
+    log: EventLog[int] = EventLog()
+    for event in range(3):
+        log.append(event)
+    log.close()
+    assert list(log.follow()) == [0, 1, 2]
+    assert log.events() == (0, 1, 2)
+
+
+def test_readers_follow_while_events_are_appended() -> None:
+    log: EventLog[int] = EventLog()
+    log.append(0)
+    early = log.follow()
+    assert next(early) == 0
+    with futures.ThreadPoolExecutor(4) as threads:
+        begun = threading.Barrier(5)
+
+        def read() -> list[int]:
+            begun.wait(60)
+            return list(log.follow())
+
+        readers = [threads.submit(read) for _ in range(4)]
+        begun.wait(60)
+        for event in range(1, 1_000):
+            log.append(event)
+        log.close()
+        for reader in readers:
+            assert reader.result(60) == [*range(1_000)]
+    assert list(early) == [*range(1, 1_000)]
+
+
+def test_a_reader_waits_for_the_next_event() -> None:
+    log: EventLog[str] = EventLog()
+    with futures.ThreadPoolExecutor(1) as thread:
+        reader = thread.submit(lambda: next(log.follow()))
+        log.append("at last")
+        assert reader.result(60) == "at last"
+
+
+def test_the_oldest_events_give_way() -> None:
+    log: EventLog[int] = EventLog(most=2)
+    reader = log.follow()
+    log.append(0)
+    assert next(reader) == 0
+    for event in range(1, 6):
+        log.append(event)
+    log.close()
+    assert list(reader) == [4, 5]
+    assert list(log.follow()) == [4, 5]
+
+
+def test_a_log_that_is_closed_and_empty() -> None:
+    log: EventLog[int] = EventLog()
+    log.close()
+    assert list(log.follow()) == []

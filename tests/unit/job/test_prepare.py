@@ -1,0 +1,99 @@
+"""What is prepared without running code of whoever wrote the pipeline."""
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.coders import Coder, registry
+from apache_beam.coders.coders import IntervalWindowCoder
+from apache_beam.internal import pickler
+from apache_beam.internal.cloudpickle import cloudpickle as beams_cloudpickle
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.transforms.window import NonMergingWindowFn, TimestampedValue
+
+from beam_spark_runner.core.errors import InvalidPipelineError
+from beam_spark_runner.job.prepare import PreparedJob, prepare
+from beam_spark_runner.options import RunnerConfig
+from tests.unit.portable.pipelines import proto_of
+
+
+class Point:
+    pass
+
+
+class PointCoder(Coder):  # type: ignore[misc]
+    def encode(self, value: Any) -> bytes:
+        return b""
+
+    def is_deterministic(self) -> bool:
+        return True
+
+
+class Odd(NonMergingWindowFn):  # type: ignore[misc]
+    def assign(self, context: Any) -> list[Any]:
+        return []
+
+    def get_window_coder(self) -> Coder:
+        return IntervalWindowCoder()
+
+
+def keyed(p: beam.Pipeline) -> None:
+    points = (
+        p | beam.Impulse() | beam.Map(lambda _: (Point(), 1)).with_output_types(tuple[Point, int])
+    )
+    points | beam.GroupByKey() | beam.Map(print)
+    points | "sum" >> beam.CombinePerKey(sum) | "print" >> beam.Map(print)
+
+
+def windowed(p: beam.Pipeline) -> None:
+    values = p | beam.Create([1]) | beam.Map(lambda n: TimestampedValue(("k", n), n))
+    values | beam.WindowInto(Odd()) | beam.GroupByKey() | beam.Map(print)
+
+
+def written(p: beam.Pipeline) -> None:
+    p | beam.Create(["a"]) | beam.io.WriteToText(str(Path("somewhere") / "out"))
+
+
+def prepared(pipeline: beam_runner_api_pb2.Pipeline, *, was_built_here: bool) -> PreparedJob:
+    return prepare(
+        pipeline,
+        PipelineOptions([]),
+        RunnerConfig(),
+        lambda *_: None,
+        was_built_here=was_built_here,
+    )
+
+
+@pytest.fixture(autouse=True)
+def point_coder() -> None:
+    registry.register_coder(Point, PointCoder)
+
+
+@pytest.mark.parametrize("build", [keyed, windowed, written])
+def test_nothing_is_unpickled_unless_the_pipeline_was_built_here(
+    build: Callable[[beam.Pipeline], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = proto_of(build)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("this is code of whoever wrote the pipeline")
+
+    for module in (pickler, pickle, beams_cloudpickle):
+        monkeypatch.setattr(module, "loads", refuse)
+    job = prepared(pipeline, was_built_here=False)
+    assert job.plan.stages
+    assert not job.was_built_here
+
+
+def test_key_coders_of_a_pipeline_that_was_built_here_are_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = proto_of(keyed), proto_of(keyed)
+    assert prepared(first, was_built_here=True).was_built_here
+    monkeypatch.setattr(PointCoder, "is_deterministic", lambda _: False)
+    with pytest.raises(InvalidPipelineError, match="not deterministic"):
+        prepared(second, was_built_here=True)
