@@ -63,7 +63,7 @@ def _lines() -> None:
 
     def log_and_settle() -> None:
         log(AT_ONCE)
-        server.expect(*channel.told())
+        server.expect(*channel.messages_sent())
         server.settle()
 
     sent = _cpu_us(AT_ONCE, log_and_settle)

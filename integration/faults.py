@@ -87,7 +87,7 @@ class Watched(beam.DoFn):  # type: ignore[misc]
         self._meet(Event.RESULT)
         # The worker may have begun with another task by then.
         reported = self._folder / f"{Event.REPORT.value}.{self._task}.{self._attempt}"
-        behind_this_thread(reported.touch)
+        beside_this_thread(reported.touch)
 
     def _meet(self, event: Event) -> None:
         (self._folder / f"{event.value}.{self._task}.{self._attempt}").touch()
@@ -126,7 +126,7 @@ class Strikes(beam.DoFn):  # type: ignore[misc]
     def finish_bundle(self) -> None:
         self._meet(Event.RESULT)
         if self._event is Event.REPORT:
-            behind_this_thread(lambda: self._meet(Event.REPORT))
+            beside_this_thread(lambda: self._meet(Event.REPORT))
 
     def _meet(self, event: Event) -> None:
         if event is self._event and claim(self._marker):
@@ -318,7 +318,7 @@ def kill_when_kept(director: Director, kill_one: Callable[[], object]) -> None:
     kill_one()
 
 
-def behind_this_thread(do: Callable[[], None]) -> None:
+def beside_this_thread(do: Callable[[], None]) -> None:
     """Call ``do`` when the calling thread has ended: a bundle's ends with its task's report."""
     bundle = threading.current_thread()
 

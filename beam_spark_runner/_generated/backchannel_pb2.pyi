@@ -6,10 +6,10 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WorkerFrame(_message.Message):
-    __slots__ = ("token", "worker", "told", "log_entries", "left_out", "progress", "finalized", "awaits_end", "has_torn_down")
+    __slots__ = ("token", "worker", "messages_sent", "log_entries", "left_out", "progress", "finalized", "awaits_end", "has_torn_down")
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
-    TOLD_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_SENT_FIELD_NUMBER: _ClassVar[int]
     LOG_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
@@ -18,14 +18,14 @@ class WorkerFrame(_message.Message):
     HAS_TORN_DOWN_FIELD_NUMBER: _ClassVar[int]
     token: str
     worker: str
-    told: int
+    messages_sent: int
     log_entries: _containers.RepeatedScalarFieldContainer[bytes]
     left_out: int
     progress: _containers.RepeatedCompositeFieldContainer[TaskProgress]
     finalized: _containers.RepeatedScalarFieldContainer[int]
     awaits_end: bool
     has_torn_down: bool
-    def __init__(self, token: _Optional[str] = ..., worker: _Optional[str] = ..., told: _Optional[int] = ..., log_entries: _Optional[_Iterable[bytes]] = ..., left_out: _Optional[int] = ..., progress: _Optional[_Iterable[_Union[TaskProgress, _Mapping]]] = ..., finalized: _Optional[_Iterable[int]] = ..., awaits_end: bool = ..., has_torn_down: bool = ...) -> None: ...
+    def __init__(self, token: _Optional[str] = ..., worker: _Optional[str] = ..., messages_sent: _Optional[int] = ..., log_entries: _Optional[_Iterable[bytes]] = ..., left_out: _Optional[int] = ..., progress: _Optional[_Iterable[_Union[TaskProgress, _Mapping]]] = ..., finalized: _Optional[_Iterable[int]] = ..., awaits_end: bool = ..., has_torn_down: bool = ...) -> None: ...
 
 class TaskProgress(_message.Message):
     __slots__ = ("attempt", "run", "monitoring_infos", "deferred")

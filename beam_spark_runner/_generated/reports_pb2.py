@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\rreports.proto\x12\x14\x62\x65\x61m_spark_runner.v1\"\x8d\x05\n\nTaskReport\x12\r\n\x05level\x18\x01 \x01(\r\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x06\x12@\n\x08\x63onsumed\x18\x04 \x03(\x0b\x32..beam_spark_runner.v1.TaskReport.ConsumedEntry\x12\x18\n\x10monitoring_infos\x18\x06 \x03(\x0c\x12.\n\x07\x66\x61ilure\x18\x07 \x01(\x0b\x32\x1d.beam_spark_runner.v1.Failure\x12\x10\n\x08poisoned\x18\x08 \x01(\x08\x12\x15\n\remitted_bytes\x18\t \x01(\x04\x12\x42\n\tresiduals\x18\n \x03(\x0b\x32/.beam_spark_runner.v1.TaskReport.ResidualsEntry\x12\x0e\n\x06worker\x18\x0b \x01(\t\x12\x0c\n\x04told\x18\x0c \x01(\x04\x12I\n\rwatermarks_us\x18\x0e \x03(\x0b\x32\x32.beam_spark_runner.v1.TaskReport.WatermarksUsEntry\x12\x11\n\tfinalizes\x18\r \x01(\x08\x1aO\n\rConsumedEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12-\n\x05value\x18\x02 \x01(\x0b\x32\x1e.beam_spark_runner.v1.Attempts:\x02\x38\x01\x1aQ\n\x0eResidualsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12.\n\x05value\x18\x02 \x01(\x0b\x32\x1f.beam_spark_runner.v1.Residuals:\x02\x38\x01\x1a\x33\n\x11WatermarksUsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x12:\x02\x38\x01\"&\n\x08\x41ttempts\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x0b\n\x03sum\x18\x02 \x01(\x06\"+\n\tResiduals\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x0f\n\x07hold_us\x18\x02 \x01(\x12\"G\n\x07\x46\x61ilure\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\r\n\x05\x63\x61use\x18\x02 \x01(\t\x12\x11\n\ttraceback\x18\x03 \x01(\t\x12\x0c\n\x04kind\x18\x04 \x01(\t\"\xd4\x01\n\x0b\x41ttemptMark\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\x06\x12\x0e\n\x06\x66\x61iled\x18\x02 \x01(\x08\x12\x16\n\x0eleft_residuals\x18\x03 \x01(\x08\x12J\n\rwatermarks_us\x18\x05 \x03(\x0b\x32\x33.beam_spark_runner.v1.AttemptMark.WatermarksUsEntry\x12\x0b\n\x03run\x18\x04 \x01(\r\x1a\x33\n\x11WatermarksUsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x12:\x02\x38\x01\"\xb7\x02\n\x0fSideInputReport\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\x06\x12\x45\n\x08\x63onsumed\x18\x02 \x03(\x0b\x32\x33.beam_spark_runner.v1.SideInputReport.ConsumedEntry\x12\x0c\n\x04path\x18\x03 \x01(\t\x12?\n\x05\x62lobs\x18\x04 \x03(\x0b\x32\x30.beam_spark_runner.v1.SideInputReport.BlobsEntry\x1aO\n\rConsumedEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12-\n\x05value\x18\x02 \x01(\x0b\x32\x1e.beam_spark_runner.v1.Attempts:\x02\x38\x01\x1a,\n\nBlobsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\rreports.proto\x12\x14\x62\x65\x61m_spark_runner.v1\"\x96\x05\n\nTaskReport\x12\r\n\x05level\x18\x01 \x01(\r\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x06\x12@\n\x08\x63onsumed\x18\x04 \x03(\x0b\x32..beam_spark_runner.v1.TaskReport.ConsumedEntry\x12\x18\n\x10monitoring_infos\x18\x06 \x03(\x0c\x12.\n\x07\x66\x61ilure\x18\x07 \x01(\x0b\x32\x1d.beam_spark_runner.v1.Failure\x12\x10\n\x08poisoned\x18\x08 \x01(\x08\x12\x15\n\remitted_bytes\x18\t \x01(\x04\x12\x42\n\tresiduals\x18\n \x03(\x0b\x32/.beam_spark_runner.v1.TaskReport.ResidualsEntry\x12\x0e\n\x06worker\x18\x0b \x01(\t\x12\x15\n\rmessages_sent\x18\x0c \x01(\x04\x12I\n\rwatermarks_us\x18\x0e \x03(\x0b\x32\x32.beam_spark_runner.v1.TaskReport.WatermarksUsEntry\x12\x11\n\tfinalizes\x18\r \x01(\x08\x1aO\n\rConsumedEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12-\n\x05value\x18\x02 \x01(\x0b\x32\x1e.beam_spark_runner.v1.Attempts:\x02\x38\x01\x1aQ\n\x0eResidualsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12.\n\x05value\x18\x02 \x01(\x0b\x32\x1f.beam_spark_runner.v1.Residuals:\x02\x38\x01\x1a\x33\n\x11WatermarksUsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x12:\x02\x38\x01\"&\n\x08\x41ttempts\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x0b\n\x03sum\x18\x02 \x01(\x06\"+\n\tResiduals\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x0f\n\x07hold_us\x18\x02 \x01(\x12\"G\n\x07\x46\x61ilure\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\r\n\x05\x63\x61use\x18\x02 \x01(\t\x12\x11\n\ttraceback\x18\x03 \x01(\t\x12\x0c\n\x04kind\x18\x04 \x01(\t\"\xd4\x01\n\x0b\x41ttemptMark\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\x06\x12\x0e\n\x06\x66\x61iled\x18\x02 \x01(\x08\x12\x16\n\x0eleft_residuals\x18\x03 \x01(\x08\x12J\n\rwatermarks_us\x18\x05 \x03(\x0b\x32\x33.beam_spark_runner.v1.AttemptMark.WatermarksUsEntry\x12\x0b\n\x03run\x18\x04 \x01(\r\x1a\x33\n\x11WatermarksUsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x12:\x02\x38\x01\"\xb7\x02\n\x0fSideInputReport\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\x06\x12\x45\n\x08\x63onsumed\x18\x02 \x03(\x0b\x32\x33.beam_spark_runner.v1.SideInputReport.ConsumedEntry\x12\x0c\n\x04path\x18\x03 \x01(\t\x12?\n\x05\x62lobs\x18\x04 \x03(\x0b\x32\x30.beam_spark_runner.v1.SideInputReport.BlobsEntry\x1aO\n\rConsumedEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12-\n\x05value\x18\x02 \x01(\x0b\x32\x1e.beam_spark_runner.v1.Attempts:\x02\x38\x01\x1a,\n\nBlobsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,27 +34,27 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_SIDEINPUTREPORT_BLOBSENTRY']._options = None
   _globals['_SIDEINPUTREPORT_BLOBSENTRY']._serialized_options = b'8\001'
   _globals['_TASKREPORT']._serialized_start=40
-  _globals['_TASKREPORT']._serialized_end=693
-  _globals['_TASKREPORT_CONSUMEDENTRY']._serialized_start=478
-  _globals['_TASKREPORT_CONSUMEDENTRY']._serialized_end=557
-  _globals['_TASKREPORT_RESIDUALSENTRY']._serialized_start=559
-  _globals['_TASKREPORT_RESIDUALSENTRY']._serialized_end=640
-  _globals['_TASKREPORT_WATERMARKSUSENTRY']._serialized_start=642
-  _globals['_TASKREPORT_WATERMARKSUSENTRY']._serialized_end=693
-  _globals['_ATTEMPTS']._serialized_start=695
-  _globals['_ATTEMPTS']._serialized_end=733
-  _globals['_RESIDUALS']._serialized_start=735
-  _globals['_RESIDUALS']._serialized_end=778
-  _globals['_FAILURE']._serialized_start=780
-  _globals['_FAILURE']._serialized_end=851
-  _globals['_ATTEMPTMARK']._serialized_start=854
-  _globals['_ATTEMPTMARK']._serialized_end=1066
-  _globals['_ATTEMPTMARK_WATERMARKSUSENTRY']._serialized_start=642
-  _globals['_ATTEMPTMARK_WATERMARKSUSENTRY']._serialized_end=693
-  _globals['_SIDEINPUTREPORT']._serialized_start=1069
-  _globals['_SIDEINPUTREPORT']._serialized_end=1380
-  _globals['_SIDEINPUTREPORT_CONSUMEDENTRY']._serialized_start=478
-  _globals['_SIDEINPUTREPORT_CONSUMEDENTRY']._serialized_end=557
-  _globals['_SIDEINPUTREPORT_BLOBSENTRY']._serialized_start=1336
-  _globals['_SIDEINPUTREPORT_BLOBSENTRY']._serialized_end=1380
+  _globals['_TASKREPORT']._serialized_end=702
+  _globals['_TASKREPORT_CONSUMEDENTRY']._serialized_start=487
+  _globals['_TASKREPORT_CONSUMEDENTRY']._serialized_end=566
+  _globals['_TASKREPORT_RESIDUALSENTRY']._serialized_start=568
+  _globals['_TASKREPORT_RESIDUALSENTRY']._serialized_end=649
+  _globals['_TASKREPORT_WATERMARKSUSENTRY']._serialized_start=651
+  _globals['_TASKREPORT_WATERMARKSUSENTRY']._serialized_end=702
+  _globals['_ATTEMPTS']._serialized_start=704
+  _globals['_ATTEMPTS']._serialized_end=742
+  _globals['_RESIDUALS']._serialized_start=744
+  _globals['_RESIDUALS']._serialized_end=787
+  _globals['_FAILURE']._serialized_start=789
+  _globals['_FAILURE']._serialized_end=860
+  _globals['_ATTEMPTMARK']._serialized_start=863
+  _globals['_ATTEMPTMARK']._serialized_end=1075
+  _globals['_ATTEMPTMARK_WATERMARKSUSENTRY']._serialized_start=651
+  _globals['_ATTEMPTMARK_WATERMARKSUSENTRY']._serialized_end=702
+  _globals['_SIDEINPUTREPORT']._serialized_start=1078
+  _globals['_SIDEINPUTREPORT']._serialized_end=1389
+  _globals['_SIDEINPUTREPORT_CONSUMEDENTRY']._serialized_start=487
+  _globals['_SIDEINPUTREPORT_CONSUMEDENTRY']._serialized_end=566
+  _globals['_SIDEINPUTREPORT_BLOBSENTRY']._serialized_start=1345
+  _globals['_SIDEINPUTREPORT_BLOBSENTRY']._serialized_end=1389
 # @@protoc_insertion_point(module_scope)

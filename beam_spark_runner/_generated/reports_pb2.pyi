@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TaskReport(_message.Message):
-    __slots__ = ("level", "partition", "attempt", "consumed", "monitoring_infos", "failure", "poisoned", "emitted_bytes", "residuals", "worker", "told", "watermarks_us", "finalizes")
+    __slots__ = ("level", "partition", "attempt", "consumed", "monitoring_infos", "failure", "poisoned", "emitted_bytes", "residuals", "worker", "messages_sent", "watermarks_us", "finalizes")
     class ConsumedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -38,7 +38,7 @@ class TaskReport(_message.Message):
     EMITTED_BYTES_FIELD_NUMBER: _ClassVar[int]
     RESIDUALS_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
-    TOLD_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_SENT_FIELD_NUMBER: _ClassVar[int]
     WATERMARKS_US_FIELD_NUMBER: _ClassVar[int]
     FINALIZES_FIELD_NUMBER: _ClassVar[int]
     level: int
@@ -51,10 +51,10 @@ class TaskReport(_message.Message):
     emitted_bytes: int
     residuals: _containers.MessageMap[int, Residuals]
     worker: str
-    told: int
+    messages_sent: int
     watermarks_us: _containers.ScalarMap[int, int]
     finalizes: bool
-    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., told: _Optional[int] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., finalizes: bool = ...) -> None: ...
+    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., messages_sent: _Optional[int] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., finalizes: bool = ...) -> None: ...
 
 class Attempts(_message.Message):
     __slots__ = ("count", "sum")

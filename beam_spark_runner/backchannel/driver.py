@@ -17,7 +17,7 @@ from beam_spark_runner._generated.backchannel_pb2 import DriverFrame, WorkerFram
 from beam_spark_runner.backchannel.streams import FileStream, SocketStream
 from beam_spark_runner.backchannel.transport import FOLDER, LOOK_EVERY_S, Route
 from beam_spark_runner.core.framing import FrameTooLongError
-from beam_spark_runner.scheduling.arrivals import Arrivals
+from beam_spark_runner.scheduling.deliveries import Deliveries
 
 _LOGGER = logging.getLogger(__name__)
 _LOOK_AT_THE_END_EVERY_S = 0.02
@@ -58,7 +58,7 @@ class BackchannelServer:
         self._grace_s = grace_s
         self._folder = folder
         self._lock = threading.Condition()
-        self._arrivals = Arrivals()
+        self._deliveries = Deliveries()
         self._ways: dict[str, SocketStream | FileStream] = {}
         self._waiting: dict[str, list[int]] = {}  # accepted, for workers that have not called yet
         self._await_end: set[str] = set()  # workers
@@ -104,22 +104,22 @@ class BackchannelServer:
         self._selector.register(self._listener, selectors.EVENT_READ, self._on_call)
         return advertise.strip("[]"), self._listener.getsockname()[1]
 
-    def expect(self, worker: str, told: int) -> None:
-        """Wait for so much of a worker's when the job ends; see ``Arrivals``."""
+    def expect(self, worker: str, messages_sent: int) -> None:
+        """Wait for so much of a worker's when the job ends; see ``Deliveries``."""
         with self._lock:
-            self._arrivals.expect(worker, told)
+            self._deliveries.expect(worker, messages_sent)
 
     def accept(self, worker: str, attempts: Iterable[int]) -> None:
         """Tell a worker that the output of its attempts is accepted: their callbacks may run."""
         with self._lock:
-            told = list(attempts)
-            for attempt in told:
-                self._arrivals.accepted(attempt, worker)
+            accepted = list(attempts)
+            for attempt in accepted:
+                self._deliveries.accepted(attempt, worker)
             stream = self._ways.get(worker)
             if stream is None:
-                self._waiting.setdefault(worker, []).extend(told)
+                self._waiting.setdefault(worker, []).extend(accepted)
         if stream is not None:
-            self._send(worker, stream, DriverFrame(accepted=told))
+            self._send(worker, stream, DriverFrame(accepted=accepted))
 
     def settle(self) -> bool:
         """Wait a short time for what is still under way. False: not all has come."""
@@ -128,10 +128,10 @@ class BackchannelServer:
         self._wake_up()
         began = time.monotonic()
         with self._lock:
-            while not self._arrivals.are_complete():
+            while not self._deliveries.are_complete():
                 patience_s = _CALLBACKS_S
-                missing = self._arrivals.unheard()
-                if missing and not self._arrivals.awaited_callbacks():
+                missing = self._deliveries.unheard()
+                if missing and not self._deliveries.awaited_callbacks():
                     patience_s = _UNHEARD_S
                 left_s = began + patience_s - time.monotonic()
                 if left_s <= 0 or self._thread is None:
@@ -152,9 +152,9 @@ class BackchannelServer:
         self._wake_up()
         with self._lock:
             self._lock.wait_for(
-                lambda: self._is_closed or not self._arrivals.tearing_down(), timeout_s
+                lambda: self._is_closed or not self._deliveries.tearing_down(), timeout_s
             )
-            return self._arrivals.tearing_down()
+            return self._deliveries.tearing_down()
 
     def _send_end(self) -> None:
         """Say that the job has ended, if it has, to those that await it and do not know."""
@@ -164,7 +164,7 @@ class BackchannelServer:
             workers = self._await_end - self._heard_of_end
             self._heard_of_end |= workers
             for worker in workers:
-                self._arrivals.ends(worker)
+                self._deliveries.ends(worker)
         for worker in workers:
             self._send(worker, self._ways[worker], DriverFrame(job_ended=True))
 
@@ -228,10 +228,10 @@ class BackchannelServer:
         if worker:
             self._take(worker, frame)
             with self._lock:
-                self._arrivals.arrived(worker, frame.told)
-                self._arrivals.finalized(frame.finalized)
+                self._deliveries.arrived(worker, frame.messages_sent)
+                self._deliveries.finalized(frame.finalized)
                 if frame.has_torn_down:
-                    self._arrivals.has_torn_down(worker)
+                    self._deliveries.has_torn_down(worker)
                 if frame.awaits_end:
                     self._await_end.add(worker)
                 self._lock.notify_all()
@@ -241,7 +241,7 @@ class BackchannelServer:
             raise ConnectionRefusedError("it does not know the token")
         stream.greet(frame.worker)
         with self._lock:
-            self._arrivals.arrived(frame.worker, 0)
+            self._deliveries.arrived(frame.worker, 0)
             self._ways[frame.worker] = stream
             waiting = self._waiting.pop(frame.worker, [])
         if waiting:
@@ -249,7 +249,7 @@ class BackchannelServer:
 
     def _send(self, worker: str, stream: SocketStream | FileStream, frame: DriverFrame) -> None:
         try:
-            stream.tell(frame.SerializeToString())
+            stream.send(frame.SerializeToString())
         except OSError as error:
             _LOGGER.debug("%s cannot be told: %s", worker, error)
             self._lose(worker)
@@ -264,5 +264,5 @@ class BackchannelServer:
 
     def _lose(self, worker: str) -> None:
         with self._lock:
-            self._arrivals.gone(worker)
+            self._deliveries.gone(worker)
             self._lock.notify_all()

@@ -39,12 +39,12 @@ def level_of(entry: beam_fn_api_pb2.LogEntry) -> int:
     return _LEVELS.get(entry.severity, logging.INFO)
 
 
-def tell_category(entry: beam_fn_api_pb2.LogEntry, name: str) -> None:
+def put_category(entry: beam_fn_api_pb2.LogEntry, name: str) -> None:
     """Make a line one that Python's ``warnings`` has given. ``name``: of its kind."""
     entry.custom_data[_CATEGORY] = name
 
 
-def hear_warnings(tell: Callable[[str, str, str, int], None]) -> None:
+def hear_warnings(take: Callable[[str, str, str, int], None]) -> None:
     """Have Python's ``warnings`` tell text, name of the kind, file and line, instead of writing."""
 
     def show(
@@ -57,12 +57,12 @@ def hear_warnings(tell: Callable[[str, str, str, int], None]) -> None:
     ) -> None:
         name = f"{category.__module__}.{category.__qualname__}"
         text = message_of(message) if isinstance(message, Warning) else valid_text(message)
-        tell(text, name, valid_text(filename), lineno)
+        take(text, name, valid_text(filename), lineno)
 
     warnings.showwarning = show
 
 
-def told_category(entry: beam_fn_api_pb2.LogEntry) -> type[Warning] | None:
+def category_of(entry: beam_fn_api_pb2.LogEntry) -> type[Warning] | None:
     """Return of which category a warning is, or None if the line is none.
 
     That is UserWarning where this process has not imported its class: a worker cannot have it
@@ -88,7 +88,7 @@ def is_chatter(entry: beam_fn_api_pb2.LogEntry) -> bool:
     return severity <= info and "/apache_beam/runners/worker/" in where
 
 
-class Told(Protocol):
+class LogSink(Protocol):
     """Takes lines; see ``Backchannel``."""
 
     def log(self, entry: beam_fn_api_pb2.LogEntry) -> None: ...
@@ -121,7 +121,7 @@ class LogLines:
     Threads: one at a time.
     """
 
-    def __init__(self, to: Callable[[], Told]) -> None:
+    def __init__(self, to: Callable[[], LogSink]) -> None:
         """``to``: returns who takes the lines at the time."""
         self._to = to
         self._valve = LogValve(time.monotonic())
@@ -132,14 +132,14 @@ class LogLines:
 
     def send(self, entry: beam_fn_api_pb2.LogEntry) -> None:
         """Pass on a line that was counted in."""
-        self.tell_left_out()
+        self.report_left_out()
         self._to().log(entry)
 
     def leave_out(self, lines: int) -> None:
         """Pass on how many lines somebody before has left out."""
         self._to().leave_out(lines)
 
-    def tell_left_out(self) -> None:
+    def report_left_out(self) -> None:
         """Say how many were too many, if there were any."""
         count = self._valve.take_left_out()
         if count:
@@ -149,7 +149,7 @@ class LogLines:
 class LogHandler(logging.Handler):
     """Gets the records of this process's loggers, in a Spark worker. See ``LogLines``."""
 
-    def __init__(self, to: Told, running_transform: Callable[[], str] = str) -> None:
+    def __init__(self, to: LogSink, running_transform: Callable[[], str] = str) -> None:
         """Begin with no lines.
 
         Args:
@@ -184,13 +184,13 @@ class LogHandler(logging.Handler):
                 transform_id=self._running_transform(),
             )
             entry.timestamp.GetCurrentTime()
-            tell_category(entry, category)
+            put_category(entry, category)
             self._lines.send(entry)
 
     def flush(self) -> None:
         """Say how many were too many; at the end of a task."""
         with self.lock:  # type: ignore[union-attr]
-            self._lines.tell_left_out()
+            self._lines.report_left_out()
 
     def _entry_of(self, record: logging.LogRecord) -> beam_fn_api_pb2.LogEntry:
         entry = beam_fn_api_pb2.LogEntry(

@@ -46,7 +46,7 @@ class SocketStream:
             raise ConnectionResetError("the worker has closed it")
         yield from self._unframer.feed(piece)
 
-    def tell(self, message: bytes) -> None:
+    def send(self, message: bytes) -> None:
         """Send a message.
 
         Raises:
@@ -80,8 +80,8 @@ class FileStream:
             self._position += len(piece)
             yield from self._unframer.feed(piece)
 
-    def tell(self, message: bytes) -> None:
-        """See ``SocketStream.tell``."""
+    def send(self, message: bytes) -> None:
+        """See ``SocketStream.send``."""
         with self._down.open("ab", buffering=0) as file:
             file.write(framed(message))
 

@@ -68,7 +68,7 @@ class Backchannel:
         self._awaits_end = False
         self._has_torn_down = False  # and has yet to say so
         self._tasks: dict[int, Look] = {}  # that run now
-        self._told = 0
+        self._sent = 0
         self._began_s = time.monotonic()
         self._looks_at_s = self._began_s + LOOK_EVERY_S
         self._wake = threading.Condition()
@@ -82,18 +82,18 @@ class Backchannel:
         # Of what code of the job logs in this process.
         self.handler = LogHandler(self, running_transform)
 
-    def told(self) -> tuple[str, int]:
+    def messages_sent(self) -> tuple[str, int]:
         """Return who told the driver how much, for a report; an empty name if nothing."""
         with self._wake:
-            if self._is_lost or not self._told:
+            if self._is_lost or not self._sent:
                 return "", 0
-            return self.worker, self._told
+            return self.worker, self._sent
 
     def log(self, entry: beam_fn_api_pb2.LogEntry) -> None:
         """Tell a log line."""
         with self._wake:
             if not self._is_lost:
-                self._told += 1
+                self._sent += 1
                 if len(self._lines) < MOST_LINES:
                     self._lines.append(entry.SerializeToString())
                 else:
@@ -106,7 +106,7 @@ class Backchannel:
         """Tell that so many lines were too many."""
         with self._wake:
             if not self._is_lost:
-                self._told += 1
+                self._sent += 1
                 self._left_out += lines
                 self._wake_up()
                 return
@@ -130,9 +130,9 @@ class Backchannel:
             with self._wake:
                 self._tasks.pop(attempt, None)
         if time.monotonic() - self._began_s >= LOOK_EVERY_S:  # before, nobody has asked
-            self._tell_progress(attempt, look)
+            self._send_progress(attempt, look)
 
-    def _tell_progress(self, attempt: int, look: Look) -> None:
+    def _send_progress(self, attempt: int, look: Look) -> None:
         progress = None
         # The task may go on meanwhile: a dict grows while it is read, a bundle ends.
         with contextlib.suppress(Exception):
@@ -143,7 +143,7 @@ class Backchannel:
         with self._wake:
             if not self._is_lost:
                 self._progress[attempt] = progress
-                self._told += 1
+                self._sent += 1
                 self._wake_up()
 
     def hold(self, attempt: int, callbacks: Sequence[Callbacks]) -> bool:
@@ -156,7 +156,7 @@ class Backchannel:
             if not self._is_lost:
                 self._held[attempt] = callbacks
                 self._calls = True
-                self._told += 1
+                self._sent += 1
                 self._wake_up()
                 return True
         for each in callbacks:
@@ -174,15 +174,15 @@ class Backchannel:
         with self._wake:
             if not self._is_lost and not self._awaits_end:
                 self._awaits_end = self._calls = True
-                self._told += 1
+                self._sent += 1
                 self._wake_up()
 
     def end_task(self) -> tuple[str, int]:
-        """See ``told``, all that the task has logged included."""
+        """See ``messages_sent``, all that the task has logged included."""
         self.handler.flush()
         if not IS_KEPT:
             self.wait_until_sent(_LAST_WORDS_S)
-        return self.told()
+        return self.messages_sent()
 
     def wait_until_sent(self, timeout_s: float) -> bool:
         """Wait for what was told so far to be on its way; False if it is not in time."""
@@ -240,14 +240,14 @@ class Backchannel:
         with self._wake:
             looks = list(self._tasks.items())
         for attempt, look in looks:
-            self._tell_progress(attempt, look)
+            self._send_progress(attempt, look)
 
     def _take(self) -> WorkerFrame | None:
         with self._wake:
             if not self._has_something():
                 return None
             frame = WorkerFrame(
-                told=self._told,
+                messages_sent=self._sent,
                 log_entries=self._lines,
                 left_out=self._left_out,
                 progress=self._progress.values(),
@@ -308,7 +308,7 @@ class Backchannel:
             each.run()
         with self._wake:
             self._finalized.append(attempt)
-            self._told += 1
+            self._sent += 1
             self._wake_up()
 
     def _end_job(self) -> None:

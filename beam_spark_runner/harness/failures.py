@@ -50,7 +50,7 @@ def failure_of(error: BaseException, stage_name: str) -> BundleFailedError:
 
 
 def described(error: BaseException) -> str:
-    """Describe what was raised in an SDK harness, for ``told_failures.user_failure``."""
+    """Describe what was raised in an SDK harness, for ``failures.user_failure``."""
     each: BaseException | None = error
     while each is not None:  # what Beam does about an error may raise another one
         if _is_charged(each) and (failure := failure_of(each, "")).step:

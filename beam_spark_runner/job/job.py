@@ -22,7 +22,7 @@ from beam_spark_runner.job.event_log import EventLog
 from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.job.packages import share_packages
 from beam_spark_runner.job.prepare import PreparedJob
-from beam_spark_runner.job.telemetry import Deferrals, LiveTasks, ToldByTasks
+from beam_spark_runner.job.telemetry import Deferrals, LiveTasks, TaskTelemetry
 from beam_spark_runner.portable.monitoring import count_elements
 from beam_spark_runner.portable.sinks import remove_temporary_files
 from beam_spark_runner.scheduling.partitions import MAX_FROM_BYTES, derive_least
@@ -96,7 +96,7 @@ class Job:
         self.states: EventLog[StateChange] = EventLog()
         self._change_state(PipelineState.STARTING)
         self._error: BaseException | None = None
-        self._told: ToldByTasks | None = None
+        self._telemetry: TaskTelemetry | None = None
         self._positions = {
             segment_title(plan, segment): index for index, segment in enumerate(plan.segments, 1)
         }
@@ -128,7 +128,7 @@ class Job:
         return self._ended.wait(timeout_s)
 
     def deferrals(self) -> Mapping[TransformId, Deferrals]:
-        """What splittable DoFns have deferred, as far as tasks that run now have told."""
+        """What splittable DoFns have deferred, as far as tasks that run now have telemetry."""
         return self._live.deferrals()
 
     def attempted(self) -> Sequence[bytes]:
@@ -140,10 +140,10 @@ class Job:
         if self._ended.is_set():
             return
         self._cancelled.set()
-        told = self._told
-        if told is not None:
+        telemetry = self._telemetry
+        if telemetry is not None:
             # While their processes live: Spark kills those whose tasks it cancels.
-            told.end_job(_TEARDOWN_OF_CANCELLED_S)
+            telemetry.end_job(_TEARDOWN_OF_CANCELLED_S)
         while True:
             # The job's thread may be closing the session.
             with contextlib.suppress(Exception):
@@ -156,7 +156,7 @@ class Job:
         state = PipelineState.FAILED
         folder: Path | None = None
         began: float | None = None
-        told: ToldByTasks | None = None
+        telemetry: TaskTelemetry | None = None
         try:
             self._progress = self._progress_line()
             with self._session.job_scope(self.job_id, "do executors have what they need?"):
@@ -165,8 +165,8 @@ class Job:
                 )
             self._check_cancelled()
             folder = self._make_folder()
-            told = self._told = self._listen(folder)
-            setting = self._setting(folder, told)
+            telemetry = self._telemetry = self._listen(folder)
+            setting = self._setting(folder, telemetry)
             began = time.time()
             run_plan(self.plan, setting, self.tally)
             state = PipelineState.DONE
@@ -177,9 +177,9 @@ class Job:
                 _LOGGER.debug("the pipeline failed", exc_info=error)
                 self._error = error
         finally:
-            if told is not None:
+            if telemetry is not None:
                 try:
-                    told.close()
+                    telemetry.close()
                 except Exception:
                     _LOGGER.exception("the backchannel did not close")
             if self._error is not None:
@@ -238,11 +238,11 @@ class Job:
             )
         return None
 
-    def _listen(self, folder: Path | None) -> ToldByTasks:
+    def _listen(self, folder: Path | None) -> TaskTelemetry:
         """Open the backchannel; see ``harness.links``."""
         wanted = self._config.backchannel
         needs_files = wanted == "files" or not self._session.is_local
-        told = ToldByTasks(
+        telemetry = TaskTelemetry(
             self.job_id,
             self.messages,
             self._live,
@@ -250,7 +250,7 @@ class Job:
             folder if wanted != "off" and needs_files else None,
             has_harnesses=self._prepared.harnesses is not None,
         )
-        if told.route.address is None and told.route.folder is None:
+        if telemetry.route.address is None and telemetry.route.folder is None:
             for step in self.plan.graph.transforms.values():
                 if step.finalizes_bundles:
                     self.messages.warn(
@@ -258,9 +258,9 @@ class Job:
                         "cannot hear of it from here; name storage that this machine and all "
                         "executors share (--temp_location)"
                     )
-        return told
+        return telemetry
 
-    def _setting(self, folder: Path | None, told: ToldByTasks) -> Setting:
+    def _setting(self, folder: Path | None, telemetry: TaskTelemetry) -> Setting:
         session = self._session
         spark_3 = session.version < (4, 0)
         by_files = folder is not None and not session.is_local
@@ -295,7 +295,7 @@ class Job:
                 spill_bytes=self._config.group_memory_bytes or MEMORY_LIMIT_BYTES,
                 options_json=self._prepared.options_json,
                 working_folder=self._prepared.working_folder if session.is_local else None,
-                route=told.route,
+                route=telemetry.route,
                 harnesses=self._with_packages(folder),
             ),
             materialiser=FilesInSharedStorage(session, str(folder))
@@ -305,7 +305,7 @@ class Job:
             share=session.share,
             job_scope=self._job_scope,
             check_cancelled=self._check_cancelled,
-            observer=told,
+            observer=telemetry,
             round_budget_s=self._config.sdf_round_budget_s or None,
         )
 

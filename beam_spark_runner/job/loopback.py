@@ -180,7 +180,7 @@ class LoopbackPool:
 
 
 class _Kept:
-    """Keeps lines with a job. See ``Told``."""
+    """Keeps lines with a job. See ``LogSink``."""
 
     def __init__(self, messages: JobMessages) -> None:
         self._messages = messages

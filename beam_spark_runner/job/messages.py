@@ -14,7 +14,7 @@ from typing import Any
 
 from apache_beam.portability.api import beam_fn_api_pb2, beam_job_api_pb2
 
-from beam_spark_runner.backchannel.log_lines import level_of, told_category
+from beam_spark_runner.backchannel.log_lines import category_of, level_of
 from beam_spark_runner.backchannel.log_valve import LogValve
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.rendering import (
@@ -70,7 +70,7 @@ class JobMessages:
         trace = f"\n{entry.trace}" if entry.trace else ""
         level = level_of(entry)
         extra = {"beam_step": step, "beam_worker": worker}
-        category = told_category(entry)
+        category = category_of(entry)
         if not is_logged and (category is None or not self._warn_again(category, entry)):
             _LOGGER.log(level, "%s [%s]%s", entry.message, where, trace, extra=extra)
         self._keep(level, f"{entry.message} [{where}]{trace}", entry.timestamp.ToJsonString())

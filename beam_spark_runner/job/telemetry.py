@@ -69,7 +69,7 @@ class LiveTasks:
         return found
 
 
-class ToldByTasks:
+class TaskTelemetry:
     """The driver's side of a job's backchannel. An ``Observer``.
 
     Args:
@@ -111,7 +111,7 @@ class ToldByTasks:
         self._live.begin(0)
         for report in reports:
             if report.worker:
-                self._server.expect(report.worker, report.told)
+                self._server.expect(report.worker, report.messages_sent)
 
     def accepted(self, reports: Sequence[Report]) -> None:
         """See ``Observer.accepted``."""

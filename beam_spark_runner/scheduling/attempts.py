@@ -73,8 +73,8 @@ class Report:
     watermarks_us: Mapping[int, int] = field(default_factory=dict)
     """By destination: up to which event time it has all elements from this task. A destination
     that is missing has all of them."""
-    worker: str = ""  # the process, if it told the driver anything beside the rows
-    told: int = 0  # how much it had told by then
+    worker: str = ""  # the process, if it has sent anything over the backchannel
+    messages_sent: int = 0  # by then, over the backchannel
     finalizes: bool = False  # it holds callbacks for when the attempt's output is accepted
 
 

@@ -118,14 +118,14 @@ def run(folder: Path, script: str, *flags: str, **environment: str) -> Ended:
     return Program(folder, script, *flags, **environment).end()
 
 
-def told(err: str) -> list[str]:
+def lines_of(err: str) -> list[str]:
     """Return what a program printed, without what Beam and the JVM print for anybody."""
     others = ("apitools not found", "Using incubator modules")
     return [line for line in err.splitlines() if not any(other in line for other in others)]
 
 
-def told_at_the_end(err: str) -> str:
+def last_words(err: str) -> str:
     """Return the message of the exception that ended the program, behind its type."""
-    lines = told(err)
+    lines = lines_of(err)
     last = max(index for index, line in enumerate(lines) if line.startswith("beam_spark_runner."))
     return "\n".join(lines[last:]).partition(": ")[2]

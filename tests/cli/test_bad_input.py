@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.programs import run, told, told_at_the_end
+from tests.cli.programs import last_words, lines_of, run
 
 pytestmark = pytest.mark.slow
 
@@ -67,14 +67,14 @@ def closed_port() -> int:
 def test_options_and_addresses(tmp_path: Path, flags: list[str], message: str) -> None:
     ended = run(tmp_path, ONE_STEP, *flags)
     assert (ended.code, ended.out) == (1, "")
-    assert message in told_at_the_end(ended.err)
+    assert message in last_words(ended.err)
     assert ended.seconds < 60
 
 
 def test_no_java(tmp_path: Path) -> None:
     ended = run(tmp_path, ONE_STEP, LOCAL, PATH="/nowhere", JAVA_HOME="")
     assert ended.code == 1
-    assert told_at_the_end(ended.err).startswith("Java was not found: no java is on the PATH.")
+    assert last_words(ended.err).startswith("Java was not found: no java is on the PATH.")
 
 
 def test_old_java(tmp_path: Path) -> None:
@@ -87,14 +87,14 @@ def test_old_java(tmp_path: Path) -> None:
     java.chmod(0o755)
     ended = run(tmp_path, ONE_STEP, LOCAL, JAVA_HOME=str(tmp_path))
     assert ended.code == 1
-    assert f"{java} is Java {'11' if version[:2] == '11' else '7'}." in told_at_the_end(ended.err)
+    assert f"{java} is Java {'11' if version[:2] == '11' else '7'}." in last_words(ended.err)
 
 
 @pytest.mark.spark
 def test_flags_that_the_jvm_refuses(tmp_path: Path) -> None:
     ended = run(tmp_path, ONE_STEP, LOCAL, "--spark_conf=spark.driver.memory=much")
     assert ended.code == 1
-    assert told_at_the_end(ended.err).startswith("Spark did not start (local[2])")
+    assert last_words(ended.err).startswith("Spark did not start (local[2])")
 
 
 @pytest.mark.spark
@@ -102,7 +102,7 @@ def test_a_step_that_raises(tmp_path: Path) -> None:
     ended = run(tmp_path, IN_A_STEP.format(body="raise ValueError('own words')"), LOCAL)
     assert ended.code == 1
     assert ended.err.count("Traceback") == 2  # the program's, and the step's
-    assert told_at_the_end(ended.err).splitlines() == [
+    assert last_words(ended.err).splitlines() == [
         "bad step: ValueError: own words",
         "",
         "Traceback (most recent call last):",
@@ -126,10 +126,10 @@ def test_a_step_that_raises(tmp_path: Path) -> None:
 def test_a_step_that_ends_its_worker(tmp_path: Path, body: str, message: str) -> None:
     ended = run(tmp_path, IN_A_STEP.format(body=body), LOCAL)
     assert ended.code == 1
-    assert told_at_the_end(ended.err).startswith("Spark failed in bad step: ")
-    assert message in told_at_the_end(ended.err)
+    assert last_words(ended.err).startswith("Spark failed in bad step: ")
+    assert message in last_words(ended.err)
     assert "innocent" not in ended.err.partition("SparkJobError")[2]
-    assert not any("\tat " in line or "ERROR" in line for line in told(ended.err))
+    assert not any("\tat " in line or "ERROR" in line for line in lines_of(ended.err))
 
 
 def test_a_missing_input_file(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_missing_input_file(tmp_path: Path) -> None:
         """
     ended = run(tmp_path, script, LOCAL)
     assert ended.code == 1
-    assert told(ended.err)[-1].endswith(
+    assert lines_of(ended.err)[-1].endswith(
         "No files found based on the file pattern /nope/nothing.txt"
     )
 
@@ -152,7 +152,7 @@ def test_an_output_folder_that_cannot_be_made(tmp_path: Path) -> None:
         """
     ended = run(tmp_path, script, LOCAL)
     assert ended.code == 1
-    message = told_at_the_end(ended.err)
+    message = last_words(ended.err)
     assert message.startswith("write/Write/WriteImpl/InitializeWrite: OSError: ")
     assert "'/proc/nope'" in message.splitlines()[0]
 
@@ -186,7 +186,7 @@ def test_a_full_disk(tmp_path: Path, tiny_disk: Path) -> None:
         """  # noqa: E501
     ended = run(tmp_path, script, LOCAL, f"--spark_conf=spark.local.dir={tiny_disk}")
     assert ended.code == 1
-    message = told_at_the_end(ended.err)
+    message = last_words(ended.err)
     assert "a disk is full: Spark's local directory, or the temp folder" in message
     assert "\n" not in message.strip()
-    assert not any("\tat " in line for line in told(ended.err))
+    assert not any("\tat " in line for line in lines_of(ended.err))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.programs import run, told
+from tests.cli.programs import lines_of, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -51,10 +51,10 @@ def test_jobs_and_plans_carry_the_steps(tmp_path: Path) -> None:
         port = free.getsockname()[1]
     environment = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     ended = run(tmp_path, SCRIPT, "--port", str(port), **environment)
-    assert ended.code == 0, told(ended.err)
+    assert ended.code == 0, lines_of(ended.err)
     shown = json.loads(ended.out)
     assert shown["url"] == f"http://127.0.0.1:{port}"
-    for told_of in (shown["jobs"], shown["queries"]):
-        assert [text for text in told_of if "my first" in text and "my second" in text]
+    for descriptions in (shown["jobs"], shown["queries"]):
+        assert [text for text in descriptions if "my first" in text and "my second" in text]
     (plan,) = [plan for plan in shown["plans"] if "my second" in plan]
     assert "my first" in plan

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.programs import Program, run, told
+from tests.cli.programs import Program, lines_of, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -39,7 +39,7 @@ def test_a_signal_leaves_nothing_behind(
     ended = program.end(60)
     assert ended.code == code
     assert ended.seconds < 30
-    lines = told(ended.err)
+    lines = lines_of(ended.err)
     assert (lines[-1] if lines else None) == last
     assert not re.search(r"py4j|\.java|\.scala|Exception", ended.err)
 
@@ -70,7 +70,7 @@ def test_a_program_that_does_not_wait_completes_its_pipeline(tmp_path: Path) -> 
         p.run()
         """
     ended = run(tmp_path, script, LOCAL)
-    assert (ended.code, ended.out, told(ended.err)) == (0, "", [])
+    assert (ended.code, ended.out, lines_of(ended.err)) == (0, "", [])
     (file,) = tmp_path.glob("out*")
     assert sorted(map(int, file.read_text().split())) == list(range(10))
 
@@ -87,7 +87,7 @@ def test_a_word_count_prints_what_it_prints_and_no_more(
         print("done")
         """  # noqa: E501
     ended = run(tmp_path, script, *flags)
-    assert (ended.code, ended.out, told(ended.err)) == (0, "done\n", [])
+    assert (ended.code, ended.out, lines_of(ended.err)) == (0, "done\n", [])
     assert sorted(line for f in tmp_path.glob("out*") for line in f.read_text().splitlines()) == [
         "a 3",
         "b 2",

@@ -563,13 +563,13 @@ def test_strangers_are_turned_away_by_every_service(scripted: Scripted, lie: str
     server = sdk_workers._server
     assert server is not None
     worker_id = pool.sdks[0].metadata[0][1]
-    told = {
+    malformed = {
         "nothing": [],
         "a wrong id": [("worker_id", worker_id[:-1] + "x")],
         "the name without the secret": [("worker_id", worker_id.rpartition("-")[0])],
     }[lie]
     with grpc.insecure_channel(server.url) as channel:
-        for call in calls(channel, told):
+        for call in calls(channel, malformed):
             with pytest.raises(grpc.RpcError) as raised:
                 call() if callable(call) else list(call)
             assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED

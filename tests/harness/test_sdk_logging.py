@@ -12,7 +12,7 @@ import pytest
 from apache_beam.portability.api import beam_fn_api_pb2, metrics_pb2
 from apache_beam.transforms.environments import ProcessEnvironment
 
-from beam_spark_runner.backchannel.log_lines import STDERR, told_category
+from beam_spark_runner.backchannel.log_lines import STDERR, category_of
 from beam_spark_runner.harness.beam.plugin.block_edges import LOG_MARK_URN
 from beam_spark_runner.harness.fn_api.services.logging import LogStream
 from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
@@ -75,8 +75,8 @@ def test_lines_and_warnings_are_there_when_the_bundle_ends(
     monkeypatch: pytest.MonkeyPatch,
     groups: bool,
 ) -> None:
-    told: list[beam_fn_api_pb2.LogEntry] = []
-    monkeypatch.setattr(STDERR, "log", told.append)
+    entries: list[beam_fn_api_pb2.LogEntry] = []
+    monkeypatch.setattr(STDERR, "log", entries.append)
 
     def build(p: beam.Pipeline) -> Any:
         pairs = beam.Map(lambda each: (each, each)).with_output_types(tuple[bytes, bytes])
@@ -90,12 +90,12 @@ def test_lines_and_warnings_are_there_when_the_bundle_ends(
     bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, Collected()), {})
     bundle.push([(b"x", [b"y"]) if groups else b""], [BARE])
     result = bundle.finish()
-    warning, line = told
-    assert told_category(warning) is BytesWarning
+    warning, line = entries
+    assert category_of(warning) is BytesWarning
     assert warning.message == "row by row"
     assert warning.log_location.rpartition(":")[0] == __file__
     assert "odd" in warning.transform_id
-    assert told_category(line) is None
+    assert category_of(line) is None
     assert line.message == "said at last"
     urns = [metrics_pb2.MonitoringInfo.FromString(info).urn for info in result.monitoring_infos]
     assert urns

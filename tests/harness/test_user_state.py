@@ -95,8 +95,8 @@ class Asking:
 
     def key(self, kind: str, state: str, **more: Any) -> Key:
         message = type(getattr(Key(), kind))
-        told = {"transform_id": self.step, "user_state_id": state, "window": b"", "key": b"\1k"}
-        return Key(**{kind: message(**told, **more)})
+        named = {"transform_id": self.step, "user_state_id": state, "window": b"", "key": b"\1k"}
+        return Key(**{kind: message(**named, **more)})
 
     def run(self, scripted: Callable[[Callable[[ScriptedSdk], None]], Pool]) -> list[Any]:
         stage = keyed_stage(scripted(self).url)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.programs import run, told
+from tests.cli.programs import lines_of, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -34,4 +34,4 @@ def test_workers_have_beam_at_once_and_randomness_of_their_own(tmp_path: Path) -
               len({row.parent for row in rows}), len({row.numbers for row in rows}))
         """
     ended = run(tmp_path, script)
-    assert (ended.out, told(ended.err)) == ("True 2 1 2\n", [])
+    assert (ended.out, lines_of(ended.err)) == ("True 2 1 2\n", [])

@@ -89,7 +89,7 @@ def in_place(p: beam.Pipeline) -> None:
     _ = drawn | beam.ParDo(Check(), beam.pvalue.AsMultiMap(drawn), is_map=True)
 
 
-def behind_an_exchange(p: beam.Pipeline) -> None:
+def after_an_exchange(p: beam.Pipeline) -> None:
     drawn = numbers(p)
     moved = drawn | "Move" >> beam.Reshuffle()
     _ = moved | beam.ParDo(Check(), beam.pvalue.AsMultiMap(drawn), is_map=True)
@@ -149,7 +149,7 @@ def counts(tally: Tally) -> dict[str, int]:
 REPORTS = f"dest = {schema.REPORT}"
 
 
-@pytest.mark.parametrize("build", [in_place, behind_an_exchange, as_iterable])
+@pytest.mark.parametrize("build", [in_place, after_an_exchange, as_iterable])
 @pytest.mark.parametrize(
     "second",
     [

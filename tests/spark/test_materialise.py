@@ -66,7 +66,7 @@ def test_row_groups_and_batches_are_small(session: SessionHandle, tmp_path: Path
                 values = [os.urandom(size) for _ in range(count)]
                 yield schema.batch_of(1, np.zeros(count, np.int64), None, None, values)
 
-    def tells_sizes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def sizes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             sizes = [list(map(len, batch.column(4).to_pylist()))]
             yield pa.record_batch({"sizes": pa.array(sizes, pa.list_(pa.int64()))})
@@ -82,7 +82,7 @@ def test_row_groups_and_batches_are_small(session: SessionHandle, tmp_path: Path
     metadata = pq.ParquetFile(file).metadata
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     assert max(group.total_byte_size for group in groups) <= 40 * MB
-    found = kept.mapInArrow(tells_sizes, "sizes array<long>").collect()
+    found = kept.mapInArrow(sizes, "sizes array<long>").collect()
     assert sum(len(sizes) for (sizes,) in found) == 15_100
 
 

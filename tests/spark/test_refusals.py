@@ -92,7 +92,7 @@ def test_the_option_for_streams_where_all_is_bounded(spark_session: Any) -> None
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "told"),
+    ("one", "other", "message"),
     [
         (window.GlobalWindows(), window.FixedWindows(5), "fixed_windows (size 5 s) of other"),
         (window.FixedWindows(5), window.FixedWindows(7), "fixed_windows (size 7 s) of other"),
@@ -105,7 +105,7 @@ def test_the_option_for_streams_where_all_is_bounded(spark_session: Any) -> None
 )
 @pytest.mark.parametrize("step", ["Flatten", "CoGroupByKey"])
 def test_unlike_windows_in_one_collection(
-    spark_session: Any, one: Any, other: Any, told: str, step: str
+    spark_session: Any, one: Any, other: Any, message: str, step: str
 ) -> None:
     def build(p: beam.Pipeline) -> None:
         pairs = p | beam.Create([("a", 1)])
@@ -120,7 +120,7 @@ def test_unlike_windows_in_one_collection(
     text = refusal(spark_session, build)
     assert re.search("^  - mix.*: Inputs to Flatten had incompatible window windowFns", text, re.M)
     # A CoGroupByKey tags its inputs first.
-    assert (told if step == "Flatten" else told.removesuffix(" of other")) in text
+    assert (message if step == "Flatten" else message.removesuffix(" of other")) in text
 
 
 def test_sessions_of_any_gap_may_be_mixed(spark_session: Any) -> None:

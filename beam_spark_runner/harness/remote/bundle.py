@@ -99,7 +99,7 @@ class RemoteBundle:
         self._is_cut = False
         self._splitting = threading.Lock()
         self._silent_s = 0.0
-        self._told_at_s = _LONG_SILENCE_S
+        self._next_warning_s = _LONG_SILENCE_S
         self._data_due = time.monotonic() + worker.start_timeout_s
         self._instruction, self._inbox = self._connection.start_bundle(
             name, descriptor, tokens, state
@@ -348,8 +348,8 @@ class RemoteBundle:
         """User code may take its time; whoever looks for the reason finds it in the log."""
         self._require_data_stream()
         self._silent_s += _SILENCE_S
-        if self._silent_s >= self._told_at_s:
-            self._told_at_s *= 2
+        if self._silent_s >= self._next_warning_s:
+            self._next_warning_s *= 2
             self._log_status()
 
     def _log_status(self) -> None:

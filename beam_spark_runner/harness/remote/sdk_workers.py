@@ -19,7 +19,7 @@ from apache_beam.portability.api import (
 )
 from google.protobuf import json_format, struct_pb2
 
-from beam_spark_runner.backchannel.log_lines import STDERR, Told
+from beam_spark_runner.backchannel.log_lines import STDERR, LogSink
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import (
     EnvironmentStartError,
@@ -229,7 +229,7 @@ class SdkWorkers:
         coded_environment: bytes,
         settings: HarnessSettings,
         stage_id: int = 0,
-        told: Told = STDERR,
+        log_sink: LogSink = STDERR,
     ) -> SdkWorker:
         """Return the harness of an environment for one bundle; ``release`` gives it back.
 
@@ -237,7 +237,7 @@ class SdkWorkers:
             coded_environment: Environment proto.
             settings: of the job.
             stage_id: a stage always gets the same of several harnesses.
-            told: takes what the harness logs, until another job uses it.
+            log_sink: takes what the harness logs, until another job uses it.
 
         Raises:
             EnvironmentStartError: it cannot be had.
@@ -260,26 +260,26 @@ class SdkWorkers:
         with starting:
             with self._lock:
                 if key in self._kept:
-                    return self._use(key, settings, told)
+                    return self._use(key, settings, log_sink)
                 self._drop(self._too_many(settings.job_id))
                 if self._server is None:
                     self._server = FnApiServer()
                 server = self._server
-            worker = self._start(server, coded_environment, settings, told)
+            worker = self._start(server, coded_environment, settings, log_sink)
             with self._lock:
                 if server is not self._server:
                     worker.stop()
                     raise EnvironmentStartError("all SDK harnesses were told to end")
                 self._kept[key] = _Kept(worker, settings)
-                return self._use(key, settings, told)
+                return self._use(key, settings, log_sink)
 
-    def _use(self, key: "_Key", settings: HarnessSettings, told: Told) -> SdkWorker:
+    def _use(self, key: "_Key", settings: HarnessSettings, log_sink: LogSink) -> SdkWorker:
         """Count a user. The lock is held."""
         kept = self._kept[key]
         if kept.settings.job_id != settings.job_id:
             kept.worker.connection.forget_stages()
         kept.settings = settings
-        kept.worker.connection.told = told
+        kept.worker.connection.log_sink = log_sink
         kept.users += 1
         if not self._expires:
             self._expires = True
@@ -329,7 +329,7 @@ class SdkWorkers:
 
     @staticmethod
     def _start(
-        server: FnApiServer, coded_environment: bytes, settings: HarnessSettings, told: Told
+        server: FnApiServer, coded_environment: bytes, settings: HarnessSettings, log_sink: LogSink
     ) -> SdkWorker:
         environment = beam_runner_api_pb2.Environment.FromString(coded_environment)
         artifacts = artifacts_of(environment)
@@ -340,7 +340,7 @@ class SdkWorkers:
             else None
         )
         worker = SdkWorker(server, environment, settings.options_json, staged)
-        worker.connection.told = told
+        worker.connection.log_sink = log_sink
         worker.start(settings.start_timeout_s)
         return worker
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 
-from beam_spark_runner.backchannel.log_lines import STDERR, Told
+from beam_spark_runner.backchannel.log_lines import STDERR, LogSink
 from beam_spark_runner.core.ids import PCollectionId, TransformId
 from beam_spark_runner.harness.beam.chunked_steps import use_chunks
 from beam_spark_runner.harness.beam.plugin.block_edges import mark_lines, use_blocks, use_keys_here
@@ -37,13 +37,13 @@ class RemoteStage:
         description: StageDescription,
         settings: HarnessSettings,
         stage_id: int,
-        told: Told = STDERR,
+        log_sink: LogSink = STDERR,
     ) -> None:
         self._name = name
         self._description = description
         self._settings = settings
         self._stage_id = stage_id
-        self._told = told  # takes what the harness logs
+        self._log_sink = log_sink  # takes what the harness logs
         self._descriptor = description.descriptor()
         digest = hashlib.sha256(description.coded_descriptor).hexdigest()[:16]
         self._id = f"{settings.job_id}/{stage_id}/{digest}"
@@ -114,7 +114,7 @@ class RemoteStage:
         keeps_keys_there: bool = False,
     ) -> RemoteBundle:
         worker = sdk_workers.acquire(
-            self._description.coded_environment, self._settings, self._stage_id, self._told
+            self._description.coded_environment, self._settings, self._stage_id, self._log_sink
         )
         return RemoteBundle(
             self._name,

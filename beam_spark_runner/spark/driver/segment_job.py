@@ -16,7 +16,7 @@ from beam_spark_runner.spark.driver.exchange import exchange
 from beam_spark_runner.spark.driver.kept import Kept
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.driver.run_context import Setting
-from beam_spark_runner.spark.driver.spark_errors import stages_behind
+from beam_spark_runner.spark.driver.spark_errors import stages_after
 from beam_spark_runner.spark.program import SideInputRows
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import spread_marks
@@ -102,14 +102,14 @@ class SegmentJobs:
 
     def steps_blamed_for(self, segment: Segment, error: Exception) -> str:
         """Name the steps that shared the Spark stage that failed, or those of the segment."""
-        behind = stages_behind(self._setting.spark, self._setting.job_id, error)
+        after = stages_after(self._setting.spark, self._setting.job_id, error)
         levels = range(0) if self._last is None else self._last.levels
-        if behind is None or behind >= len(levels):
+        if after is None or after >= len(levels):
             return segment_title(self._plan, segment)
-        return _title(self._plan, [segment.levels[levels[-1 - behind]]])
+        return _title(self._plan, [segment.levels[levels[-1 - after]]])
 
     def _frame(self, job: SegmentJob) -> tuple[DataFrame, Mapping[int, int]]:
-        """Chain the levels. Also returns the number of tasks of each level behind an exchange."""
+        """Chain the levels. Also returns the number of tasks of each level after an exchange."""
         frame = job.source.frame
         tasks: dict[int, int] = {}
         for index in job.levels:

@@ -113,7 +113,7 @@ def reason_of(error: BaseException) -> str:
     return _line(text) or type(error).__name__
 
 
-def stages_behind(spark: Any, tag: str, error: BaseException) -> int | None:
+def stages_after(spark: Any, tag: str, error: BaseException) -> int | None:
     """Return how many Spark stages of its job come after the one that failed.
 
     Spark numbers the stages of a job in the order in which they depend on each

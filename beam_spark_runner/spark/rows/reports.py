@@ -50,7 +50,7 @@ def _report_of(proto: reports_pb2.TaskReport) -> Report:
             dest: Residuals(left.count, left.hold_us) for dest, left in proto.residuals.items()
         },
         worker=proto.worker,
-        told=proto.told,
+        messages_sent=proto.messages_sent,
         finalizes=proto.finalizes,
     )
 

@@ -111,16 +111,16 @@ class OpenStages:
 
     def progress(self) -> TaskProgress:
         """Say how far all bundles are, in any thread; see ``Bundle.progress``."""
-        told = TaskProgress(run=self._level.run)
+        progress = TaskProgress(run=self._level.run)
         infos = list(self._finished)
         for stage in list(self._open.values()):
             infos += stage.progress()
             if isinstance(stage, _OpenSplittable):
                 deferred = stage.deferred()
                 if deferred.count:
-                    told.deferred[stage.step].CopyFrom(deferred)
-        told.monitoring_infos.extend(merge(infos))
-        return told
+                    progress.deferred[stage.step].CopyFrom(deferred)
+        progress.monitoring_infos.extend(merge(infos))
+        return progress
 
     def abort(self) -> None:
         """Forget all bundles, and tear down what ran them."""

@@ -177,8 +177,8 @@ class LevelTask:
                         raise AbandonedError
                     report.monitoring_infos.extend(self._process(task_input))
                 for dest, left in self._stages.residuals.items():
-                    told = reports_pb2.Residuals(count=left.count, hold_us=left.hold_us)
-                    report.residuals[dest].CopyFrom(told)
+                    counted = reports_pb2.Residuals(count=left.count, hold_us=left.hold_us)
+                    report.residuals[dest].CopyFrom(counted)
             except _PoisonedError:
                 self._stages.abort()
                 report.poisoned = True
@@ -202,7 +202,7 @@ class LevelTask:
             if callbacks:
                 # Dropped at the end of the job, if the driver never accepts the attempt.
                 report.finalizes = job.hold(self._attempt, callbacks)
-            report.worker, report.told = job.end_task()
+            report.worker, report.messages_sent = job.end_task()
             self._emit_marks(
                 failed=report.poisoned or report.HasField("failure"),
                 left_residuals=self._passes_on or bool(report.residuals),

@@ -101,8 +101,10 @@ class JobRuntime:
             return EmbeddedStage(program.name, program.description, side_inputs, self._decoded)
         if self._harnesses is None:
             raise InvariantError(f"{program.name} needs an SDK harness, and has no settings of it")
-        told = self._channel or STDERR
-        return RemoteStage(program.name, program.description, self._harnesses, program.stage, told)
+        log_sink = self._channel or STDERR
+        return RemoteStage(
+            program.name, program.description, self._harnesses, program.stage, log_sink
+        )
 
     def discard(self, stage_id: StageId) -> None:
         """Tear a stage down whose bundle failed: its DoFns are in no known state."""

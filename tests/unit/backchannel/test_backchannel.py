@@ -64,9 +64,9 @@ def test_what_is_told_arrives_in_order(way: str, tmp_path: Path) -> None:
         channel = Backchannel(server.route)
         for number in range(300):
             channel.log(entry(f"line {number}"))
-        worker, told = channel.told()
+        worker, sent = channel.messages_sent()
         assert worker == channel.worker
-        server.expect(worker, told)
+        server.expect(worker, sent)
         assert server.settle()
         assert messages(heard) == [f"line {number}" for number in range(300)]
         assert {name for name, _ in heard} == {worker}
@@ -101,7 +101,7 @@ def test_a_short_job_tells_nothing_and_does_not_call(tmp_path: Path) -> None:
     channel = Backchannel(Route(job_id="job", address=LOOPBACK), connect)
     with channel.watching(1, TaskProgress):
         pass
-    assert channel.told() == ("", 0)
+    assert channel.messages_sent() == ("", 0)
     channel.close()
 
 
@@ -153,7 +153,7 @@ def test_callbacks_are_dropped_when_the_driver_has_gone(tmp_path: Path) -> None:
     with serving("socket", tmp_path, []) as server:
         channel = Backchannel(server.route)
         channel.hold(1, [held])
-        server.expect(*channel.told())
+        server.expect(*channel.messages_sent())
         assert server.settle()
     until(lambda: held.happened == ["dropped"])
     never = Callbacks()
@@ -176,7 +176,7 @@ def test_a_flood_is_counted(tmp_path: Path) -> None:
             channel.log(entry(f"line {number}"))
         channel.leave_out(1_000_000)
         go.set()
-        server.expect(*channel.told())
+        server.expect(*channel.messages_sent())
         assert server.settle()
         lines = len(messages(heard))
         assert lines >= worker.MOST_LINES
@@ -190,7 +190,7 @@ def test_without_a_way_lines_go_to_stderr(capsys: pytest.CaptureFixture[str]) ->
     channel = Backchannel(Route(job_id="job"))
     channel.log(entry("to nobody"))
     channel.leave_out(3)
-    assert channel.told() == ("", 0)
+    assert channel.messages_sent() == ("", 0)
     text = capsys.readouterr().err
     assert "INFO: to nobody\n" in text
     assert "3 log lines were left out" in text
@@ -209,7 +209,7 @@ def test_where_the_driver_does_not_answer_files_are_taken(
         )
         channel = Backchannel(route)
         channel.log(entry("by file"))
-        server.expect(*channel.told())
+        server.expect(*channel.messages_sent())
         assert server.settle()
         assert messages(heard) == ["by file"]
         channel.close()
@@ -226,16 +226,16 @@ def test_a_way_that_breaks_loses_no_later_line(
     with serving(way, folder, heard) as server:
         channel = Backchannel(server.route)
         channel.log(entry("before"))
-        server.expect(*channel.told())
+        server.expect(*channel.messages_sent())
         assert server.settle()
     if way == "files":
         folder.rename(tmp_path / "gone")
 
-    def told_here() -> bool:
+    def sent_nothing() -> bool:
         channel.log(entry("behind"))
-        return channel.told() == ("", 0)
+        return channel.messages_sent() == ("", 0)
 
-    until(told_here)
+    until(sent_nothing)
     until(lambda: "INFO: behind" in capsys.readouterr().err)
     assert messages(heard)[0] == "before"
 
@@ -252,12 +252,12 @@ def test_strangers_are_turned_away(tmp_path: Path) -> None:
             framed(WorkerFrame(token=server.route.token).SerializeToString()),
         ):
             with socket.create_connection(server.route.address, timeout=10) as stranger:
-                stranger.sendall(hello + framed(WorkerFrame(told=9).SerializeToString()))
+                stranger.sendall(hello + framed(WorkerFrame(messages_sent=9).SerializeToString()))
                 with contextlib.suppress(ConnectionResetError):
                     assert stranger.recv(1) == b""
         channel = Backchannel(server.route)
         channel.log(entry("still here"))
-        server.expect(*channel.told())
+        server.expect(*channel.messages_sent())
         assert server.settle()
         channel.close()
     assert messages(heard) == ["still here"]
@@ -301,20 +301,20 @@ class Collected:
 
 @pytest.fixture
 def logger() -> Iterator[tuple[logging.Logger, Collected, LogHandler]]:
-    told = Collected()
-    handler = LogHandler(told)
+    collected = Collected()
+    handler = LogHandler(collected)
     found = logging.getLogger("tests.of.lines")
     found.propagate = False
     found.setLevel(logging.DEBUG)
     found.addHandler(handler)
-    yield found, told, handler
+    yield found, collected, handler
     found.removeHandler(handler)
 
 
 def test_a_record_becomes_an_entry(
     logger: tuple[logging.Logger, Collected, LogHandler], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log, told, handler = logger
+    log, collected, handler = logger
     log.info("saw %d of %s", 3, "four")
     log.log(logging.WARNING + 5, "more than a warning")
     log.log(1, "hardly")
@@ -324,29 +324,29 @@ def test_a_record_becomes_an_entry(
         log.exception("failed")
     handler.handle(logging.LogRecord("tests", logging.INFO, "file", 1, "misfit %d", ("x",), None))
     severity = beam_fn_api_pb2.LogEntry.Severity
-    found = [(each.message, each.severity) for each in told.entries]
+    found = [(each.message, each.severity) for each in collected.entries]
     assert found == [
         ("saw 3 of four", severity.INFO),
         ("more than a warning", severity.WARN),
         ("failed", severity.ERROR),
     ]
-    assert told.entries[2].trace.endswith("ValueError: why")
-    assert "test_backchannel.py:" in told.entries[0].log_location
-    assert abs(told.entries[0].timestamp.ToSeconds() - time.time()) < 60
+    assert collected.entries[2].trace.endswith("ValueError: why")
+    assert "test_backchannel.py:" in collected.entries[0].log_location
+    assert abs(collected.entries[0].timestamp.ToSeconds() - time.time()) < 60
     assert "Message: 'misfit %d'" in capsys.readouterr().err
 
 
 def test_of_a_flood_only_some_lines_are_formatted(
     logger: tuple[logging.Logger, Collected, LogHandler],
 ) -> None:
-    log, told, handler = logger
+    log, collected, handler = logger
     began = time.process_time()
     for number in range(200_000):
         log.info("line %d", number)
     assert time.process_time() - began < 20  # 100 us each, on the slowest machine
     handler.flush()
-    assert len(told.entries) + told.left_out == 200_000
-    assert len(told.entries) < 20_000
+    assert len(collected.entries) + collected.left_out == 200_000
+    assert len(collected.entries) < 20_000
 
 
 @pytest.mark.parametrize("way", ["socket", "files"])

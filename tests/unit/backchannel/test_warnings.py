@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from apache_beam.portability.api import beam_fn_api_pb2, beam_job_api_pb2
 
-from beam_spark_runner.backchannel.log_lines import LogHandler, hear_warnings, told_category
+from beam_spark_runner.backchannel.log_lines import LogHandler, category_of, hear_warnings
 from beam_spark_runner.job.messages import SDK_LOGGER, JobMessages
 
 
@@ -41,7 +41,7 @@ def worker() -> Iterator[Lines]:
 def test_text_place_and_category_cross(worker: Lines) -> None:
     warnings.warn("row by row", SlowWarning, stacklevel=1)
     (entry,) = worker.entries
-    assert told_category(entry) is SlowWarning
+    assert category_of(entry) is SlowWarning
     assert entry.log_location.rpartition(":")[0] == __file__
     messages = JobMessages({})
     with pytest.warns(SlowWarning, match="^row by row$") as given:
@@ -62,11 +62,11 @@ def test_a_category_that_is_none_here(worker: Lines, told: Any) -> None:
     warnings.warn("row by row", SlowWarning, stacklevel=1)
     (entry,) = worker.entries
     entry.custom_data["beam_spark_runner:warning"] = told
-    assert told_category(entry) is UserWarning
+    assert category_of(entry) is UserWarning
 
 
 def test_a_line_is_no_warning() -> None:
-    assert told_category(beam_fn_api_pb2.LogEntry(message="hello")) is None
+    assert category_of(beam_fn_api_pb2.LogEntry(message="hello")) is None
 
 
 def test_where_warnings_are_errors_it_is_a_line(

@@ -90,7 +90,7 @@ def test_every_kind_of_user_state(asked: StateKey, address: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "message"),
     [
         (key("bag_user_state", "sum"), "Count/ParDo: .* 'sum', which the DoFn does not declare"),
         (key("bag_user_state", "bag", transform_id="other"), "other: .* does not declare"),
@@ -100,8 +100,8 @@ def test_every_kind_of_user_state(asked: StateKey, address: Any) -> None:
         (StateKey(), "of kind None"),
     ],
 )
-def test_what_is_not_declared(asked: StateKey, told: str) -> None:
-    with pytest.raises(FnApiProtocolError, match=told):
+def test_what_is_not_declared(asked: StateKey, message: str) -> None:
+    with pytest.raises(FnApiProtocolError, match=message):
         requests().get(asked)
     answer = requests().answer(
         StateRequest(id="7", state_key=asked, clear=beam_fn_api_pb2.StateClearRequest())

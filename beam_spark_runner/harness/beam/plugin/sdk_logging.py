@@ -51,7 +51,7 @@ class SdkLogging:
 
     def end_bundle(self) -> int:
         """Return the number of the last mark, behind which nothing has been logged; 0: none."""
-        self._tell_left_out()
+        self.report_left_out()
         with self._lock:
             if not self._is_marked:
                 self._is_marked = True
@@ -69,10 +69,10 @@ class SdkLogging:
         setattr(record, _PASSES, passes)
         if passes:
             _make_sendable(record)
-            self._tell_left_out()
+            self.report_left_out()
         return passes
 
-    def _tell_left_out(self) -> None:
+    def report_left_out(self) -> None:
         with self._lock:
             count = self._valve.take_left_out()
             if count:

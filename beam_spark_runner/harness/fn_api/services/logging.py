@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
-from beam_spark_runner.backchannel.log_lines import LogLines, Told, is_chatter, tell_category
+from beam_spark_runner.backchannel.log_lines import LogLines, LogSink, is_chatter, put_category
 from beam_spark_runner.harness.beam.plugin.sdk_logging import left_out_by, mark_of, take_category
 
 
@@ -53,7 +53,7 @@ class _Connection(Protocol):
     @property
     def logs(self) -> LogStream: ...
     @property
-    def told(self) -> Told: ...
+    def log_sink(self) -> LogSink: ...
 
 
 class LoggingService(beam_fn_api_pb2_grpc.BeamFnLoggingServicer):  # type: ignore[misc]
@@ -66,7 +66,7 @@ class LoggingService(beam_fn_api_pb2_grpc.BeamFnLoggingServicer):  # type: ignor
         """Hand entries on until the harness closes the stream."""
         connection = self._connection_of(context)
         # A harness may live longer than a job: the lines go to that which uses it at the time.
-        lines = LogLines(lambda: connection.told)
+        lines = LogLines(lambda: connection.log_sink)
         connection.logs.begin()
         try:
             for entries in incoming:
@@ -74,15 +74,15 @@ class LoggingService(beam_fn_api_pb2_grpc.BeamFnLoggingServicer):  # type: ignor
                     if count := left_out_by(entry):
                         lines.leave_out(count)
                     elif mark := mark_of(entry):
-                        lines.tell_left_out()
+                        lines.report_left_out()
                         connection.logs.reach(mark)
                     else:
                         if category := take_category(entry):
-                            tell_category(entry, category)
+                            put_category(entry, category)
                         if not is_chatter(entry) and lines.has_room():
                             _split_trace(entry)
                             lines.send(entry)
-                lines.tell_left_out()
+                lines.report_left_out()
         except grpc.RpcError:
             pass  # the harness is gone; whoever waits for it is told by its control stream
         finally:

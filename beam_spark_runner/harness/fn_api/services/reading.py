@@ -16,6 +16,8 @@ def reading_failed(error: Exception, stream: str) -> HarnessStreamError:
     problem = f"{type(error).__name__}: {error}"
     if isinstance(error, OSError):  # what waits to be taken may be large, and is then in files
         problem += f"; its files are in {tempfile.gettempdir()} of {socket.gethostname()}"
-    told = HarnessStreamError(f"the runner could not go on reading the {stream} stream: {problem}")
-    told.__cause__ = error
-    return told
+    failure = HarnessStreamError(
+        f"the runner could not go on reading the {stream} stream: {problem}"
+    )
+    failure.__cause__ = error
+    return failure

@@ -707,18 +707,18 @@ def test_a_large_session_is_kept_with_its_element() -> None:
 
 
 class UnwantedError(Exception):
-    """What a task is told that nobody wants any more."""
+    """What a task is expected that nobody wants any more."""
 
     _tagged_with_step = True
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [(UnwantedError(), UnwantedError), (ValueError("not these"), BundleFailedError)],
     ids=["of the task", "of anything else"],
 )
 def test_merging_a_large_key_passes_on_what_no_step_has_raised(
-    error: Exception, told: type[Exception]
+    error: Exception, expected: type[Exception]
 ) -> None:
     logs = ValueLogs()
     operator = sessions(pytest.fail, logs)
@@ -726,7 +726,7 @@ def test_merging_a_large_key_passes_on_what_no_step_has_raised(
     def fail(_: bytes) -> bytes:
         raise error
 
-    with pytest.raises(told) as raised:
+    with pytest.raises(expected) as raised:
         operator.stream(b"key", 0, logs.new(), map(fail, [b""]))
     if isinstance(raised.value, BundleFailedError):
         assert raised.value.step == "Outer/step"

@@ -1,6 +1,7 @@
 """A side input from its writer to what a worker finds, without Spark."""
 
 import io
+import itertools
 import pickle
 import random
 import sys
@@ -236,11 +237,10 @@ def test_a_job_may_end_while_a_task_of_another_one_reads() -> None:
     cache, coder = DecodedCache(), VarIntCoder().get_impl()
     cache.limit(1 << 20)
     failed: list[BaseException] = []
-    may_end = threading.Event()
 
     def end_jobs() -> None:
         try:
-            while not may_end.is_set():
+            for _ in range(20_000):
                 cache.forget("other")
         except BaseException as error:
             failed.append(error)
@@ -250,12 +250,11 @@ def test_a_job_may_end_while_a_task_of_another_one_reads() -> None:
     thread = threading.Thread(target=end_jobs)
     thread.start()
     try:
-        for number in range(3_000):
+        for number in itertools.takewhile(lambda _: thread.is_alive(), itertools.count()):
             lookup = _Counted(f"job/{number}")
             assert list(cache.values(lookup, b"w", b"key", coder)) == [0, 1]
     finally:
-        may_end.set()
-        thread.join(60)
+        thread.join()
         sys.setswitchinterval(interval)
     assert not failed
 

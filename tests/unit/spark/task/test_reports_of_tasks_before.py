@@ -29,7 +29,7 @@ class Count(beam.DoFn):  # type: ignore[misc]
         yield 1
 
 
-def group_behind_a_splittable(has_rounds: bool) -> LevelProgram:
+def group_after_a_splittable(has_rounds: bool) -> LevelProgram:
     """Return the program of the level that groups what a splittable DoFn gives out."""
 
     def build(p: beam.Pipeline) -> None:
@@ -92,7 +92,7 @@ def cuts(parts: list[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
 def test_a_failure_before_is_reported_however_the_rows_are_cut(
     has_rounds: bool, leaves: bool
 ) -> None:
-    program = group_behind_a_splittable(has_rounds)
+    program = group_after_a_splittable(has_rounds)
     parts = [mark(1, left_residuals=leaves), mark(2, failed=True), report(1), report(2, FAILURE)]
     for order in (parts, [parts[0], parts[3], parts[1], parts[2]]):
         for batches in cuts(order):
@@ -106,7 +106,7 @@ def test_a_failure_before_is_reported_however_the_rows_are_cut(
 
 
 def test_rows_go_on_where_more_will_follow() -> None:
-    program = group_behind_a_splittable(has_rounds=True)
+    program = group_after_a_splittable(has_rounds=True)
     element = schema.batch_of(77, np.zeros(1, np.int64), None, None, [b"element"])
     parts = [mark(1, left_residuals=True), mark(2), element, report(1), report(2)]
     for batches in cuts(parts):

@@ -97,7 +97,7 @@ class Job:
         (report,) = reports_in(list(task.LevelTask(self.program).run(iter([impulse]))))
         assert not report.HasField("failure"), report.failure.traceback
         assert report.finalizes
-        self.server.expect(report.worker, report.told)
+        self.server.expect(report.worker, report.messages_sent)
         self.server.accept(report.worker, [report.attempt])
         with self.heard:  # the next task may use what the callback needs, only then
             assert self.heard.wait_for(lambda: report.attempt in self.finalized, 60)

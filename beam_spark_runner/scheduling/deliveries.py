@@ -1,4 +1,4 @@
-"""Whether all that tasks say to have told the driver has arrived.
+"""Whether all that tasks say to have sent the driver has arrived.
 
 Reports come with the rows, and are exact; what tasks tell beside them is on another way, which
 may be slower, or broken. So a report says how much there is to wait for, for a bounded time.
@@ -7,8 +7,8 @@ may be slower, or broken. So a report says how much there is to wait for, for a 
 from collections.abc import Iterable
 
 
-class Arrivals:
-    """Counts what each worker told against what has come. Facts in, answers out."""
+class Deliveries:
+    """Counts what each worker sent against what has come. Facts in, answers out."""
 
     def __init__(self) -> None:
         self._expected: dict[str, int] = {}
@@ -17,20 +17,20 @@ class Arrivals:
         self._held: dict[int, str] = {}  # accepted attempts with callbacks -> their worker
         self._tearing_down: set[str] = set()
 
-    def expect(self, worker: str, told: int) -> None:
-        """A report says that its worker had told so much by then."""
-        self._expected[worker] = max(told, self._expected.get(worker, 0))
+    def expect(self, worker: str, sent: int) -> None:
+        """A report says that its worker had sent so much by then."""
+        self._expected[worker] = max(sent, self._expected.get(worker, 0))
 
-    def arrived(self, worker: str, told: int) -> None:
+    def arrived(self, worker: str, sent: int) -> None:
         """So much of it is here."""
-        self._arrived[worker] = told
+        self._arrived[worker] = sent
 
     def gone(self, worker: str) -> None:
         """Nothing more comes from a worker, and nothing reaches it."""
         self._gone.add(worker)
 
     def accepted(self, attempt: int, worker: str) -> None:
-        """A worker was told to run the callbacks of an attempt."""
+        """A worker was sent to run the callbacks of an attempt."""
         self._held[attempt] = worker
 
     def finalized(self, attempts: Iterable[int]) -> None:
@@ -39,7 +39,7 @@ class Arrivals:
             self._held.pop(attempt, None)
 
     def ends(self, worker: str) -> None:
-        """A worker was told that the job has ended; it is to tear down what it keeps."""
+        """A worker was sent that the job has ended; it is to tear down what it keeps."""
         self._tearing_down.add(worker)
 
     def has_torn_down(self, worker: str) -> None:
@@ -71,6 +71,6 @@ class Arrivals:
     def _missing(self) -> list[str]:
         return [
             worker
-            for worker, told in self._expected.items()
-            if worker not in self._gone and self._arrived.get(worker, 0) < told
+            for worker, sent in self._expected.items()
+            if worker not in self._gone and self._arrived.get(worker, 0) < sent
         ]

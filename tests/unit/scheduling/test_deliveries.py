@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from beam_spark_runner.scheduling.arrivals import Arrivals
+from beam_spark_runner.scheduling.deliveries import Deliveries
 
 A, B = "worker a", "worker b"
-Fact = Callable[[Arrivals], None]
+Fact = Callable[[Deliveries], None]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ Fact = Callable[[Arrivals], None]
     ],
 )
 def test_what_is_waited_for(facts: list[Fact], unheard: list[str], awaited: list[int]) -> None:
-    arrivals = Arrivals()
+    arrivals = Deliveries()
     for fact in facts:
         fact(arrivals)
     assert arrivals.unheard() == frozenset(unheard)
@@ -48,7 +48,7 @@ def test_what_is_waited_for(facts: list[Fact], unheard: list[str], awaited: list
 
 
 def test_a_worker_that_has_called_may_still_owe_something() -> None:
-    arrivals = Arrivals()
+    arrivals = Deliveries()
     arrivals.expect(A, 2)
     arrivals.arrived(A, 1)
     assert not arrivals.unheard()
@@ -56,7 +56,7 @@ def test_a_worker_that_has_called_may_still_owe_something() -> None:
 
 
 def test_workers_tear_down_until_they_say_so_or_are_gone() -> None:
-    arrivals = Arrivals()
+    arrivals = Deliveries()
     assert arrivals.tearing_down() == frozenset()
     arrivals.ends(A)
     arrivals.ends(B)
