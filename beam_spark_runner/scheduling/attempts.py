@@ -6,7 +6,7 @@ clock or the order of its input, elements are then lost or doubled. Each
 attempt therefore draws a number and sends it along with its rows; each task
 reports which numbers it has read.
 
-Rows that a Spark job has kept for later ones are no exception: two executors may
+Rows that a Spark job has materialised for later ones are no exception: two executors may
 keep what two attempts at one task have made, and each reader gets either.
 """
 
@@ -25,7 +25,7 @@ class Failure:
 
 
 IN_THIS_JOB = 0
-"""Among the runs (numbers of Spark jobs, from 1) that have kept rows: they are not kept."""
+"""Rows that a task reads from another one of the same Spark job; other runs count from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Ambiguous:
-    """Kept rows were not those of the attempts that were accepted when they were made.
+    """Materialised rows were not those of the attempts that were accepted when they were made.
 
     Who reads them next may meet the same mixture, so that they must be made again.
     """
@@ -103,7 +103,7 @@ class Ambiguous:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """User code failed; the other reports' metrics are kept."""
+    """User code failed; the other reports' metrics are counted."""
 
     failure: Failure
 
@@ -116,7 +116,7 @@ def judge(
     partitions: Mapping[int, int],
     *,
     first: int = 0,
-    kept: Consumed | None = None,
+    materialised: Consumed | None = None,
 ) -> Verdict:
     """Decide about a Spark job. Total: every set of reports has a verdict.
 
@@ -128,7 +128,7 @@ def judge(
         partitions: level -> number of tasks, for levels behind an exchange. The
             first level may lack: Spark decides how many tasks read what lies there.
         first: level of the job.
-        kept: whose rows earlier Spark jobs have kept for the first level.
+        materialised: whose rows earlier Spark jobs have materialised for the first level.
 
     Example:
         Level 1 has tasks a, b; level 2 has c, d. Both c and d must have read
@@ -139,12 +139,13 @@ def judge(
         by_level.setdefault(report.level, []).append(report)
     runs = ambiguous_runs(
         [report.consumed for report in by_level.get(first, ())],
-        kept or {},
+        materialised or {},
         is_exchanged=first in partitions,
     )
     if runs:
         return Ambiguous(
-            runs, f"level {first} read other attempts' rows than those that were kept for it"
+            runs,
+            f"level {first} read other attempts' rows than the materialised ones",
         )
     for level in sorted(by_level.keys() - {first}):
         sent = {IN_THIS_JOB: Attempts.of(each.attempt for each in by_level.get(level - 1, ()))}
@@ -165,19 +166,19 @@ def judge(
 
 
 def ambiguous_runs(
-    consumed: Sequence[Consumed], kept: Consumed, *, is_exchanged: bool
+    consumed: Sequence[Consumed], materialised: Consumed, *, is_exchanged: bool
 ) -> frozenset[int]:
-    """Return the runs whose rows were read of other attempts than they were kept of.
+    """Return the runs whose rows were read of other attempts than materialised them.
 
     Args:
         consumed: of each task that has read them.
-        kept: whose rows there are.
+        materialised: whose rows there are.
         is_exchanged: whether each task has got rows of all attempts; else each attempt's rows
             were read by one task.
 
     Example:
-        Run 3 has kept rows of {a, b}. In place, readers of {a} and {b} are right, and of {a}
-        and {b'} wrong. Behind an exchange, both must have read {a, b}.
+        Run 3 has materialised rows of {a, b}. In place, readers of {a} and {b} are right, and of
+        {a} and {b'} wrong. After an exchange, both must have read {a, b}.
     """
     if not is_exchanged:
         total: dict[int, Attempts] = {}
@@ -188,6 +189,6 @@ def ambiguous_runs(
     return frozenset(
         run
         for each in consumed
-        for run in each.keys() | kept.keys()
-        if each.get(run) != kept.get(run)
+        for run in each.keys() | materialised.keys()
+        if each.get(run) != materialised.get(run)
     )

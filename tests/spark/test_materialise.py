@@ -52,7 +52,7 @@ def counts_whole_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
 def test_pieces_of_a_value_stay_together(session: SessionHandle, tmp_path: Path) -> None:
     storage = FilesInSharedStorage(session, str(tmp_path))
     written = session.spark.range(0, 3, 1, 3).mapInArrow(writes_long_values, schema.SPARK_SCHEMA)
-    kept = storage.materialise(written, "rows")
+    kept = storage.materialise(written, "rows").frame
     sizes = [size for (size,) in kept.mapInArrow(counts_whole_values, "size long").collect()]
     assert sorted(sizes) == [10, 10, VALUES * VALUE_MB * MB]
 
@@ -77,7 +77,7 @@ def test_row_groups_and_batches_are_small(session: SessionHandle, tmp_path: Path
     written = session.spark.range(0, 1, 1, 1).mapInArrow(
         writes_small_rows_first, schema.SPARK_SCHEMA
     )
-    kept = storage.materialise(written, "rows")
+    kept = storage.materialise(written, "rows").frame
     (file,) = (tmp_path / "rows").glob("*.parquet")
     metadata = pq.ParquetFile(file).metadata
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]

@@ -21,12 +21,14 @@ from beam_spark_runner.scheduling.attempts import (
     Report,
     Verdict,
 )
+from beam_spark_runner.scheduling.outputs import SegmentOutput
 from beam_spark_runner.scheduling.partitions import derive_partitions
-from beam_spark_runner.spark.driver.gather import AmbiguousRowsError, Surroundings, gather
-from beam_spark_runner.spark.driver.kept import Kept, KeptRows
+from beam_spark_runner.spark.driver.gather import AmbiguousRowsError, GatherContext, gather
+from beam_spark_runner.spark.driver.outputs import OutputRows, Outputs
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.driver.run_context import Setting, Tally
 from beam_spark_runner.spark.driver.segment_job import (
+    JobResult,
     SegmentJob,
     SegmentJobs,
     impulses,
@@ -80,7 +82,7 @@ class _PlanRun:
         self._setting = setting
         self._tally = tally
         self._builder = ProgramBuilder(plan, setting.job_id, setting.limits)
-        self._kept = KeptRows()
+        self._outputs = Outputs()
         self._gathered: dict[DestinationId, SideInputRows] = {}
         self._runs = 0
         self._jobs = SegmentJobs(plan, setting, self._builder)
@@ -89,7 +91,7 @@ class _PlanRun:
         """Drop what segments have made, and the counts of making it."""
         for segment in self._plan.segments:
             if segment.id in stale:
-                self._kept.forget(segment.id)
+                self._outputs.forget(segment.id)
                 self._tally.accepted.pop(segment.id, None)
                 for dest in segment.writes:
                     self._gathered.pop(dest, None)
@@ -120,7 +122,7 @@ class _PlanRun:
                 return segments.Ran(segment.id)
             case Failed(failure):
                 raise error_of(failure)
-            case Ambiguous(runs, why) if writers := self._kept.writers_of(runs):
+            case Ambiguous(runs, why) if writers := self._outputs.writers_of(runs):
                 _LOGGER.warning(
                     "%s: rows of %d earlier Spark job(s) are made again: %s",
                     *(title, len(writers), why),
@@ -130,7 +132,7 @@ class _PlanRun:
                 _LOGGER.warning("%s runs again: %s", title, why)
                 return segments.Rejected(segment.id, why)
 
-    def _run_rounds(self, segment: Segment, source: Kept) -> Verdict:
+    def _run_rounds(self, segment: Segment, source: OutputRows) -> Verdict:
         """Run the Spark jobs that a segment takes: one, unless splittable DoFns leave something."""
         budget_s = None
         if self._builder.has_rounds(segment) and (
@@ -139,10 +141,9 @@ class _PlanRun:
             budget_s = self._setting.round_budget_s
         machine = rounds.Rounds(len(segment.levels), budget_s or 0.0)
         action = machine.start()
-        made: list[Kept] = []  # by each job
+        made: list[JobResult] = []
         last: Sequence[Report] = ()
         all_infos: list[bytes] = []
-        emitted_bytes = 0
         while not isinstance(action, rounds.Finish):
             self._setting.check_cancelled()
             match action:
@@ -152,12 +153,13 @@ class _PlanRun:
                         hosted = [
                             edge.dest for i in levels for edge in self._builder.readers(segment, i)
                         ]
-                        source = Kept.union(made).rows_for(hosted)
+                        rows = OutputRows.union([each.rows for each in made])
+                        source = rows.rows_for(hosted)
                 case rounds.RunRound(level=level, number=number):
                     levels = range(level, level + 1)
                     count = sum(each.count for report in last for each in report.residuals.values())
                     _LOGGER.info("round %d: %d restriction(s) are left", number, count)
-                    source = made[-1].rows_for(self._left(last))
+                    source = made[-1].rows.rows_for(self._left(last))
             self._runs += 1
             result = self._jobs.run(
                 SegmentJob(
@@ -167,7 +169,7 @@ class _PlanRun:
                     source=source,
                     side_inputs=self._gathered,
                     partitions=self._partitions(segment),
-                    is_kept=bool(segment.writes) or budget_s is not None,
+                    materialises=bool(segment.writes) or budget_s is not None,
                     round_budget_s=budget_s and action.budget_s,
                 )
             )
@@ -180,14 +182,20 @@ class _PlanRun:
             if not isinstance(result.verdict, Accepted):
                 return result.verdict
             self._setting.observer.accepted(last)
-            made.append(result.output)
+            made.append(result)
             all_infos += infos
-            emitted_bytes += result.emitted_bytes
             action = machine.on(rounds.Ran(self._level_of(segment, self._left(last))))
-        self._tally.accepted[segment.id] = merge(all_infos)
+        metrics = self._tally.accepted[segment.id] = merge(all_infos)
         if segment.writes:
-            kept = Kept.union(made).rows_for(segment.writes) if len(made) > 1 else made[0]
-            self._kept.keep(segment.id, kept, emitted_bytes)
+            self._outputs.add(
+                segment.id,
+                SegmentOutput(
+                    parts=tuple(each.part for each in made),
+                    size_bytes=sum(each.emitted_bytes for each in made),
+                    monitoring_infos=metrics,
+                ),
+                OutputRows.union([each.rows for each in made]),
+            )
         return Accepted()
 
     def _gauges(self, segment: Segment, reports: Sequence[Report]) -> list[bytes]:
@@ -229,7 +237,9 @@ class _PlanRun:
             )
         }
         lost = frozenset(
-            writer for writer in needed if writer in self._kept and not self._is_whole(writer)
+            writer
+            for writer in needed
+            if (rows := self._outputs.rows_of(writer)) and not self._is_complete(writer, rows)
         )
         if lost:
             _LOGGER.warning(
@@ -240,22 +250,22 @@ class _PlanRun:
         _LOGGER.warning("%s runs again: %s", title, reason)
         return segments.Crashed(segment.id, reason)
 
-    def _is_whole(self, writer: SegmentId) -> bool:
-        """Whether what a segment has kept is still there."""
+    def _is_complete(self, writer: SegmentId, rows: OutputRows) -> bool:
+        """Whether the materialised output of a segment is still there."""
         try:
-            with self._setting.job_scope(f"is what segment {writer} wrote still there?"):
-                return self._kept[writer].is_whole()
+            with self._setting.job_scope(f"Verify materialised output of segment {writer}"):
+                return rows.is_complete()
         except Exception as error:
             self._setting.check_cancelled()
             if not machines_were_lost(error):
                 raise SparkJobError(f"segment {writer}", reason_of(error)) from error
             return False
 
-    def _source(self, segment: Segment) -> Kept | None:
-        parts = self._kept.for_reader(segment.reads)
+    def _source(self, segment: Segment) -> OutputRows | None:
+        parts = self._outputs.for_reader(segment.reads)
         if segment.impulses:
             parts.append(impulses(self._setting.spark, segment.impulses))
-        return Kept.union(parts) if parts else None
+        return OutputRows.union(parts) if parts else None
 
     def _partitions(self, segment: Segment) -> int:
         setting = self._setting
@@ -263,7 +273,7 @@ class _PlanRun:
             return setting.least_partitions
         writers = {writer for writers in segment.reads.values() for writer in writers}
         return derive_partitions(
-            setting.least_partitions, self._kept.bytes_of(writers), setting.most_partitions
+            setting.least_partitions, self._outputs.bytes_of(writers), setting.most_partitions
         )
 
     def _gather_side_inputs(self, segment: Segment) -> None:
@@ -271,22 +281,23 @@ class _PlanRun:
         if not wanted:
             return
         parts = [
-            self._kept[writer.id]
+            rows
             for writer in self._plan.segments
-            if writer.id in self._kept and not writer.writes.keys().isdisjoint(wanted)
+            if not writer.writes.keys().isdisjoint(wanted)
+            and (rows := self._outputs.rows_of(writer.id)) is not None
         ]
-        kept = Kept.union(parts) if parts else None
+        gathered = OutputRows.union(parts) if parts else None
         edges = [self._builder.edges[dest] for dest in wanted]
         names = ", ".join(dict.fromkeys(edge.name for edge in edges))
         with self._setting.job_scope(f"side input of {names}"):
-            where = Surroundings(
+            context = GatherContext(
                 job_id=self._setting.job_id,
                 partitions=self._setting.least_partitions,
                 folder=self._setting.folder,
                 share=self._setting.share,
                 materialiser=self._setting.materialiser,
             )
-            self._gathered.update(gather(kept, edges, where))
+            self._gathered.update(gather(gathered, edges, context))
 
 
 def _now_ms() -> int:

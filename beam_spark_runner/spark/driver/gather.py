@@ -22,8 +22,8 @@ from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.scheduling.attempts import Ambiguous, ambiguous_runs
-from beam_spark_runner.spark.driver.kept import Kept
 from beam_spark_runner.spark.driver.materialise import Materialiser
+from beam_spark_runner.spark.driver.outputs import OutputRows
 from beam_spark_runner.spark.program import Edge, SideInputRows
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import consumed_of, spread_marks
@@ -31,7 +31,7 @@ from beam_spark_runner.spark.side_inputs import files
 
 INLINE_BYTES = 1 << 20
 SHARED_BYTES = 1 << 30
-"""What the driver's disk, and the executors', are asked to hold without being told to."""
+"""What the driver's disk, and the executors', are asked to hold unless the user names storage."""
 SMALL_BYTES = 32 << 20
 """Of one side input in all tasks together: as much may stand in the driver's memory."""
 MIN_SMALL_BYTES_OF_TASK = 64 << 10
@@ -43,7 +43,7 @@ _BUCKET_BITS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class GatherContext:
     """Where side inputs are gathered.
 
     ``folder``: that all workers can read; None: there is none, so that what does not fit
@@ -58,7 +58,7 @@ class Surroundings:
 
 
 class AmbiguousRowsError(Exception):
-    """What was gathered is of other task attempts than what was kept, or of several."""
+    """What was gathered is of other task attempts than what was accepted, or of several."""
 
     def __init__(self, verdict: Ambiguous) -> None:
         super().__init__(verdict)
@@ -66,14 +66,14 @@ class AmbiguousRowsError(Exception):
 
 
 def gather(
-    kept: Kept | None, edges: Sequence[Edge], where: Surroundings
+    rows: OutputRows | None, edges: Sequence[Edge], context: GatherContext
 ) -> Mapping[DestinationId, SideInputRows]:
     """Bring the rows of side inputs to where all workers find them.
 
     Args:
-        kept: materialised rows, other destinations' among them; None: none were written.
+        rows: materialised rows, other destinations' among them; None: none were written.
         edges: of the side inputs.
-        where: this run's.
+        context: this run's.
 
     Raises:
         OptionsError: one is too large for what Spark hands around, and there is no folder.
@@ -82,11 +82,11 @@ def gather(
     packed: dict[int, list[bytes]] = {int(edge.dest): [] for edge in edges}
     sizes = dict.fromkeys(packed, 0)
     large: set[int] = set()
-    if kept is not None:
-        limit = max(SMALL_BYTES // where.partitions, MIN_SMALL_BYTES_OF_TASK)
+    if rows is not None:
+        limit = max(SMALL_BYTES // context.partitions, MIN_SMALL_BYTES_OF_TASK)
         reports: list[reports_pb2.SideInputReport] = []
         for dest, size, blob in (
-            kept.rows_for(packed)
+            rows.rows_for(packed)
             .frame.mapInArrow(files.pack_up_to(limit), files.PACKED_SCHEMA)
             .collect()
         ):
@@ -98,28 +98,28 @@ def gather(
                 large.add(dest)
             else:
                 packed[dest].append(bytes(blob))
-        _check(reports, kept, is_exchanged=False)
+        _check(reports, rows, is_exchanged=False)
     gathered: dict[DestinationId, SideInputRows] = {}
     for edge in edges:
         dest = int(edge.dest)
         # Not by the edge alone: if its writers run again, workers must not keep the rows they have.
-        id_ = f"{where.job_id}/{dest}/{uuid.uuid4().hex[:8]}"
+        id_ = f"{context.job_id}/{dest}/{uuid.uuid4().hex[:8]}"
         blobs = packed.pop(dest)
-        if kept is not None and dest in large:
+        if rows is not None and dest in large:
             blobs.clear()
-            mine = kept.rows_for([dest])
+            mine = rows.rows_for([dest])
             gathered[edge.dest] = (
-                _through_driver(mine, edge, id_, sizes[dest], where)
-                if where.folder is None
-                else _by_tasks(mine, edge, id_, where.folder, where.partitions)
+                _through_driver(mine, edge, id_, sizes[dest], context)
+                if context.folder is None
+                else _by_tasks(mine, edge, id_, context.folder, context.partitions)
             )
         else:
-            gathered[edge.dest] = _small(blobs, edge, id_, where)
+            gathered[edge.dest] = _small(blobs, edge, id_, context)
     return gathered
 
 
 def _check(
-    reports: Sequence[reports_pb2.SideInputReport], kept: Kept, *, is_exchanged: bool
+    reports: Sequence[reports_pb2.SideInputReport], rows: OutputRows, *, is_exchanged: bool
 ) -> None:
     """See ``ambiguous_runs``.
 
@@ -127,13 +127,13 @@ def _check(
         AmbiguousRowsError: there are some.
     """
     consumed = [consumed_of(report.consumed) for report in reports]
-    runs = ambiguous_runs(consumed, kept.made_by, is_exchanged=is_exchanged)
+    runs = ambiguous_runs(consumed, rows.made_by, is_exchanged=is_exchanged)
     if runs:
-        reason = "side inputs were gathered from other attempts' rows than those that were kept"
+        reason = "side inputs were gathered from other attempts' rows than those that were accepted"
         raise AmbiguousRowsError(Ambiguous(runs, reason))
 
 
-def _small(blobs: Sequence[bytes], edge: Edge, id_: str, where: Surroundings) -> SideInputRows:
+def _small(blobs: Sequence[bytes], edge: Edge, id_: str, context: GatherContext) -> SideInputRows:
     """Sort what is in memory."""
     batches = [batch for blob in blobs for batch in files.batches_of(blob)]
     sink = pa.BufferOutputStream()
@@ -144,8 +144,8 @@ def _small(blobs: Sequence[bytes], edge: Edge, id_: str, where: Surroundings) ->
     data = sink.getvalue()
     if data.size <= INLINE_BYTES:
         return SideInputRows(id=id_, code=edge.code, inline=data.to_pybytes())
-    if where.folder is not None:
-        path = os.path.join(where.folder, f"{_name(id_)}.arrow")
+    if context.folder is not None:
+        path = os.path.join(context.folder, f"{_name(id_)}.arrow")
         with open(path, "wb") as file:
             file.write(data)
         return SideInputRows(id=id_, code=edge.code, paths=(path,))
@@ -153,27 +153,29 @@ def _small(blobs: Sequence[bytes], edge: Edge, id_: str, where: Surroundings) ->
         path = os.path.join(folder, f"{_name(id_)}.arrow")
         with open(path, "wb") as file:
             file.write(data)
-        return _shared(path, edge, id_, where)
+        return _shared(path, edge, id_, context)
 
 
-def _by_tasks(kept: Kept, edge: Edge, id_: str, folder: str, partitions: int) -> SideInputRows:
+def _by_tasks(
+    rows: OutputRows, edge: Edge, id_: str, folder: str, partitions: int
+) -> SideInputRows:
     """Have tasks write files to shared storage."""
     is_multimap = edge.access_pattern == urns.SIDE_INPUT_MULTIMAP
     if is_multimap:
-        frame = _by_ranges(kept, edge, min(partitions, MAX_FILES))
+        frame = _by_ranges(rows, edge, min(partitions, MAX_FILES))
     elif edge.is_global:  # one key
-        frame = kept.frame.coalesce(MAX_FILES)
+        frame = rows.frame.coalesce(MAX_FILES)
     else:
-        frame = kept.frame.coalesce(MAX_FILES).sortWithinPartitions("route")
+        frame = rows.frame.coalesce(MAX_FILES).sortWithinPartitions("route")
     task = files.write_files(folder, _name(id_), is_sorted=True)
     found = frame.mapInArrow(task, "report binary").collect()
     reports = [reports_pb2.SideInputReport.FromString(bytes(row[0])) for row in found]
-    _check(reports, kept, is_exchanged=is_multimap)
+    _check(reports, rows, is_exchanged=is_multimap)
     paths = tuple(report.path for report in reports if report.path)
     return SideInputRows(id=id_, code=edge.code, paths=paths)
 
 
-def _by_ranges(kept: Kept, edge: Edge, partitions: int) -> DataFrame:
+def _by_ranges(rows: OutputRows, edge: Edge, partitions: int) -> DataFrame:
     """Give each partition a range of the hash, so that a key is in one file only; sorted."""
     routes = routing.routes_to_partitions(0, partitions)
     targets = ", ".join(f"{place}L" for place in routes)
@@ -184,7 +186,7 @@ def _by_ranges(kept: Kept, edge: Edge, partitions: int) -> DataFrame:
     # Marks have a route for each partition already.
     placed = f"if(dest = {schema.CONTROL}, route, {column}) as place"
     return (
-        spread_marks(kept.frame, partitions)
+        spread_marks(rows.frame, partitions)
         .selectExpr("*", placed)
         .repartition(partitions, "place")
         .drop("place")
@@ -193,7 +195,7 @@ def _by_ranges(kept: Kept, edge: Edge, partitions: int) -> DataFrame:
 
 
 def _through_driver(
-    kept: Kept, edge: Edge, id_: str, size: int, where: Surroundings
+    rows: OutputRows, edge: Edge, id_: str, size: int, context: GatherContext
 ) -> SideInputRows:
     """Write one file from parts that the driver fetches one after another."""
     if size > SHARED_BYTES:
@@ -204,22 +206,22 @@ def _through_driver(
             "that all executors can read",
         )
     is_multimap = edge.access_pattern == urns.SIDE_INPUT_MULTIMAP
-    frame = kept.frame
+    frame = rows.frame
     if is_multimap:
-        frame = _by_ranges(kept, edge, where.partitions)
+        frame = _by_ranges(rows, edge, context.partitions)
     elif not edge.is_global:
         frame = frame.sortWithinPartitions("route")
     parts = -(-size // PART_BYTES)
-    packed = where.materialiser.materialise(
+    packed = context.materialiser.materialise(
         frame.mapInArrow(files.blobs_in_parts(parts), files.PARTS_SCHEMA), _name(id_)
-    )
+    ).frame
 
     def of_part(part: int) -> list[Any]:
         return list(packed.filter(f"part = {part}").select("attempt", "blob").collect())
 
     found = [blob for _, blob in of_part(files.REPORT_PART)]
     reports = [reports_pb2.SideInputReport.FromString(bytes(blob)) for blob in found]
-    _check(reports, kept, is_exchanged=is_multimap)
+    _check(reports, rows, is_exchanged=is_multimap)
     with tempfile.TemporaryDirectory(prefix="beam-") as folder:
         path = os.path.join(folder, f"{_name(id_)}.arrow")
         writer = files.SortedWriter(path, is_sorted=False)
@@ -227,18 +229,18 @@ def _through_driver(
             blobs = of_part(part)
             given = {each.attempt: each.blobs[part] for each in reports if part in each.blobs}
             if Counter(attempt for attempt, _ in blobs) != given:
-                # What was packed was kept by two attempts at a task: it is packed again.
+                # What was packed was stored by two attempts at a task: it is packed again.
                 reason = f"the side input read by {edge.name} came from several task attempts"
                 raise AmbiguousRowsError(Ambiguous(frozenset(), reason))
             for _, blob in blobs:
                 for batch in files.batches_of(blob):
                     writer.add(batch)
         writer.close()
-        return _shared(path, edge, id_, where)
+        return _shared(path, edge, id_, context)
 
 
-def _shared(path: str, edge: Edge, id_: str, where: Surroundings) -> SideInputRows:
-    broadcast, artifact = where.share(Path(path))
+def _shared(path: str, edge: Edge, id_: str, context: GatherContext) -> SideInputRows:
+    broadcast, artifact = context.share(Path(path))
     return SideInputRows(id=id_, code=edge.code, broadcast=broadcast, artifact=artifact)
 
 

@@ -4,9 +4,10 @@ Never a bare ``persist``: two readers on two executors would compute a random
 stage twice and see different data.
 """
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from beam_spark_runner.spark.session.handle import SessionHandle
 
@@ -46,11 +47,18 @@ _WRITING = {
 }
 
 
-class Materialiser(Protocol):
-    """Runs a frame and keeps its rows."""
+class Materialised(NamedTuple):
+    """Rows that were computed."""
 
-    def materialise(self, frame: DataFrame, name: str) -> DataFrame:
-        """Run ``frame`` now, exactly once, and return a frame that only reads its rows."""
+    frame: DataFrame  # only reads them
+    path: str | None  # of their files in shared storage, if that is where they are
+
+
+class Materialiser(Protocol):
+    """Runs frames and stores their rows."""
+
+    def materialise(self, frame: DataFrame, name: str) -> Materialised:
+        """Run ``frame`` now, exactly once, and store its rows."""
         ...
 
 
@@ -61,15 +69,15 @@ class CheckpointOnExecutors:
     reads them, and the segment is run again.
     """
 
-    def materialise(self, frame: DataFrame, name: str) -> DataFrame:
+    def materialise(self, frame: DataFrame, name: str) -> Materialised:
         """See ``Materialiser``."""
-        kept = frame.localCheckpoint(eager=True)
-        reference = getattr(kept, "_plan", None)
+        rows = frame.localCheckpoint(eager=True)
+        reference = getattr(rows, "_plan", None)
         if reference is not None:
             # Spark Connect's client ties the result to the process's active session, which is
-            # the user's; the rows belong to ours, and are let go there.
-            kept._session = reference._spark_session = frame.sparkSession
-        return kept
+            # the user's; the rows belong to ours, and are released there.
+            rows._session = reference._spark_session = frame.sparkSession
+        return Materialised(rows, None)
 
 
 class FilesInSharedStorage:
@@ -86,8 +94,12 @@ class FilesInSharedStorage:
         for key, value in file_settings(session.version).items():
             session.set_conf(key, value)
 
-    def materialise(self, frame: DataFrame, name: str) -> DataFrame:
+    def materialise(self, frame: DataFrame, name: str) -> Materialised:
         """See ``Materialiser``."""
         path = f"{self._folder}/{name}"
         frame.write.mode("overwrite").options(**_WRITING).parquet(path)
-        return self._spark.read.schema(frame.schema).options(**_READING).parquet(path)
+        return Materialised(self.reopen(path, frame.schema), path)
+
+    def reopen(self, path: str, schema: StructType | str) -> DataFrame:
+        """Return a frame that reads rows which this or another session has materialised."""
+        return self._spark.read.schema(schema).options(**_READING).parquet(path)

@@ -12,8 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.plan.model import Level, Plan, Segment
 from beam_spark_runner.scheduling.attempts import Attempts, Report, Verdict, judge
+from beam_spark_runner.scheduling.outputs import OutputPart
 from beam_spark_runner.spark.driver.exchange import exchange
-from beam_spark_runner.spark.driver.kept import Kept
+from beam_spark_runner.spark.driver.outputs import OutputRows
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.driver.run_context import Setting
 from beam_spark_runner.spark.driver.spark_errors import stages_after
@@ -35,17 +36,17 @@ class SegmentJob:
         source: the rows that the first level reads.
         side_inputs: those that the levels read, gathered.
         partitions: of each exchange.
-        is_kept: whether its output is materialised.
+        materialises: whether its output is materialised.
         round_budget_s: of splittable DoFns; None: they process all that they get.
     """
 
     run: int
     segment: Segment
     levels: range
-    source: Kept
+    source: OutputRows
     side_inputs: Mapping[DestinationId, SideInputRows]
     partitions: int
-    is_kept: bool
+    materialises: bool
     round_budget_s: float | None
 
 
@@ -54,13 +55,15 @@ class JobResult:
     """What a Spark job has made.
 
     Attributes:
-        output: the rows of its last level.
+        rows: of its last level.
+        part: where they were materialised, and by whom.
         reports: of its tasks, those of repeated attempts included.
         verdict: whether the output is that of one attempt at each task.
         emitted_bytes: of the output, as Arrow holds it.
     """
 
-    output: Kept
+    rows: OutputRows
+    part: OutputPart
     reports: Sequence[Report]
     verdict: Verdict
     emitted_bytes: int
@@ -87,16 +90,18 @@ class SegmentJobs:
         self._last = job
         self._setting.observer.began(job.run)
         frame, tasks = self._frame(job)
-        if job.is_kept:
+        path = None
+        if job.materialises:
             name = f"segment-{job.segment.id}-run-{job.run}"
-            frame = self._setting.materialiser.materialise(frame, name)
+            frame, path = self._setting.materialiser.materialise(frame, name)
         reports = collect_reports(frame)
         last = [report for report in reports if report.level == job.levels[-1]]
         made_by = Attempts.of(report.attempt for report in last)
         return JobResult(
-            output=Kept(frame, {job.run: made_by}),
+            rows=OutputRows(frame, {job.run: made_by}),
+            part=OutputPart(job.run, made_by, path),
             reports=reports,
-            verdict=judge(reports, tasks, first=job.levels[0], kept=job.source.made_by),
+            verdict=judge(reports, tasks, first=job.levels[0], materialised=job.source.made_by),
             emitted_bytes=sum(report.emitted_bytes for report in last),
         )
 
@@ -136,7 +141,7 @@ class SegmentJobs:
         return frame, tasks
 
 
-def impulses(spark: SparkSession, dests: Sequence[DestinationId]) -> Kept:
+def impulses(spark: SparkSession, dests: Sequence[DestinationId]) -> OutputRows:
     """Return one row for each destination: the element of an impulse."""
     count = len(dests)
     # SQL, not ``functions``: those work by a global switch on classic Spark or on Connect, and a
@@ -149,7 +154,7 @@ def impulses(spark: SparkSession, dests: Sequence[DestinationId]) -> Kept:
         "cast(null as binary) as key",
         "cast('' as binary) as value",
     )
-    return Kept(frame, {})
+    return OutputRows(frame, {})
 
 
 def segment_title(plan: Plan, segment: Segment) -> str:

@@ -142,7 +142,7 @@ def test_sums_fit_64_bits_and_use_all_of_them() -> None:
     assert of(BIG, BIG) + of(BIG, BIG) == of(*[BIG] * 4) == Attempts(4, 2**64 - 4)
 
 
-OTHER = "level 0 read other attempts' rows than those that were kept for it"
+OTHER = "level 0 read other attempts' rows than the materialised ones"
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ OTHER = "level 0 read other attempts' rows than those that were kept for it"
 def test_verdicts_about_kept_rows(
     reports: list[Report], partitions: dict[int, int], kept: Consumed, verdict: object
 ) -> None:
-    assert judge(reports, partitions, kept=kept) == verdict
+    assert judge(reports, partitions, materialised=kept) == verdict
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_verdicts_about_kept_rows(
 )
 def test_a_job_that_does_not_begin_with_the_first_level(read: Consumed, verdict: object) -> None:
     reports = [report(1, 0, 3, kept=read)]
-    assert judge(reports, {1: 1}, first=1, kept={3: of(8)}) == verdict
+    assert judge(reports, {1: 1}, first=1, materialised={3: of(8)}) == verdict
 
 
 def test_a_task_that_has_read_nothing_behind_an_exchange_has_not_read_the_same() -> None:

@@ -1,6 +1,7 @@
 """Rows that two task attempts have kept, and readers that get either's: what Spark may do."""
 
 import contextlib
+import pickle
 import random
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,15 +17,22 @@ from pyspark.sql import DataFrame, SparkSession
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import SparkJobError
 from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.scheduling.attempts import Attempts, Report
+from beam_spark_runner.scheduling.outputs import OutputPart, SegmentOutput
 from beam_spark_runner.spark.driver import gather
 from beam_spark_runner.spark.driver.batch import run_plan
-from beam_spark_runner.spark.driver.kept import Kept
-from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors
+from beam_spark_runner.spark.driver.materialise import (
+    CheckpointOnExecutors,
+    FilesInSharedStorage,
+    Materialised,
+)
+from beam_spark_runner.spark.driver.outputs import OutputRows
 from beam_spark_runner.spark.driver.program_builder import Limits
 from beam_spark_runner.spark.driver.run_context import Setting, Tally
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import mark_to_keep
+from beam_spark_runner.spark.session.open_session import open_session
 from beam_spark_runner.spark.side_inputs.broadcast import broadcast_file
 from tests.unit.portable.pipelines import proto_of
 from tests.unit.spark.side_inputs.test_side_input_files import edge_to_side_input
@@ -44,14 +52,15 @@ class KeptTwice:
         self._second = second
         self.names: list[str] = []
 
-    def materialise(self, frame: DataFrame, name: str) -> DataFrame:
+    def materialise(self, frame: DataFrame, name: str) -> Materialised:
         self.names.append(name)
         condition = self._second(len(self.names), frame)
-        first = CheckpointOnExecutors().materialise(frame, name)
+        first = CheckpointOnExecutors().materialise(frame, name).frame
         if condition is None:
-            return first
-        second = CheckpointOnExecutors().materialise(frame, name)
-        return first.filter(f"not ({condition})").union(second.filter(condition))
+            return Materialised(first, None)
+        second = CheckpointOnExecutors().materialise(frame, name).frame
+        rows = first.filter(f"not ({condition})").union(second.filter(condition))
+        return Materialised(rows, None)
 
 
 class Nobody:
@@ -223,8 +232,8 @@ def test_every_way_to_gather_large_side_inputs_compares_attempts(
     edge = edge_to_side_input(is_multimap=is_multimap)
     found = spark_session.range(1, 3, 1, 2).selectExpr("cast(id as int) as attempt")
     frame = found.mapInArrow(rows_and_marks(int(edge.dest)), schema.SPARK_SCHEMA).localCheckpoint()
-    kept = Kept(frame, {run: Attempts.of(each) for run, each in made_by.items()})
-    where = gather.Surroundings(
+    rows = OutputRows(frame, {run: Attempts.of(each) for run, each in made_by.items()})
+    context = gather.GatherContext(
         job_id="job",
         partitions=3,
         folder=None,
@@ -235,11 +244,49 @@ def test_every_way_to_gather_large_side_inputs_compares_attempts(
         contextlib.nullcontext() if is_right else pytest.raises(gather.AmbiguousRowsError) as raised
     ):
         if folder:
-            gather._by_tasks(kept, edge, "job/1", str(tmp_path), 3)
+            gather._by_tasks(rows, edge, "job/1", str(tmp_path), 3)
         else:
-            gather._through_driver(kept, edge, "job/1", 100, where)
+            gather._through_driver(rows, edge, "job/1", 100, context)
     if raised is not None:
         assert raised.value.verdict.runs == {7}
+
+
+def test_output_in_shared_storage_can_be_reopened_by_another_session(
+    spark_session: SparkSession, tmp_path: Path
+) -> None:
+    attempts = spark_session.range(1, 3, 1, 2).selectExpr("cast(id as int) as attempt")
+    frame = attempts.mapInArrow(rows_and_marks(5), schema.SPARK_SCHEMA)
+    with open_session(RunnerConfig(), spark_session) as session:
+        path = FilesInSharedStorage(session, str(tmp_path)).materialise(frame, "segment").path
+    written = SegmentOutput(
+        parts=(OutputPart(run=7, attempts=Attempts.of([1, 2]), path=path),),
+        size_bytes=1_000,
+        monitoring_infos=(b"metrics",),
+    )
+    output = pickle.loads(pickle.dumps(written))
+    assert output == written
+    with open_session(RunnerConfig(), spark_session) as another:
+        rows = OutputRows.reopen(output, FilesInSharedStorage(another, str(tmp_path)))
+        assert rows.made_by == {7: Attempts.of([1, 2])}
+        assert rows.is_complete()
+        assert rows.rows_for([5]).frame.filter("dest = 5").count() == 40
+        # What one of the tasks wrote is lost.
+        next(file for file in (tmp_path / "segment").glob("*.parquet")).unlink()
+        assert not OutputRows.reopen(
+            output, FilesInSharedStorage(another, str(tmp_path))
+        ).is_complete()
+
+
+def test_output_on_executors_cannot_be_reopened(
+    spark_session: SparkSession, tmp_path: Path
+) -> None:
+    on_executors = OutputPart(run=1, attempts=Attempts.of([1]), path=None)
+    in_storage = OutputPart(run=2, attempts=Attempts.of([2]), path=str(tmp_path))
+    with open_session(RunnerConfig(), spark_session) as session:
+        storage = FilesInSharedStorage(session, str(tmp_path))
+        for parts in [(on_executors,), (on_executors, in_storage), ()]:
+            with pytest.raises(ValueError, match="not in shared storage"):
+                OutputRows.reopen(SegmentOutput(parts=parts), storage)
 
 
 def rows_and_marks(dest: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -1,0 +1,110 @@
+"""Materialised output of segments as frames of the Spark session that reads it."""
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+
+from beam_spark_runner.core.ids import DestinationId, SegmentId
+from beam_spark_runner.scheduling.attempts import Attempts, Consumed
+from beam_spark_runner.scheduling.outputs import SegmentOutput
+from beam_spark_runner.spark.driver.materialise import FilesInSharedStorage
+from beam_spark_runner.spark.rows import schema
+from beam_spark_runner.spark.rows.marks import collect_marks
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRows:
+    """Rows of materialised output. ``made_by``: by the run (Spark job) that materialised them."""
+
+    frame: DataFrame
+    made_by: Consumed
+
+    @staticmethod
+    def union(parts: Sequence["OutputRows"]) -> "OutputRows":
+        """Return the rows of all. None of them twice."""
+        made_by: dict[int, Attempts] = {}
+        for part in parts:
+            made_by.update(part.made_by)
+        return OutputRows(united([part.frame for part in parts]), made_by)
+
+    @staticmethod
+    def reopen(output: SegmentOutput, storage: FilesInSharedStorage) -> "OutputRows":
+        """Return the rows of output that this or another Spark session has materialised.
+
+        Nothing is read yet; ``is_complete`` checks that all of it is there.
+
+        Raises:
+            ValueError: no rows were materialised, or they are on the executors of one session.
+        """
+        paths = [part.path for part in output.parts if part.path is not None]
+        if not paths or not output.can_be_reopened:
+            raise ValueError(f"this output is not in shared storage: {output.parts}")
+        frames = [storage.reopen(path, schema.SPARK_SCHEMA) for path in paths]
+        return OutputRows(united(frames), output.made_by)
+
+    def rows_for(self, dests: Iterable[int]) -> "OutputRows":
+        """Return the rows of some destinations, with the marks."""
+        wanted = ", ".join(map(str, (schema.CONTROL, *dests)))
+        rows = self.frame.filter(f"(dest & {schema.DEST_MASK}) in ({wanted})")
+        return OutputRows(rows, self.made_by)
+
+    def is_complete(self) -> bool:
+        """Whether all rows can be read, and are those of ``made_by``. Runs a Spark job."""
+        return collect_marks(self.frame) == self.made_by
+
+
+@dataclass(slots=True)
+class Outputs:
+    """The outputs of the segments of a plan that have run."""
+
+    _outputs: dict[SegmentId, SegmentOutput] = field(default_factory=dict)
+    _rows: dict[SegmentId, OutputRows] = field(default_factory=dict)
+
+    def add(self, writer: SegmentId, output: SegmentOutput, rows: OutputRows | None) -> None:
+        """Note what a segment has made. ``rows``: None if it has materialised none."""
+        self._outputs[writer] = output
+        if rows is not None:
+            self._rows[writer] = rows
+
+    def forget(self, writer: SegmentId) -> None:
+        """Drop what a segment has made, if it has made anything."""
+        self._outputs.pop(writer, None)
+        self._rows.pop(writer, None)
+
+    def rows_of(self, writer: SegmentId) -> OutputRows | None:
+        """Return the rows that a segment has materialised; None if there are none."""
+        return self._rows.get(writer)
+
+    def bytes_of(self, writers: Iterable[SegmentId]) -> int:
+        """Return the size of what these have made, as Arrow holds it."""
+        return sum(self._outputs[each].size_bytes for each in writers if each in self._outputs)
+
+    def writers_of(self, runs: Iterable[int]) -> frozenset[SegmentId]:
+        """Return the segments that have materialised rows in these runs."""
+        wanted = set(runs)
+        return frozenset(
+            writer
+            for writer, output in self._outputs.items()
+            if not wanted.isdisjoint(output.made_by)
+        )
+
+    def for_reader(self, reads: Mapping[DestinationId, Sequence[SegmentId]]) -> list[OutputRows]:
+        """Return the rows that a segment reads.
+
+        Args:
+            reads: destination -> who writes its rows.
+        """
+        by_writer: dict[SegmentId, list[int]] = {}
+        for dest, writers in reads.items():
+            for writer in writers:
+                if writer in self._rows:
+                    by_writer.setdefault(writer, []).append(int(dest))
+        return [self._rows[writer].rows_for(dests) for writer, dests in sorted(by_writer.items())]
+
+
+def united(frames: Sequence[DataFrame]) -> DataFrame:
+    """Return the rows of all frames."""
+    # Not ``DataFrame.union``: Spark Connect's frames are of another class.
+    return functools.reduce(lambda all_, frame: all_.union(frame), frames)
