@@ -26,6 +26,7 @@ from beam_spark_runner.harness.beam.stage import use_options
 from beam_spark_runner.job.environments import (
     default_environment,
 )
+from beam_spark_runner.job.identity import folder_of, new_job_id
 from beam_spark_runner.job.job import Job
 from beam_spark_runner.job.loopback import LoopbackPool, serve_loopback
 from beam_spark_runner.job.packages import asks_for_packages, collect_packages
@@ -124,12 +125,14 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             closing.callback(loopback.stop)
             use_options(options_json)  # steps that read value providers run here
 
-        prepared = prepare(pipeline, options, config, start_loopback)
+        prepared = prepare(pipeline, options, config, start_loopback, job_id=new_job_id())
         if config.show_plan:
             print(explain(prepared.plan))
+        session = session or self._open(config, closing, keeps=is_notebook)
         job = Job(
             prepared,
-            session or self._open(config, closing, keeps=is_notebook),
+            session,
+            folder=folder_of(prepared.job_id, config, session),
             close_session=closing.close,
             shows_progress=config.progress == "on"
             or (config.progress == "auto" and _is_terminal(sys.stderr)),

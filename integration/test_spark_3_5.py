@@ -119,6 +119,7 @@ def test_connect_needs_shared_storage() -> None:
     job = Job(
         PreparedJob(job_id="job", plan=compile_pipeline(beam.Pipeline().to_runner_api())),
         session,
+        folder=None,
         close_session=lambda: None,
     )
     with pytest.raises(OptionsError, match=r"--temp_location: Spark 3\.5 cannot keep rows"):

@@ -5,7 +5,6 @@ import dataclasses
 import logging
 import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,6 +69,7 @@ class Job:
         prepared: PreparedJob,
         session: SessionHandle,
         *,
+        folder: Path | None,
         close_session: Callable[[], None],
         shows_progress: bool = False,
     ) -> None:
@@ -78,6 +78,7 @@ class Job:
         Args:
             prepared: what is to run.
             session: where.
+            folder: see ``identity.folder_of``; made when the job begins, removed when it ends.
             close_session: is called at the end.
             shows_progress: on the terminal.
         """
@@ -90,6 +91,7 @@ class Job:
         self._config = prepared.config
         self._live = LiveTasks()
         self._session = session
+        self._folder = folder
         self._close_session = close_session
         self._shows_progress = shows_progress
         self._progress: progress.ProgressLine | None = None
@@ -164,7 +166,10 @@ class Job:
                     self._session, self._config.shared_storage, self._config.executor_environment
                 )
             self._check_cancelled()
-            folder = self._make_folder()
+            folder = self._folder
+            if folder is not None:
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(mode=0o700, exist_ok=True)
             telemetry = self._telemetry = self._listen(folder)
             setting = self._setting(folder, telemetry)
             began = time.time()
@@ -225,18 +230,6 @@ class Job:
             self._progress.enter(self._positions[title])
         with self._session.job_scope(self.job_id, title):
             yield
-
-    def _make_folder(self) -> Path | None:
-        """A folder that driver and workers share, if there is one."""
-        storage = self._config.shared_storage
-        if storage is not None and "://" not in storage:
-            Path(storage).mkdir(parents=True, exist_ok=True)
-            return Path(tempfile.mkdtemp(prefix=f"beam-{self.job_id}-", dir=storage))
-        if self._session.is_local:
-            return Path(
-                tempfile.mkdtemp(prefix=f"beam-{self.job_id}-", dir=self._session.local_folder())
-            )
-        return None
 
     def _listen(self, folder: Path | None) -> TaskTelemetry:
         """Open the backchannel; see ``harness.links``."""

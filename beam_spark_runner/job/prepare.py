@@ -1,6 +1,5 @@
 """From a pipeline and its options to what a job runs. Nothing runs here, and no Spark is needed."""
 
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -53,6 +52,7 @@ def prepare(
     config: RunnerConfig,
     serve_loopback: Callable[[beam_runner_api_pb2.Pipeline, str], None],
     *,
+    job_id: str,
     was_built_here: bool = True,
 ) -> PreparedJob:
     """Choose where code runs, and compile a pipeline.
@@ -63,6 +63,7 @@ def prepare(
         config: the same, checked.
         serve_loopback: is called if code runs in this process: with the pipeline, into which it
             writes where, and with ``PreparedJob.options_json``.
+        job_id: see ``PreparedJob``.
         was_built_here: see ``PreparedJob``.
 
     Raises:
@@ -86,7 +87,6 @@ def prepare(
         expands_reshuffles=options.is_compat_version_prior_to("2.65.0"),
         may_unpickle=was_built_here,
     )
-    job_id = uuid.uuid4().hex[:12]
     return PreparedJob(
         job_id=job_id,
         plan=plan,

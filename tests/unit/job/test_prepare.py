@@ -64,6 +64,7 @@ def prepared(pipeline: beam_runner_api_pb2.Pipeline, *, was_built_here: bool) ->
         PipelineOptions([]),
         RunnerConfig(),
         lambda *_: None,
+        job_id="job",
         was_built_here=was_built_here,
     )
 
