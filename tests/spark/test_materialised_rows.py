@@ -233,7 +233,7 @@ def test_every_way_to_gather_large_side_inputs_compares_attempts(
     found = spark_session.range(1, 3, 1, 2).selectExpr("cast(id as int) as attempt")
     frame = found.mapInArrow(rows_and_marks(int(edge.dest)), schema.SPARK_SCHEMA).localCheckpoint()
     rows = OutputRows(frame, {run: Attempts.of(each) for run, each in made_by.items()})
-    context = gather.GatherContext(
+    settings = gather.GatherSettings(
         job_id="job",
         partitions=3,
         folder=None,
@@ -246,7 +246,7 @@ def test_every_way_to_gather_large_side_inputs_compares_attempts(
         if folder:
             gather._by_tasks(rows, edge, "job/1", str(tmp_path), 3)
         else:
-            gather._through_driver(rows, edge, "job/1", 100, context)
+            gather._through_driver(rows, edge, "job/1", 100, settings)
     if raised is not None:
         assert raised.value.verdict.runs == {7}
 

@@ -23,7 +23,7 @@ from beam_spark_runner.scheduling.attempts import (
 )
 from beam_spark_runner.scheduling.outputs import SegmentOutput
 from beam_spark_runner.scheduling.partitions import derive_partitions
-from beam_spark_runner.spark.driver.gather import AmbiguousRowsError, GatherContext, gather
+from beam_spark_runner.spark.driver.gather import AmbiguousRowsError, GatherSettings, gather
 from beam_spark_runner.spark.driver.outputs import OutputRows, Outputs
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.driver.run_context import Setting, Tally
@@ -290,14 +290,14 @@ class _PlanRun:
         edges = [self._builder.edges[dest] for dest in wanted]
         names = ", ".join(dict.fromkeys(edge.name for edge in edges))
         with self._setting.job_scope(f"side input of {names}"):
-            context = GatherContext(
+            settings = GatherSettings(
                 job_id=self._setting.job_id,
                 partitions=self._setting.least_partitions,
                 folder=self._setting.folder,
                 share=self._setting.share,
                 materialiser=self._setting.materialiser,
             )
-            self._gathered.update(gather(gathered, edges, context))
+            self._gathered.update(gather(gathered, edges, settings))
 
 
 def _now_ms() -> int:

@@ -43,7 +43,7 @@ _BUCKET_BITS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatherContext:
+class GatherSettings:
     """Where side inputs are gathered.
 
     ``folder``: that all workers can read; None: there is none, so that what does not fit
@@ -66,14 +66,14 @@ class AmbiguousRowsError(Exception):
 
 
 def gather(
-    rows: OutputRows | None, edges: Sequence[Edge], context: GatherContext
+    rows: OutputRows | None, edges: Sequence[Edge], settings: GatherSettings
 ) -> Mapping[DestinationId, SideInputRows]:
     """Bring the rows of side inputs to where all workers find them.
 
     Args:
         rows: materialised rows, other destinations' among them; None: none were written.
         edges: of the side inputs.
-        context: this run's.
+        settings: this run's.
 
     Raises:
         OptionsError: one is too large for what Spark hands around, and there is no folder.
@@ -83,7 +83,7 @@ def gather(
     sizes = dict.fromkeys(packed, 0)
     large: set[int] = set()
     if rows is not None:
-        limit = max(SMALL_BYTES // context.partitions, MIN_SMALL_BYTES_OF_TASK)
+        limit = max(SMALL_BYTES // settings.partitions, MIN_SMALL_BYTES_OF_TASK)
         reports: list[reports_pb2.SideInputReport] = []
         for dest, size, blob in (
             rows.rows_for(packed)
@@ -103,18 +103,18 @@ def gather(
     for edge in edges:
         dest = int(edge.dest)
         # Not by the edge alone: if its writers run again, workers must not keep the rows they have.
-        id_ = f"{context.job_id}/{dest}/{uuid.uuid4().hex[:8]}"
+        id_ = f"{settings.job_id}/{dest}/{uuid.uuid4().hex[:8]}"
         blobs = packed.pop(dest)
         if rows is not None and dest in large:
             blobs.clear()
             mine = rows.rows_for([dest])
             gathered[edge.dest] = (
-                _through_driver(mine, edge, id_, sizes[dest], context)
-                if context.folder is None
-                else _by_tasks(mine, edge, id_, context.folder, context.partitions)
+                _through_driver(mine, edge, id_, sizes[dest], settings)
+                if settings.folder is None
+                else _by_tasks(mine, edge, id_, settings.folder, settings.partitions)
             )
         else:
-            gathered[edge.dest] = _small(blobs, edge, id_, context)
+            gathered[edge.dest] = _small(blobs, edge, id_, settings)
     return gathered
 
 
@@ -133,7 +133,7 @@ def _check(
         raise AmbiguousRowsError(Ambiguous(runs, reason))
 
 
-def _small(blobs: Sequence[bytes], edge: Edge, id_: str, context: GatherContext) -> SideInputRows:
+def _small(blobs: Sequence[bytes], edge: Edge, id_: str, settings: GatherSettings) -> SideInputRows:
     """Sort what is in memory."""
     batches = [batch for blob in blobs for batch in files.batches_of(blob)]
     sink = pa.BufferOutputStream()
@@ -144,8 +144,8 @@ def _small(blobs: Sequence[bytes], edge: Edge, id_: str, context: GatherContext)
     data = sink.getvalue()
     if data.size <= INLINE_BYTES:
         return SideInputRows(id=id_, code=edge.code, inline=data.to_pybytes())
-    if context.folder is not None:
-        path = os.path.join(context.folder, f"{_name(id_)}.arrow")
+    if settings.folder is not None:
+        path = os.path.join(settings.folder, f"{_name(id_)}.arrow")
         with open(path, "wb") as file:
             file.write(data)
         return SideInputRows(id=id_, code=edge.code, paths=(path,))
@@ -153,7 +153,7 @@ def _small(blobs: Sequence[bytes], edge: Edge, id_: str, context: GatherContext)
         path = os.path.join(folder, f"{_name(id_)}.arrow")
         with open(path, "wb") as file:
             file.write(data)
-        return _shared(path, edge, id_, context)
+        return _shared(path, edge, id_, settings)
 
 
 def _by_tasks(
@@ -195,7 +195,7 @@ def _by_ranges(rows: OutputRows, edge: Edge, partitions: int) -> DataFrame:
 
 
 def _through_driver(
-    rows: OutputRows, edge: Edge, id_: str, size: int, context: GatherContext
+    rows: OutputRows, edge: Edge, id_: str, size: int, settings: GatherSettings
 ) -> SideInputRows:
     """Write one file from parts that the driver fetches one after another."""
     if size > SHARED_BYTES:
@@ -208,11 +208,11 @@ def _through_driver(
     is_multimap = edge.access_pattern == urns.SIDE_INPUT_MULTIMAP
     frame = rows.frame
     if is_multimap:
-        frame = _by_ranges(rows, edge, context.partitions)
+        frame = _by_ranges(rows, edge, settings.partitions)
     elif not edge.is_global:
         frame = frame.sortWithinPartitions("route")
     parts = -(-size // PART_BYTES)
-    packed = context.materialiser.materialise(
+    packed = settings.materialiser.materialise(
         frame.mapInArrow(files.blobs_in_parts(parts), files.PARTS_SCHEMA), _name(id_)
     ).frame
 
@@ -236,11 +236,11 @@ def _through_driver(
                 for batch in files.batches_of(blob):
                     writer.add(batch)
         writer.close()
-        return _shared(path, edge, id_, context)
+        return _shared(path, edge, id_, settings)
 
 
-def _shared(path: str, edge: Edge, id_: str, context: GatherContext) -> SideInputRows:
-    broadcast, artifact = context.share(Path(path))
+def _shared(path: str, edge: Edge, id_: str, settings: GatherSettings) -> SideInputRows:
+    broadcast, artifact = settings.share(Path(path))
     return SideInputRows(id=id_, code=edge.code, broadcast=broadcast, artifact=artifact)
 
 
