@@ -17,7 +17,7 @@ from apache_beam.transforms.environments import PyPIArtifactRegistry
 from beam_spark_runner.core.errors import OptionsError, StagingError
 from beam_spark_runner.portable.artifacts import Artifact, artifacts_of, digest_of, to_proto
 from beam_spark_runner.spark.driver.gather import SHARED_BYTES
-from beam_spark_runner.spark.side_inputs.shared_file import SharedFile, share_file
+from beam_spark_runner.spark.shared_file import SharedFile, share_file
 
 _READ_BYTES = 1 << 20
 _ASKING = (

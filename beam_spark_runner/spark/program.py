@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from beam_spark_runner.backchannel.transport import Route
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
@@ -10,6 +9,7 @@ from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.portable.descriptor import StageDescription
+from beam_spark_runner.spark.shared_file import SharedFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,21 +43,19 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideInputRows:
-    """Where a worker finds the gathered rows of a side input: files of ``side_input_files``.
+    """Where a worker finds the gathered rows of a side input: see ``side_inputs.files``.
 
-    ``id`` is unique among all side inputs of all jobs: workers cache by it.
-    ``code`` is that of the edge, for routes. ``inline``: the only file's bytes, in the
-    closure. ``paths``: of files that all workers can read, none if there are no rows.
-    ``broadcast``: the only file, see ``spark.broadcast``. ``artifact``: the only file's name
-    among those that Spark Connect handed to the executors.
+    Attributes:
+        id: unique among all side inputs of all jobs: workers cache by it.
+        code: that of the edge, for routes.
+        inline: the only file's bytes, in the closure.
+        files: that all workers can read; none if there are no rows.
     """
 
     id: str
     code: int
     inline: bytes | None = None
-    paths: tuple[str, ...] = ()
-    broadcast: Any = None
-    artifact: str | None = None
+    files: tuple[SharedFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

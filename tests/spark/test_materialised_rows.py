@@ -20,6 +20,7 @@ from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.scheduling.attempts import Attempts, Report
 from beam_spark_runner.scheduling.outputs import OutputPart, SegmentOutput
+from beam_spark_runner.spark.broadcast import broadcast_file
 from beam_spark_runner.spark.driver import gather
 from beam_spark_runner.spark.driver.batch import run_plan
 from beam_spark_runner.spark.driver.materialise import (
@@ -33,7 +34,6 @@ from beam_spark_runner.spark.driver.run_context import Setting, Tally
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import mark_to_keep
 from beam_spark_runner.spark.session.open_session import open_session
-from beam_spark_runner.spark.side_inputs.broadcast import broadcast_file
 from tests.unit.portable.pipelines import proto_of
 from tests.unit.spark.side_inputs.test_side_input_files import edge_to_side_input
 

@@ -12,7 +12,6 @@ from apache_beam.portability.api import (
     beam_provision_api_pb2,
 )
 
-from beam_spark_runner.backchannel.log_lines import STDERR, LogSink
 from beam_spark_runner.core.errors import FnApiProtocolError, RunnerError
 from beam_spark_runner.harness.fn_api.protocol import Lost, Responded
 from beam_spark_runner.harness.fn_api.services.control import ControlStream
@@ -44,7 +43,6 @@ class SdkConnection:
         self.state = StateStream()
         self.status = StatusStream()
         self.logs = LogStream()
-        self.log_sink: LogSink = STDERR  # takes log lines
         self._running: dict[str, str] = {}  # name of the stage, by instruction
         self._error: RunnerError | None = None
         self._lock = threading.Lock()

@@ -49,19 +49,38 @@ class FnApiServer:
             interceptors=[_Doorman(self._is_known)],
             options=_OPTIONS,
         )
+        found = self._connection_of
         for add, service in (
-            (beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server, ControlService),
-            (beam_fn_api_pb2_grpc.add_BeamFnDataServicer_to_server, DataService),
-            (beam_fn_api_pb2_grpc.add_BeamFnStateServicer_to_server, StateService),
-            (beam_fn_api_pb2_grpc.add_BeamFnLoggingServicer_to_server, LoggingService),
-            (beam_provision_api_pb2_grpc.add_ProvisionServiceServicer_to_server, ProvisionService),
+            (
+                beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server,
+                ControlService(lambda call: found(call).control),
+            ),
+            (
+                beam_fn_api_pb2_grpc.add_BeamFnDataServicer_to_server,
+                DataService(lambda call: found(call).data),
+            ),
+            (
+                beam_fn_api_pb2_grpc.add_BeamFnStateServicer_to_server,
+                StateService(lambda call: found(call).state),
+            ),
+            (
+                beam_fn_api_pb2_grpc.add_BeamFnLoggingServicer_to_server,
+                LoggingService(lambda call: found(call).logs),
+            ),
+            (
+                beam_provision_api_pb2_grpc.add_ProvisionServiceServicer_to_server,
+                ProvisionService(lambda call: found(call).provision),
+            ),
             (
                 beam_artifact_api_pb2_grpc.add_ArtifactRetrievalServiceServicer_to_server,
-                ArtifactService,
+                ArtifactService(lambda call: found(call).provision),
             ),
-            (beam_fn_api_pb2_grpc.add_BeamFnWorkerStatusServicer_to_server, StatusService),
+            (
+                beam_fn_api_pb2_grpc.add_BeamFnWorkerStatusServicer_to_server,
+                StatusService(lambda call: found(call).status),
+            ),
         ):
-            add(service(self._connection_of), self._server)
+            add(service, self._server)
         port = self._server.add_insecure_port("127.0.0.1:0")
         self.url = f"127.0.0.1:{port}"
         self._server.start()

@@ -279,7 +279,7 @@ class SdkWorkers:
         if kept.settings.job_id != settings.job_id:
             kept.worker.connection.forget_stages()
         kept.settings = settings
-        kept.worker.connection.log_sink = log_sink
+        kept.worker.connection.logs.sink = log_sink
         kept.users += 1
         if not self._expires:
             self._expires = True
@@ -340,7 +340,7 @@ class SdkWorkers:
             else None
         )
         worker = SdkWorker(server, environment, settings.options_json, staged)
-        worker.connection.log_sink = log_sink
+        worker.connection.logs.sink = log_sink
         worker.start(settings.start_timeout_s)
         return worker
 

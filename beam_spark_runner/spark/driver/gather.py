@@ -27,6 +27,7 @@ from beam_spark_runner.spark.driver.outputs import OutputRows
 from beam_spark_runner.spark.program import Edge, SideInputRows
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import consumed_of, spread_marks
+from beam_spark_runner.spark.shared_file import SharedFile, share_file
 from beam_spark_runner.spark.side_inputs import files
 
 INLINE_BYTES = 1 << 20
@@ -144,11 +145,6 @@ def _small(blobs: Sequence[bytes], edge: Edge, id_: str, settings: GatherSetting
     data = sink.getvalue()
     if data.size <= INLINE_BYTES:
         return SideInputRows(id=id_, code=edge.code, inline=data.to_pybytes())
-    if settings.folder is not None:
-        path = os.path.join(settings.folder, f"{_name(id_)}.arrow")
-        with open(path, "wb") as file:
-            file.write(data)
-        return SideInputRows(id=id_, code=edge.code, paths=(path,))
     with tempfile.TemporaryDirectory(prefix="beam-") as folder:
         path = os.path.join(folder, f"{_name(id_)}.arrow")
         with open(path, "wb") as file:
@@ -171,8 +167,8 @@ def _by_tasks(
     found = frame.mapInArrow(task, "report binary").collect()
     reports = [reports_pb2.SideInputReport.FromString(bytes(row[0])) for row in found]
     _check(reports, rows, is_exchanged=is_multimap)
-    paths = tuple(report.path for report in reports if report.path)
-    return SideInputRows(id=id_, code=edge.code, paths=paths)
+    written = tuple(SharedFile(path=report.path) for report in reports if report.path)
+    return SideInputRows(id=id_, code=edge.code, files=written)
 
 
 def _by_ranges(rows: OutputRows, edge: Edge, partitions: int) -> DataFrame:
@@ -240,8 +236,8 @@ def _through_driver(
 
 
 def _shared(path: str, edge: Edge, id_: str, settings: GatherSettings) -> SideInputRows:
-    broadcast, artifact = settings.share(Path(path))
-    return SideInputRows(id=id_, code=edge.code, broadcast=broadcast, artifact=artifact)
+    file = share_file(Path(path), settings.folder, settings.share)
+    return SideInputRows(id=id_, code=edge.code, files=(file,))
 
 
 def _name(id_: str) -> str:

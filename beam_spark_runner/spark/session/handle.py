@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from beam_spark_runner.spark.broadcast import broadcast_file
 from beam_spark_runner.spark.session.conf import get_conf, is_connect, set_conf
 from beam_spark_runner.spark.session.launch import version_of
-from beam_spark_runner.spark.side_inputs.broadcast import broadcast_file
 
 _SHUFFLE_PARTITIONS_OF_SPARK = "200"
 _LOOPBACK = "127.0.0.1"

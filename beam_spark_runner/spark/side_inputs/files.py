@@ -8,7 +8,6 @@ have it, and touches no others. Rows are those of ``SideInputWriter``.
 
 import os
 import random
-import struct
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -30,18 +29,6 @@ SCHEMA = pa.schema(
     ]
 )
 BATCH_BYTES = 4 << 20
-
-PICKLE_START = b"\x80\x04" + b"K\x000" + b"N0" * 25 + b"\x8e"
-"""Of a pickled byte string, up to its length: with that, 64 bytes, so that Arrow's buffers
-are aligned. What pads it are values that are pushed and popped again."""
-PICKLE_END = b"."
-_PICKLE_LENGTH = struct.Struct("<Q")
-PICKLE_HEADER_BYTES = len(PICKLE_START) + _PICKLE_LENGTH.size
-
-
-def pickle_header(size: int) -> bytes:
-    """Return what turns a file of ``size`` bytes into a pickled byte string, with PICKLE_END."""
-    return PICKLE_START + _PICKLE_LENGTH.pack(size)
 
 
 class SortedWriter:

@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark import SparkFiles
 
 from beam_spark_runner.core import routing
 from beam_spark_runner.spark.program import SideInputRows
 from beam_spark_runner.spark.rows.keys import join_key
-from beam_spark_runner.spark.side_inputs.broadcast import contents_of, map_file
 
 RESIDENT_BYTES = 64 << 20
 """What a worker may have read of mapped files before it lets the pages go again.
@@ -77,19 +75,13 @@ class GatheredRows:
         self._lets_go = sum(map(len, self._maps)) > RESIDENT_BYTES
 
     def _open(self, source: SideInputRows) -> Iterator[pa.Buffer]:
-        paths = source.paths
         if source.inline is not None:
             yield pa.py_buffer(source.inline)
-        elif source.broadcast is not None:
-            buffer, mapped = contents_of(source.broadcast)
+        for file in source.files:
+            buffer, mapped = file.map()
             if mapped is not None:
                 self._maps.append(mapped)
             yield buffer
-        elif source.artifact is not None:
-            paths = (SparkFiles.get(source.artifact),)
-        for path in paths:
-            self._maps.append(map_file(path))
-            yield pa.py_buffer(self._maps[-1])
 
     def values(self, window: bytes, key: bytes | None) -> Iterator[tuple[bytes, int]]:
         """See ``SideInputLookup.values``."""

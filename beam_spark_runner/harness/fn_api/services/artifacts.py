@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 from apache_beam.portability.api import (
@@ -17,26 +17,21 @@ from beam_spark_runner.core import urns
 _CHUNK_BYTES = 1 << 20
 
 
-class _Connection(Protocol):
-    @property
-    def provision(self) -> beam_provision_api_pb2.ProvisionInfo: ...
-
-
 class ArtifactService(
     beam_artifact_api_pb2_grpc.ArtifactRetrievalServiceServicer  # type: ignore[misc]
 ):
-    """The gRPC side. ``connection_of`` finds who calls.
+    """The gRPC side. ``provision_of`` finds the ProvisionInfo of the harness that calls.
 
     Files are read where they lie on this machine. A harness gets what its own environment
     names, and nothing else.
     """
 
-    def __init__(self, connection_of: Callable[[Any], _Connection]) -> None:
-        self._connection_of = connection_of
+    def __init__(self, provision_of: Callable[[Any], beam_provision_api_pb2.ProvisionInfo]) -> None:
+        self._provision_of = provision_of
 
     def ResolveArtifacts(self, request: Any, context: Any) -> Any:
         """Return the artifacts as they are: files need nothing more."""
-        self._connection_of(context)
+        self._provision_of(context)
         return beam_artifact_api_pb2.ResolveArtifactsResponse(replacements=request.artifacts)
 
     def GetArtifact(self, request: Any, context: Any) -> Iterator[Any]:
@@ -44,8 +39,7 @@ class ArtifactService(
         artifact = request.artifact
         wanted = (artifact.type_urn, artifact.type_payload)
         known = {
-            (each.type_urn, each.type_payload)
-            for each in self._connection_of(context).provision.dependencies
+            (each.type_urn, each.type_payload) for each in self._provision_of(context).dependencies
         }
         if wanted not in known or artifact.type_urn != urns.ARTIFACT_FILE:
             context.abort(

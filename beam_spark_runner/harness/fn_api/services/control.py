@@ -3,7 +3,7 @@
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
@@ -97,20 +97,15 @@ class ControlStream:
             self._lose(SdkDisconnectedError(problem))
 
 
-class _Connection(Protocol):
-    @property
-    def control(self) -> ControlStream: ...
-
-
 class ControlService(beam_fn_api_pb2_grpc.BeamFnControlServicer):  # type: ignore[misc]
-    """The gRPC side. ``connection_of`` finds who calls."""
+    """The gRPC side. ``stream_of`` finds the stream of the harness that calls."""
 
-    def __init__(self, connection_of: Callable[[Any], _Connection]) -> None:
-        self._connection_of = connection_of
+    def __init__(self, stream_of: Callable[[Any], ControlStream]) -> None:
+        self._stream_of = stream_of
 
     def Control(self, responses: Any, context: Any) -> Iterator[Any]:
         """See ``ControlStream.serve``."""
-        control = self._connection_of(context).control
+        control = self._stream_of(context)
         try:
             yield from control.serve(responses)
         except FnApiProtocolError as error:
@@ -118,7 +113,7 @@ class ControlService(beam_fn_api_pb2_grpc.BeamFnControlServicer):  # type: ignor
 
     def GetProcessBundleDescriptor(self, request: Any, context: Any) -> Any:
         """Return a stage that the harness was told to run."""
-        control = self._connection_of(context).control
+        control = self._stream_of(context)
         id_ = request.process_bundle_descriptor_id
         found = control.descriptors.get(id_)
         if found is None:

@@ -13,7 +13,7 @@ be waiting for one of them. Then it goes on in a file.
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
@@ -211,20 +211,15 @@ class DataStream:
         )
 
 
-class _Connection(Protocol):
-    @property
-    def data(self) -> DataStream: ...
-
-
 class DataService(beam_fn_api_pb2_grpc.BeamFnDataServicer):  # type: ignore[misc]
-    """The gRPC side. ``connection_of`` finds who calls."""
+    """The gRPC side. ``stream_of`` finds the stream of the harness that calls."""
 
-    def __init__(self, connection_of: Callable[[Any], _Connection]) -> None:
-        self._connection_of = connection_of
+    def __init__(self, stream_of: Callable[[Any], DataStream]) -> None:
+        self._stream_of = stream_of
 
     def Data(self, incoming: Any, context: Any) -> Iterator[Any]:
         """See ``DataStream.serve``."""
-        data = self._connection_of(context).data
+        data = self._stream_of(context)
         try:
             yield from data.serve(incoming)
         except FnApiProtocolError as error:

@@ -2,19 +2,29 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
-from beam_spark_runner.backchannel.log_lines import LogLines, LogSink, is_chatter, put_category
+from beam_spark_runner.backchannel.log_lines import (
+    STDERR,
+    LogLines,
+    LogSink,
+    is_chatter,
+    put_category,
+)
 from beam_spark_runner.harness.beam.plugin.sdk_logging import left_out_by, mark_of, take_category
 
 
 class LogStream:
-    """How far the log stream of one SDK harness has been read. Threads: any."""
+    """The log stream of one SDK harness: where its lines go, and how far it has been read.
+
+    Threads: any.
+    """
 
     def __init__(self) -> None:
+        self.sink: LogSink = STDERR
         self._mark = 0
         self._is_broken = False
         self._changed = threading.Condition()
@@ -49,25 +59,18 @@ def _split_trace(entry: beam_fn_api_pb2.LogEntry) -> None:
         entry.message = entry.message.replace(entry.trace, "", 1).rstrip()
 
 
-class _Connection(Protocol):
-    @property
-    def logs(self) -> LogStream: ...
-    @property
-    def log_sink(self) -> LogSink: ...
-
-
 class LoggingService(beam_fn_api_pb2_grpc.BeamFnLoggingServicer):  # type: ignore[misc]
-    """The gRPC side. ``connection_of`` finds who calls."""
+    """The gRPC side. ``stream_of`` finds the stream of the harness that calls."""
 
-    def __init__(self, connection_of: Callable[[Any], _Connection]) -> None:
-        self._connection_of = connection_of
+    def __init__(self, stream_of: Callable[[Any], LogStream]) -> None:
+        self._stream_of = stream_of
 
     def Logging(self, incoming: Any, context: Any) -> Iterator[Any]:
         """Hand entries on until the harness closes the stream."""
-        connection = self._connection_of(context)
-        # A harness may live longer than a job: the lines go to that which uses it at the time.
-        lines = LogLines(lambda: connection.log_sink)
-        connection.logs.begin()
+        stream = self._stream_of(context)
+        # A harness may live longer than a job: the lines go to the job that uses it at the time.
+        lines = LogLines(lambda: stream.sink)
+        stream.begin()
         try:
             for entries in incoming:
                 for entry in entries.log_entries:
@@ -75,7 +78,7 @@ class LoggingService(beam_fn_api_pb2_grpc.BeamFnLoggingServicer):  # type: ignor
                         lines.leave_out(count)
                     elif mark := mark_of(entry):
                         lines.report_left_out()
-                        connection.logs.reach(mark)
+                        stream.reach(mark)
                     else:
                         if category := take_category(entry):
                             put_category(entry, category)
@@ -84,7 +87,7 @@ class LoggingService(beam_fn_api_pb2_grpc.BeamFnLoggingServicer):  # type: ignor
                             lines.send(entry)
                 lines.report_left_out()
         except grpc.RpcError:
-            pass  # the harness is gone; whoever waits for it is told by its control stream
+            pass  # the harness is gone; whoever waits for it hears of it by its control stream
         finally:
-            connection.logs.end()
+            stream.end()
         yield from ()

@@ -5,7 +5,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
@@ -189,17 +189,12 @@ def _nothing_is_under_way(request: beam_fn_api_pb2.StateRequest) -> Exception:
     return FnApiProtocolError(f"no bundle {request.instruction_id!r:.100} is under way")
 
 
-class _Connection(Protocol):
-    @property
-    def state(self) -> StateStream: ...
-
-
 class StateService(beam_fn_api_pb2_grpc.BeamFnStateServicer):  # type: ignore[misc]
-    """The gRPC side. ``connection_of`` finds who calls."""
+    """The gRPC side. ``stream_of`` finds the stream of the harness that calls."""
 
-    def __init__(self, connection_of: Callable[[Any], _Connection]) -> None:
-        self._connection_of = connection_of
+    def __init__(self, stream_of: Callable[[Any], StateStream]) -> None:
+        self._stream_of = stream_of
 
     def State(self, requests: Any, context: Any) -> Iterator[Any]:
         """Answer requests in their order."""
-        return map(self._connection_of(context).state.answer, requests)
+        return map(self._stream_of(context).answer, requests)

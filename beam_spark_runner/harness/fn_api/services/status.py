@@ -4,7 +4,7 @@ import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
@@ -72,17 +72,12 @@ class StatusStream:
             self.close()
 
 
-class _Connection(Protocol):
-    @property
-    def status(self) -> StatusStream: ...
-
-
 class StatusService(beam_fn_api_pb2_grpc.BeamFnWorkerStatusServicer):  # type: ignore[misc]
-    """The gRPC side. ``connection_of`` finds who calls."""
+    """The gRPC side. ``stream_of`` finds the stream of the harness that calls."""
 
-    def __init__(self, connection_of: Callable[[Any], _Connection]) -> None:
-        self._connection_of = connection_of
+    def __init__(self, stream_of: Callable[[Any], StatusStream]) -> None:
+        self._stream_of = stream_of
 
     def WorkerStatus(self, responses: Any, context: Any) -> Iterator[Any]:
         """See ``StatusStream.serve``."""
-        return self._connection_of(context).status.serve(responses)
+        return self._stream_of(context).serve(responses)

@@ -32,13 +32,19 @@ from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.runner import SparkPortableRunner
+from beam_spark_runner.spark.broadcast import (
+    PICKLE_HEADER_BYTES,
+    FileBroadcast,
+    contents_of,
+    pickle_header,
+)
 from beam_spark_runner.spark.driver.program_builder import Limits, ProgramBuilder
 from beam_spark_runner.spark.program import Edge, SideInputRows
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import MarkReader
+from beam_spark_runner.spark.shared_file import SharedFile
 from beam_spark_runner.spark.side_inputs import files
 from beam_spark_runner.spark.side_inputs import lookup as lookups
-from beam_spark_runner.spark.side_inputs.broadcast import FileBroadcast, contents_of
 from beam_spark_runner.spark.side_inputs.lookup import GatheredRows
 from beam_spark_runner.spark.task.task import LevelTask
 from tests.unit.spark.rows.test_writers_and_readers import LIMIT, as_spark_would, edge_of, written
@@ -166,7 +172,7 @@ def test_files_are_mapped(
         path = tmp_path / f"{part}.arrow"
         path.write_bytes(file_of(edge, written(edge, coder, elements)))
         paths.append(str(path))
-    rows = rows_of(edge, paths=tuple(paths))
+    rows = rows_of(edge, files=tuple(SharedFile(path=path) for path in paths))
     window = GlobalWindowCoder().encode(GlobalWindow())
     for _ in range(2):
         assert sorted(values(rows, numbers, window)) == list(range(3000))
@@ -183,7 +189,7 @@ def test_a_broadcast_file_is_mapped_without_being_unpickled(tmp_path: Path) -> N
     buffer, mapped = contents_of(FileBroadcast(path=str(tmp_path / "pickled")))
     assert buffer.to_pybytes() == data
     assert mapped is not None
-    assert (files.PICKLE_HEADER_BYTES % 64, len(files.pickle_header(5))) == (0, 64)
+    assert (PICKLE_HEADER_BYTES % 64, len(pickle_header(5))) == (0, 64)
 
 
 class _Counted:

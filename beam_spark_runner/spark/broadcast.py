@@ -7,17 +7,24 @@ process's memory, and Python workers map their executor's copy into theirs.
 
 import mmap
 import shutil
+import struct
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 from pyspark import Broadcast, SparkContext
 
-from beam_spark_runner.spark.side_inputs.files import (
-    PICKLE_END,
-    PICKLE_HEADER_BYTES,
-    pickle_header,
-)
+PICKLE_START = b"\x80\x04" + b"K\x000" + b"N0" * 25 + b"\x8e"
+"""Of a pickled byte string, up to its length: with that, 64 bytes, so that Arrow's buffers
+are aligned. What pads it are values that are pushed and popped again."""
+PICKLE_END = b"."
+_PICKLE_LENGTH = struct.Struct("<Q")
+PICKLE_HEADER_BYTES = len(PICKLE_START) + _PICKLE_LENGTH.size
+
+
+def pickle_header(size: int) -> bytes:
+    """Return what turns a file of ``size`` bytes into a pickled byte string, with PICKLE_END."""
+    return PICKLE_START + _PICKLE_LENGTH.pack(size)
 
 
 class FileBroadcast(Broadcast):  # type: ignore[misc]

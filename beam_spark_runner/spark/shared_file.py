@@ -1,5 +1,6 @@
 """A file that executors read, by whichever way this Spark has."""
 
+import mmap
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,28 +10,34 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 from pyspark import SparkFiles
 
-from beam_spark_runner.spark.side_inputs.broadcast import contents_of
+from beam_spark_runner.spark.broadcast import contents_of, map_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedFile:
     """Where executors find a file. One of the three is set.
 
-    ``path``: on storage that all of them see. ``broadcast``: see ``spark.broadcast``.
-    ``artifact``: its name among those that Spark Connect handed to them.
+    Attributes:
+        path: on storage that all of them see.
+        broadcast: see ``spark.broadcast``.
+        artifact: its name among those that Spark Connect handed to them.
     """
 
     path: str | None = None
     broadcast: Any = None
     artifact: str | None = None
 
+    def map(self) -> tuple[pa.Buffer, mmap.mmap | None]:
+        """Return its bytes, on an executor, and their map. None: they are in memory."""
+        if self.broadcast is not None:
+            return contents_of(self.broadcast)
+        mapped = map_file(self.path or SparkFiles.get(self.artifact))
+        return pa.py_buffer(mapped), mapped
+
     def open(self) -> BinaryIO:
         """Open it, on an executor. With ``spark.io.encryption.enabled`` it is in memory."""
-        if self.broadcast is not None:
-            buffer, _ = contents_of(self.broadcast)  # the buffer keeps its map
-            return cast(BinaryIO, pa.BufferReader(buffer))
-        path = self.path or SparkFiles.get(self.artifact)
-        return Path(path).open("rb")
+        buffer, _ = self.map()  # the buffer keeps its map
+        return cast(BinaryIO, pa.BufferReader(buffer))
 
 
 def share_file(
