@@ -163,3 +163,61 @@ class Fails(beam.DoFn):  # type: ignore[misc]
     @on_timer(DUE)  # type: ignore[untyped-decorator]
     def fail(self) -> None:
         raise LookupError("no such alarm")
+
+
+class Remembers(beam.DoFn):  # type: ignore[misc]
+    """Yields what it has seen of a key and window so far; its timers add to that.
+
+    An element is the time, in seconds, for which it sets the timer; that of the clock fires a
+    hundred times as late. 0 clears both, and the value.
+    """
+
+    VALUE = ReadModifyWriteStateSpec("value", VarIntCoder())
+    BAG = BagStateSpec("bag", VarIntCoder())
+    SUM = CombiningValueStateSpec("sum", sum)
+    SET = SetStateSpec("set", VarIntCoder())
+    LIST = OrderedListStateSpec("list", VarIntCoder())
+    EVENT = TimerSpec("event", TimeDomain.WATERMARK)
+    CLOCK = TimerSpec("clock", TimeDomain.REAL_TIME)
+
+    def process(
+        self,
+        pair: tuple[Any, int],
+        value: Any = beam.DoFn.StateParam(VALUE),
+        bag: Any = beam.DoFn.StateParam(BAG),
+        total: Any = beam.DoFn.StateParam(SUM),
+        a_set: Any = beam.DoFn.StateParam(SET),
+        a_list: Any = beam.DoFn.StateParam(LIST),
+        event: Any = beam.DoFn.TimerParam(EVENT),
+        clock: Any = beam.DoFn.TimerParam(CLOCK),
+    ) -> Iterator[Any]:
+        key, number = pair
+        before = value.read()
+        value.write(number)
+        bag.add(number)
+        total.add(number)
+        a_set.add(number % 2)
+        a_list.add((Timestamp(number), number))
+        if number == 0:
+            event.clear()
+            clock.clear()
+            value.clear()
+        else:
+            event.set(Timestamp(number), dynamic_timer_tag="tag")
+            clock.set(Timestamp(100 * number))
+        listed = [each for _, each in a_list.read()]
+        yield key, before, sorted(bag.read()), total.read(), sorted(a_set.read()), listed
+
+    @on_timer(EVENT)  # type: ignore[untyped-decorator]
+    def at(
+        self,
+        key: Any = beam.DoFn.KeyParam,
+        time: Any = beam.DoFn.TimestampParam,
+        tag: Any = beam.DoFn.DynamicTimerTagParam,
+        total: Any = beam.DoFn.StateParam(SUM),
+    ) -> Iterator[Any]:
+        yield "event", key, int(time), tag, total.read()
+
+    @on_timer(CLOCK)  # type: ignore[untyped-decorator]
+    def on_the_clock(self, key: Any = beam.DoFn.KeyParam) -> Iterator[Any]:
+        yield "clock", key
