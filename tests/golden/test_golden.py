@@ -1,8 +1,9 @@
 """Each <pass>.txt holds pairs of what a pass gets and what it gives: its specification.
 
 A case may end in lines ``# error:`` in place of a graph. Cases stand between
-``===`` lines, input and expectation between ``---``. ``explain.txt`` goes
-through all passes and ``plan.build``; ``# limits: exchanges destinations`` there.
+``===`` lines, input and expectation between ``---``. ``mixed_windows.txt`` is what
+``validate`` says of Flattens. ``explain.txt`` goes through all passes and
+``plan.build``; ``# limits: exchanges destinations`` there.
 """
 
 from collections import Counter
@@ -85,6 +86,11 @@ def check(name: str, case: Case) -> None:
 
 @pytest.mark.parametrize("case", cases("validate"))
 def test_validate(case: Case) -> None:
+    check("validate", case)
+
+
+@pytest.mark.parametrize("case", cases("mixed_windows"))
+def test_mixed_windows(case: Case) -> None:
     check("validate", case)
 
 

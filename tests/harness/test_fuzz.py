@@ -7,7 +7,6 @@ from typing import Any
 import apache_beam as beam
 import grpc
 import pytest
-from apache_beam.coders import BytesCoder
 from apache_beam.portability.api import (
     beam_artifact_api_pb2,
     beam_artifact_api_pb2_grpc,
@@ -16,8 +15,6 @@ from apache_beam.portability.api import (
     beam_runner_api_pb2,
     metrics_pb2,
 )
-from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +23,7 @@ from beam_spark_runner.harness.remote import bundle as remote_bundle
 from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
 from tests.harness.conftest import BARE, Collected, one_step, stage_on
 from tests.harness.scripted_sdk import Pool, ScriptedSdk, sink_of
+from tests.stateful import Keeps
 
 pytestmark = [pytest.mark.grpc, pytest.mark.timeout(600)]
 
@@ -213,23 +211,6 @@ def ask_for(sdk: ScriptedSdk, wanted: list[Any]) -> None:
         get = beam_artifact_api_pb2.GetArtifactRequest(artifact=artifact)
         call = stub.GetArtifact(get, metadata=sdk.metadata)
         assert call.code() is grpc.StatusCode.NOT_FOUND
-
-
-class Keeps(beam.DoFn):  # type: ignore[misc]
-    """Has a state and a timer; no SDK ever runs it."""
-
-    SEEN = BagStateSpec("seen", BytesCoder())
-    DUE = TimerSpec("due", TimeDomain.WATERMARK)
-
-    def process(
-        self,
-        pair: Any,
-        seen: Any = beam.DoFn.StateParam(SEEN),
-        due: Any = beam.DoFn.TimerParam(DUE),
-    ) -> Any: ...
-
-    @on_timer(DUE)  # type: ignore[untyped-decorator]
-    def wake(self) -> Any: ...
 
 
 def keyed_step(pipeline: beam.Pipeline) -> Any:

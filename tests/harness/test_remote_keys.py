@@ -29,6 +29,7 @@ from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
 from beam_spark_runner.harness.remote.stage import RemoteStage
 from beam_spark_runner.state import memory
 from tests.harness.conftest import Collected, stage_in
+from tests.stateful import Fails
 
 pytestmark = pytest.mark.grpc
 
@@ -217,21 +218,10 @@ def test_a_bag_of_many_pages_is_read_to_its_present_end(
     assert keyed.finish() == sorted([*(b"%d" % n for n in range(10)), b"in the end 10"])
 
 
-class Raises(beam.DoFn):  # type: ignore[misc]
-    DUE = TimerSpec("due", TimeDomain.WATERMARK)
-
-    def process(self, pair: tuple[bytes, bytes], due: Any = beam.DoFn.TimerParam(DUE)) -> None:
-        due.set(1)
-
-    @on_timer(DUE)  # type: ignore[untyped-decorator]
-    def wake(self) -> None:
-        raise ValueError("no more")
-
-
 def test_what_a_timer_raises_names_the_step(running: Callable[..., Running]) -> None:
-    keyed = running(Raises())
+    keyed = running(Fails())
     keyed.key(b"a", b"1")
-    with pytest.raises(BundleFailedError, match="ValueError: no more") as raised:
+    with pytest.raises(BundleFailedError, match="LookupError: no such alarm") as raised:
         keyed.finish()
     assert raised.value.step == "keyed"
     keyed.bundle.abort()
@@ -263,9 +253,9 @@ def test_timers_in_a_harness_that_has_this_package(running_ours: Callable[..., R
 def test_what_a_timer_raises_in_a_harness_that_has_this_package(
     running_ours: Callable[..., Running],
 ) -> None:
-    keyed = running_ours(Raises())
+    keyed = running_ours(Fails())
     keyed.key(b"a", b"1")
-    with pytest.raises(BundleFailedError, match="ValueError: no more") as raised:
+    with pytest.raises(BundleFailedError, match="LookupError: no such alarm") as raised:
         keyed.finish()
     assert raised.value.step == "keyed"
     keyed.bundle.abort()

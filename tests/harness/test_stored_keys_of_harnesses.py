@@ -5,10 +5,8 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.coders import BytesCoder
+from apache_beam.coders import FastPrimitivesCoder, VarIntCoder
 from apache_beam.transforms.environments import ExternalEnvironment, ProcessEnvironment
-from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
@@ -20,44 +18,13 @@ from beam_spark_runner.semantics.timers import END_OF_TIME, Instant
 from beam_spark_runner.state.memory import MemoryState
 from beam_spark_runner.state.policy import KeyPolicy
 from tests.harness.conftest import Collected, stage_in
+from tests.stateful import Remembers
 
 pytestmark = [pytest.mark.grpc, pytest.mark.timeout(60)]
 SECOND = 1_000_000
-
-
-class Remembers(beam.DoFn):  # type: ignore[misc]
-    """Yields all values of the key so far, and once more when a timer fires.
-
-    A value is the time, in seconds, for which it sets the timer; that of the clock fires a
-    hundred times as late.
-    """
-
-    BAG = BagStateSpec("bag", BytesCoder())
-    EVENT = TimerSpec("event", TimeDomain.WATERMARK)
-    CLOCK = TimerSpec("clock", TimeDomain.REAL_TIME)
-
-    def process(
-        self,
-        pair: tuple[bytes, bytes],
-        bag: Any = beam.DoFn.StateParam(BAG),
-        event: Any = beam.DoFn.TimerParam(EVENT),
-        clock: Any = beam.DoFn.TimerParam(CLOCK),
-    ) -> Iterator[bytes]:
-        key, value = pair
-        bag.add(value)
-        event.set(Timestamp(int(value)))
-        clock.set(Timestamp(100 * int(value)))
-        yield key + b":" + b"".join(sorted(bag.read()))
-
-    @on_timer(EVENT)  # type: ignore[untyped-decorator]
-    def at(
-        self, key: Any = beam.DoFn.KeyParam, bag: Any = beam.DoFn.StateParam(BAG)
-    ) -> Iterator[bytes]:
-        yield b"event of " + key + b":" + b"".join(sorted(bag.read()))
-
-    @on_timer(CLOCK)  # type: ignore[untyped-decorator]
-    def on_the_clock(self, key: Any = beam.DoFn.KeyParam) -> Iterator[bytes]:
-        yield b"clock of " + key
+# What the runner itself does not decode.
+VALUE = VarIntCoder()
+OUTPUT = FastPrimitivesCoder()
 
 
 class Epochs:
@@ -65,27 +32,25 @@ class Epochs:
 
     def __init__(self, environment: Any) -> None:
         def build(p: beam.Pipeline) -> Any:
-            pair = beam.Map(lambda x: (x, x)).with_output_types(tuple[bytes, bytes])
-            step = beam.ParDo(Remembers()).with_output_types(bytes)
+            pair = beam.Map(lambda x: (x, len(x))).with_output_types(tuple[bytes, int])
+            step = beam.ParDo(Remembers()).with_output_types(Any)
             return p | beam.Impulse() | pair | "keyed" >> step | beam.Reshuffle()
 
         self.stage: RemoteStage = stage_in(environment, build, stage=1)
         self.store = MemoryState(lambda *_: 1)
 
-    def run(self, to: Instant, **elements: bytes) -> list[bytes]:
-        """Process elements of a few keys, each byte one; return the output, sorted."""
+    def run(self, to: Instant, **elements: int) -> list[Any]:
+        """Process one element for each of a few keys; return the output, sorted."""
         collected = Collected()
         bundle = self.stage.start_bundle(
             dict.fromkeys(self.stage.output_coders, collected), {}, KeyPolicy(to, self.store)
         )
-        for key, values in elements.items():
-            pairs = [(key.encode(), bytes([value])) for value in values]
-            origins = [WindowedValue(pair, Timestamp(0), (GlobalWindow(),)) for pair in pairs]
-            for pair, origin in zip(pairs, origins, strict=True):
-                bundle.push([pair], [origin])
+        for key, value in elements.items():
+            pair = (key.encode(), VALUE.encode(value))
+            bundle.push([pair], [WindowedValue(pair, Timestamp(0), (GlobalWindow(),))])
             bundle.advance_key()
         bundle.finish()
-        return sorted(collected.values)
+        return sorted(map(OUTPUT.decode, collected.values), key=repr)
 
 
 @pytest.fixture(params=["Beam's harness", "a harness that has this package"])
@@ -102,24 +67,48 @@ def until(watermark_s: int, clock_s: int = 0) -> Instant:
 
 
 def test_state_and_timers_of_earlier_bundles(epochs: Epochs) -> None:
-    assert epochs.run(until(0), a=b"3", b=b"4") == [b"a:3", b"b:4"]
-    assert epochs.run(until(3), b=b"5") == [b"b:45"]
+    assert epochs.run(until(0), a=3, b=4) == [
+        (b"a", None, [3], 3, [1], [3]),
+        (b"b", None, [4], 4, [0], [4]),
+    ]
+    assert epochs.run(until(3), b=5) == [(b"b", 4, [4, 5], 9, [0, 1], [4, 5])]
     # The timer of ``b`` was set again, and its clock has come to 500 s.
-    assert epochs.run(until(4, 500), a=b"6") == [b"a:36"]
-    assert epochs.run(until(5, 400), b=b"1") == [b"b:145", b"clock of b", b"event of b:145"]
-    assert epochs.run(until(9), b=b"2") == [b"b:1245", b"event of b:1245"]
-    assert epochs.run(END_OF_TIME, a=b"7") == [b"a:367", b"clock of a", b"event of a:367"]
-    assert epochs.run(END_OF_TIME, c=b"1") == [b"c:1", b"clock of c", b"event of c:1"]
+    assert epochs.run(until(4, 500), a=6) == [(b"a", 3, [3, 6], 9, [0, 1], [3, 6])]
+    assert epochs.run(until(5, 400), b=1) == [
+        ("clock", b"b"),
+        ("event", b"b", 1, "tag", 10),
+        (b"b", 5, [1, 4, 5], 10, [0, 1], [1, 4, 5]),
+    ]
+    assert epochs.run(until(9), b=2) == [
+        ("event", b"b", 2, "tag", 12),
+        (b"b", 1, [1, 2, 4, 5], 12, [0, 1], [1, 2, 4, 5]),
+    ]
+    assert epochs.run(END_OF_TIME, a=7) == [
+        ("clock", b"a"),
+        ("event", b"a", 7, "tag", 16),
+        (b"a", 6, [3, 6, 7], 16, [0, 1], [3, 6, 7]),
+    ]
+    assert epochs.run(END_OF_TIME, c=1) == [
+        ("clock", b"c"),
+        ("event", b"c", 1, "tag", 1),
+        (b"c", None, [1], 1, [1], [1]),
+    ]
+
+
+def test_what_is_cleared_is_not_found_by_a_later_bundle(epochs: Epochs) -> None:
+    epochs.run(until(0), a=3)
+    epochs.run(until(0), a=0)
+    seen = (b"a", None, [0, 3, 4], 7, [0, 1], [0, 3, 4])
+    assert epochs.run(until(4, 300), a=4) == [("event", b"a", 4, "tag", 7), seen]
 
 
 def test_many_groups_of_keys(epochs: Epochs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyed_bundle, "MOST_CALLS", 2)
     keys = "abcdefg"
-    epochs.run(until(0), **dict.fromkeys(keys, b"9"))
-    assert epochs.run(until(8), **dict.fromkeys(keys, b"9")) == [
-        f"{key}:99".encode() for key in keys
-    ]
-    due = epochs.run(until(9), **dict.fromkeys(keys, b"9"))
-    assert due == sorted(
-        text.encode() for key in keys for text in (f"{key}:999", f"event of {key}:999")
-    )
+    for watermark_s, times, before in ((0, 1, None), (8, 2, 9), (9, 3, 9)):
+        nines = [9] * times
+        expected: list[Any] = [(key.encode(), before, nines, 9 * times, [1], nines) for key in keys]
+        if watermark_s == 9:
+            expected += [("event", key.encode(), 9, "tag", 9 * times) for key in keys]
+        found = epochs.run(until(watermark_s), **dict.fromkeys(keys, 9))
+        assert found == sorted(expected, key=repr)

@@ -3,16 +3,17 @@
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.transforms.userstate import CombiningValueStateSpec
 
 from beam_spark_runner.core.errors import EnvironmentStartError, OptionsError, StagingError
 from tests.spark.harvest import harvest, run
+from tests.stateful import Number
 from tests.user_packages import project, sdist, wheel
 
 pytestmark = [pytest.mark.spark, pytest.mark.grpc]
@@ -75,12 +76,12 @@ def test_requirements(spark_session: Any, tmp_path: Path, monkeypatch: pytest.Mo
     assert version == "3.3"
 
 
-class Numbering(beam.DoFn):  # type: ignore[misc]
-    SEEN = CombiningValueStateSpec("seen", sum)
-
-    def process(self, element: Any, seen: Any = beam.DoFn.StateParam(SEEN)) -> Any:
-        seen.add(1)
-        yield element[0], look(element)[0], seen.read()
+class Numbering(Number):
+    def process(  # type: ignore[override]
+        self, pair: tuple[str, Any], next_state: Any = beam.DoFn.StateParam(Number.NEXT)
+    ) -> Iterator[tuple[str, str, int]]:
+        for key, number in super().process(pair, next_state):
+            yield key, look(pair)[0], number
 
 
 @pytest.mark.usefixtures("no_index")
@@ -109,7 +110,7 @@ def test_a_project_and_files(spark_session: Any, tmp_path: Path) -> None:
     found = harvest(spark_session, build, *flags)
     assert [version for version, _ in found["seen"]] == ["4.0"]
     assert found["colour"] == [("green", True)]
-    assert found["state"] == [("a", "4.0", 1), ("a", "4.0", 2), ("b", "4.0", 1)]
+    assert found["state"] == [("a", "4.0", 0), ("a", "4.0", 1), ("b", "4.0", 0)]
 
 
 BROKEN = "raise SystemExit('the setup of this package is broken')\n"

@@ -5,10 +5,9 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.coders import VarIntCoder
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing import test_stream
-from apache_beam.transforms import trigger, userstate, window
+from apache_beam.transforms import trigger, window
 from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.window import TimestampedValue
 
@@ -20,25 +19,9 @@ from beam_spark_runner.core.errors import (
     PipelineRefusedError,
 )
 from tests.spark.harvest import harvest
+from tests.stateful import Keeps
 
 pytestmark = pytest.mark.spark
-
-
-class Counts(beam.DoFn):  # type: ignore[misc]
-    STATE = userstate.CombiningValueStateSpec("seen", VarIntCoder(), sum)
-    TIMER = userstate.TimerSpec("wake", userstate.TimeDomain.WATERMARK)
-
-    def process(
-        self,
-        element: Any,
-        seen: Any = beam.DoFn.StateParam(STATE),
-        wake: Any = beam.DoFn.TimerParam(TIMER),
-    ) -> None:
-        seen.add(1)
-
-    @userstate.on_timer(TIMER)  # type: ignore[untyped-decorator]
-    def on_wake(self) -> None:
-        pass
 
 
 def refusal(spark: Any, build: Any, *flags: str) -> str:
@@ -188,7 +171,7 @@ class Name(str):
 beam.coders.registry.register_coder(Name, Unordered)
 
 
-@pytest.mark.parametrize("step", [beam.CombinePerKey(sum), beam.ParDo(Counts())])
+@pytest.mark.parametrize("step", [beam.CombinePerKey(sum), beam.ParDo(Keeps())])
 def test_keys_without_deterministic_bytes(spark_session: Any, step: Any) -> None:
     def build(p: beam.Pipeline) -> None:
         (

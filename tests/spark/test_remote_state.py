@@ -7,7 +7,7 @@ import pytest
 from apache_beam.transforms.window import FixedWindows, Sessions, SlidingWindows, TimestampedValue
 
 from tests.spark.harvest import LOOPBACK, PROCESS, harvest
-from tests.spark.test_state import Collect, CountGroups, Mixed, Number, timed
+from tests.stateful import Collect, CountGroups, Mixed, Number, timed
 
 pytestmark = [pytest.mark.spark, pytest.mark.grpc]
 

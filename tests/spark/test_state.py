@@ -5,7 +5,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.coders import BytesCoder, StrUtf8Coder, VarIntCoder
+from apache_beam.coders import BytesCoder, VarIntCoder
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import (
     BagStateSpec,
@@ -16,53 +16,13 @@ from apache_beam.transforms.userstate import (
     TimerSpec,
     on_timer,
 )
-from apache_beam.transforms.window import FixedWindows, Sessions, SlidingWindows, TimestampedValue
+from apache_beam.transforms.window import FixedWindows, Sessions, SlidingWindows
 from apache_beam.utils.timestamp import Timestamp
 
 from tests.spark.harvest import harvest
+from tests.stateful import Collect, CountGroups, Mixed, Number, timed
 
 pytestmark = pytest.mark.spark
-
-
-class Number(beam.DoFn):  # type: ignore[misc]
-    """Numbers the elements of each key and window."""
-
-    NEXT = ReadModifyWriteStateSpec("next", VarIntCoder())
-
-    def process(
-        self, pair: tuple[str, Any], next_state: Any = beam.DoFn.StateParam(NEXT)
-    ) -> Iterator[tuple[str, int]]:
-        number = next_state.read() or 0
-        next_state.write(number + 1)
-        yield pair[0], number
-
-
-class Collect(beam.DoFn):  # type: ignore[misc]
-    """Keeps the elements of each key and window, and gives them out when event time ends."""
-
-    KEPT = BagStateSpec("kept", VarIntCoder())
-    END = TimerSpec("end", TimeDomain.WATERMARK)
-
-    def process(
-        self,
-        pair: tuple[str, int],
-        window: Any = beam.DoFn.WindowParam,
-        kept: Any = beam.DoFn.StateParam(KEPT),
-        end: Any = beam.DoFn.TimerParam(END),
-    ) -> None:
-        kept.add(pair[1])
-        end.set(window.end)
-
-    @on_timer(END)  # type: ignore[untyped-decorator]
-    def give(
-        self, key: Any = beam.DoFn.KeyParam, kept: Any = beam.DoFn.StateParam(KEPT)
-    ) -> Iterator[tuple[str, list[int]]]:
-        yield key, sorted(kept.read())
-        kept.clear()
-
-
-def timed(pairs: list[tuple[str, int]]) -> beam.PTransform:
-    return beam.Create(pairs) | beam.Map(lambda pair: TimestampedValue(pair, pair[1]))
 
 
 def test_many_keys(spark_session: Any) -> None:
@@ -103,48 +63,6 @@ def test_state_is_by_window(spark_session: Any, windows: Any, expected: Any) -> 
     ) == sorted((key, window, values) for key in "ab" for window, values in expected.items())
     for each in kept:
         assert each.timestamp == each.window.end
-
-
-class Mixed(beam.DoFn):  # type: ignore[misc]
-    """All kinds of state at once; gives out what each of them held before the element."""
-
-    VALUE = ReadModifyWriteStateSpec("value", StrUtf8Coder())
-    BAG = BagStateSpec("bag", VarIntCoder())
-    SET = SetStateSpec("set", VarIntCoder())
-    SUM = CombiningValueStateSpec("sum", sum)
-    LIST = OrderedListStateSpec("list", StrUtf8Coder())
-
-    def process(
-        self,
-        pair: tuple[str, int],
-        value: Any = beam.DoFn.StateParam(VALUE),
-        bag: Any = beam.DoFn.StateParam(BAG),
-        a_set: Any = beam.DoFn.StateParam(SET),
-        total: Any = beam.DoFn.StateParam(SUM),
-        a_list: Any = beam.DoFn.StateParam(LIST),
-    ) -> Iterator[Any]:
-        key, number = pair
-        low, high = Timestamp(0), Timestamp(5)
-        yield (
-            key,
-            number,
-            value.read(),
-            sorted(bag.read()),
-            sorted(a_set.read()),
-            total.read(),
-            [(int(time), text) for time, text in a_list.read_range(low, high)],
-        )
-        if number == 7:
-            for state in (value, bag, a_set, total):
-                state.clear()
-            a_list.clear_range(Timestamp(2), Timestamp(4))
-            return
-        value.write(str(number))
-        bag.add(number)
-        bag.add(number)
-        a_set.add(number % 2)
-        total.add(number)
-        a_list.add((Timestamp(number), f"{number}!"))
 
 
 def test_every_kind_of_state(spark_session: Any) -> None:
@@ -236,16 +154,6 @@ def test_one_key_piles_up_more_than_fits_in_memory(spark_session: Any) -> None:
 
     total = size * (size - 1) // 2
     assert harvest(spark_session, build)["out"] == [("key", size, total, size, size, size - 1, 10)]
-
-
-class CountGroups(beam.DoFn):  # type: ignore[misc]
-    SEEN = CombiningValueStateSpec("seen", sum)
-
-    def process(
-        self, group: Any, seen: Any = beam.DoFn.StateParam(SEEN)
-    ) -> Iterator[tuple[Any, int, list[int]]]:
-        seen.add(1)
-        yield group[0], seen.read(), sorted(group[1])
 
 
 @pytest.mark.parametrize("windows", [FixedWindows(10), Sessions(5)], ids=["fixed", "sessions"])

@@ -22,6 +22,7 @@ from apache_beam.utils.timestamp import Timestamp
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.core.errors import BundleFailedError
 from tests.spark.harvest import harvest, run
+from tests.stateful import Fails, Loops
 
 pytestmark = pytest.mark.spark
 
@@ -180,31 +181,11 @@ def test_timers_of_all_windows_fire_in_the_order_of_time(spark_session: Any, tmp
 
 
 def test_a_looping_timer_ends_with_its_window(spark_session: Any) -> None:
-    class Loop(beam.DoFn):  # type: ignore[misc]
-        EACH = TimerSpec("each", TimeDomain.WATERMARK)
-
-        def process(
-            self,
-            pair: tuple[str, int],
-            window: Any = beam.DoFn.WindowParam,
-            each: Any = beam.DoFn.TimerParam(EACH),
-        ) -> None:
-            each.set(window.start + 1)
-
-        @on_timer(EACH)  # type: ignore[untyped-decorator]
-        def again(
-            self,
-            time: Any = beam.DoFn.TimestampParam,
-            each: Any = beam.DoFn.TimerParam(EACH),
-        ) -> Iterator[float]:
-            yield float(time)
-            each.set(time + 4)
-
     def build(p: beam.Pipeline) -> dict[str, Any]:
-        pairs = p | beam.Create([("key", 0)]) | beam.Map(lambda x: TimestampedValue(x, 12))
-        return {"out": pairs | beam.WindowInto(FixedWindows(10)) | beam.ParDo(Loop())}
+        pairs = p | beam.Create([("key", 11)]) | beam.Map(lambda x: TimestampedValue(x, 12))
+        return {"out": pairs | beam.WindowInto(FixedWindows(10)) | beam.ParDo(Loops())}
 
-    assert harvest(spark_session, build)["out"] == [11, 15, 19, 20]
+    assert harvest(spark_session, build)["out"] == [(11, 1), (15, 2), (19, 3), (20, 4)]
 
 
 class Alarm(beam.DoFn):  # type: ignore[misc]
@@ -230,17 +211,6 @@ def test_timers_of_many_keys(spark_session: Any) -> None:
         return {"out": pairs | beam.ParDo(Alarm())}
 
     assert harvest(spark_session, build)["out"] == [(n, float(n)) for n in range(500)]
-
-
-class Fails(beam.DoFn):  # type: ignore[misc]
-    DUE = TimerSpec("due", TimeDomain.WATERMARK)
-
-    def process(self, pair: tuple[str, int], due: Any = beam.DoFn.TimerParam(DUE)) -> None:
-        due.set(Timestamp(1))
-
-    @on_timer(DUE)  # type: ignore[untyped-decorator]
-    def fail(self) -> None:
-        raise LookupError("no such alarm")
 
 
 def test_a_timer_that_fails_names_its_step(spark_session: Any) -> None:

@@ -16,7 +16,7 @@ import pytest
 from apache_beam.metrics import Metrics
 
 from tests.spark.harvest import harvest
-from tests.spark.test_state import Number
+from tests.stateful import Number
 
 pytestmark = [pytest.mark.spark, pytest.mark.grpc]
 

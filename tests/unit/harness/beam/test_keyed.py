@@ -29,6 +29,7 @@ from beam_spark_runner.harness.beam.stage import EmbeddedBundle, EmbeddedStage
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.state.policy import BATCH, KeyPolicy
+from tests.stateful import Loops
 from tests.unit.portable.pipelines import proto_of
 
 GLOBAL = (GlobalWindow(),)
@@ -322,27 +323,6 @@ def test_metrics_of_callbacks_are_charged_to_their_step(running: Any) -> None:
     (fired,) = (info for info in infos if info.labels.get("NAME") == "fired")
     assert fired.payload == VarIntCoder().encode(2)
     assert fired.labels["PTRANSFORM"] == stage.operation.name_context.transform_id
-
-
-class Loops(beam.DoFn):  # type: ignore[misc]
-    """Its timer sets itself again, four seconds later."""
-
-    EACH = TimerSpec("each", TimeDomain.WATERMARK)
-    SEEN = CombiningValueStateSpec("seen", sum)
-
-    def process(self, pair: tuple[int, float], each: Any = beam.DoFn.TimerParam(EACH)) -> None:
-        each.set(Timestamp(pair[1]))
-
-    @on_timer(EACH)  # type: ignore[untyped-decorator]
-    def again(
-        self,
-        time: Any = beam.DoFn.TimestampParam,
-        each: Any = beam.DoFn.TimerParam(EACH),
-        seen: Any = beam.DoFn.StateParam(SEEN),
-    ) -> Iterator[tuple[float, int]]:
-        seen.add(1)
-        yield float(time), seen.read()
-        each.set(time + 4)
 
 
 @pytest.mark.parametrize(

@@ -3,83 +3,17 @@
 from collections.abc import Iterator
 from typing import Any
 
-import apache_beam as beam
 import pytest
-from apache_beam.coders import VarIntCoder
-from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import (
-    BagStateSpec,
-    CombiningValueStateSpec,
-    OrderedListStateSpec,
-    ReadModifyWriteStateSpec,
-    SetStateSpec,
-    TimerSpec,
-    on_timer,
-)
 from apache_beam.transforms.window import FixedWindows, IntervalWindow
-from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner.semantics.timers import END_OF_TIME, Instant
 from beam_spark_runner.state.memory import MemoryState
 from beam_spark_runner.state.policy import KeyPolicy
+from tests.stateful import Remembers
 from tests.unit.harness.beam.test_keyed import Running
 
 SECOND = 1_000_000
 WINDOW = (IntervalWindow(0, 10),)
-
-
-class Remembers(beam.DoFn):  # type: ignore[misc]
-    """Yields what it has seen of a key and window so far; the timers say it once more."""
-
-    VALUE = ReadModifyWriteStateSpec("value", VarIntCoder())
-    BAG = BagStateSpec("bag", VarIntCoder())
-    SUM = CombiningValueStateSpec("sum", sum)
-    SET = SetStateSpec("set", VarIntCoder())
-    LIST = OrderedListStateSpec("list", VarIntCoder())
-    EVENT = TimerSpec("event", TimeDomain.WATERMARK)
-    CLOCK = TimerSpec("clock", TimeDomain.REAL_TIME)
-
-    def process(
-        self,
-        pair: tuple[int, int],
-        value: Any = beam.DoFn.StateParam(VALUE),
-        bag: Any = beam.DoFn.StateParam(BAG),
-        total: Any = beam.DoFn.StateParam(SUM),
-        a_set: Any = beam.DoFn.StateParam(SET),
-        a_list: Any = beam.DoFn.StateParam(LIST),
-        event: Any = beam.DoFn.TimerParam(EVENT),
-        clock: Any = beam.DoFn.TimerParam(CLOCK),
-    ) -> Iterator[Any]:
-        key, number = pair
-        before = value.read()
-        value.write(number)
-        bag.add(number)
-        total.add(number)
-        a_set.add(number % 2)
-        a_list.add((Timestamp(number), number))
-        if number == 0:
-            event.clear()
-            clock.clear()
-            value.clear()
-        else:
-            event.set(Timestamp(number), dynamic_timer_tag="tag")
-            clock.set(Timestamp(100 * number))
-        listed = [each for _, each in a_list.read()]
-        yield key, before, sorted(bag.read()), total.read(), sorted(a_set.read()), listed
-
-    @on_timer(EVENT)  # type: ignore[untyped-decorator]
-    def at(
-        self,
-        key: Any = beam.DoFn.KeyParam,
-        time: Any = beam.DoFn.TimestampParam,
-        tag: Any = beam.DoFn.DynamicTimerTagParam,
-        total: Any = beam.DoFn.StateParam(SUM),
-    ) -> Iterator[Any]:
-        yield "event", key, time.micros // SECOND, tag, total.read()
-
-    @on_timer(CLOCK)  # type: ignore[untyped-decorator]
-    def on_the_clock(self, key: Any = beam.DoFn.KeyParam) -> Iterator[Any]:
-        yield "clock", key
 
 
 @pytest.fixture
