@@ -265,6 +265,17 @@ class Append(beam.DoFn):  # type: ignore[misc]
             print(f"{float(window.end)} is over after {count.read()}", file=file)
 
 
+class AppendOnly(beam.DoFn):  # type: ignore[misc]
+    """Appends times to a file of the key's, and has no state."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def process(self, pair: tuple[str, Any], time: Any = beam.DoFn.TimestampParam) -> None:
+        with Path(self._folder, pair[0]).open("a") as file:
+            print(float(time), file=file)
+
+
 def expires(par_do: Any) -> None:
     par_do.on_window_expiration_timer_family_spec = "ts-due"
 
@@ -289,6 +300,24 @@ def test_time_sorted_input(spark_session: Any, tmp_path: Any, is_grouped: bool) 
     for key in "ab":
         found = [float(line) for line in (tmp_path / key).read_text().splitlines()]
         assert found == pytest.approx(times, abs=0.01)  # Beam rounds towards zero
+
+
+def test_time_sorted_input_of_unlike_windows(spark_session: Any, tmp_path: Any) -> None:
+    pipeline = beam.Pipeline(runner=SparkPortableRunner(spark=spark_session))
+    numbers = pipeline | beam.Create(range(100))
+    parts = [
+        numbers
+        | f"every {length} from {rest}"
+        >> beam.FlatMap(
+            lambda n, rest=rest: [TimestampedValue(("a", n), n * 7919 % 101)] * (n % 2 == rest)
+        ).with_output_types(tuple[str, int])
+        | f"windows of {length}" >> beam.WindowInto(FixedWindows(length))
+        for rest, length in enumerate((10, 35))
+    ]
+    parts | beam.Flatten() | "asks" >> beam.ParDo(AppendOnly(str(tmp_path)))
+    run_changed(spark_session, pipeline, "asks", is_sorted)
+    found = [float(line) for line in (tmp_path / "a").read_text().splitlines()]
+    assert found == sorted(float(n * 7919 % 101) for n in range(100))
 
 
 def test_on_window_expiration(spark_session: Any, tmp_path: Any) -> None:

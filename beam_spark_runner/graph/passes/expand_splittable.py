@@ -58,7 +58,8 @@ def expand_splittable(graph: Graph) -> Graph:
             source, name=f"{read.name}/SplitAndSizeRestriction.out", coder=sized
         )
 
-        idempotent = replace(read, requires_stable_input=False)
+        # Neither runs ``process``.
+        idempotent = replace(read, requires_stable_input=False, finalizes_bundles=False)
         pair = replace(idempotent, urn=urns.SDF_PAIR_WITH_RESTRICTION, outputs={"out": paired_id})
         split = replace(
             idempotent,

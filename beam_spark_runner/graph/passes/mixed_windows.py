@@ -21,7 +21,7 @@ class Mix:
 
 
 def find_mix(graph: Graph, flatten: Transform) -> Mix | None:
-    """Look behind a Flatten for the first step that mixed windows matter to.
+    """Search downstream of a Flatten for the first step that mixed windows matter to.
 
     Where windows are set again the mix ends; steps that take element by element do not
     care. What groups would take the windows of one input for those of all. And all windows
@@ -46,14 +46,14 @@ def find_mix(graph: Graph, flatten: Transform) -> Mix | None:
     for transform in graph.transforms.values():
         for collection in dict.fromkeys(transform.inputs.values()):
             readers[collection].append(transform)
-    behind = list(flatten.outputs.values())
-    for collection in behind:  # which grows
+    downstream = list(flatten.outputs.values())
+    for collection in downstream:  # which grows
         for reader in readers[collection]:
             use = _use(reader, collection)
             if use is not None:
                 return Mix(inputs=inputs, problem=f"{reader.name} {use}")
             if reader.urn != urns.ASSIGN_WINDOWS:
-                behind += [made for made in reader.outputs.values() if made not in behind]
+                downstream += [made for made in reader.outputs.values() if made not in downstream]
     return None
 
 
@@ -62,6 +62,6 @@ def _use(reader: Transform, collection: PCollectionId) -> str | None:
         return "reads them as a side input"
     if reader.urn in _GROUPING_URNS:
         return "groups them"
-    if reader.is_keyed:
+    if reader.state_ids or reader.timer_families:
         return "keeps state by window"
     return None

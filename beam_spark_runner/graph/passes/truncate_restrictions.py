@@ -51,6 +51,7 @@ def truncate_restrictions(graph: Graph) -> Graph:
             urn=_TRUNCATE,
             outputs={"out": truncated_id},
             requires_stable_input=False,
+            finalizes_bundles=False,
         )
         transforms[id_] = replace(process, inputs={**process.inputs, local_name: truncated_id})
     return replace(graph, transforms=transforms, pcollections=pcollections)

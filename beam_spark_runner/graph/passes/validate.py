@@ -55,7 +55,7 @@ def validate(graph: Graph) -> Graph:
 def _problems_of_the_pipeline(graph: Graph) -> Iterator[PipelineError]:
     for requirement in graph.requirements:
         explains = _EXPLAINED_BY.get(requirement, lambda _: False)
-        if not graph.transforms or not any(map(explains, graph.transforms.values())):
+        if not any(map(explains, graph.transforms.values())):
             yield UnsupportedFeatureError(f"the requirement {requirement}", WHOLE_PIPELINE)
 
 
