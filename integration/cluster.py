@@ -231,7 +231,7 @@ def _descendants(pids: Sequence[int]) -> list[int]:
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            # The parent's id stands behind the name, which may hold spaces and brackets.
+            # The parent's id stands after the name, which may hold spaces and brackets.
             fields = _read(f"/proc/{entry.name}/stat").rpartition(b")")[2].split()
             if len(fields) > 1:
                 children.setdefault(int(fields[1]), []).append(int(entry.name))

@@ -34,7 +34,7 @@ def session(cluster: Cluster) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("script", [keep_two_copies, leave_zombies])
-@pytest.mark.parametrize("with_exchange", [False, True], ids=["in place", "behind an exchange"])
+@pytest.mark.parametrize("with_exchange", [False, True], ids=["in place", "after an exchange"])
 def test_readers_of_rows_that_two_attempts_have_kept(
     session: Any,
     tmp_path: Path,

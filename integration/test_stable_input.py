@@ -52,7 +52,7 @@ SPREAD = "| beam.Reshuffle() | beam.Map(lambda kv: (kv[0], kv[1], random.random(
     ("between", "fails_at", "count"),
     [
         pytest.param(SPREAD, "(44,", 60, id="drawn right before"),
-        pytest.param("| beam.GroupByKey()", "(44,", 6, id="behind a GroupByKey"),
+        pytest.param("| beam.GroupByKey()", "(44,", 6, id="after a GroupByKey"),
     ],
 )
 def test_a_retry_sees_what_the_first_attempt_saw(

@@ -150,7 +150,7 @@ class FileLink:
 
 
 def read_from(path: Path, position: int) -> bytes:
-    """Return what stands behind ``position``.
+    """Return what follows ``position``.
 
     Raises:
         OSError: it cannot be read.

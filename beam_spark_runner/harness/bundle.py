@@ -43,7 +43,7 @@ class SideInputLookup(Protocol):
         """Find the values of a key; all elements where ``key`` is None.
 
         Returns:
-            Nested encodings of whole values, one behind the other, and how many they are.
+            Nested encodings of whole values, one after the other, and how many they are.
         """
         ...
 

@@ -40,7 +40,7 @@ def compile_pipeline(
     """
     described = from_proto(pipeline, expands_reshuffles=expands_reshuffles)
     graph = run_passes(described, DRAINING if drains else BATCH, observe)
-    if streams:  # behind the passes: what they refuse is said first, a TestStream by its name
+    if streams:  # after the passes: what they refuse is said first, a TestStream by its name
         _refuse_unbounded(described)
     check_key_coders(
         graph,

@@ -52,7 +52,7 @@ class EventLog(Generic[_T]):
     def follow(self) -> Iterator[_T]:
         """Yield the events of the log, and then each new one, until the log is closed.
 
-        A reader that falls behind by more events than the log has room for misses the oldest.
+        A reader that is slower by more events than the log has room for misses the oldest.
         """
         position = 0
         while True:

@@ -41,9 +41,9 @@ def build(
     input, and where too many exchanges would pile up in one job.
 
     Args:
-        graph: behind ``fuse``.
+        graph: after ``fuse``.
         max_exchanges: how many exchanges one Spark job may have.
-        max_destinations: how many stages may sit behind one exchange.
+        max_destinations: how many stages may follow one exchange.
 
     Example:
         Read | GroupByKey | Format   ==>

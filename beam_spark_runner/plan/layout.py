@@ -44,7 +44,7 @@ def lay_out(edges: Edges, *, max_exchanges: int, max_destinations: int) -> list[
 
 
 def _as_soon_as_possible(edges: Edges) -> list[int]:
-    """Put a stage behind the segments that make its side inputs, or a stable main input."""
+    """Put a stage after the segments that make its side inputs, or a stable main input."""
     segments: list[int] = []
     for stage in range(edges.count):
         lag = edges.lag(stage)
@@ -80,7 +80,7 @@ def _levels(
 ) -> list[Place]:
     """Count exchanges from the start of each segment, and cut where there are too many.
 
-    Level 0 has no exchange, so that any number of stages may sit there. Behind
+    Level 0 has no exchange, so that any number of stages may sit there. After
     a full level the next one is taken: stages further down move along, since
     they are placed later.
     """
@@ -107,7 +107,7 @@ def _levels(
 
 
 def _sources_where_they_are_read(edges: Edges, places: list[Place]) -> list[Place]:
-    """Move what needs no exchange behind the cuts by depth, as far as its readers allow.
+    """Move what needs no exchange after the cuts by depth, as far as its readers allow.
 
     At level 0 it lengthens no segment, and its rows need not be materialised.
     """

@@ -2,7 +2,7 @@
 
 A **stage** is a fused run of transforms. A **destination** is an edge into a
 stage (or into a side input): rows carry its id. A **level** is one exchange and
-the stages behind it; they share one Spark stage. A **segment** is one Spark job.
+the stages downstream of it; they share one Spark stage. A **segment** is one Spark job.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class Destination:
 
     ``arriving`` is what producers write: for GROUP_BY_KEY the collection of
     KVs before the grouping, for a Reshuffle the collection before it. The
-    stage's own ``input`` is the collection behind it. They share windowing.
+    stage's own ``input`` is the collection after it. They share windowing.
     """
 
     id: DestinationId

@@ -13,7 +13,7 @@ def stage_name(graph: Graph, stage: FusedStage, maker: Transform | None) -> str:
     Where that is a single one, say more, since other stages may come from it too.
 
     Args:
-        graph: behind ``fuse``.
+        graph: after ``fuse``.
         stage: of that graph.
         maker: the runner's own step that makes the input of ``stage``, if one does.
 

@@ -138,7 +138,7 @@ def _give_addresses(
 def _coder_arriving(plan: Plan, stage: Stage) -> tuple[bool, CoderId]:
     """Whether the rows that reach the stage are grouped, and their element coder.
 
-    A Reshuffle may have other coders in front of it than behind it; a grouping
+    A Reshuffle may have other coders upstream than downstream; a grouping
     builds the KV with its iterable before the source sees it.
     """
     collections = {

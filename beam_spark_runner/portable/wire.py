@@ -4,7 +4,7 @@ What an SDK harness reads and writes may have coders that exist only there. So i
 puts a length in front of each key, value or element, and the runner takes what
 follows for bytes. The rows are the same as those of the embedded harness: a bare
 value in a row is the outer encoding of an element, and a length with the bytes
-behind it is the nested encoding of bytes.
+after it is the nested encoding of bytes.
 
 Source: Beam ``LengthPrefixUnknownCoders`` and ``WireCoders``.
 """

@@ -125,7 +125,7 @@ def judge(
 
     Args:
         reports: those that came out with the job's rows.
-        partitions: level -> number of tasks, for levels behind an exchange. The
+        partitions: level -> number of tasks, for levels that begin with an exchange. The
             first level may lack: Spark decides how many tasks read what lies there.
         first: level of the job.
         materialised: whose rows earlier Spark jobs have materialised for the first level.

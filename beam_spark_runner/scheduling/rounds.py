@@ -1,8 +1,8 @@
 """Rounds: what splittable DoFns have left undone is spread over the cluster and goes on.
 
 A task that hosts a splittable DoFn ends its work when its time is spent, and leaves the rest
-as rows. The levels behind it then pass on what they get, unprocessed: a grouping must not
-fire before all is there. The driver runs the rest in rounds, and then the levels behind.
+as rows. The levels downstream then pass on what they get, unprocessed: a grouping must not
+fire before all is there. The driver runs the rest in rounds, and then the levels downstream.
 """
 
 from collections.abc import Sequence

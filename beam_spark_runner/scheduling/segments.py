@@ -15,7 +15,7 @@ from beam_spark_runner.core.ids import SegmentId
 MAX_RUNS = 8
 """Of one segment, for whatever reason it has to run again."""
 MAX_CRASHES = 3
-"""Of one segment. Behind each crash are as many lost tasks as Spark puts up with."""
+"""Of one segment. Each crash stands for as many lost tasks as Spark tolerates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class SegmentOrder:
     def _with_readers(self, writers: Set[SegmentId]) -> frozenset[SegmentId]:
         """Return ``writers`` and all that have read from them, directly or not."""
         stale = set(writers)
-        for id_, read in self._reads.items():  # in order: readers behind writers
+        for id_, read in self._reads.items():  # in order: readers after writers
             if id_ in self._done and read & stale:
                 stale.add(id_)
         return frozenset(stale)

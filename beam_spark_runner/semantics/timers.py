@@ -48,7 +48,9 @@ class Timer(NamedTuple):
     id: TimerId
     domain: Domain
     fires_us: int
-    hold_us: int  # event time: of what its callback emits; nothing behind may pass it until then
+    hold_us: (
+        int  # event time: of what its callback emits; nothing downstream may pass it until then
+    )
     payload: Any = None  # what the harness wants back
 
 
@@ -56,7 +58,7 @@ _FEW = 64  # entries of a heap that may be stale
 
 
 def expiry_us(window_end_us: int, allowed_lateness_us: int) -> int:
-    """Say when a window is over: a millisecond behind the last that it may see.
+    """Say when a window is over: a millisecond after the last that it may see.
 
     Args:
         window_end_us: the window's own last moment, ``max_timestamp``.
@@ -128,7 +130,7 @@ class TimerQueue:
         """Set a timer, in place of one that has its id.
 
         Args:
-            timer: one of event time that lies behind the end of its window fires at that end;
+            timer: one of event time that lies after the end of its window fires at that end;
                 it is dropped where event time has come there already, so that a timer which
                 always sets itself again ends with its window.
             expires_us: when the timer's window is over, see ``expiry_us``.

@@ -59,7 +59,7 @@ Address: TypeAlias = Bag | MapKeys | MapValues | MapEntries | ListRange
 
 
 class Page(NamedTuple):
-    """Part of what stands at an address: whole encoded elements, one behind the other."""
+    """Part of what stands at an address: whole encoded elements, one after the other."""
 
     data: bytes
     token: bytes  # for the next page; empty at the end
@@ -100,7 +100,7 @@ class StateBackend(Protocol):
         ...
 
     def append(self, address: Address, data: bytes) -> None:
-        """Add encoded elements, one behind the other, at the end; to a list by sort key.
+        """Add encoded elements, one after the other, at the end; to a list by sort key.
 
         Raises:
             FnApiProtocolError: nothing can be added at such an address.

@@ -26,7 +26,7 @@ _TOKEN = struct.Struct(">qqq")  # of the cell's generation, the next piece, the 
 _COUNT = struct.Struct(">i")
 
 CountValues: TypeAlias = Callable[[Cell, bytes], int]
-"""How many encoded values of a multimap stand one behind the other."""
+"""How many encoded values of a multimap stand one after the other."""
 
 
 class _Spilled(NamedTuple):
@@ -279,7 +279,7 @@ class _Pieces:
 
 
 def list_entries(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Take the entries of an ordered list apart, which stand one behind the other.
+    """Take the entries of an ordered list apart, which stand one after the other.
 
     Returns:
         The sort key and the whole encoded entry, a KV of it and a length-prefixed value.
@@ -288,8 +288,8 @@ def list_entries(data: bytes) -> Iterator[tuple[int, bytes]]:
     """
     position = 0
     while position < len(data):
-        sort_key, behind = _varint(data, position)
-        length, start = _varint(data, behind)
+        sort_key, after = _varint(data, position)
+        length, start = _varint(data, after)
         end = start + length
         if end > len(data):
             raise FnApiProtocolError("an entry of an ordered list is cut off")

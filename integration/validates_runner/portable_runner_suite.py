@@ -47,7 +47,7 @@ class PortableRunnerOnJobServiceTest(
 
     @classmethod
     def _create_job_endpoint(cls) -> str:
-        # It serves until the process ends: results are asked for their state behind the tests.
+        # It serves until the process ends: results are asked for their state after the tests.
         cls._servicer = _JobService(beam_job_type=_Job)
         return f"localhost:{cls._servicer.start_grpc_server()}"
 

@@ -125,7 +125,7 @@ def lines_of(err: str) -> list[str]:
 
 
 def last_words(err: str) -> str:
-    """Return the message of the exception that ended the program, behind its type."""
+    """Return the message of the exception that ended the program, after its type."""
     lines = lines_of(err)
     last = max(index for index, line in enumerate(lines) if line.startswith("beam_spark_runner."))
     return "\n".join(lines[last:]).partition(": ")[2]

@@ -52,7 +52,7 @@ SCRIPT = """
             file_naming=fileio.destination_prefix_naming(".txt"),
         )
         timed | "in one" >> fileio.WriteToFiles("out/single", shards=1, max_writers_per_bundle=0)
-        # Behind the exchange in front of the sharded writes, and in the same task.
+        # After the exchange in front of the sharded writes, and in the same task.
         spread = lines | "pair" >> beam.Map(lambda line: (int(line) % 3, int(line)))
         spread | beam.GroupByKey() | beam.FlatMap(lambda kv: kv[1]) | beam.ParDo(Flaky("grouped"))
 

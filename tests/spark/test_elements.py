@@ -111,7 +111,7 @@ def test_life_of_a_dofn(spark_session: Any, tmp_path: Path) -> None:
             | beam.Create(range(1000))
             | beam.ParDo(Lived(str(tmp_path))).with_outputs("late", main="sums")
         )
-        # Behind an exchange, and as a side input: what finish_bundle emits goes all ways.
+        # After an exchange, and as a side input: what finish_bundle emits goes all ways.
         total = sums.sums | beam.CombineGlobally(sum)
         return {
             "sums": sums.sums,

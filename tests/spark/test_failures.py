@@ -46,7 +46,7 @@ class Fails(beam.DoFn):  # type: ignore[misc]
         Metrics.counter("tests", "processed").inc()
         self._fail_in("process")
         yield element
-        self._fail_in("process, behind a yield")
+        self._fail_in("process, after a yield")
 
     def finish_bundle(self) -> None:
         self._fail_in("finish_bundle")
@@ -59,7 +59,7 @@ def partition_or_none() -> int | None:
     return None if context is None else int(context.partitionId())
 
 
-METHODS = ["unpickle", "setup", "start_bundle", "process", "process, behind a yield"]
+METHODS = ["unpickle", "setup", "start_bundle", "process", "process, after a yield"]
 
 
 @pytest.mark.parametrize("method", [*METHODS, "finish_bundle"])
@@ -136,26 +136,26 @@ beam.coders.registry.register_coder(Number, Fragile)
 
 
 @pytest.mark.parametrize(
-    ("number", "behind", "step"),
+    ("number", "after", "step"),
     [
         (13, beam.Reshuffle(), "make"),
         (13, beam.GroupByKey(), "make"),
-        (14, beam.Reshuffle(), "behind"),
-        (14, beam.GroupByKey(), "behind"),
+        (14, beam.Reshuffle(), "after"),
+        (14, beam.GroupByKey(), "after"),
     ],
     ids=["encode", "encode key", "decode", "decode key"],
 )
 def test_an_element_that_its_coder_refuses(
-    spark_session: Any, number: int, behind: Any, step: str
+    spark_session: Any, number: int, after: Any, step: str
 ) -> None:
-    kind: Any = Number if isinstance(behind, beam.Reshuffle) else tuple[Number, Number]
+    kind: Any = Number if isinstance(after, beam.Reshuffle) else tuple[Number, Number]
 
     def build(p: beam.Pipeline) -> None:
         numbers = p | beam.Create([1, number]) | "spread" >> beam.Reshuffle()
         (
             numbers
             | "make" >> beam.Map(lambda n: n if kind is Number else (n, n)).with_output_types(kind)
-            | "behind" >> behind
+            | "after" >> after
             | "use" >> beam.Map(str)
         )
 
@@ -164,7 +164,7 @@ def test_an_element_that_its_coder_refuses(
     assert caught.value.step == step
     assert "in raise_for_the_user" in caught.value.traceback_text
     is_decoded = "Error decoding input stream with coder WindowedValueCoder" in str(caught.value)
-    assert is_decoded == (step == "behind")
+    assert is_decoded == (step == "after")
 
 
 class Opaque:
@@ -181,15 +181,15 @@ def test_an_element_that_does_not_pickle(spark_session: Any) -> None:
     assert caught.value.step == "make"
 
 
-@pytest.mark.parametrize("behind", ["Reshuffle", "GroupByKey", "side input"])
+@pytest.mark.parametrize("after", ["Reshuffle", "GroupByKey", "side input"])
 def test_an_element_over_the_limit(
-    spark_session: Any, monkeypatch: pytest.MonkeyPatch, behind: str
+    spark_session: Any, monkeypatch: pytest.MonkeyPatch, after: str
 ) -> None:
     monkeypatch.setattr(job, "MAX_VALUE_BYTES", 5_000_000)
 
     def build(size: int, p: beam.Pipeline) -> None:
         made = p | beam.Create([1, 2]) | "make" >> beam.Map(lambda n: (n, bytes(size)))
-        match behind:
+        match after:
             case "Reshuffle":
                 made | beam.Reshuffle() | beam.Map(check)
             case "GroupByKey":

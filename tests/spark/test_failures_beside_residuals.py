@@ -29,7 +29,7 @@ class CountOrFail(beam.DoFn):  # type: ignore[misc]
             position += 1
 
 
-@pytest.mark.parametrize("levels", [1, 2], ids=["one level behind", "two levels behind"])
+@pytest.mark.parametrize("levels", [1, 2], ids=["one level after", "two levels after"])
 def test_the_users_error_is_the_pipelines(spark_session: Any, levels: int) -> None:
     def build(p: beam.Pipeline) -> None:
         counted = (

@@ -1,4 +1,4 @@
-"""How many tasks stand behind an exchange."""
+"""How many tasks stand after an exchange."""
 
 from collections import Counter
 from typing import Any
@@ -48,13 +48,13 @@ def test_a_segment_that_reads_more_gets_more(
     def build(p: beam.Pipeline) -> dict[str, Any]:
         values = _spread(p)["all"] | beam.Map(lambda number: (number, b"x" * 16_000))
         side = beam.pvalue.AsSingleton(values | beam.combiners.Count.Globally())
-        behind = (
+        after = (
             values
             | beam.Filter(lambda _, total: total == 200, side)
             | beam.GroupByKey()
             | beam.Keys()
         )
-        return {"all": behind}
+        return {"all": after}
 
     found = harvest(spark_session, build, *flags)
     assert found["all"] == list(range(200))

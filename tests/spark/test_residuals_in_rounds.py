@@ -86,7 +86,7 @@ def test_in_an_sdk_harness_of_its_own(spark_session: Any) -> None:
 
 
 def test_one_after_the_other(spark_session: Any) -> None:
-    """A splittable DoFn behind a grouping behind a splittable DoFn; both leave work."""
+    """A splittable DoFn after a grouping after a splittable DoFn; both leave work."""
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
         steps = p | beam.Create([("a", 40)]) | "one" >> beam.ParDo(Count())

@@ -137,7 +137,7 @@ def test_in_all_kinds_of_steps(spark_session: Any, tmp_path: Path) -> None:
             | beam.Map(lambda n: (n, n))
             | "Keyed" >> beam.ParDo(Keyed(tmp_path))
             | "Grouped" >> beam.GroupBy(lambda n: n % 3)
-            | "Behind" >> beam.Map(lambda group: (group[0], list(group[1])))
+            | "After" >> beam.Map(lambda group: (group[0], list(group[1])))
             | beam.FlatMapTuple(lambda key, them: [(key, n) for n in them])
             | "Per key" >> beam.CombinePerKey(Summing(tmp_path))
         )

@@ -53,7 +53,7 @@ def ignore(name: str, graph: Graph) -> None:
 
 
 def run_passes(graph: Graph, passes: Sequence[Pass], observe: Observer = ignore) -> Graph:
-    """Run ``passes`` one after another; ``observe`` sees the graph behind each."""
+    """Run ``passes`` one after another; ``observe`` sees the graph after each."""
     for run_pass in passes:
         graph = run_pass(graph)
         observe(run_pass.__name__, graph)

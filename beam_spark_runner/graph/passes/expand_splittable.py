@@ -16,7 +16,7 @@ def expand_splittable(graph: Graph) -> Graph:
     restriction provider may read them too. Stable input is a matter of the
     processing only: the others have no effects that a repeat could double.
 
-    The collection behind the pairing holds KV<element, R>, the one behind the
+    The collection after the pairing holds KV<element, R>, the one after the
     splitting KV<KV<element, R>, double>, where R is what ``restriction_coder``
     codes: SDKs put the watermark estimator's state into it themselves.
 

@@ -36,7 +36,7 @@ def fuse(graph: Graph, *, max_copies: int = MAX_COPIES) -> Graph:
     input, to a reader that asks for stable or sorted input) gets a stage without transforms.
 
     Args:
-        graph: behind ``insert_fusion_breaks``.
+        graph: after ``insert_fusion_breaks``.
         max_copies: of a transform; what is made in more stages is read from outside.
 
     Example:

@@ -53,10 +53,10 @@ def lift_combiners(graph: Graph) -> Graph:
         folded = coders.kv(key, accumulator)
         grouped = coders.kv(key, coders.iterable(accumulator))
 
-        behind = graph.pcollections[output]
+        after = graph.pcollections[output]
         precombined_id = add_collection(f"{name}/Precombine.out", replace(source, coder=folded))
-        grouped_id = add_collection(f"{name}/Group.out", replace(behind, coder=grouped))
-        merged_id = add_collection(f"{name}/Merge.out", replace(behind, coder=folded))
+        grouped_id = add_collection(f"{name}/Group.out", replace(after, coder=grouped))
+        merged_id = add_collection(f"{name}/Merge.out", replace(after, coder=folded))
 
         precombine = replace(
             combine,

@@ -12,7 +12,7 @@ _TRUNCATE = urns.SDF_TRUNCATE_SIZED_RESTRICTIONS
 
 
 def truncate_restrictions(graph: Graph) -> Graph:
-    """Put a TruncateSizedRestrictions before each Process, behind ``expand_splittable``.
+    """Put a TruncateSizedRestrictions before each Process, after ``expand_splittable``.
 
     It makes restrictions shorter, or drops them: those that are unbounded, unless
     their provider says otherwise. Then a source without an end has one.

@@ -221,7 +221,7 @@ class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]
 
 
 class ChunkedCombine(operations.CombineOperation):  # type: ignore[misc]
-    """A combiner behind the shuffle: it merges accumulators, extracts outputs, or does it all."""
+    """A combiner after the shuffle: it merges accumulators, extracts outputs, or does it all."""
 
     users_fn: core.CombineFn
 

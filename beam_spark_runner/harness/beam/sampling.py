@@ -39,7 +39,7 @@ class Sampling:
             self._ending = None
 
     def start(self) -> None:
-        """See ``StateSampler.start``; behind ``prepare`` and a reset."""
+        """See ``StateSampler.start``; called after ``prepare`` and a reset."""
         if not self._is_running:
             self._sampler.start()
             self._is_running = True
@@ -52,7 +52,7 @@ class Sampling:
         """The bundle has ended. Does not wait."""
         statesampler.set_current_tracker(None)
         if self._ending is not None or not self._is_running:
-            return  # aborted behind its end, or before its start
+            return  # aborted after its end, or before its start
         self._goes_on.clear()
         self._ending = threading.Thread(target=self._stop, name="beam-sampler-end", daemon=True)
         self._ending.start()

@@ -141,7 +141,7 @@ class EmbeddedStage:
         self._shut_down(steps)
 
     def close(self) -> None:
-        """Run ``teardown``; of steps whose callbacks wait, behind those."""
+        """Run ``teardown``; of steps whose callbacks wait, after those."""
         with self._lock:
             self._is_closed = True
             idle = [each for each in (self._steps, *self._idle) if not each.has_callbacks]

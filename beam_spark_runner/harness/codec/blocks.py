@@ -80,7 +80,7 @@ class HeaderWriter:
 
 
 class BlockWriter:
-    """Encodes elements one behind the other.
+    """Encodes elements one after the other.
 
     Args:
         coder: of windowed values; its parts are those of ``portable.wire``.

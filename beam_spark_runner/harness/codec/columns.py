@@ -1,11 +1,11 @@
 """Blocks of elements between this runner and an SDK harness that has this package: columns.
 
-What Beam has on the wire is elements one behind the other, each with its timestamp, windows and
+What Beam has on the wire is elements one after the other, each with its timestamp, windows and
 pane; whoever reads it looks at each length before the next one is found. Here lengths come
 first, all together, so that a block is cut by a few calls, and elements of one origin have that
 once. A block is one or more of
 
-    u32 count of elements | u32 count of headers: one for all, or one for each | u32 bytes behind
+    u32 count of elements | u32 count of headers: one for all, or one for each | u32 bytes after it
     of groups: u32 count of values for each, all ones where a token stands for them
     u32 length of each header, key and value, column by column | headers | keys | values
 
@@ -192,7 +192,7 @@ def _u32s(block: bytes, start: int, count: int) -> "np.ndarray[Any, np.dtype[np.
 
 
 def _cut(block: bytes, start: int, end: int, count: int) -> list[bytes]:
-    """Return pieces that fill a block from behind their lengths to its end."""
+    """Return pieces that fill a block from after their lengths to its end."""
     lengths = _u32s(block, start, count)
     first = start + count * _U32.itemsize
     ends = (lengths.cumsum(dtype=np.int64) + first).tolist()

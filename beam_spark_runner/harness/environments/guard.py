@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
     threading.Thread(target=watch, daemon=True).start()
     status = child.wait()
     has_ended.set()
-    _kill_group(child.pid, signal.SIGKILL)  # what it has left behind
+    _kill_group(child.pid, signal.SIGKILL)  # what it has started and not ended
     return status if status >= 0 else 128 - status
 
 

@@ -203,7 +203,7 @@ def runs_our_steps(environment: beam_runner_api_pb2.Environment) -> bool:
 def _handed_over(options: str) -> Iterator[tuple[Mapping[str, str], Sequence[int]]]:
     """Yield the variables by which a harness finds its options, and the files that it inherits.
 
-    What is too long for a variable is in a file without a name: nothing is left behind however
+    What is too long for a variable is in a file without a name: nothing remains however
     this process ends, and only the harness can read it.
     """
     if len(options.encode()) <= _MOST_IN_A_VARIABLE:

@@ -28,7 +28,7 @@ _LOOK_EVERY_S = 0.5
 class SdkConnection:
     """What the services know of one SDK harness.
 
-    ``worker_id`` is its name with a secret behind it: an SDK sends it with every call, and
+    ``worker_id`` is its name followed by a secret: an SDK sends it with every call, and
     nobody else knows it.
 
     Threads: any.

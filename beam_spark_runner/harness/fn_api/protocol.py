@@ -18,7 +18,7 @@ class InputEnded:
 
 @dataclass(frozen=True, slots=True)
 class OutputArrived:
-    """The data stream brought some of a sink's output: whole elements, one behind the other."""
+    """The data stream brought some of a sink's output: whole elements, one after the other."""
 
     transform: TransformId
     coded_elements: bytes
@@ -33,7 +33,7 @@ class OutputEnded:
 
 @dataclass(frozen=True, slots=True)
 class TimersArrived:
-    """The data stream brought timers that were set or cleared, one behind the other."""
+    """The data stream brought timers that were set or cleared, one after the other."""
 
     family: TimerFamilyId
     coded_timers: bytes

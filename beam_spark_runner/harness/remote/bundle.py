@@ -2,7 +2,7 @@
 
 The bundle's thread does everything but the sending and receiving of bytes: it
 encodes inputs, waits for room in the stream, and meanwhile hands outputs to their
-receivers, so that a stage behind this one in the same task runs on that thread, too.
+receivers, so that a downstream stage in the same task runs on that thread, too.
 """
 
 import logging
@@ -241,7 +241,7 @@ class RemoteBundle:
         return self._worker.explain(error, self._name)
 
     def _is_taken(self, coded_element: bytes) -> bool:
-        """Note an element; once the input was cut, the SDK drops what comes behind the cut."""
+        """Note an element; once the input was cut, the SDK drops what comes after the cut."""
         with self._splitting:
             if self._is_cut:
                 self._too_late.append(coded_element)

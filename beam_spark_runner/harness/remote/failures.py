@@ -42,7 +42,7 @@ def user_failure(text: str, stage_name: str, steps: Collection[str]) -> BundleFa
 
 
 def _message(traceback_text: str) -> str:
-    """Return what stands behind the last frame of a traceback."""
+    """Return what follows the last frame of a traceback."""
     lines = traceback_text.rstrip().splitlines()
     last_frame = max(
         (number for number, line in enumerate(lines) if line.startswith('  File "')), default=-1

@@ -30,7 +30,7 @@ class RemoteInput:
         coder: of the elements.
         writer: of the elements, as the harness reads them.
         state: by which the SDK reads the values of large groups.
-        marks_keys: whether blocks say if the key ends behind them, see ``block_edges``.
+        marks_keys: whether blocks say if the key ends after them, see ``block_edges``.
     """
 
     def __init__(

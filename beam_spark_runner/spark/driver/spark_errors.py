@@ -98,7 +98,7 @@ def _java_causes(error: BaseException) -> Iterator[tuple[str, str | None]]:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return one line for people: what Spark says, behind what it means where that is known."""
+    """Return one line for people: what Spark says, after what it means where that is known."""
     text = str(error)
     crash = _CRASH.search(text)
     if crash is not None:
@@ -134,7 +134,7 @@ def stages_after(spark: Any, tag: str, error: BaseException) -> int | None:
 def _line(text: str) -> str:
     """Return the line that says what went wrong first."""
     _, is_traceback, traceback = text.rpartition("Traceback (most recent call last):\n")
-    if is_traceback:  # its last line; indented are the frames before, and the JVM's behind it
+    if is_traceback:  # its last line; indented are the frames before, and the JVM's after it
         raised = re.search(r"^[\w.]+(: .*)?$", traceback, re.MULTILINE)
         if raised is not None:
             return raised[0]

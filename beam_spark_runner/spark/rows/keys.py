@@ -22,7 +22,7 @@ def put_before(coded_key: bytes, value: bytes) -> bytes:
 
 
 def key_end(value: bytes) -> int:
-    """Where the value itself begins, behind ``put_before``."""
+    """Where the value itself begins, after ``put_before``."""
     (length,) = _LENGTH.unpack_from(value)
     return int(_LENGTH.size + length)
 

@@ -9,7 +9,7 @@
            side input, nested encodings of many values of one key and window.
 
 A value longer than the row limit travels as several rows, ``PIECE`` set, each
-piece behind a header. Spark does not keep the order of rows with equal routes,
+piece after a header. Spark does not keep the order of rows with equal routes,
 so a piece says which value it belongs to and where it goes.
 """
 

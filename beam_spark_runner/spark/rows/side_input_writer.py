@@ -33,7 +33,7 @@ class _Run:
 class SideInputWriter(Writer):
     """Rows that readers look up: by window, and by key where the view is a map.
 
-    A row holds many values of one key and window: their nested encodings one behind the
+    A row holds many values of one key and window: their nested encodings one after the
     other, as the Fn API hands them to an SDK. Its ``order`` says how many they are.
     """
 

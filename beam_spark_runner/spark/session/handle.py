@@ -20,7 +20,7 @@ def _folder_of(archive: Path) -> str:
 
 
 class Owner(Protocol):
-    """Who started the Spark behind a session."""
+    """Who started the Spark of a session."""
 
     def release(self) -> None:
         """One pipeline less: the last one stops Spark."""

@@ -299,7 +299,7 @@ def _java_version(java: str) -> int | None:
 def _check_reachable(url: str, what: str) -> None:
     """Try the address first: Spark tries a master for a minute, Connect a server for ten.
 
-    Behind a proxy the address need not be reachable from here, so nothing is tried.
+    Through a proxy the address need not be reachable from here, so nothing is tried.
     """
     if any(os.environ.get(name) for name in ("https_proxy", "HTTPS_PROXY", "grpc_proxy")):
         return

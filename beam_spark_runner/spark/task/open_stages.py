@@ -75,7 +75,9 @@ class OpenStages:
         # Of large groups: any stage may hold them until all have finished.
         self.logs = ValueLogs(level.spill_bytes)
         self.callbacks: list[Callbacks] = []  # of bundles that have finished
-        self.residuals: dict[DestinationId, Residuals] = {}  # what was left, behind ``finish``
+        self.residuals: dict[
+            DestinationId, Residuals
+        ] = {}  # what was left, once ``finish`` has run
 
     def __getitem__(self, id_: StageId) -> "_OpenStage":
         """The stage, opened if it is not yet."""
@@ -89,7 +91,7 @@ class OpenStages:
     def finish(self) -> list[bytes]:
         """Finish all bundles; those of splittable DoFns first, as often as they defer something.
 
-        Such a stage stands behind an exchange, so that no other stage here feeds it.
+        Such a stage follows an exchange, so that no other stage here feeds it.
 
         Returns:
             The monitoring infos of all bundles.
@@ -335,7 +337,7 @@ class _JoinedInput:
 
 
 class _NextStage:
-    """Opens the stage behind a pointwise edge with its first element."""
+    """Opens the stage downstream of a pointwise edge with its first element."""
 
     def __init__(self, stage: StageId, opened: OpenStages) -> None:
         self._stage = stage

@@ -187,7 +187,7 @@ class LevelTask:
             except RunnerError as error:
                 self._stages.abort()
                 if not is_last_attempt:
-                    # Alone: Spark writes down the text of all that stands behind it, whose
+                    # Alone: Spark writes down the text of all that follows it, whose
                     # objects are the user's.
                     raise error from None
                 report.failure.CopyFrom(failure_proto(error))

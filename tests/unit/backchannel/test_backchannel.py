@@ -232,11 +232,11 @@ def test_a_way_that_breaks_loses_no_later_line(
         folder.rename(tmp_path / "gone")
 
     def sent_nothing() -> bool:
-        channel.log(entry("behind"))
+        channel.log(entry("after"))
         return channel.messages_sent() == ("", 0)
 
     until(sent_nothing)
-    until(lambda: "INFO: behind" in capsys.readouterr().err)
+    until(lambda: "INFO: after" in capsys.readouterr().err)
     assert messages(heard)[0] == "before"
 
 

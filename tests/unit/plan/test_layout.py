@@ -37,7 +37,7 @@ POINT, EXCHANGE = False, True
         pytest.param(
             edges(([], POINT, []), ([0], EXCHANGE, []), ([0, 1], POINT, [])),
             [(0, 0, 0), (0, 0, 1), (0, 0, 1)],
-            id="a reader sits behind the deepest of its makers",
+            id="a reader sits after the deepest of its makers",
         ),
         pytest.param(
             edges(([], POINT, []), ([], POINT, []), ([0], POINT, [1])),

@@ -228,16 +228,16 @@ def grouped(p: beam.Pipeline) -> None:
 def test_a_grouping_hands_the_kv_with_its_iterable_to_the_source() -> None:
     graph = from_proto(proto_of(grouped))
     (arriving,) = graph.transforms[named(graph, "group")].inputs.values()
-    behind, out = output_of(graph, "group"), output_of(graph, "total")
+    after, out = output_of(graph, "group"), output_of(graph, "total")
     plan = one_stage(
         graph,
         ["total"],
-        input_=behind,
+        input_=after,
         outputs=[out],
         delivery=Delivery.GROUP_BY_KEY,
         arriving=arriving,
     )
-    assert source_element_coder(describe(plan, StageId(0))) == graph.pcollections[behind].coder
+    assert source_element_coder(describe(plan, StageId(0))) == graph.pcollections[after].coder
     assert values(edges.run(to_run(plan), globally(("a", [1, 2])))[out]) == [("a", 3)]
 
 
@@ -251,9 +251,9 @@ def source_element_coder(description: StageDescription) -> str:
 @pytest.mark.parametrize("delivery", [Delivery.REDISTRIBUTE, Delivery.REDISTRIBUTE_BY_SIZE])
 def test_a_redistribution_arrives_in_the_coder_of_its_producers(delivery: Delivery) -> None:
     graph = from_proto(proto_of(split_and_pair))
-    arriving, behind = output_of(graph, "pair"), output_of(graph, "end")
-    assert graph.pcollections[arriving].coder != graph.pcollections[behind].coder
-    plan = one_stage(graph, [], input_=behind, delivery=delivery, arriving=arriving)
+    arriving, after = output_of(graph, "pair"), output_of(graph, "end")
+    assert graph.pcollections[arriving].coder != graph.pcollections[after].coder
+    plan = one_stage(graph, [], input_=after, delivery=delivery, arriving=arriving)
     assert source_element_coder(describe(plan, StageId(0))) == graph.pcollections[arriving].coder
 
 

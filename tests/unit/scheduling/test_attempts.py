@@ -174,14 +174,14 @@ OTHER = "level 0 read other attempts' rows than the materialised ones"
             {0: 2},
             {7: of(4, 5)},
             Accepted(),
-            id="behind an exchange, each task all of them",
+            id="after an exchange, each task all of them",
         ),
         pytest.param(
             [report(0, 0, 1, kept={7: of(4, 5)}), report(0, 1, 2, kept={7: of(4, 6)})],
             {0: 2},
             {7: of(4, 5)},
             Ambiguous(frozenset({7}), OTHER),
-            id="behind an exchange, one task another attempt's",
+            id="after an exchange, one task another attempt's",
         ),
         pytest.param(
             [report(0, 0, 1, kept={7: of(4), 8: of(6), 9: of(5)})],

@@ -30,7 +30,7 @@ def _play(levels: int, left_by: Sequence[int | None]) -> list[Action]:
         pytest.param(
             [2, None],
             [RunLevels(0, 2), RunRound(2, 1, 4), Finish()],
-            id="by the last level: nothing is behind it",
+            id="by the last level: nothing is after it",
         ),
         pytest.param(
             [1, 1, 1, None, None],
@@ -42,12 +42,12 @@ def _play(levels: int, left_by: Sequence[int | None]) -> list[Action]:
                 RunLevels(2, 2),
                 Finish(),
             ],
-            id="for three rounds; then what is behind",
+            id="for three rounds; then what is after",
         ),
         pytest.param(
             [1, None, 2, None],
             [RunLevels(0, 2), RunRound(1, 1, 4), RunLevels(2, 2), RunRound(2, 1, 4), Finish()],
-            id="by another one behind it",
+            id="by another one after it",
         ),
     ],
 )
@@ -58,7 +58,7 @@ def test_jobs_of_three_levels(left_by: list[int | None], actions: list[Action]) 
 @pytest.mark.parametrize(
     ("left_by", "next_one"),
     [([1], 0), ([1], 2), ([1, None], 1), ([], 3), ([None], None)],
-    ids=["level before", "level behind", "ran already", "no such level", "over"],
+    ids=["level before", "level after", "ran already", "no such level", "over"],
 )
 def test_what_cannot_be(left_by: list[int | None], next_one: int | None) -> None:
     rounds = Rounds(3, 2.0)

@@ -95,17 +95,17 @@ def test_a_looping_timer_ends_with_its_window() -> None:
     while (due := queue.pop(END_OF_TIME)) is not None:
         times.append(due.fires_us)
         queue.set(timer("loop", due.fires_us + 30), expires_us=END)
-    assert times == [30, 60, 90, END]  # what would fire behind the end fires at the end
+    assert times == [30, 60, 90, END]  # what would fire after the end fires at the end
 
 
 def test_what_lies_behind_the_end_of_the_window_fires_at_the_end() -> None:
-    queue = set_all(timer("behind", END + 50), timer("at", END), timer("before", END - 1))
+    queue = set_all(timer("after", END + 50), timer("at", END), timer("before", END - 1))
     assert queue.hold_us() == END - 1
-    assert fired(queue) == [("before", "", END - 1), ("behind", "", END), ("at", "", END)]
+    assert fired(queue) == [("before", "", END - 1), ("after", "", END), ("at", "", END)]
 
 
 def test_the_end_drops_what_the_callback_had_set_before() -> None:
-    """It is as if it fired behind the end, where nothing does."""
+    """It is as if it fired after the end, where nothing does."""
     queue = set_all(timer("end", END), timer("other", END, PROCESSING))
     assert queue.pop(END_OF_TIME) == timer("end", END)
     queue.set(timer("other", 5), expires_us=END)
@@ -272,7 +272,7 @@ ACTS = st.builds(
     st.none() | st.integers(-5, 12),
 )
 SCRIPTS = st.lists(st.lists(ACTS, max_size=4), min_size=1, max_size=12)
-LIMIT = 8  # the window's end, which some timers lie behind
+LIMIT = 8  # the window's end, which some timers lie after
 
 
 class Model:

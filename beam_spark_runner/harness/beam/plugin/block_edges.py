@@ -50,7 +50,7 @@ BLOCK_SINK_URN = "beam_spark_runner:block_sink:v1"
 LOG_MARK_URN = "beam_spark_runner:log_mark:v1"
 """Of a MonitoringInfo, an integer: see ``SdkLogging.end_bundle``."""
 KEY_GOES_ON, KEY_ENDS = b"\0", b"\1"
-"""First byte of each block for a stage with state or timers: what comes behind the block."""
+"""First byte of each block for a stage with state or timers: what follows the block."""
 _AT_ONCE = 128
 _WAITING_BYTES = 1 << 16
 _FLUSH_BYTES = 1 << 20

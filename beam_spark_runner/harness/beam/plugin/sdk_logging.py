@@ -50,7 +50,7 @@ class SdkLogging:
         hear_warnings(self._warn)
 
     def end_bundle(self) -> int:
-        """Return the number of the last mark, behind which nothing has been logged; 0: none."""
+        """Return the number of the last mark, after which nothing has been logged; 0: none."""
         self.report_left_out()
         with self._lock:
             if not self._is_marked:

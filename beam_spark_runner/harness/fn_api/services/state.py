@@ -40,7 +40,7 @@ class Pages:
     def get(
         self, key: bytes, token: bytes, parts: Callable[[], Iterable[bytes]]
     ) -> tuple[bytes, bytes]:
-        """Return a page of ``key``, and the token of the next: empty behind the last.
+        """Return a page of ``key``, and the token of the next: empty after the last.
 
         Args:
             key: names the whole.

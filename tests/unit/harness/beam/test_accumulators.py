@@ -38,7 +38,7 @@ def accumulators(
 
 
 def merged(combine_fn: Any, emitted: Emitted) -> dict[Any, Any]:
-    """What comes out behind the shuffle, by window and key, with the timestamps that arrive."""
+    """What comes out after the shuffle, by window and key, with the timestamps that arrive."""
     accumulators: defaultdict[Any, list[Any]] = defaultdict(list)
     timestamps: defaultdict[Any, set[Timestamp]] = defaultdict(set)
     for (key, accumulator), origin in emitted:

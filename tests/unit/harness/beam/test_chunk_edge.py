@@ -1,4 +1,4 @@
-"""Where elements go behind an operation: every one is handed over once, and counted once."""
+"""Where elements go after an operation: every one is handed over once, and counted once."""
 
 from collections.abc import Callable
 from typing import Any

@@ -19,7 +19,7 @@ def bundle(sampler: statesampler.StateSampler, samplings: Sampling) -> set[threa
     threads = set(threading.enumerate())
     samplings.end()
     assert statesampler.get_current_tracker() is None
-    samplings.end()  # a bundle may be aborted behind its end
+    samplings.end()  # a bundle may be aborted after its end
     return threads
 
 

@@ -135,7 +135,7 @@ def test_a_timer_behind_the_end_of_its_window_fires_there_and_only_once(timers: 
 def test_windows_live_on_for_the_allowed_lateness() -> None:
     timers = KeyTimers(declared(allowed_lateness_us=5_000_000))
     timers.expect_expiry(b"a", create(None, 0, (FIRST,), PANE_INFO_UNKNOWN))
-    timers.take(EVENT, timer(b"a", FIRST, 13) + timer(b"a", FIRST, 500, "behind"))
+    timers.take(EVENT, timer(b"a", FIRST, 13) + timer(b"a", FIRST, 500, "after"))
     assert rounds(timers) == [
         {"event": [(b"a", 0, 13)]},
         {"event": [(b"a", 0, 15)]},
@@ -144,7 +144,7 @@ def test_windows_live_on_for_the_allowed_lateness() -> None:
 
 
 def test_a_timer_keeps_the_timestamp_of_its_output(timers: KeyTimers) -> None:
-    """Java lets both differ. What fires at the end of its window emits nothing behind it."""
+    """Java lets both differ. What fires at the end of its window emits nothing after it."""
     timers.take(EVENT, timer(b"a", FIRST, 7, hold=3) + timer(b"b", FIRST, 500, hold=400))
     timers.take(CLOCK, timer(b"c", FIRST, 1e9, hold=4))
     fired = {

@@ -42,7 +42,7 @@ def test_the_copy_names_the_step_and_the_original_is_shown() -> None:
 
 
 def test_what_was_raised_while_another_error_was_handled() -> None:
-    """The copy stands behind the whole of the user's chain."""
+    """The copy stands after the whole of the user's chain."""
     try:
         try:
             try:

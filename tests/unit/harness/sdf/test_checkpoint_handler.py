@@ -123,7 +123,7 @@ def test_what_holds_the_watermark(
 
 
 def test_ids_are_never_used_again(fixture: Fixture) -> None:
-    """Not by another handler either: behind a restart a counter would begin again."""
+    """Not by another handler either: after a restart a counter would begin again."""
     other = Fixture()
     other.timers, other.values = fixture.timers, fixture.values
     key_of = SdfKeySelector(INPUT_CODER, "words")

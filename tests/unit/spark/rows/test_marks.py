@@ -14,7 +14,7 @@ ELEMENTS = schema.batch_of(
 
 
 def mixed(*some: AttemptMark) -> pa.RecordBatch:
-    """Marks, with one element before them and one behind."""
+    """Marks, with one element before them and one after."""
     kept = [marks.mark_to_keep(mark) for mark in some]
     table = pa.Table.from_batches([ELEMENTS[:1], *kept, ELEMENTS[1:]])
     (batch,) = table.combine_chunks().to_batches()
