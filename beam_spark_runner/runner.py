@@ -244,7 +244,7 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
     def metrics(self) -> MetricResults:
         """Return attempted and committed metrics; of a failed job, too.
 
-        While the pipeline runs, attempted ones include what its tasks have told so far.
+        While the pipeline runs, attempted ones include what its tasks have reported so far.
         """
         now_ms = time.time_ns() // 1_000_000
         deferred = [

@@ -29,7 +29,7 @@ Take = Callable[[str, WorkerFrame], None]
 
 
 class BackchannelServer:
-    """Hears what a job's workers tell, and tells them what is accepted.
+    """Receives what a job's workers send, and sends them what is accepted.
 
     Threads: any may call; ``take`` is called in a thread of its own.
     """
@@ -52,7 +52,7 @@ class BackchannelServer:
             listen: address to listen at; port 0: any that is free. None: do not.
             advertise: the host under which executors see this one.
             folder: that driver and workers share; the job's own.
-            grace_s: at the end, for what workers themselves hear late.
+            grace_s: at the end, for what reaches workers late.
         """
         self._take = take
         self._grace_s = grace_s
@@ -62,7 +62,7 @@ class BackchannelServer:
         self._ways: dict[str, SocketStream | FileStream] = {}
         self._waiting: dict[str, list[int]] = {}  # accepted, for workers that have not called yet
         self._await_end: set[str] = set()  # workers
-        self._heard_of_end: set[str] = set()  # those of them that were told
+        self._notified_of_end: set[str] = set()
         self._job_has_ended = False
         self._calls: set[SocketStream] = set()
         self._files: dict[Path, FileStream] = {}
@@ -95,7 +95,7 @@ class BackchannelServer:
             self._listener = socket.create_server((host, port), family=family, backlog=128)
         except OSError as error:
             _LOGGER.warning(
-                "cannot listen at %s:%d for what workers tell (log lines, metrics while running): "
+                "cannot listen at %s:%d for workers' messages (log lines, metrics while running): "
                 "%s",
                 *at,
                 error,
@@ -110,7 +110,7 @@ class BackchannelServer:
             self._deliveries.expect(worker, messages_sent)
 
     def accept(self, worker: str, attempts: Iterable[int]) -> None:
-        """Tell a worker that the output of its attempts is accepted: their callbacks may run."""
+        """Notify a worker that the output of its attempts is accepted: their callbacks may run."""
         with self._lock:
             accepted = list(attempts)
             for attempt in accepted:
@@ -161,15 +161,15 @@ class BackchannelServer:
         with self._lock:
             if not self._job_has_ended:
                 return
-            workers = self._await_end - self._heard_of_end
-            self._heard_of_end |= workers
+            workers = self._await_end - self._notified_of_end
+            self._notified_of_end |= workers
             for worker in workers:
                 self._deliveries.ends(worker)
         for worker in workers:
             self._send(worker, self._ways[worker], DriverFrame(job_ended=True))
 
     def close(self) -> None:
-        """Hear nothing more. The port is free, and all streams have ended, on return."""
+        """Stop listening. The port is free, and all streams have ended, on return."""
         self._is_closed = True
         self._wake_up()
         if self._thread is not None:
@@ -251,7 +251,7 @@ class BackchannelServer:
         try:
             stream.send(frame.SerializeToString())
         except OSError as error:
-            _LOGGER.debug("%s cannot be told: %s", worker, error)
+            _LOGGER.debug("%s cannot be reached: %s", worker, error)
             self._lose(worker)
 
     def _hang_up(self, stream: SocketStream | FileStream) -> None:

@@ -45,7 +45,7 @@ def put_category(entry: beam_fn_api_pb2.LogEntry, name: str) -> None:
 
 
 def hear_warnings(take: Callable[[str, str, str, int], None]) -> None:
-    """Have Python's ``warnings`` tell text, name of the kind, file and line, instead of writing."""
+    """Have Python's ``warnings`` pass text, category, file and line on, instead of writing."""
 
     def show(
         message: Warning | str,
@@ -76,7 +76,7 @@ def category_of(entry: beam_fn_api_pb2.LogEntry) -> type[Warning] | None:
 
 
 def is_chatter(entry: beam_fn_api_pb2.LogEntry) -> bool:
-    """Whether an entry tells only of the SDK's own start, or of what the runner reports itself."""
+    """Whether an entry is only about the SDK's own start, or of what the runner reports itself."""
     where: str = entry.log_location.rpartition(":")[0]
     severity: int = entry.severity
     info: int = _Severity.INFO
@@ -226,7 +226,7 @@ class Levels:
         Args:
             options: by name, as SDK harnesses read them.
 
-        Source: Beam Python ``sdk_worker_main``; a level that is none is told, and INFO counts.
+        Source: Beam Python ``sdk_worker_main``; a level that is none is reported, and INFO is used.
         """
         for name, before in self._before.items():
             logging.getLogger(name).setLevel(before)

@@ -24,7 +24,7 @@ _PIECE_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Where the driver of a job can be told something. Travels to executors.
+    """Where the driver of a job receives messages. Travels to executors.
 
     Attributes:
         job_id: of the pipeline's run.
@@ -55,7 +55,7 @@ class Link(Protocol):
         ...
 
     def close(self) -> None:
-        """Whoever waits in ``receive`` is told."""
+        """``receive`` returns to whoever waits in it."""
         ...
 
 

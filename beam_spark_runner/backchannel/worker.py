@@ -1,7 +1,7 @@
-"""What a Python worker tells the driver beside the rows: log lines, progress, metrics so far.
+"""What a Python worker sends to the driver beside the rows: log lines, progress, metrics so far.
 
-Whoever tells something never waits and never fails: it goes to a queue, from which a thread of
-this process takes it. The way to the driver is opened with the first thing to tell; a short
+Sending never waits and never fails: messages go to a queue, from which a thread of this
+process takes them. The connection is opened with the first message; a short
 pipeline that logs nothing has none. Without a way, log lines go to stderr, the rest nowhere.
 """
 
@@ -45,7 +45,7 @@ class Backchannel:
     """One process's way to the driver of one job.
 
     Threads: any. It has one of its own as soon as there is a task, and another one where it
-    waits to hear from the driver.
+    waits for messages from the driver.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Backchannel:
         self._progress: dict[int, TaskProgress] = {}  # by attempt
         self._held: dict[int, Sequence[Callbacks]] = {}  # by attempt
         self._finalized: list[int] = []
-        self._calls = False  # there is something to hear, if not to tell
+        self._calls = False  # there is something to receive, if not to send
         self._awaits_end = False
         self._has_torn_down = False  # and has yet to say so
         self._tasks: dict[int, Look] = {}  # that run now
@@ -83,14 +83,14 @@ class Backchannel:
         self.handler = LogHandler(self, running_transform)
 
     def messages_sent(self) -> tuple[str, int]:
-        """Return who told the driver how much, for a report; an empty name if nothing."""
+        """Return this process's name and how many messages it has sent; an empty name if none."""
         with self._wake:
             if self._is_lost or not self._sent:
                 return "", 0
             return self.worker, self._sent
 
     def log(self, entry: beam_fn_api_pb2.LogEntry) -> None:
-        """Tell a log line."""
+        """Send a log line."""
         with self._wake:
             if not self._is_lost:
                 self._sent += 1
@@ -103,7 +103,7 @@ class Backchannel:
         STDERR.log(entry)
 
     def leave_out(self, lines: int) -> None:
-        """Tell that so many lines were too many."""
+        """Report that so many lines were left out."""
         with self._wake:
             if not self._is_lost:
                 self._sent += 1
@@ -161,7 +161,7 @@ class Backchannel:
                 return True
         for each in callbacks:
             each.drop()
-        _LOGGER.warning("callbacks of bundle finalization do not run: nobody can be heard here")
+        _LOGGER.warning("callbacks of bundle finalization do not run: the driver is not connected")
         return False
 
     @property
@@ -185,12 +185,12 @@ class Backchannel:
         return self.messages_sent()
 
     def wait_until_sent(self, timeout_s: float) -> bool:
-        """Wait for what was told so far to be on its way; False if it is not in time."""
+        """Wait for all messages so far to be on their way; False if they are not in time."""
         with self._wake:
             return self._wake.wait_for(lambda: self._is_lost or self._is_idle, timeout_s)
 
     def close(self) -> None:
-        """Tell nothing more. What waits to be sent is sent; callbacks that wait are dropped."""
+        """Send nothing more. What waits to be sent is sent; callbacks that wait are dropped."""
         with self._wake:
             self._is_closed = True
             self._wake.notify_all()

@@ -1,4 +1,4 @@
-"""How workers tell the driver something beside the rows."""
+"""How workers send messages to the driver beside the rows."""
 
 from typing import Literal
 

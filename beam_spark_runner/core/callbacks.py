@@ -4,7 +4,7 @@ from typing import Protocol
 
 
 class Callbacks(Protocol):
-    """What user code wants to be called back for once a bundle's output is there to stay.
+    """What user code wants to be called back for once a bundle's output is committed.
 
     Threads: any. Either method is called once.
     """

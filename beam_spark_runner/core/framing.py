@@ -41,7 +41,9 @@ class Unframer:
         while len(self._rest) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._rest)
             if length > self.most_bytes:
-                raise FrameTooLongError(f"a message of {length} bytes; {self.most_bytes} are most")
+                raise FrameTooLongError(
+                    f"a message of {length} bytes exceeds the limit of {self.most_bytes}"
+                )
             end = _LENGTH.size + length
             if end > len(self._rest):
                 return

@@ -57,7 +57,7 @@ _PLAIN = re.compile(r"[\w/.~+-]+")
 
 
 def dump(graph: Graph) -> str:
-    """Write a graph down, one line for each transform, telling collection and stage.
+    """Write a graph down, one line for each transform, with collection and stage.
 
     Payloads are left out, and collections of bytes that are bounded and in
     global windows. Local names are shown where they are not ``in`` and ``out``

@@ -161,7 +161,7 @@ class Job:
         telemetry: TaskTelemetry | None = None
         try:
             self._progress = self._progress_line()
-            with self._session.job_scope(self.job_id, "do executors have what they need?"):
+            with self._session.job_scope(self.job_id, "Verify executors"):
                 check_executors(
                     self._session, self._config.shared_storage, self._config.executor_environment
                 )
@@ -248,7 +248,7 @@ class Job:
                 if step.finalizes_bundles:
                     self.messages.warn(
                         f"{step.name}: callbacks of bundle finalization will not run: workers "
-                        "cannot hear of it from here; name storage that this machine and all "
+                        "cannot be reached from here; name storage that this machine and all "
                         "executors share (--temp_location)"
                     )
         return telemetry

@@ -1,4 +1,4 @@
-"""What tasks tell while they run, and what is made of it: messages, metrics so far, progress."""
+"""What tasks send while they run, and its use: messages, metrics so far, progress."""
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ class Deferrals(NamedTuple):
 
 
 class LiveTasks:
-    """How far the tasks of the Spark job that runs now are, as far as they have told.
+    """How far the tasks of the Spark job that runs now are, as far as they have reported.
 
     Threads: any.
     """
@@ -38,15 +38,15 @@ class LiveTasks:
         self._tasks: dict[int, TaskProgress] = {}  # by attempt
 
     def begin(self, run: int) -> None:
-        """Forget what was told: it has been counted, or is void."""
+        """Forget what was reported: it has been counted, or is void."""
         with self._lock:
             self._run = run
             self._tasks.clear()
 
-    def take(self, told: Iterable[TaskProgress]) -> None:
-        """Note what tasks have told, if it is of the Spark job that runs."""
+    def take(self, progress: Iterable[TaskProgress]) -> None:
+        """Note what tasks have reported, if it is of the Spark job that runs."""
         with self._lock:
-            self._tasks.update((each.attempt, each) for each in told if each.run == self._run)
+            self._tasks.update((each.attempt, each) for each in progress if each.run == self._run)
 
     def monitoring_infos(self) -> tuple[bytes, ...]:
         """Return the serialised MonitoringInfos of all of them."""
@@ -60,11 +60,11 @@ class LiveTasks:
             tasks = list(self._tasks.values())
         found: dict[TransformId, Deferrals] = {}
         for task in tasks:
-            for name, told in task.deferred.items():
+            for name, deferred in task.deferred.items():
                 step = TransformId(name)
                 before = found.get(step, Deferrals())
                 found[step] = Deferrals(
-                    before.number + told.count, min(before.hold_us, told.hold_us)
+                    before.number + deferred.count, min(before.hold_us, deferred.hold_us)
                 )
         return found
 
@@ -77,7 +77,7 @@ class TaskTelemetry:
         messages: takes what user code logs.
         driver: where to listen, and the host under which executors see it. None: do not.
         folder: that driver and workers share, where workers are on other machines.
-        has_harnesses: lines come from SDK harnesses, too, which workers hear a moment later.
+        has_harnesses: lines come from SDK harnesses, too, which reach workers a moment later.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class TaskTelemetry:
             )
 
     def close(self) -> None:
-        """Wait a short time for what is under way, end the job, and hear nothing more."""
+        """Wait a short time for what is under way, end the job, and stop listening."""
         self._server.settle()
         self.end_job()
         self._server.close()

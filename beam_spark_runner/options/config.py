@@ -181,7 +181,7 @@ def _environment(options: PipelineOptions) -> EnvironmentKind:
             needs,
         )
     if portable.environment_config and (kind == "embedded" or not given):
-        raise OptionsError("environment_config", "is of no use without --environment_type")
+        raise OptionsError("environment_config", "has no effect unless --environment_type is set")
     return kind
 
 
@@ -204,7 +204,9 @@ def _sdk_worker_parallelism(options: PipelineOptions, kind: EnvironmentKind) -> 
     if harnesses != int(harnesses):
         raise OptionsError("sdk_worker_parallelism", f"{given} is no number of SDK harnesses")
     if harnesses > 1 and kind == "embedded":
-        raise OptionsError("sdk_worker_parallelism", "is of no use without --environment_type")
+        raise OptionsError(
+            "sdk_worker_parallelism", "has no effect unless --environment_type is set"
+        )
     return max(1, int(harnesses))
 
 

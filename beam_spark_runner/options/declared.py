@@ -73,7 +73,7 @@ _DECLARED: Mapping[str, Mapping[str, Any]] = {
     "backchannel": {
         "default": "auto",
         "metavar": "auto|files|off",
-        "help": "How workers tell log lines and metrics while they run. auto: to a port of this "
+        "help": "How workers send log lines and metrics while they run. auto: to a port of this "
         "program; by files in --temp_location where they cannot reach it. files: only so.",
     },
     "progress": {

@@ -69,7 +69,7 @@ def to_proto(artifact: Artifact) -> beam_runner_api_pb2.ArtifactInformation:
 
 
 def digest_of(artifacts: Iterable[Artifact]) -> str:
-    """Return what tells one set of files from another: names and contents, hex."""
+    """Return a digest of a set of files, by names and contents, hexadecimal."""
     digest = hashlib.sha256()
     for each in sorted(artifacts, key=lambda each: each.name):
         digest.update(f"{each.name}\0{each.sha256}\0{each.is_requirements}\0".encode())

@@ -124,7 +124,7 @@ def describe(
 def _give_addresses(
     descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, url: str, *, has_timers: bool
 ) -> None:
-    """Tell an SDK harness where data, timers and state are served."""
+    """Write into a descriptor where data, timers and state are served."""
     for transform in descriptor.transforms.values():
         if transform.spec.urn in (urns.GRPC_SOURCE, urns.GRPC_SINK):
             port = beam_fn_api_pb2.RemoteGrpcPort.FromString(transform.spec.payload)

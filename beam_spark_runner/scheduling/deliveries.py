@@ -1,6 +1,6 @@
 """Whether all that tasks say to have sent the driver has arrived.
 
-Reports come with the rows, and are exact; what tasks tell beside them is on another way, which
+Reports come with the rows, and are exact; what tasks send over the backchannel travels apart, which
 may be slower, or broken. So a report says how much there is to wait for, for a bounded time.
 """
 

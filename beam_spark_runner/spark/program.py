@@ -24,7 +24,7 @@ class Edge:
     timestamp_combiner: TimestampCombiner = TimestampCombiner.END_OF_WINDOW
     access_pattern: str = ""
     coded_windowing: bytes = b""  # set: values of a key are grouped by ``semantics.grouping``
-    is_keyed: bool = False  # the reader hears of each key's end
+    is_keyed: bool = False  # the reader is notified of each key's end
     is_time_sorted: bool = False
 
     @property

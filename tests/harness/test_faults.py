@@ -475,7 +475,7 @@ def test_a_harness_that_is_silent_is_asked_what_it_does(
     monkeypatch.setattr(remote_bundle, "_LONG_SILENCE_S", 1.0)
     assert run_one(scripted(describe_itself), [b"a"]).values == []
     (line,) = (each.getMessage() for each in caplog.records if "itself" in each.getMessage())
-    assert "nothing was heard of the SDK harness for 1 s" in line
+    assert "the SDK harness has sent nothing for 1 s" in line
     assert line.endswith("thinks hard")
 
 

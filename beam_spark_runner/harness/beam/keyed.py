@@ -49,7 +49,7 @@ def use_keys(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
 
 
 class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
-    """A ParDo that gets the elements of one key after the other, and hears when each ends."""
+    """A ParDo that gets elements key by key, and is notified of each key's end."""
 
     _calls = 0
 
@@ -69,7 +69,7 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
             windowing: of the outputs.
             output_tags: as the transform has them.
             expiration_family: of the timer that fires when a window of a key expires, if the
-                DoFn wants to hear of that (``on_window_expiration``).
+                DoFn wants to be notified (``on_window_expiration``).
         """
         self.states = states
         self._make_call = make_call

@@ -49,7 +49,7 @@ class KeyedCall:
         kwargs: as ``args``.
         views: the side inputs, by window.
         states: of the key.
-        on_window: hears of a key and an element of it in one window, before the first call in
+        on_window: is called with a key and an element of it in one window, before the first call in
             that window and perhaps again.
     """
 

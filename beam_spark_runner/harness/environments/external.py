@@ -60,7 +60,7 @@ class PooledHarness:
                 f"the worker pool at {self._url} did not start a harness", answer.error
             )
 
-    exit_code: int | None = None  # the pool does not tell
+    exit_code: int | None = None  # the pool does not report it
     tail = ""
 
     def wait(self, timeout_s: float | None = None) -> bool:

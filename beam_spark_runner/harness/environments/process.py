@@ -147,7 +147,7 @@ def start_process(
         worker_id: what it must send with every call.
         provision: addresses and options.
         on_exit: called once it has ended.
-        staged: environment variables that tell it of the files that it depends on.
+        staged: environment variables with the names of the files that it depends on.
         python: interpreter of a virtual environment with its packages, which falls back on all
             that this process can import; None: this Python.
 
@@ -183,8 +183,8 @@ def start_process(
         else:  # what is in the environment must come first
             variables.pop("PYTHONPATH", None)
     try:
-        with _handed_over(options) as (told, files):
-            return HarnessProcess(command, {**variables, **told, **payload.env}, on_exit, files)
+        with _handed_over(options) as (more, files):
+            return HarnessProcess(command, {**variables, **more, **payload.env}, on_exit, files)
     except OSError as error:
         raise EnvironmentStartError(
             f"the SDK harness cannot be started: {command[0]}: {error.strerror}"

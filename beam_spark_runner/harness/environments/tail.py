@@ -30,7 +30,7 @@ class Tail:
 
 
 class StreamTail:
-    """Takes the lines of one stream, but for those that tell pipeline options. Threads: one."""
+    """Takes the lines of one stream, but for those that show pipeline options. Threads: one."""
 
     def __init__(self, kept: "deque[bytes]") -> None:
         self._kept = kept

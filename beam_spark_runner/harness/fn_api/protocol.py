@@ -1,4 +1,4 @@
-"""One bundle on an SDK harness, as a machine: what was heard goes in, what to do comes out.
+"""One bundle on an SDK harness, as a machine: what was received goes in, what to do comes out.
 
 No gRPC, no threads, no clock: ``harness.remote_bundle`` has those.
 """
@@ -67,7 +67,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """Nothing was heard for as long as the runner waits for outputs that are due."""
+    """Nothing was received for as long as the runner waits for outputs that are due."""
 
     waited_s: float
 

@@ -208,7 +208,7 @@ class RemoteBundle:
         if answer is None and self._connection.error is None:
             raise self._lost_by_split(f"did not answer within {_SPLIT_TIMEOUT_S:g} s")
         if answer is None:
-            return ()  # whoever pushes is told
+            return ()  # the next push raises
         if answer.error:
             raise user_failure(answer.error, self._name, self._step_names)
         response = answer.process_bundle_split
@@ -236,7 +236,7 @@ class RemoteBundle:
 
     def _lost_by_split(self, problem: str) -> RunnerError:
         """It may have split all the same: what it left is then unknown, and the bundle lost."""
-        error = FnApiProtocolError(f"the SDK harness was told to split its bundle, and {problem}")
+        error = FnApiProtocolError(f"the SDK harness was asked to split its bundle, and {problem}")
         self._connection.lose(error)
         return self._worker.explain(error, self._name)
 
@@ -354,7 +354,7 @@ class RemoteBundle:
 
     def _log_status(self) -> None:
         _LOGGER.warning(
-            "%s: nothing was heard of the SDK harness for %.0f s. What it says of itself:\n%s",
+            "%s: the SDK harness has sent nothing for %.0f s. Its status:\n%s",
             self._name,
             max(self._silent_s, _SILENCE_S),
             self._connection.status.ask(_STATUS_TIMEOUT_S) or "nothing",

@@ -55,7 +55,7 @@ class DeclaredTimers:
 
     Attributes:
         families: all of them.
-        expiration: the family by which a DoFn hears that a window of a key is over.
+        expiration: the family that notifies a DoFn of the end of a key's window.
         allowed_lateness_us: how long windows live on after their end.
         key_coder: of the keys of all timers, as the runner sees them; None: there are no timers.
         window_coder: of their windows.
@@ -147,7 +147,7 @@ class KeyTimers:
         return count
 
     def expect_expiry(self, key: bytes, origin: WindowedValue) -> None:
-        """Let the step hear when the windows of an element of ``key`` are over, if it wants to."""
+        """Notify the step of the end of the windows of an element of ``key``, if it wants that."""
         expiration = self._declared.expiration
         if expiration is None:
             return

@@ -154,10 +154,10 @@ class SdkWorker:
         raise InvariantError(f"an environment of kind {environment.urn} has no harness")
 
     def explain(self, error: RunnerError, stage: str) -> RunnerError:
-        """Add to what a bundle was told which steps it hits, and what is known of the process.
+        """Add to a bundle's error which steps it hits, and what is known of the process.
 
         Args:
-            error: that a bundle was told.
+            error: of the bundle.
             stage: the steps of that bundle.
         """
         if isinstance(error, FnApiProtocolError | HarnessStreamError):
@@ -195,7 +195,7 @@ class SdkWorker:
         def stop_later() -> None:
             deadline = time.monotonic() + _TEARDOWN_S
             harness.wait(_TEARDOWN_S)
-            if harness.exit_code is None:  # a pool does not tell of the end, and kills at once
+            if harness.exit_code is None:  # a pool does not report the end, and kills at once
                 time.sleep(max(0.0, deadline - time.monotonic()))
             harness.stop()
 
@@ -269,7 +269,7 @@ class SdkWorkers:
             with self._lock:
                 if server is not self._server:
                     worker.stop()
-                    raise EnvironmentStartError("all SDK harnesses were told to end")
+                    raise EnvironmentStartError("all SDK harnesses here are being stopped")
                 self._kept[key] = _Kept(worker, settings)
                 return self._use(key, settings, log_sink)
 
@@ -333,7 +333,7 @@ class SdkWorkers:
     ) -> SdkWorker:
         environment = beam_runner_api_pb2.Environment.FromString(coded_environment)
         artifacts = artifacts_of(environment)
-        # A command of the user's is told of the files, and does with them what it likes.
+        # A command of the user's gets the files' names, and does with them what it likes.
         staged = (
             stage_files(artifacts, settings.archives, installs=runs_our_steps(environment))
             if artifacts

@@ -20,7 +20,7 @@ class Limits:
     ``cache_bytes``: of decoded side inputs that a worker keeps. ``spill_bytes``: of one group
     in memory; what is more goes to disk. ``options_json``: pipeline options, for what reads
     them where user code runs. ``working_folder``: of the program, if tasks run on its machine.
-    ``route``: to the driver, beside the rows; None: nothing is told.
+    ``route``: to the driver, beside the rows; None: there is no backchannel.
     ``harnesses``: set where code runs in SDK harnesses.
     """
 
@@ -89,9 +89,9 @@ class ProgramBuilder:
         return any(map(self._hosts_splittable, segment.levels))
 
     def finalizes(self, segment: Segment) -> bool:
-        """Whether a splittable DoFn among the stages may wait to hear of its bundles' acceptance.
+        """Whether a splittable DoFn among the stages may wait for the acceptance of its bundles.
 
-        It hears of that only between two rounds.
+        It is notified only between two rounds.
         """
         return any(
             self._plan.graph.transforms[transform].finalizes_bundles

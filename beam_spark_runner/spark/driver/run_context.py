@@ -16,10 +16,10 @@ from beam_spark_runner.spark.driver.program_builder import Limits
 
 
 class Observer(Protocol):
-    """Hears of Spark jobs as they run. No method raises, or decides anything."""
+    """Is notified of Spark jobs as they run. No method raises, or decides anything."""
 
     def began(self, run: int) -> None:
-        """A Spark job begins; what tasks of earlier ones still tell is void."""
+        """A Spark job begins; what tasks of earlier ones still report is void."""
         ...
 
     def reported(self, reports: Sequence[Report]) -> None:
@@ -27,7 +27,7 @@ class Observer(Protocol):
         ...
 
     def accepted(self, reports: Sequence[Report]) -> None:
-        """The output that these attempts made is there to stay, as far as Spark keeps it."""
+        """The output of these attempts is committed, as durably as Spark stores it."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What an exception of Spark's means: whether to run a segment again, and what to tell people."""
+"""What an exception of Spark's means: whether to run a segment again, and what to say to users."""
 
 import contextlib
 import re
@@ -117,7 +117,7 @@ def stages_after(spark: Any, tag: str, error: BaseException) -> int | None:
     """Return how many Spark stages of its job come after the one that failed.
 
     Spark numbers the stages of a job in the order in which they depend on each
-    other. None: it cannot be told, as on Spark Connect.
+    other. None: unknown, as on Spark Connect.
     """
     found = re.search(r"[Tt]ask \S+ in stage (\d+)\.", str(error))
     if found is None:

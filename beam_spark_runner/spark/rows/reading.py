@@ -55,7 +55,7 @@ class Reader(abc.ABC):
 
     Attributes:
         _bundle: the only way by which a reader may push, so that errors of coders and those of
-            what processes elements can be told apart.
+            what processes elements can be distinguished.
     """
 
     def __init__(self, edge: Edge, coder: WindowedValueCoder, bundle: BundleInput) -> None:

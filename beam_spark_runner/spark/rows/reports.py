@@ -1,4 +1,4 @@
-"""What tasks tell the driver: ``reports.proto`` and what it stands for."""
+"""What tasks report to the driver: ``reports.proto`` and what it stands for."""
 
 from pyspark.sql import DataFrame
 

@@ -34,7 +34,7 @@ class SessionHandle:
         spark: the session, isolated: what we set in it, the user's does not see.
         is_connect: whether it is a Spark Connect client: no ``sparkContext``, no JVM.
         version: (major, minor) of the Spark that runs the jobs.
-        master: Spark's master, such as ``local[2]``; empty where it cannot be told.
+        master: Spark's master, such as ``local[2]``; empty where it is unknown.
         owned: whether we started it, so that ``close`` stops it.
 
     Threads:
@@ -69,7 +69,7 @@ class SessionHandle:
     def driver_host(self) -> tuple[str, str] | None:
         """Return where this process may listen for executors, and how they call that host.
 
-        None: it cannot be told, as on Spark Connect, where the driver is another process.
+        None: unknown, as on Spark Connect, where the driver is another process.
         """
         if self.is_local:
             return _LOOPBACK, _LOOPBACK

@@ -76,7 +76,7 @@ def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -
         environment["SPARK_LOCAL_IP"] = _LOOPBACK
     gateway_log = logging.getLogger("py4j")
     if gateway_log.level == logging.NOTSET:
-        # Many programs have the root logger at INFO, where it tells of each of its sockets.
+        # Many programs have the root logger at INFO, where it logs each of its sockets.
         gateway_log.setLevel(logging.WARNING)
     with _environment(environment):
         from pyspark.sql import SparkSession
@@ -278,7 +278,7 @@ def _check_java() -> None:
 
 
 def _java_version(java: str) -> int | None:
-    """Return the feature version (8, 11, 17, …), or None where it cannot be told."""
+    """Return the feature version (8, 11, 17, …), or None where it is unknown."""
     release = Path(os.path.realpath(java)).parent.parent / "release"
     text = ""
     if release.is_file():  # saves starting a JVM only to ask it

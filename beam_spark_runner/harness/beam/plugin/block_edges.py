@@ -4,7 +4,7 @@ Beam's operations decode and encode one element at a time, and hand it on before
 look at the next. These take all of a block at once, and hand chunks to the steps of
 ``chunks``. Elements come and go as ``columns``, where they are bytes, pairs or groups of them.
 
-``sdk_worker_main`` imports this module, told so by ``--beam_plugin``.
+``sdk_worker_main`` imports this module because of ``--beam_plugin``.
 """
 
 import functools

@@ -5,7 +5,7 @@ saying how many: here floods are cut where they begin, and counted. Warnings tha
 write to stderr are lines, too, which say so. A mark ends what was logged by the end of a bundle, so
 that the runner can wait for it.
 
-``sdk_worker_main`` imports this module, told so by ``--beam_plugin``, when its handler is there
+``sdk_worker_main`` imports this module because of ``--beam_plugin``, when its handler is there
 already.
 """
 

@@ -67,7 +67,7 @@ class ControlStream:
             yield request
 
     def close(self) -> None:
-        """End the stream, which tells the harness to leave."""
+        """End the stream, upon which the harness leaves."""
         self._is_closed = True
         self._requests.put(None)
 
@@ -112,7 +112,7 @@ class ControlService(beam_fn_api_pb2_grpc.BeamFnControlServicer):  # type: ignor
             context.abort(grpc.StatusCode.ALREADY_EXISTS, str(error))
 
     def GetProcessBundleDescriptor(self, request: Any, context: Any) -> Any:
-        """Return a stage that the harness was told to run."""
+        """Return the descriptor of a stage that the harness is to run."""
         control = self._stream_of(context)
         id_ = request.process_bundle_descriptor_id
         found = control.descriptors.get(id_)

@@ -41,7 +41,7 @@ class DataStream:
         instructions: ids that were given to it.
         lose: called once the stream has ended or has brought what it must not.
 
-    Threads: any; ``changed`` guards everything, and tells of room and of events.
+    Threads: any; ``changed`` guards everything; it is notified of room and of events.
     """
 
     def __init__(self, instructions: InstructionIds, lose: Callable[[RunnerError], None]) -> None:

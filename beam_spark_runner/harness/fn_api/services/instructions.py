@@ -1,4 +1,4 @@
-"""Ids of instructions, which tell a late answer from one that nobody asked for."""
+"""Ids of instructions, which distinguish a late answer from one that nobody asked for."""
 
 import itertools
 import threading

@@ -87,7 +87,7 @@ class LoggingService(beam_fn_api_pb2_grpc.BeamFnLoggingServicer):  # type: ignor
                             lines.send(entry)
                 lines.report_left_out()
         except grpc.RpcError:
-            pass  # the harness is gone; whoever waits for it hears of it by its control stream
+            pass  # the harness is gone; its control stream fails whoever waits for it
         finally:
             stream.end()
         yield from ()

@@ -7,7 +7,7 @@ from beam_spark_runner.core.errors import HarnessStreamError
 
 
 def reading_failed(error: Exception, stream: str) -> HarnessStreamError:
-    """Return what bundles are told of an error in the thread that reads a stream.
+    """Return the error that bundles get for one in the thread that reads a stream.
 
     Args:
         error: what was raised.

@@ -167,7 +167,7 @@ class StateStream:
             self._bundles.pop(instruction, None)
 
     def answer(self, request: beam_fn_api_pb2.StateRequest) -> beam_fn_api_pb2.StateResponse:
-        """Answer one request; what goes wrong is told to the SDK, whose user code raises it."""
+        """Answer one request; errors are sent to the SDK, whose user code raises them."""
         try:
             with _ANSWERING:
                 with self._lock:

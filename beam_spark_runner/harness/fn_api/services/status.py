@@ -67,7 +67,7 @@ class StatusStream:
                 if waiting is not None:
                     waiting.put(response)
         except grpc.RpcError:
-            pass  # whoever waits for the harness is told by its control stream
+            pass  # its control stream fails whoever waits for the harness
         finally:
             self.close()
 
