@@ -504,6 +504,16 @@ def test_results_of_a_map_come_in_pieces(count: int, sizes: list[int]) -> None:
     assert output.sizes == sizes
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_results_of_several_calls_come_in_pieces(kind: Any) -> None:
+    step = Calling(lambda n: kind([n] * 2))
+    step.limit = 4
+    output = Output()
+    step.run(list(range(9)), [origin(n) for n in range(9)], Kind.OWN, output)
+    assert output.sizes == [4, 4, 4, 4, 2]
+    assert output.received == [(n, n) for n in range(9) for _ in range(2)]
+
+
 def test_sending_may_lower_the_limit() -> None:
     class Lowering(Output):
         def send(self, results: Any, origins: Any, kind: Kind, *, are_values: bool) -> None:
