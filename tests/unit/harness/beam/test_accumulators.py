@@ -55,6 +55,7 @@ def merged(combine_fn: Any, emitted: Emitted) -> dict[Any, Any]:
     }
 
 
+EARLIEST = TimestampCombiner.get_impl(TimestampCombiner.OUTPUT_AT_EARLIEST, GlobalWindows()).combine
 WINDOWS = [IntervalWindow(start, start + 10) for start in range(0, 30, 5)]
 VALUES = st.lists(
     st.tuples(
@@ -142,6 +143,19 @@ def test_global_windows() -> None:
     assert len(emitted) == 2
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"combine_timestamps": EARLIEST}], ids=["windows", "timestamps"]
+)
+@pytest.mark.parametrize("combine_fn", [Plus(), CallableWrapperCombineFn(sum)])
+def test_a_key_in_a_window_has_one_accumulator(combine_fn: Any, options: dict[str, Any]) -> None:
+    held, emitted = accumulators(combine_fn, lambda _: 1, **options)
+    held.add([("a", 1), ("a", 2), ("b", 4), ("a", 8)], origins(4, WINDOWS[0]))
+    held.drain()
+    assert len(emitted) == 2
+    found = merged(combine_fn, emitted)
+    assert {key: output for (_, key), (output, _, _) in found.items()} == {"a": 11, "b": 4}
+
+
 @pytest.mark.parametrize("is_global", [True, False])
 def test_the_oldest_half_goes_first(is_global: bool) -> None:
     held, emitted = accumulators(
@@ -192,9 +206,6 @@ def test_large_values_are_not_held(size: int, keys: int) -> None:
     assert largest * size <= most
     held.drain()
     assert sent + sum(len(accumulator) for (_, accumulator), _ in emitted) == added
-
-
-EARLIEST = TimestampCombiner.get_impl(TimestampCombiner.OUTPUT_AT_EARLIEST, GlobalWindows()).combine
 
 
 @pytest.mark.parametrize(

@@ -514,6 +514,27 @@ def test_results_of_several_calls_come_in_pieces(kind: Any) -> None:
     assert output.received == [(n, n) for n in range(9) for _ in range(2)]
 
 
+@pytest.mark.parametrize("limit", [1, 3, 20])
+def test_an_iterator_that_begins_anew_after_its_end_is_read_once(limit: int) -> None:
+    class Anew:
+        left = 2
+
+        def __iter__(self) -> Iterator[int]:
+            return self
+
+        def __next__(self) -> int:
+            if not self.left:
+                self.left = 2
+                raise StopIteration
+            self.left -= 1
+            return self.left
+
+    for run in (all_of, one_by_one):
+        step = Calling(lambda _: Anew())
+        step.limit = limit
+        assert run(step, ["a", "b"]) == [(1, 0), (0, 0), (1, 1), (0, 1)]
+
+
 def test_sending_may_lower_the_limit() -> None:
     class Lowering(Output):
         def send(self, results: Any, origins: Any, kind: Kind, *, are_values: bool) -> None:

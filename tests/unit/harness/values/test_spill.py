@@ -193,10 +193,12 @@ def test_logs_share_memory_and_give_it_back() -> None:
     second.append(bytes(1 << 17))
     assert spill_files() - before == 2
     assert [len(value) for value in second] == [500, 1 << 17]
-    first.close()
-    second.close()
+    for _ in range(2):
+        first.close()
+        second.close()
     assert spill_files() - before == 1
-    del third
+    assert logs.room_bytes == 1000
+    del first, second, third
     assert spill_files() - before == 0
     assert logs.room_bytes == 1000
 
