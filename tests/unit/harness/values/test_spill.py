@@ -1,4 +1,5 @@
 import pickle
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -200,6 +201,22 @@ def test_logs_share_memory_and_give_it_back() -> None:
     assert logs.room_bytes == 1000
     del first, second, third
     assert spill_files() - before == 0
+    assert logs.room_bytes == 1000
+
+
+def test_a_closed_log_that_somebody_keeps_gives_memory_back_once() -> None:
+    logs = ValueLogs(1000)
+    log, other = logs.new(), logs.new()
+    value = bytes(500)
+    references = sys.getrefcount(value)
+    log.append(value)
+    other.append(bytes(10))
+    assert sys.getrefcount(value) == references + 1
+    for _ in range(2):
+        log.close()
+        assert sys.getrefcount(value) == references
+    del log
+    other.close()
     assert logs.room_bytes == 1000
 
 
