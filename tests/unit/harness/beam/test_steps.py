@@ -161,7 +161,8 @@ def test_arguments_that_are_the_same_for_all_elements(
         assert [result for result, _ in all_of(step, values)] == expected
 
 
-def test_no_more_is_read_ahead_than_the_limit() -> None:
+@pytest.mark.parametrize("limit", [1, 3, 10])
+def test_no_more_is_read_ahead_than_the_limit(limit: int) -> None:
     read = 0
 
     def endless(_: int) -> Iterator[int]:
@@ -181,11 +182,11 @@ def test_no_more_is_read_ahead_than_the_limit() -> None:
                 raise Stop
 
     step = step_for(beam.FlatMap(endless).fn)
-    step.limit = 10
+    step.limit = limit
     output = Bounded()
     with pytest.raises(Stop):
         step.run([0], [origin(0)], Kind.OWN, output)
-    assert set(output.sizes) == {10}
+    assert set(output.sizes) == {limit}
 
 
 class Row(NamedTuple):

@@ -220,7 +220,7 @@ def test_a_closed_log_that_somebody_keeps_gives_memory_back_once() -> None:
     assert logs.room_bytes == 1000
 
 
-def test_a_group_that_nobody_refers_to_any_more_gives_its_disk_back() -> None:
+def test_a_group_that_nobody_refers_to_any_more_gives_memory_and_disk_back() -> None:
     before = spill_files()
     logs = ValueLogs(0)
     group, _ = streamed([bytes(100_000)] * 3, logs)
@@ -231,6 +231,7 @@ def test_a_group_that_nobody_refers_to_any_more_gives_its_disk_back() -> None:
     assert next(reader) == "\0" * 100_000
     del reader
     assert spill_files() - before == 0
+    assert logs.room_bytes == 0
 
 
 @given(VALUES, st.lists(st.integers(0, 2), max_size=120), st.integers(1, 1000))
