@@ -55,6 +55,7 @@ def merged(combine_fn: Any, emitted: Emitted) -> dict[Any, Any]:
     }
 
 
+EARLIEST = TimestampCombiner.get_impl(TimestampCombiner.OUTPUT_AT_EARLIEST, GlobalWindows()).combine
 WINDOWS = [IntervalWindow(start, start + 10) for start in range(0, 30, 5)]
 VALUES = st.lists(
     st.tuples(
@@ -66,9 +67,25 @@ VALUES = st.lists(
 )
 
 
+class Plus(beam.CombineFn):  # type: ignore[misc]
+    """Its accumulators are numbers: every call returns another one."""
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add_input(self, accumulator: int, value: int) -> int:
+        return accumulator + value
+
+    def merge_accumulators(self, accumulators: list[int]) -> int:
+        return sum(accumulators)
+
+    def extract_output(self, accumulator: int) -> int:
+        return accumulator
+
+
 @given(elements=VALUES, chunk=st.integers(1, 7), most=st.sampled_from([0, 700, 3_000, 1 << 20]))
 @pytest.mark.parametrize("at", ["end", "earliest", "latest"])
-@pytest.mark.parametrize("combine_fn", [ToListCombineFn(), CallableWrapperCombineFn(sum)])
+@pytest.mark.parametrize("combine_fn", [ToListCombineFn(), CallableWrapperCombineFn(sum), Plus()])
 def test_all_values_are_there_once(
     combine_fn: Any, at: str, elements: Any, chunk: int, most: int
 ) -> None:
@@ -79,11 +96,15 @@ def test_all_values_are_there_once(
     }[at]
     combine = TimestampCombiner.get_impl(kind, GlobalWindows()).combine if kind else None
     held, emitted = accumulators(combine_fn, combine_timestamps=combine, most_bytes=most)
+    shared: dict[Any, Any] = {}  # equal windows are one object, as they mostly are
     for start in range(0, len(elements), chunk):
         some = elements[start : start + chunk]
         held.add(
             [(key, value) for key, value, _, _ in some],
-            [WindowedValue(None, time, windows) for _, _, time, windows in some],
+            [
+                WindowedValue(None, time, shared.setdefault(windows, windows))
+                for _, _, time, windows in some
+            ],
         )
     held.drain()
     found = merged(combine_fn, emitted)
@@ -120,6 +141,19 @@ def test_global_windows() -> None:
     assert {origin.timestamp for _, origin in emitted} == {MIN_TIMESTAMP}
     held.drain()
     assert len(emitted) == 2
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"combine_timestamps": EARLIEST}], ids=["windows", "timestamps"]
+)
+@pytest.mark.parametrize("combine_fn", [Plus(), CallableWrapperCombineFn(sum)])
+def test_a_key_in_a_window_has_one_accumulator(combine_fn: Any, options: dict[str, Any]) -> None:
+    held, emitted = accumulators(combine_fn, lambda _: 1, **options)
+    held.add([("a", 1), ("a", 2), ("b", 4), ("a", 8)], origins(4, WINDOWS[0]))
+    held.drain()
+    assert len(emitted) == 2
+    found = merged(combine_fn, emitted)
+    assert {key: output for (_, key), (output, _, _) in found.items()} == {"a": 11, "b": 4}
 
 
 @pytest.mark.parametrize("is_global", [True, False])
@@ -172,6 +206,55 @@ def test_large_values_are_not_held(size: int, keys: int) -> None:
     assert largest * size <= most
     held.drain()
     assert sent + sum(len(accumulator) for (_, accumulator), _ in emitted) == added
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"is_global": True}, {}, {"combine_timestamps": EARLIEST}],
+    ids=["global", "windows", "timestamps"],
+)
+def test_a_large_value_behind_many_small_ones_is_not_held(options: dict[str, Any]) -> None:
+    most, size, cold = 8 << 20, 1_000, 1_000
+    held, emitted = accumulators(
+        ToListCombineFn(), lambda some: size * len(some), most_bytes=most, **options
+    )
+    for key in range(cold):
+        held.add([(key, None)], origins(1))
+    sent, largest = 0, 0
+    for number in range(20_000):
+        held.add([("hot", None)], origins(1))
+        while emitted:
+            (key, accumulator), _ = emitted.pop()
+            sent += len(accumulator) if key == "hot" else 0
+        largest = max(largest, number + 1 - sent)
+    assert largest * size <= most // 2
+    held.drain()
+    (hot,) = [accumulator for (key, accumulator), _ in emitted if key == "hot"]
+    assert sent + len(hot) == 20_000
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"combine_timestamps": EARLIEST}], ids=["windows", "timestamps"]
+)
+def test_values_in_many_windows_are_not_held(options: dict[str, Any]) -> None:
+    class Counting(Plus):
+        made = most = 0
+
+        def create_accumulator(self) -> int:
+            self.made += 1
+            self.most = max(self.most, self.made - len(emitted))
+            return 0
+
+    combine_fn = Counting()
+    held, emitted = accumulators(combine_fn, lambda _: 0, most_bytes=130 * 1_000, **options)
+    windows = [IntervalWindow(start, start + 100) for start in range(100)]
+    held.add([("key", 1)], origins(1, windows[0]))
+    several = [WindowedValue(None, 0, tuple(windows[n % 2 :: 2])) for n in range(100)]
+    held.add([(key, 1) for key in range(100)], several)
+    assert combine_fn.made == 5_001
+    assert combine_fn.most <= 1_050
+    held.drain()
+    assert sum(value for (_, value), _ in emitted) == len(emitted) == 5_001
 
 
 class Squeezed(beam.CombineFn):  # type: ignore[misc]
@@ -246,20 +329,41 @@ def test_compact_accumulators_wait_if_nobody_else_has_them(
     assert emitted == calls
 
 
-def test_new_lists_wait_if_what_is_in_them_may() -> None:
+@pytest.mark.parametrize(("size", "most"), [(1, 128), (100_000, 10), (10 << 20, 1)])
+def test_what_is_emitted_at_once_is_not_large(size: int, most: int) -> None:
+    sizes: list[int] = []
+    held = Accumulators(
+        Plus(), lambda _: size, lambda some, _: sizes.append(len(some)), most_bytes=8 << 30
+    )
+    held.add([(key, 1) for key in range(300)], origins(300))
+    held.drain()
+    assert sum(sizes) == 300
+    assert max(sizes) == most
+
+
+def _kept() -> Callable[[Any], list[int]]:
     shared: list[int] = []
 
     def of_all(values: Any) -> list[int]:
         shared[:] = [sum(values)]
         return shared
 
+    return of_all
+
+
+@pytest.mark.parametrize(
+    ("function", "calls"),
+    [(_kept(), [[("a", [[3]])], [("b", [[7]])]]), (sum, [[("a", [3]), ("b", [7])]])],
+    ids=["changeable", "constants"],
+)
+def test_new_lists_wait_if_what_is_in_them_may(function: Any, calls: list[Any]) -> None:
     emitted: list[Any] = []
     held = Accumulators(
-        CallableWrapperCombineFn(of_all),
+        CallableWrapperCombineFn(function),
         lambda _: 1,
         lambda some, _: emitted.append(copy.deepcopy(some)),
         is_global=True,
     )
     held.add([("a", 1), ("a", 2), ("b", 3), ("b", 4)], origins(4))
     held.drain()
-    assert emitted == [[("a", [[3]])], [("b", [[7]])]]
+    assert emitted == calls

@@ -161,7 +161,8 @@ def test_arguments_that_are_the_same_for_all_elements(
         assert [result for result, _ in all_of(step, values)] == expected
 
 
-def test_no_more_is_read_ahead_than_the_limit() -> None:
+@pytest.mark.parametrize("limit", [1, 3, 10])
+def test_no_more_is_read_ahead_than_the_limit(limit: int) -> None:
     read = 0
 
     def endless(_: int) -> Iterator[int]:
@@ -181,11 +182,11 @@ def test_no_more_is_read_ahead_than_the_limit() -> None:
                 raise Stop
 
     step = step_for(beam.FlatMap(endless).fn)
-    step.limit = 10
+    step.limit = limit
     output = Bounded()
     with pytest.raises(Stop):
         step.run([0], [origin(0)], Kind.OWN, output)
-    assert set(output.sizes) == {10}
+    assert set(output.sizes) == {limit}
 
 
 class Row(NamedTuple):
@@ -502,6 +503,37 @@ def test_results_of_a_map_come_in_pieces(count: int, sizes: list[int]) -> None:
     output = Output()
     step.run(list(range(count)), [origin(n) for n in range(count)], Kind.OWN, output)
     assert output.sizes == sizes
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_results_of_several_calls_come_in_pieces(kind: Any) -> None:
+    step = Calling(lambda n: kind([n] * 2))
+    step.limit = 4
+    output = Output()
+    step.run(list(range(9)), [origin(n) for n in range(9)], Kind.OWN, output)
+    assert output.sizes == [4, 4, 4, 4, 2]
+    assert output.received == [(n, n) for n in range(9) for _ in range(2)]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 20])
+def test_an_iterator_that_begins_anew_after_its_end_is_read_once(limit: int) -> None:
+    class Anew:
+        left = 2
+
+        def __iter__(self) -> Iterator[int]:
+            return self
+
+        def __next__(self) -> int:
+            if not self.left:
+                self.left = 2
+                raise StopIteration
+            self.left -= 1
+            return self.left
+
+    for run in (all_of, one_by_one):
+        step = Calling(lambda _: Anew())
+        step.limit = limit
+        assert run(step, ["a", "b"]) == [(1, 0), (0, 0), (1, 1), (0, 1)]
 
 
 def test_sending_may_lower_the_limit() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from apache_beam.transforms.core import Windowing
-from apache_beam.transforms.window import Sessions, TimestampCombiner, WindowFn
+from apache_beam.transforms.window import IntervalWindow, Sessions, TimestampCombiner, WindowFn
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 from hypothesis import given
@@ -17,9 +17,19 @@ from hypothesis import strategies as st
 from beam_spark_runner.harness.grouping.merged_groups import merged_groups
 from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
 from beam_spark_runner.semantics.grouping import WindowGrouping, pane_of
+from tests.unit.harness.values.spill_files import spill_files
 from tests.unit.semantics.test_window_grouping import ByParity
 
-Panes = list[tuple[list[int], Any, Timestamp]]
+
+class Twice(Sessions):  # type: ignore[misc]
+    """Puts an element into a session by two windows: there it is two times."""
+
+    def assign(self, context: WindowFn.AssignContext) -> list[IntervalWindow]:
+        start = context.timestamp
+        return [IntervalWindow(start, start + 3), IntervalWindow(start + 2, start + 5)]
+
+
+Panes = list[tuple[list[Any], Any, Timestamp]]
 
 
 def panes_of_merged(groups: Iterable[tuple[Any, Any, Timestamp]]) -> Panes:
@@ -49,7 +59,7 @@ def windowed(window_fn: WindowFn, times: list[int]) -> list[WindowedValue]:
     ]
 
 
-@pytest.mark.parametrize("window_fn", [Sessions(5), ByParity()])
+@pytest.mark.parametrize("window_fn", [Sessions(5), ByParity(), Twice(5)])
 @pytest.mark.parametrize("at", ["EOW", "EARLIEST", "LATEST"])
 @given(times=st.lists(st.integers(0, 60), max_size=30), limit=st.integers(1, 5_000))
 def test_panes_are_those_of_smaller_keys(
@@ -79,6 +89,29 @@ def test_large_windows_are_logged_and_small_ones_are_not() -> None:
         "[100.0, 304.0)": ValueLog,
         "[1000.0, 1005.0)": list,
     }
+
+
+def test_small_windows_share_a_file_that_is_gone_once_they_were_taken() -> None:
+    """Two small windows are exactly as large as what may be in memory."""
+    times = [1000, *[1100] * 5, 1200, 1300, 1400]
+    values = [
+        WindowedValue(bytes(1 << 17), time, (IntervalWindow(time, time + 5),)) for time in times
+    ]
+    coded = [pickle.dumps(each) for each in values]
+    assert len({len(each) for each in coded}) == 1
+    grouping, logs = WindowGrouping(Windowing(Sessions(5))), ValueLogs(2 * len(coded[0]))
+    before = spill_files()
+    files = []
+
+    def counted() -> Iterator[tuple[Any, Any, Timestamp]]:
+        for group in merged_groups(iter(coded), pickle.loads, grouping, logs):
+            files.append(spill_files() - before)
+            yield group
+
+    assert panes_of_merged(counted()) == panes_of_grouping(grouping, values)
+    assert files == [3, 3, 2, 1, 1]
+    assert spill_files() == before
+    assert logs.room_bytes == logs.limit_bytes
 
 
 def test_no_more_files_are_open_than_a_process_may_have() -> None:

@@ -90,6 +90,19 @@ def _generates(value: Any) -> Any:
         yield made
 
 
+async def _awaited(value: Any) -> Any:
+    return value
+
+
+async def _generates_awaited(value: Any) -> Any:
+    yield value
+
+
+def _names_a_module_as_what_is_in_it(value: Any) -> Any:
+    pi = math
+    return value, pi
+
+
 def _shadowed() -> Callable[[Any], Any]:
     space: dict[str, Any] = {}
     exec("made = []\ndef sorted(v): made.append(v); return made\nf = lambda v: sorted(v)", space)
@@ -158,6 +171,7 @@ def test_closed(function: Callable[[Any], Any]) -> None:
         lambda n: n.buffer,
         lambda n: n.__class__,
         lambda n: [each.buffer for each in n],
+        lambda n: (n.count(1), LIST),
         lambda n: (lambda: LIST)(),
         lambda n: getattr(n, "buffer"),  # noqa: B009
         lambda n: globals()["LIST"],
@@ -175,6 +189,9 @@ def test_closed(function: Callable[[Any], Any]) -> None:
         _sets_global,
         _makes_class,
         _generates,
+        _awaited,
+        _generates_awaited,
+        _names_a_module_as_what_is_in_it,
         _shadowed(),
         partial(max, 1),
         [].append,

@@ -1,4 +1,5 @@
 import pickle
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -193,15 +194,33 @@ def test_logs_share_memory_and_give_it_back() -> None:
     second.append(bytes(1 << 17))
     assert spill_files() - before == 2
     assert [len(value) for value in second] == [500, 1 << 17]
-    first.close()
-    second.close()
+    for _ in range(2):
+        first.close()
+        second.close()
     assert spill_files() - before == 1
-    del third
+    assert logs.room_bytes == 1000
+    del first, second, third
     assert spill_files() - before == 0
     assert logs.room_bytes == 1000
 
 
-def test_a_group_that_nobody_refers_to_any_more_gives_its_disk_back() -> None:
+def test_a_closed_log_that_somebody_keeps_gives_memory_back_once() -> None:
+    logs = ValueLogs(1000)
+    log, other = logs.new(), logs.new()
+    value = bytes(500)
+    references = sys.getrefcount(value)
+    log.append(value)
+    other.append(bytes(10))
+    assert sys.getrefcount(value) == references + 1
+    for _ in range(2):
+        log.close()
+        assert sys.getrefcount(value) == references
+    del log
+    other.close()
+    assert logs.room_bytes == 1000
+
+
+def test_a_group_that_nobody_refers_to_any_more_gives_memory_and_disk_back() -> None:
     before = spill_files()
     logs = ValueLogs(0)
     group, _ = streamed([bytes(100_000)] * 3, logs)
@@ -212,6 +231,7 @@ def test_a_group_that_nobody_refers_to_any_more_gives_its_disk_back() -> None:
     assert next(reader) == "\0" * 100_000
     del reader
     assert spill_files() - before == 0
+    assert logs.room_bytes == 0
 
 
 @given(VALUES, st.lists(st.integers(0, 2), max_size=120), st.integers(1, 1000))
