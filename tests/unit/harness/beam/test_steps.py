@@ -376,7 +376,7 @@ class Announcing(Output):
 
 STAMPED, TAGGED = TimestampedValue("late", 5), TaggedOutput("tag", "tagged")
 CHANGEABLE_TAGGED = TaggedOutput("tag", [1])
-CONSTANT_TUPLES = [(1, 2), ((1, 2), 3), (3, (1, 2)), (1, 2, 3), ((1,),)]
+CONSTANT_TUPLES = [(1, 2), (1,), ((1, 2), 3), (3, (1, 2)), (1, 2, 3), ((1,),)]
 CHANGEABLE_TUPLES = [([], 1), (1, []), (([],), 1), (1, 2, []), ([],)]
 WINDOWED = WindowedValue("elsewhere", 5, (GlobalWindow(),))
 

@@ -161,6 +161,15 @@ class TestStreamedValues:
         with pytest.raises(GroupClosedError):
             next(reader)
 
+    def test_an_iteration_that_replays_raises(self, logs: ValueLogs) -> None:
+        group, _ = streamed(CODED, logs)
+        assert list(group) == TEXTS
+        reader = iter(group)
+        assert next(reader) == TEXTS[0]
+        logs.close()
+        with pytest.raises(GroupClosedError):
+            next(reader)
+
 
 def test_an_iteration_over_a_log_that_is_closed_raises(logs: ValueLogs) -> None:
     log = logs.new()
