@@ -16,7 +16,7 @@ from apache_beam.transforms.window import (
     WindowFn,
 )
 
-from beam_spark_runner.job.job import Job
+from beam_spark_runner import runner
 from beam_spark_runner.spark.driver import gather
 from tests.spark.harvest import Harvest, harvest, harvest_on
 
@@ -108,7 +108,7 @@ def _files_by_tasks(patch: pytest.MonkeyPatch) -> None:
 
 def _broadcast(patch: pytest.MonkeyPatch) -> None:
     _one_file(patch)
-    patch.setattr(Job, "_make_folder", lambda self: None)
+    patch.setattr(runner, "folder_of", lambda *_: None)
 
 
 def _broadcast_in_parts(patch: pytest.MonkeyPatch) -> None:
