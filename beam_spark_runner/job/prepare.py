@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 
-from beam_spark_runner.core.working_folder import working_folder
 from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
+from beam_spark_runner.harness.working_folder import working_folder
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.job.environments import choose_environments, keep_code_together
 from beam_spark_runner.job.loopback import runs_in_this_process

@@ -30,12 +30,12 @@ from beam_spark_runner.core.errors import (
     RunnerError,
     SdkDisconnectedError,
 )
-from beam_spark_runner.core.working_folder import working_folder
 from beam_spark_runner.harness.environments.external import PooledHarness
 from beam_spark_runner.harness.environments.packages import Archive, StagedFiles, stage_files
 from beam_spark_runner.harness.environments.process import runs_our_steps, start_process
 from beam_spark_runner.harness.fn_api.connection import SdkConnection
 from beam_spark_runner.harness.fn_api.server import FnApiServer
+from beam_spark_runner.harness.working_folder import working_folder
 from beam_spark_runner.portable.artifacts import artifacts_of, to_proto
 
 _LOGGER = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ import pyspark
 from pyspark import SparkConf, SparkContext
 
 from beam_spark_runner.core.errors import SparkSetupError
-from beam_spark_runner.core.working_folder import working_folder
+from beam_spark_runner.harness.working_folder import working_folder
 from beam_spark_runner.spark.session.signals import sigint_as_it_was, signals_deferred
 
 _DEFAULT_PORTS = {"sc": 15002, "spark": 7077}

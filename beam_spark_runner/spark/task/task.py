@@ -24,8 +24,8 @@ from beam_spark_runner.core import routing
 from beam_spark_runner.core.errors import (
     RunnerError,
 )
-from beam_spark_runner.core.working_folder import working_in
 from beam_spark_runner.harness.beam.coded_types import coded_types
+from beam_spark_runner.harness.working_folder import working_in
 from beam_spark_runner.spark.program import LevelProgram
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.cursor import RowCursor
