@@ -182,7 +182,9 @@ class Director:
     def stopped_driver(self) -> Iterator[None]:
         """Keep the JVM of Spark's driver from doing anything (SIGSTOP)."""
         assert self._session is not None
-        jvm = int(self._session.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
+        java = self._session.sparkContext._jvm
+        assert java is not None
+        jvm = int(java.java.lang.ProcessHandle.current().pid())
         os.kill(jvm, signal.SIGSTOP)
         try:
             yield

@@ -30,7 +30,9 @@ class Works(beam.DoFn):  # type: ignore[misc]
     ) -> Iterator[int]:
         from pyspark import TaskContext
 
-        attempt = TaskContext.get().attemptNumber()
+        task = TaskContext.get()
+        assert task is not None
+        attempt = task.attemptNumber()
         Metrics.counter("tests", "worked").inc()
         logging.getLogger("user").warning("works at %d", element)
         path = self._folder / f"{element}-{attempt}-{uuid.uuid4().hex}"

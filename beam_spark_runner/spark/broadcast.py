@@ -27,7 +27,7 @@ def pickle_header(size: int) -> bytes:
     return PICKLE_START + _PICKLE_LENGTH.pack(size)
 
 
-class FileBroadcast(Broadcast):  # type: ignore[misc]
+class FileBroadcast(Broadcast[Path]):
     """Broadcast variable of a file's bytes. Workers know it as a plain ``Broadcast``."""
 
     def dump(self, value: Path, f: BinaryIO) -> None:
@@ -39,7 +39,7 @@ class FileBroadcast(Broadcast):  # type: ignore[misc]
         f.close()
 
 
-def broadcast_file(context: SparkContext, path: Path) -> Broadcast:
+def broadcast_file(context: SparkContext, path: Path) -> FileBroadcast:
     """Give a file to the executors. Its bytes are what ``contents_of`` finds there."""
     return FileBroadcast(context, path, context._pickled_broadcast_vars)
 

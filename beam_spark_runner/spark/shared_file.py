@@ -31,7 +31,7 @@ class SharedFile:
         """Return its bytes, on an executor, and their map. None: they are in memory."""
         if self.broadcast is not None:
             return contents_of(self.broadcast)
-        mapped = map_file(self.path or SparkFiles.get(self.artifact))
+        mapped = map_file(self.path or SparkFiles.get(self.artifact or ""))
         return pa.py_buffer(mapped), mapped
 
     def open(self) -> BinaryIO:

@@ -102,4 +102,5 @@ class FilesInSharedStorage:
 
     def reopen(self, path: str, schema: StructType | str) -> DataFrame:
         """Return a frame that reads rows which this or another session has materialised."""
-        return self._spark.read.schema(schema).options(**_READING).parquet(path)
+        frame: DataFrame = self._spark.read.schema(schema).options(**_READING).parquet(path)
+        return frame

@@ -144,8 +144,9 @@ def start_connect(url: str | None, given: Mapping[str, str]) -> Any:
     except ImportError as error:
         raise SparkSetupError(
             f"the packages of Spark Connect's client are missing: {_first_line(error)}",
-            "Install them: pip install 'beam-spark-runner[connect]'",
+            "Install them: pip install 'pyspark[connect]'",
         ) from error
+    session: Any
     try:
         if not url.startswith("sc://"):  # SPARK_REMOTE=local: pyspark starts a server
             from pyspark.sql import SparkSession

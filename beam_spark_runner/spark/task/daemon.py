@@ -59,5 +59,6 @@ if __name__ == "__main__":
     load()
     exempt_from_collection()
     unshare_randomness()
-    daemon.worker = quiet_once_spark_is_gone(daemon.worker)
+    # PySpark calls it by position.
+    daemon.worker = quiet_once_spark_is_gone(daemon.worker)  # type: ignore[assignment]
     daemon.manager()
