@@ -156,6 +156,14 @@ def test_a_key_in_a_window_has_one_accumulator(combine_fn: Any, options: dict[st
     assert {key: output for (_, key), (output, _, _) in found.items()} == {"a": 11, "b": 4}
 
 
+def test_values_that_come_after_their_window_was_emitted_are_not_lost() -> None:
+    held, emitted = accumulators(Plus(), lambda _: 0, most_bytes=130 * 4)
+    held.add([(key, 1) for key in range(20)], origins(20, WINDOWS[0]))
+    assert emitted
+    held.drain()
+    assert [value for value, _ in emitted] == [(key, 1) for key in range(20)]
+
+
 @pytest.mark.parametrize("is_global", [True, False])
 def test_the_oldest_half_goes_first(is_global: bool) -> None:
     held, emitted = accumulators(
