@@ -122,6 +122,29 @@ def test_only_one_room_uses_the_internals_of_beam(file: Path) -> None:
         assert not is_internal, name
 
 
+def private_names(file: Path) -> set[str]:
+    """Return the private attributes of other objects that a file reads or writes."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                pass
+            case ast.Attribute(attr=name) if name.startswith("_") and not name.endswith("__"):
+                found.add(name)
+            case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(name)), *_]):
+                found.add(name)
+    return found
+
+
+def test_only_one_file_uses_the_internals_of_pyspark() -> None:
+    internals = PACKAGE / "spark" / "pyspark_internals.py"
+    known = private_names(internals)
+    assert {"_jsc", "_ensure_initialized", "_pickled_broadcast_vars"} <= known
+    for file in FILES:
+        if file != internals:
+            assert not private_names(file) & known, file
+
+
 def test_every_room_has_its_rank() -> None:
     for folder, rooms in ROOMS.items():
         found = {

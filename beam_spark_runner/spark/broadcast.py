@@ -14,6 +14,8 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 from pyspark import Broadcast, SparkContext
 
+from beam_spark_runner.spark import pyspark_internals
+
 PICKLE_START = b"\x80\x04" + b"K\x000" + b"N0" * 25 + b"\x8e"
 """Of a pickled byte string, up to its length: with that, 64 bytes, so that Arrow's buffers
 are aligned. What pads it are values that are pushed and popped again."""
@@ -41,7 +43,7 @@ class FileBroadcast(Broadcast[Path]):
 
 def broadcast_file(context: SparkContext, path: Path) -> FileBroadcast:
     """Give a file to the executors. Its bytes are what ``contents_of`` finds there."""
-    return FileBroadcast(context, path, context._pickled_broadcast_vars)
+    return FileBroadcast(context, path, pyspark_internals.broadcasts_of_next_closure(context))
 
 
 def contents_of(broadcast: Any) -> tuple[pa.Buffer, mmap.mmap | None]:
@@ -49,7 +51,7 @@ def contents_of(broadcast: Any) -> tuple[pa.Buffer, mmap.mmap | None]:
 
     With ``spark.io.encryption.enabled`` there is no file that could be mapped.
     """
-    path: str | None = getattr(broadcast, "_path", None)
+    path = pyspark_internals.path_of_broadcast(broadcast)
     if path is None:
         return pa.py_buffer(broadcast.value), None
     mapped = map_file(path)

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session.handle import SessionHandle
 
 _WHOLE_FILE = str(1 << 40)
@@ -72,11 +73,7 @@ class CheckpointOnExecutors:
     def materialise(self, frame: DataFrame, name: str) -> Materialised:
         """See ``Materialiser``."""
         rows = frame.localCheckpoint(eager=True)
-        reference = getattr(rows, "_plan", None)
-        if reference is not None:
-            # Spark Connect's client ties the result to the process's active session, which is
-            # the user's; the rows belong to ours, and are released there.
-            rows._session = reference._spark_session = frame.sparkSession
+        pyspark_internals.bind_checkpoint(rows, frame.sparkSession)
         return Materialised(rows, None)
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
+from beam_spark_runner.spark import pyspark_internals
+
 _FINAL = (
     (r"No space left on device", "a disk is full: Spark's local directory, or the temp folder"),
     (
@@ -87,7 +89,7 @@ def _condition_of(error: BaseException) -> str | None:
 
 def _java_causes(error: BaseException) -> Iterator[tuple[str, str | None]]:
     """Yield class and condition of the Java exception and of its causes; none on Spark Connect."""
-    cause = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+    cause = pyspark_internals.java_cause(error)
     with contextlib.suppress(Py4JError, OSError):  # the JVM may have ended meanwhile
         while cause is not None:
             # Its text begins with the class, and Spark puts the condition before the message.
@@ -123,7 +125,7 @@ def stages_after(spark: Any, tag: str, error: BaseException) -> int | None:
     if found is None:
         return None
     with contextlib.suppress(Exception):
-        tracker = spark.sparkContext._jsc.sc().statusTracker()
+        tracker = pyspark_internals.scala_context(spark.sparkContext).statusTracker()
         for job in tracker.getJobIdsForTag(tag):
             stages = sorted(tracker.getJobInfo(job).get().stageIds())
             if int(found[1]) in stages:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.broadcast import broadcast_file
 from beam_spark_runner.spark.session.conf import get_conf, is_connect, set_conf
 from beam_spark_runner.spark.session.launch import version_of
@@ -85,8 +86,7 @@ class SessionHandle:
         """
         if not self.is_local:
             return None
-        folder: str | None = getattr(self.spark.sparkContext, "_temp_dir", None)
-        return folder
+        return pyspark_internals.temporary_folder(self.spark.sparkContext)
 
     def slots(self) -> int:
         """Return how many tasks run at a time: the cores of the executors that are up now.
@@ -97,7 +97,7 @@ class SessionHandle:
             return max(1, int(self.spark.sparkContext.defaultParallelism))
         # Connect has no call for it; but an unsplit range gets one partition per core, and
         # planning it runs no job.
-        plan = self.spark.range(1)._explain_string()
+        plan = pyspark_internals.plan_text(self.spark.range(1))
         found = re.search(r"splits=(\d+)", plan)
         return max(1, int(found[1])) if found else 1
 
@@ -134,7 +134,7 @@ class SessionHandle:
             yield
         finally:
             # The user may stop Spark while a pipeline runs in it.
-            if context._jsc is not None:
+            if not pyspark_internals.is_stopped(context):
                 context.removeJobTag(tag)
                 context.setJobDescription(before)
 
@@ -186,7 +186,7 @@ class SessionHandle:
         """
         if self.is_connect:
             self.spark.interruptTag(tag)
-        elif self.spark.sparkContext._jsc is not None:
+        elif not pyspark_internals.is_stopped(self.spark.sparkContext):
             self.spark.sparkContext.cancelJobsWithTag(tag)
 
     def close(self) -> None:

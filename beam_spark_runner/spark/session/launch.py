@@ -18,10 +18,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pyspark
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf
 
 from beam_spark_runner.core.errors import SparkSetupError
 from beam_spark_runner.harness.working_folder import working_folder
+from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session.signals import sigint_as_it_was, signals_deferred
 
 _DEFAULT_PORTS = {"sc": 15002, "spark": 7077}
@@ -58,7 +59,9 @@ def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -
     _check_pyspark()
     actual_master = master or _master_of_environment() or "local[*]"
     is_local = actual_master.startswith("local")
-    launches_jvm = SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ
+    launches_jvm = (
+        not pyspark_internals.jvm_was_started() and "PYSPARK_GATEWAY_PORT" not in os.environ
+    )
     if launches_jvm:
         _check_java()
     if master is not None and master.startswith("spark://"):
@@ -90,7 +93,7 @@ def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -
         try:
             if launches_jvm:
                 with signals_deferred():
-                    SparkContext._ensure_initialized(conf=_conf_of_jvm(master, settings))
+                    pyspark_internals.start_jvm(_conf_of_jvm(master, settings))
             with sigint_as_it_was():
                 session = builder.getOrCreate()
         except Exception as error:
@@ -116,9 +119,10 @@ def _forget_in_jvm(settings: Mapping[str, str]) -> None:
     They reach a new JVM by ``spark-submit``, which makes them properties of the JVM. One that
     is another now is the user's, from PYSPARK_SUBMIT_ARGS.
     """
-    if SparkContext._jvm is None:  # it did not start
+    jvm = pyspark_internals.jvm()
+    if jvm is None:  # it did not start
         return
-    properties = SparkContext._jvm.java.lang.System
+    properties = jvm.java.lang.System
     for key, value in settings.items():
         if properties.getProperty(key) == value:
             properties.clearProperty(key)
@@ -236,10 +240,11 @@ def _master_of_environment() -> str | None:
 
     ``spark-submit`` has, PYSPARK_SUBMIT_ARGS, or an earlier session that has started the JVM.
     """
-    if "PYSPARK_GATEWAY_PORT" in os.environ or SparkContext._gateway is not None:
-        SparkContext._ensure_initialized()
-        assert SparkContext._jvm is not None
-        master = SparkContext._jvm.java.lang.System.getProperty("spark.master")
+    if "PYSPARK_GATEWAY_PORT" in os.environ or pyspark_internals.jvm_was_started():
+        pyspark_internals.start_jvm()
+        jvm = pyspark_internals.jvm()
+        assert jvm is not None
+        master = jvm.java.lang.System.getProperty("spark.master")
         return None if master is None else str(master)
     found = re.search(r"--master[= ](\S+)", os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     return found[1] if found else None

@@ -8,9 +8,9 @@ import threading
 from typing import Any, Protocol
 
 import pyspark
-from pyspark import SparkContext
 
 from beam_spark_runner.core.errors import OptionsError, SparkSetupError
+from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session.conf import (
     get_conf,
     is_connect,
@@ -124,16 +124,19 @@ def _existing_session() -> Any:
     connect = sys.modules.get("pyspark.sql.connect.session")
     if connect is not None:
         remote = connect.SparkSession
-        for session in (remote.getActiveSession(), remote._default_session):
+        for session in (
+            remote.getActiveSession(),
+            pyspark_internals.default_connect_session(remote),
+        ):
             if session is not None and not session.is_stopped:
                 return session
-    if SparkContext._active_spark_context is None:
+    if not pyspark_internals.has_context():
         return None
     from pyspark.sql import SparkSession
 
     # Other threads than the one that built it have no active session, but it is the default.
     # ``getOrCreate`` would return it too, and set options in it.
-    session = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    session = SparkSession.getActiveSession() or pyspark_internals.default_session()
     if session is None:  # a bare SparkContext
         session = SparkSession.builder.getOrCreate()
     return session
@@ -145,8 +148,8 @@ def _check_alive(spark: Any) -> None:
             f"a SparkSession was expected, not {type(spark).__name__}.",
             "Pass a SparkSession, or none: the active one is found.",
         )
-    is_stopped = spark.is_stopped if is_connect(spark) else spark.sparkContext._jsc is None
-    if is_stopped:
+    connect = is_connect(spark)
+    if spark.is_stopped if connect else pyspark_internals.is_stopped(spark.sparkContext):
         raise SparkSetupError(
             "the SparkSession was stopped.", "Build it again, or pass none: one is started."
         )
@@ -191,12 +194,11 @@ def _second_session(spark: Any) -> Any:
         clone = spark.cloneSession()
         clone.version  # noqa: B018  (asks the server)
         return clone
-    builder = spark.client._builder
-    if builder.session_id is None:  # else the address itself names the one session to use
-        with contextlib.suppress(Exception):
-            fresh = type(spark)(connection=builder, userId=spark.client._user_id)
+    with contextlib.suppress(Exception):
+        fresh = pyspark_internals.new_connect_session(spark)
+        if fresh is not None:
             fresh.version  # noqa: B018
-            return fresh
+        return fresh
     return None
 
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
+from beam_spark_runner.spark import pyspark_internals
+
 _FIRST_AFTER_S = 1.0
 """A pipeline that is as quick as that needs no line; what it prints stays undisturbed."""
 _EVERY_S = 0.5
@@ -56,7 +58,7 @@ class _ClassicWatch:
     """Reads the driver's status store, which exists with and without Spark's UI."""
 
     def __init__(self, context: Any, tag: str) -> None:
-        scala = context._jsc.sc()
+        scala = pyspark_internals.scala_context(context)
         self._tracker, self._store, self._tag = scala.statusTracker(), scala.statusStore(), tag
         self._exchanged: dict[int, int] = {}
 

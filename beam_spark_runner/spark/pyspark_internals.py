@@ -1,0 +1,114 @@
+"""What this runner uses of PySpark that PySpark promises nobody.
+
+No other file uses a private name of PySpark's. ``tests/spark/test_pyspark_contact.py`` checks
+each of these functions with the oldest and the newest PySpark that is supported.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark import SparkContext
+
+if TYPE_CHECKING:  # it takes a while, and the JVM can start meanwhile
+    from py4j.java_gateway import JVMView
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def jvm_was_started() -> bool:
+    """Whether this process is connected to a JVM. Its SparkContext may have been stopped."""
+    return SparkContext._gateway is not None
+
+
+def start_jvm(conf: Any = None) -> None:
+    """Start the JVM, or connect to the one of ``spark-submit``; nothing if that was done.
+
+    Args:
+        conf: a ``SparkConf``, which becomes the arguments of ``spark-submit``. Else a session
+            must be made of the same settings for these to count.
+    """
+    SparkContext._ensure_initialized(conf=conf)
+
+
+def jvm() -> "JVMView | None":
+    """Return the JVM that this process is connected to."""
+    return SparkContext._jvm
+
+
+def has_context() -> bool:
+    """Whether this process has a SparkContext that was not stopped."""
+    return SparkContext._active_spark_context is not None
+
+
+def is_stopped(context: Any) -> bool:
+    """Whether somebody has stopped a SparkContext."""
+    return context._jsc is None
+
+
+def scala_context(context: Any) -> Any:
+    """Return Scala's SparkContext: it has trackers and stores of jobs that Python's lacks."""
+    return context._jsc.sc()
+
+
+def temporary_folder(context: Any) -> str | None:
+    """Return a folder on the driver's machine that the JVM deletes when it ends."""
+    folder: str | None = getattr(context, "_temp_dir", None)
+    return folder
+
+
+def default_session() -> "SparkSession | None":
+    """Return the classic session that ``getOrCreate`` would find in any thread."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession._instantiatedSession
+
+
+def default_connect_session(remote: Any) -> Any:
+    """Return the session that Spark Connect's ``getOrCreate`` would find in any thread.
+
+    Args:
+        remote: the class ``pyspark.sql.connect.session.SparkSession``.
+    """
+    return remote._default_session
+
+
+def new_connect_session(spark: Any) -> Any:
+    """Return another session of the same user on a Spark Connect server, without its settings.
+
+    None: the address itself names the one session to use.
+    """
+    builder = spark.client._builder
+    if builder.session_id is not None:
+        return None
+    return type(spark)(connection=builder, userId=spark.client._user_id)
+
+
+def plan_text(frame: Any) -> str:
+    """Return what ``explain`` prints for a frame of Spark Connect."""
+    return str(frame._explain_string())
+
+
+def bind_checkpoint(checkpoint: "DataFrame", session: Any) -> None:
+    """Tie the result of ``localCheckpoint`` to the session that made it.
+
+    Spark Connect's client ties it to the process's active session, which is the user's, and
+    whose end would release the rows. Nothing is done to a classic frame.
+    """
+    reference = getattr(checkpoint, "_plan", None)
+    if reference is not None:
+        bound: Any = checkpoint
+        bound._session = reference._spark_session = session
+
+
+def java_cause(error: BaseException) -> Any:
+    """Return the Java exception that an exception of PySpark's or Py4J's stands for, or None."""
+    return getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+
+
+def broadcasts_of_next_closure(context: SparkContext) -> Any:
+    """Return the set to which a ``Broadcast`` adds itself when it is pickled."""
+    return context._pickled_broadcast_vars
+
+
+def path_of_broadcast(broadcast: Any) -> str | None:
+    """Return the file with a broadcast's pickled value, on a worker. None: it is in memory."""
+    path: str | None = getattr(broadcast, "_path", None)
+    return path

@@ -1,0 +1,103 @@
+"""Where this project touches PySpark's internals: an upgrade that breaks something fails here."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import Broadcast, SparkContext, daemon
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from beam_spark_runner.spark import pyspark_internals
+from beam_spark_runner.spark.broadcast import broadcast_file
+
+pytestmark = pytest.mark.spark
+
+
+def test_the_jvm_and_its_context(spark_session: SparkSession) -> None:
+    context = spark_session.sparkContext
+    assert pyspark_internals.jvm_was_started()
+    assert list(inspect.signature(SparkContext._ensure_initialized).parameters) == [
+        "instance",
+        "gateway",
+        "conf",
+    ]
+    pyspark_internals.start_jvm()  # there is one: nothing happens
+    jvm = pyspark_internals.jvm()
+    assert jvm is not None
+    assert jvm.java.lang.Math.max(3, 4) == 4
+    assert pyspark_internals.has_context()
+    assert not pyspark_internals.is_stopped(context)
+    assert pyspark_internals.scala_context(context).statusTracker().getJobIdsForTag("none") == ()
+    assert pyspark_internals.scala_context(context).statusStore() is not None
+
+
+def test_a_stopped_context_is_seen() -> None:
+    # ``SparkContext.stop`` takes it away; the source is looked at, since others need this one.
+    assert "self._jsc = None" in inspect.getsource(SparkContext.stop)
+
+
+def test_the_folder_of_a_context_is_deleted_with_it(spark_session: SparkSession) -> None:
+    folder = pyspark_internals.temporary_folder(spark_session.sparkContext)
+    assert folder is not None
+    assert Path(folder).is_dir()
+
+
+def test_the_default_session_is_found_in_any_thread(spark_session: SparkSession) -> None:
+    assert pyspark_internals.default_session() is spark_session
+
+
+def test_a_java_exception_is_found(spark_session: SparkSession) -> None:
+    with pytest.raises(PySparkException) as caught:
+        spark_session.sql("select raise_error('no')").collect()
+    cause = pyspark_internals.java_cause(caught.value)
+    assert cause is not None
+    assert "no" in cause.toString()
+    assert pyspark_internals.java_cause(ValueError()) is None
+
+
+def test_a_checkpoint_of_a_classic_session_stays_as_it_is(spark_session: SparkSession) -> None:
+    checkpoint = spark_session.range(3).localCheckpoint()
+    pyspark_internals.bind_checkpoint(checkpoint, None)
+    assert checkpoint.sparkSession is spark_session
+
+
+def test_a_broadcast_registers_itself_and_has_a_path_on_workers(
+    spark_session: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_bytes(b"content")
+    broadcast: Broadcast[Any] = broadcast_file(spark_session.sparkContext, tmp_path / "file")
+
+    def look(_: Any) -> list[tuple[bool, bytes]]:
+        path = pyspark_internals.path_of_broadcast(broadcast)
+        return [(path is not None and Path(path).is_file(), broadcast.value)]
+
+    found = spark_session.sparkContext.parallelize([0], 1).mapPartitions(look).collect()
+    assert found == [(True, b"content")]
+
+
+@pytest.mark.connect
+def test_sessions_and_plans_of_spark_connect(connect_server: str) -> None:
+    remote = pytest.importorskip("pyspark.sql.connect.session").SparkSession
+    session = remote.builder.remote(connect_server).create()
+    try:
+        assert "Range" in pyspark_internals.plan_text(session.range(1))
+        another = pyspark_internals.new_connect_session(session)
+        assert another.session_id != session.session_id
+        assert another.range(2).count() == 2
+        another.stop()
+        pyspark_internals.default_connect_session(remote)  # raises if there is no such name
+        if session.version >= "4":
+            checkpoint = session.range(3).localCheckpoint()
+            pyspark_internals.bind_checkpoint(checkpoint, session)
+            assert checkpoint.count() == 3
+            assert checkpoint._plan._spark_session is session
+    finally:
+        session.stop()
+
+
+def test_the_daemon_calls_its_worker_by_position() -> None:
+    # ``spark.task.daemon`` puts a function of its own in this place.
+    assert list(inspect.signature(daemon.worker).parameters) == ["sock", "authenticated"]
+    assert "worker(sock, authenticated)" in inspect.getsource(daemon.manager)
