@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from beam_spark_runner.core.errors import FnApiProtocolError, InvariantError
+from beam_spark_runner.core.varint import read_varint
 from beam_spark_runner.state.backend import (
     Address,
     Bag,
@@ -288,22 +289,13 @@ def list_entries(data: bytes) -> Iterator[tuple[int, bytes]]:
     """
     position = 0
     while position < len(data):
-        sort_key, after = _varint(data, position)
-        length, start = _varint(data, after)
+        try:
+            sort_key, after = read_varint(data, position)
+            length, start = read_varint(data, after)
+        except ValueError as error:
+            raise FnApiProtocolError(f"an entry of an ordered list is wrong: {error}") from error
         end = start + length
         if end > len(data):
             raise FnApiProtocolError("an entry of an ordered list is cut off")
         yield sort_key - (1 << 64) if sort_key >= 1 << 63 else sort_key, data[position:end]
         position = end
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while position < len(data):
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-    raise FnApiProtocolError("an entry of an ordered list is cut off")

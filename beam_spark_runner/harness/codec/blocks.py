@@ -26,6 +26,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.rendering import text_of
+from beam_spark_runner.core.varint import coded_varint, read_varint
 
 Origins: TypeAlias = list[WindowedValue]
 _Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
@@ -38,7 +39,6 @@ _TIMESTAMP_BYTES = 8
 _SMALL = 1 << 14
 _MOST_WINDOWS = 1 << 20
 _MOST_HEADERS = 1 << 10
-_VARINT_BYTES = 10
 
 
 _REST_IS_IN_THE_STATE = struct.pack(">i", -1) + b"\xff" * 9 + b"\x01"
@@ -103,19 +103,10 @@ class BlockWriter:
 
 def length_prefix(length: int) -> bytes:
     """Encode a length."""
-    return _PREFIXES[length] if length < _SMALL else _varint(length)
+    return _PREFIXES[length] if length < _SMALL else coded_varint(length)
 
 
-def _varint(number: int) -> bytes:
-    coded = bytearray()
-    while number > 0x7F:
-        coded.append(number & 0x7F | 0x80)
-        number >>= 7
-    coded.append(number)
-    return bytes(coded)
-
-
-_PREFIXES = [_varint(length) for length in range(_SMALL)]
+_PREFIXES = [coded_varint(length) for length in range(_SMALL)]
 
 
 def _writer(coder: Coder) -> _Writer:
@@ -150,7 +141,7 @@ def _writer(coder: Coder) -> _Writer:
 
 def _write_bytes(value: bytes, out: list[bytes]) -> None:
     length = len(value)
-    out.append(_PREFIXES[length] if length < _SMALL else _varint(length))
+    out.append(_PREFIXES[length] if length < _SMALL else coded_varint(length))
     out.append(value)
 
 
@@ -336,14 +327,10 @@ def _read_length(block: bytes, position: int) -> tuple[int, int]:
     second = block[position + 1]
     if second < 0x80:  # most lengths are small
         return (second << 7) + first - 0x80, position + 2
-    length = shift = 0
-    for place in range(position, position + _VARINT_BYTES):
-        byte = block[place]
-        length |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return length, place + 1
-        shift += 7
-    raise MalformedBlockError("a length has more than ten bytes")
+    try:
+        return read_varint(block, position)
+    except ValueError as error:
+        raise MalformedBlockError(f"a length is wrong: {error}") from error
 
 
 def _reader(coder: Coder) -> _Reader:

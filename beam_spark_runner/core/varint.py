@@ -1,0 +1,32 @@
+"""Beam's varints: seven bits a byte, the lowest first; all but the last have their top bit set."""
+
+_MOST_BYTES = 10  # of 64 bits
+
+
+def coded_varint(number: int) -> bytes:
+    """Encode a number that is not negative."""
+    coded = bytearray()
+    while number > 0x7F:
+        coded.append(number & 0x7F | 0x80)
+        number >>= 7
+    coded.append(number)
+    return bytes(coded)
+
+
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """Decode the number that begins at ``position``.
+
+    Returns:
+        The number, without a sign, and the position after it.
+
+    Raises:
+        ValueError: it is cut off, or longer than 64 bits are.
+    """
+    number = shift = 0
+    for place in range(position, min(position + _MOST_BYTES, len(data))):
+        byte = data[place]
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, place + 1
+        shift += 7
+    raise ValueError("a varint is cut off, or has more than ten bytes")
