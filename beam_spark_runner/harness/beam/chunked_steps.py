@@ -1,6 +1,7 @@
 """Which steps of a stage run over chunks, and how their operations are made."""
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 from weakref import WeakValueDictionary
@@ -68,21 +69,27 @@ _CHUNKED = {
 
 
 class Unpickled:
-    """A DoFn with its arguments. Pickles as a reference, so that Beam's operation has the same."""
+    """A DoFn with its arguments, which were unpickled to choose how the step runs.
+
+    Beam's ``_create_pardo_operation`` takes bytes and unpickles them. So this pickles as a
+    number, by which Beam gets the same DoFn: unpickling it twice would cost twice, and give two.
+    """
 
     def __init__(self, data: tuple[Any, ...]) -> None:
         self.data = data
-        _unpickled[id(self)] = self
+        self._number = next(_numbers)
+        _unpickled[self._number] = self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (id(self),)
+        return _unpickle, (self._number,)
 
 
+_numbers = itertools.count()
 _unpickled: WeakValueDictionary[int, Unpickled] = WeakValueDictionary()
 
 
-def _unpickle(key: int) -> tuple[Any, ...]:
-    return _unpickled[key].data
+def _unpickle(number: int) -> tuple[Any, ...]:
+    return _unpickled[number].data
 
 
 @bundle_processor.BeamTransformFactory.register_urn(  # type: ignore[untyped-decorator]
