@@ -39,7 +39,7 @@ _LOGGER = logging.getLogger(__name__)
 
 ROW_LIMIT_BYTES = 1 << 18  # more takes twice its size in heaps up to 2 GB (G1's humongous objects)
 ROW_LIMIT_BYTES_SPARK_3 = 1 << 14
-"""Spark 3 counts the rows of an Arrow batch, 10,000, and not their bytes."""
+"""Spark 3 counts the rows of an Arrow batch (1,000, see ``session.conf``), and not their bytes."""
 _TEARDOWN_OF_CANCELLED_S = 3.0
 
 

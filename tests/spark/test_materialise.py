@@ -49,6 +49,14 @@ def counts_whole_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
     yield pa.record_batch({"size": pa.array([size], pa.int64())})
 
 
+@pytest.mark.parametrize("name", ["plain", "with space", "100%", "[a]{b,c}*?"])
+def test_a_folder_may_have_any_name(session: SessionHandle, tmp_path: Path, name: str) -> None:
+    for number, folder in enumerate((tmp_path / name, tmp_path / "a")):
+        storage = FilesInSharedStorage(session, str(folder))
+        frame = session.spark.range(number, number + 1)
+        assert storage.materialise(frame, "rows").frame.collect() == [(number,)]
+
+
 def test_pieces_of_a_value_stay_together(session: SessionHandle, tmp_path: Path) -> None:
     storage = FilesInSharedStorage(session, str(tmp_path))
     written = session.spark.range(0, 3, 1, 3).mapInArrow(writes_long_values, schema.SPARK_SCHEMA)

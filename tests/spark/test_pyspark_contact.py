@@ -29,7 +29,8 @@ def test_the_jvm_and_its_context(spark_session: SparkSession) -> None:
     assert jvm.java.lang.Math.max(3, 4) == 4
     assert pyspark_internals.has_context()
     assert not pyspark_internals.is_stopped(context)
-    assert pyspark_internals.scala_context(context).statusTracker().getJobIdsForTag("none") == ()
+    assert pyspark_internals.scala_context(context).applicationId() == context.applicationId
+    assert len(pyspark_internals.scala_context(context).statusTracker().getJobIdsForTag("x")) == 0
     assert pyspark_internals.scala_context(context).statusStore() is not None
 
 

@@ -34,6 +34,7 @@ def file_settings(version: tuple[int, int]) -> dict[str, str]:
 _READING = {  # a cluster's defaults may say otherwise
     "ignoreCorruptFiles": "false",
     "ignoreMissingFiles": "false",
+    "__globPaths__": "false",  # the user's folder may have ``[`` or ``*`` in its name
 }
 _WRITING = {
     "compression": "lz4_raw",
