@@ -28,7 +28,7 @@ from beam_spark_runner.scheduling.partitions import MAX_FROM_BYTES, derive_least
 from beam_spark_runner.spark.driver.batch import run_plan
 from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors, FilesInSharedStorage
 from beam_spark_runner.spark.driver.program_builder import Limits
-from beam_spark_runner.spark.driver.run_context import Setting, Tally
+from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
 from beam_spark_runner.spark.driver.segment_job import segment_title
 from beam_spark_runner.spark.rows.schema import MAX_VALUE_BYTES
 from beam_spark_runner.spark.session import progress
@@ -171,9 +171,9 @@ class Job:
                 folder.parent.mkdir(parents=True, exist_ok=True)
                 folder.mkdir(mode=0o700, exist_ok=True)
             telemetry = self._telemetry = self._listen(folder)
-            setting = self._setting(folder, telemetry)
+            settings = self._settings(folder, telemetry)
             began = time.time()
-            run_plan(self.plan, setting, self.tally)
+            run_plan(self.plan, settings, self.tally)
             state = PipelineState.DONE
         except BaseException as error:
             if self._cancelled.is_set():
@@ -253,7 +253,7 @@ class Job:
                     )
         return telemetry
 
-    def _setting(self, folder: Path | None, telemetry: TaskTelemetry) -> Setting:
+    def _settings(self, folder: Path | None, telemetry: TaskTelemetry) -> RunSettings:
         session = self._session
         spark_3 = session.version < (4, 0)
         by_files = folder is not None and not session.is_local
@@ -266,7 +266,7 @@ class Job:
         if not (by_files or session.is_local):
             self._check_that_nobody_wants_stable_input()
         most = min(self._config.max_parallelism or MAX_FROM_BYTES, MAX_FROM_BYTES)
-        return Setting(
+        return RunSettings(
             spark=session.spark,
             job_id=self.job_id,
             least_partitions=self._config.parallelism

@@ -30,7 +30,7 @@ from beam_spark_runner.spark.driver.materialise import (
 )
 from beam_spark_runner.spark.driver.outputs import OutputRows
 from beam_spark_runner.spark.driver.program_builder import Limits
-from beam_spark_runner.spark.driver.run_context import Setting, Tally
+from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import mark_to_keep
 from beam_spark_runner.spark.session.open_session import open_session
@@ -123,7 +123,7 @@ def run(
     def no_scope(_: str) -> Iterator[None]:
         yield
 
-    setting = Setting(
+    settings = RunSettings(
         spark=spark,
         job_id=f"kept-{random.getrandbits(40)}",
         most_partitions=100,
@@ -139,7 +139,7 @@ def run(
         round_budget_s=None,
     )
     tally = Tally()
-    run_plan(compile_pipeline(proto_of(build)), setting, tally)
+    run_plan(compile_pipeline(proto_of(build)), settings, tally)
     return counts(tally)
 
 

@@ -26,7 +26,7 @@ from beam_spark_runner.scheduling.partitions import derive_partitions
 from beam_spark_runner.spark.driver.gather import AmbiguousRowsError, GatherSettings, gather
 from beam_spark_runner.spark.driver.outputs import OutputRows, Outputs
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
-from beam_spark_runner.spark.driver.run_context import Setting, Tally
+from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
 from beam_spark_runner.spark.driver.segment_job import (
     JobResult,
     SegmentJob,
@@ -41,19 +41,19 @@ from beam_spark_runner.spark.rows.reports import error_of
 _LOGGER = logging.getLogger(__name__)
 
 
-def run_plan(plan: Plan, setting: Setting, tally: Tally) -> None:
+def run_plan(plan: Plan, settings: RunSettings, tally: Tally) -> None:
     """Run all segments.
 
     Raises:
         BundleFailedError: user code failed, as often as Spark retries tasks.
         SparkJobError: Spark gave a segment up, or it never ran on one version of its data.
     """
-    run = _PlanRun(plan, setting, tally)
+    run = _PlanRun(plan, settings, tally)
     by_id = {segment.id: segment for segment in plan.segments}
     order = segments.SegmentOrder(_reads(plan))
     action = order.start()
     while not isinstance(action, segments.Finish):
-        setting.check_cancelled()
+        settings.check_cancelled()
         segment = by_id[action.segment]
         if isinstance(action, segments.GiveUp):
             raise SparkJobError(segment_title(plan, segment), action.reason)
@@ -77,15 +77,15 @@ def _reads(plan: Plan) -> Mapping[SegmentId, frozenset[SegmentId]]:
 
 
 class _PlanRun:
-    def __init__(self, plan: Plan, setting: Setting, tally: Tally) -> None:
+    def __init__(self, plan: Plan, settings: RunSettings, tally: Tally) -> None:
         self._plan = plan
-        self._setting = setting
+        self._settings = settings
         self._tally = tally
-        self._builder = ProgramBuilder(plan, setting.job_id, setting.limits)
+        self._builder = ProgramBuilder(plan, settings.job_id, settings.limits)
         self._outputs = Outputs()
         self._gathered: dict[DestinationId, SideInputRows] = {}
         self._runs = 0
-        self._jobs = SegmentJobs(plan, setting, self._builder)
+        self._jobs = SegmentJobs(plan, settings, self._builder)
 
     def forget(self, stale: Iterable[SegmentId]) -> None:
         """Drop what segments have made, and the counts of making it."""
@@ -105,14 +105,14 @@ class _PlanRun:
         title = segment_title(self._plan, segment)
         try:
             self._gather_side_inputs(segment)
-            with self._setting.job_scope(title):
+            with self._settings.job_scope(title):
                 verdict = self._run_rounds(segment, source)
         except RunnerError:
             raise
         except AmbiguousRowsError as error:
             verdict = error.verdict
         except Exception as error:
-            self._setting.check_cancelled()
+            self._settings.check_cancelled()
             if not machines_were_lost(error):
                 blamed = self._jobs.steps_blamed_for(segment, error)
                 raise SparkJobError(blamed, reason_of(error)) from error
@@ -138,14 +138,14 @@ class _PlanRun:
         if self._builder.has_rounds(segment) and (
             self._partitions(segment) > 1 or self._builder.finalizes(segment)
         ):
-            budget_s = self._setting.round_budget_s
+            budget_s = self._settings.round_budget_s
         machine = rounds.Rounds(len(segment.levels), budget_s or 0.0)
         action = machine.start()
         made: list[JobResult] = []
         last: Sequence[Report] = ()
         all_infos: list[bytes] = []
         while not isinstance(action, rounds.Finish):
-            self._setting.check_cancelled()
+            self._settings.check_cancelled()
             match action:
                 case rounds.RunLevels(first=first):
                     levels = range(first, len(segment.levels))
@@ -178,10 +178,10 @@ class _PlanRun:
             if made or self._left(last):
                 infos += self._gauges(segment, last)
             self._tally.attempted = merge([*self._tally.attempted, *infos])
-            self._setting.observer.reported(last)
+            self._settings.observer.reported(last)
             if not isinstance(result.verdict, Accepted):
                 return result.verdict
-            self._setting.observer.accepted(last)
+            self._settings.observer.accepted(last)
             made.append(result)
             all_infos += infos
             action = machine.on(rounds.Ran(self._level_of(segment, self._left(last))))
@@ -253,10 +253,10 @@ class _PlanRun:
     def _is_complete(self, writer: SegmentId, rows: OutputRows) -> bool:
         """Whether the materialised output of a segment is still there."""
         try:
-            with self._setting.job_scope(f"Verify materialised output of segment {writer}"):
+            with self._settings.job_scope(f"Verify materialised output of segment {writer}"):
                 return rows.is_complete()
         except Exception as error:
-            self._setting.check_cancelled()
+            self._settings.check_cancelled()
             if not machines_were_lost(error):
                 raise SparkJobError(f"segment {writer}", reason_of(error)) from error
             return False
@@ -264,16 +264,16 @@ class _PlanRun:
     def _source(self, segment: Segment) -> OutputRows | None:
         parts = self._outputs.for_reader(segment.reads)
         if segment.impulses:
-            parts.append(impulses(self._setting.spark, segment.impulses))
+            parts.append(impulses(self._settings.spark, segment.impulses))
         return OutputRows.union(parts) if parts else None
 
     def _partitions(self, segment: Segment) -> int:
-        setting = self._setting
-        if not setting.counts_bytes:
-            return setting.least_partitions
+        settings = self._settings
+        if not settings.counts_bytes:
+            return settings.least_partitions
         writers = {writer for writers in segment.reads.values() for writer in writers}
         return derive_partitions(
-            setting.least_partitions, self._outputs.bytes_of(writers), setting.most_partitions
+            settings.least_partitions, self._outputs.bytes_of(writers), settings.most_partitions
         )
 
     def _gather_side_inputs(self, segment: Segment) -> None:
@@ -289,13 +289,13 @@ class _PlanRun:
         gathered = OutputRows.union(parts) if parts else None
         edges = [self._builder.edges[dest] for dest in wanted]
         names = ", ".join(dict.fromkeys(edge.name for edge in edges))
-        with self._setting.job_scope(f"side input of {names}"):
+        with self._settings.job_scope(f"side input of {names}"):
             settings = GatherSettings(
-                job_id=self._setting.job_id,
-                partitions=self._setting.least_partitions,
-                folder=self._setting.folder,
-                share=self._setting.share,
-                materialiser=self._setting.materialiser,
+                job_id=self._settings.job_id,
+                partitions=self._settings.least_partitions,
+                folder=self._settings.folder,
+                share=self._settings.share,
+                materialiser=self._settings.materialiser,
             )
             self._gathered.update(gather(gathered, edges, settings))
 

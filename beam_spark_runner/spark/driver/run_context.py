@@ -32,7 +32,7 @@ class Observer(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class RunSettings:
     """Where and how a plan runs."""
 
     spark: SparkSession

@@ -16,7 +16,7 @@ from beam_spark_runner.scheduling.outputs import OutputPart
 from beam_spark_runner.spark.driver.exchange import exchange
 from beam_spark_runner.spark.driver.outputs import OutputRows
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
-from beam_spark_runner.spark.driver.run_context import Setting
+from beam_spark_runner.spark.driver.run_context import RunSettings
 from beam_spark_runner.spark.driver.spark_errors import stages_after
 from beam_spark_runner.spark.program import SideInputRows
 from beam_spark_runner.spark.rows import schema
@@ -75,9 +75,9 @@ class SegmentJobs:
     Threads: one at a time.
     """
 
-    def __init__(self, plan: Plan, setting: Setting, builder: ProgramBuilder) -> None:
+    def __init__(self, plan: Plan, settings: RunSettings, builder: ProgramBuilder) -> None:
         self._plan = plan
-        self._setting = setting
+        self._settings = settings
         self._builder = builder
         self._last: SegmentJob | None = None
 
@@ -88,12 +88,12 @@ class SegmentJobs:
             Exception: of Spark's; see ``failures``.
         """
         self._last = job
-        self._setting.observer.began(job.run)
+        self._settings.observer.began(job.run)
         frame, tasks = self._frame(job)
         path = None
         if job.materialises:
             name = f"segment-{job.segment.id}-run-{job.run}"
-            frame, path = self._setting.materialiser.materialise(frame, name)
+            frame, path = self._settings.materialiser.materialise(frame, name)
         reports = collect_reports(frame)
         last = [report for report in reports if report.level == job.levels[-1]]
         made_by = Attempts.of(report.attempt for report in last)
@@ -107,7 +107,7 @@ class SegmentJobs:
 
     def steps_blamed_for(self, segment: Segment, error: Exception) -> str:
         """Name the steps that shared the Spark stage that failed, or those of the segment."""
-        after = stages_after(self._setting.spark, self._setting.job_id, error)
+        after = stages_after(self._settings.spark, self._settings.job_id, error)
         levels = range(0) if self._last is None else self._last.levels
         if after is None or after >= len(levels):
             return segment_title(self._plan, segment)

@@ -13,12 +13,12 @@ class RunningTasks:
     Threads: any.
 
     Args:
-        let_go: of what is kept for a job. Called by one thread at a time; a second call for the
+        release: of what is kept for a job. Called by one thread at a time; a second call for the
             same job finds nothing more to do.
     """
 
-    def __init__(self, let_go: Callable[[str], None]) -> None:
-        self._let_go = let_go
+    def __init__(self, release: Callable[[str], None]) -> None:
+        self._release = release
         self._tasks: dict[object, tuple[str, Callable[[], None]]] = {}
         self._ended: dict[str, None] = {}  # the latest ones, in order
         self._changed = threading.Condition()
@@ -43,10 +43,10 @@ class RunningTasks:
                 has_ended = job_id in self._ended
                 self._changed.notify_all()
             if has_ended:  # it ended too late for those who waited, or began after the end
-                self.let_go(job_id)
+                self.release(job_id)
 
     def end(self, job_id: str, timeout_s: float) -> bool:
-        """End a job: its tasks are abandoned, and what is kept for it is let go.
+        """End a job: its tasks are abandoned, and what is kept for it is released.
 
         Returns:
             False: a task has not ended in time. It lets go when it does.
@@ -60,13 +60,13 @@ class RunningTasks:
                     abandon()
             if not self._changed.wait_for(lambda: not self.work_for(job_id), timeout_s):
                 return False
-        self.let_go(job_id)
+        self.release(job_id)
         return True
 
-    def let_go(self, job_id: str) -> None:
-        """Let go now of what is kept for a job; none of its tasks runs, or ever will, here."""
+    def release(self, job_id: str) -> None:
+        """Release what is kept for a job; none of its tasks runs, or ever will, here."""
         with self._letting_go:
-            self._let_go(job_id)
+            self._release(job_id)
 
     def work_for(self, job_id: str) -> bool:
         """Return whether a task works for a job now."""

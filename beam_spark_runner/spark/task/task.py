@@ -107,7 +107,7 @@ class LevelTask:
                 self._queue.get_nowait()
             thread.join()
             if not has_ended:  # Spark throws this process away
-                worker.let_go(self._program.job_id)
+                worker.release(self._program.job_id)
 
     def _abandon(self) -> None:
         """Have the bundles' thread end soon: the job has ended. Threads: any."""

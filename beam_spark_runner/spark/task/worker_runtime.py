@@ -203,9 +203,9 @@ class WorkerRuntime:
         """End a job; see ``RunningTasks.end``."""
         return self._tasks.end(job_id, timeout_s)
 
-    def let_go(self, job_id: str) -> None:
-        """See ``RunningTasks.let_go``."""
-        self._tasks.let_go(job_id)
+    def release(self, job_id: str) -> None:
+        """See ``RunningTasks.release``."""
+        self._tasks.release(job_id)
 
     def _end(self, job_id: str) -> None:
         job = self._jobs.pop(job_id, None)
@@ -224,7 +224,7 @@ class WorkerRuntime:
         latest_s = self._now_s() - self._most_idle_s
         for position, job in enumerate(idle):
             if position >= self._most_idle_jobs or job.idle_since_s < latest_s:
-                self.let_go(job.job_id)
+                self.release(job.job_id)
 
 
 worker = WorkerRuntime()

@@ -258,5 +258,5 @@ def test_callbacks_that_wait_keep_their_job(tmp_path: Path) -> None:
     with worker.working_for(program("other"), lambda: None):
         pass
     assert not waiting.dropped.is_set()
-    worker.let_go("held")
+    worker.release("held")
     assert waiting.dropped.wait(60)
