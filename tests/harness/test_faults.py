@@ -474,7 +474,7 @@ def test_a_harness_that_is_silent_is_asked_what_it_does(
 ) -> None:
     monkeypatch.setattr(remote_bundle, "_LONG_SILENCE_S", 1.0)
     assert run_one(scripted(describe_itself), [b"a"]).values == []
-    (line,) = (each.getMessage() for each in caplog.records if "itself" in each.getMessage())
+    (line,) = (each.getMessage() for each in caplog.records if "Its status" in each.getMessage())
     assert "the SDK harness has sent nothing for 1 s" in line
     assert line.endswith("thinks hard")
 
