@@ -125,7 +125,7 @@ def test_the_master_of_an_earlier_session_is_that_of_those_that_name_none(
     jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(System=system)))
     monkeypatch.setattr("pyspark.SparkContext._gateway", object())
     monkeypatch.setattr("pyspark.SparkContext._jvm", jvm)
-    monkeypatch.setattr("pyspark.SparkContext._ensure_initialized", lambda: None)
+    monkeypatch.setattr("pyspark.SparkContext._ensure_initialized", lambda **_: None)
     assert launch._master_of_environment() == "spark://a:7077"
 
 
