@@ -7,13 +7,14 @@ READY = $(VENV)/.ready
 PYTEST = $(BIN)/python -m pytest
 # Files side by side in two processes: each has a Spark of its own, with two slots.
 SIDE_BY_SIDE = --numprocesses 2 --dist loadfile
+SPARK_CLASSES = $(VENV)/spark-classes.jsa
 VENV_35 = .venv35
 READY_35 = $(VENV_35)/.ready
 VENV_CONFORMANCE = .venv-conformance
 READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test lint format unit spark-tests install-tests integration integration-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-quick protos random-pipelines kills bench clean
+.PHONY: help wordcount test lint format unit harness-tests spark-tests install-tests integration integration-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-quick protos random-pipelines kills bench clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -28,12 +29,22 @@ $(READY): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner/im
 wordcount: $(READY) ## Run Beam's own word count on Spark, over Beam's own sources (10 MB)
 	$(BIN)/python examples/wordcount.py
 
-# Tests of the gRPC services in a process of their own: one that has had such servers cannot
-# start a JVM for sure, since that forks.
-test: lint ## Lint, type check, all tests but integration, the quick part of Beam's suites
-	$(PYTEST) $(SIDE_BY_SIDE) tests/harness
+# Tests start some dozens of short-lived JVMs. With parsed classes to map, a compiler that hurries
+# and one thread that collects garbage, the first pipeline of each takes a third of the CPU time.
+$(SPARK_CLASSES): $(READY) build_support/archive_spark_classes.py
+	$(BIN)/python build_support/archive_spark_classes.py $(abspath $@)
+test spark-tests random-pipelines conformance-quick: export SPARK_SUBMIT_OPTS = \
+	-XX:SharedArchiveFile=$(abspath $(SPARK_CLASSES)) -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+
+test: $(READY) ## Lint, type check, all tests but integration, the quick part of Beam's suites
+	$(MAKE) --jobs 3 --output-sync=target lint harness-tests $(SPARK_CLASSES)
 	$(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/harness
 	$(MAKE) conformance-quick
+
+# In a process of their own: one that has had gRPC servers cannot start a JVM for sure, since
+# that forks. They wait for silence and limits more than they compute.
+harness-tests: $(READY) ## Tests of the Fn API services and of SDK harnesses, without Spark
+	$(PYTEST) $(SIDE_BY_SIDE) tests/harness
 
 lint: $(READY) ## ruff and mypy --strict
 	$(BIN)/ruff check .
@@ -47,7 +58,7 @@ format: $(READY) ## Let ruff write what it would complain about
 unit: $(READY) ## Tests of the pure layers: seconds, no JVM
 	$(PYTEST) tests -m 'not spark and not slow and not connect and not cluster'
 
-spark-tests: $(READY) ## Tests on a local Spark
+spark-tests: $(READY) $(SPARK_CLASSES) ## Tests on a local Spark
 	$(PYTEST) tests -m 'spark or connect or cluster'
 
 # The oldest protobuf that Beam supports reads what this compiler writes.
@@ -94,7 +105,7 @@ conformance: conformance-suites random-pipelines ## Beam's suites on this runner
 conformance-suites: $(READY_CONFORMANCE) $(PRISM) ## Its suites alone; hours. SUITES="io yaml": only these; RESUME=1: go on with the last run
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --peers $(if $(RESUME),--resume) $(SUITES)
 
-random-pipelines: $(READY) ## 1,000 random pipelines, against Beam's own runner
+random-pipelines: $(READY) $(SPARK_CLASSES) ## 1,000 random pipelines, against Beam's own runner
 	RANDOM_PIPELINES=1000 $(PYTEST) tests/spark/test_random_pipelines.py
 
 kills: $(READY) ## 500 runs in which a process dies at an event of its task; hours
@@ -107,7 +118,7 @@ conformance-process: $(READY_CONFORMANCE) $(READY) ## Its suites with SDK harnes
 conformance-loopback: $(READY_CONFORMANCE) ## Its suites with SDK harnesses in the client; an hour
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-loopback
 
-conformance-quick: $(READY) ## The part of Beam's suites that `make test` runs
+conformance-quick: $(READY) $(SPARK_CLASSES) ## The part of Beam's suites that `make test` runs
 	$(BIN)/python -m integration.validates_runner --quick --processes 2
 
 bench: $(READY) ## Benchmarks
