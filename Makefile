@@ -33,8 +33,9 @@ wordcount: $(READY) ## Run Beam's own word count on Spark, over Beam's own sourc
 # and one thread that collects garbage, the first pipeline of each takes a third of the CPU time.
 $(SPARK_CLASSES): $(READY) build_support/archive_spark_classes.py
 	$(BIN)/python build_support/archive_spark_classes.py $(abspath $@)
-test spark-tests random-pipelines conformance-quick: export SPARK_SUBMIT_OPTS = \
-	-XX:SharedArchiveFile=$(abspath $(SPARK_CLASSES)) -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+test spark-tests random-pipelines integration kills conformance-quick: export SPARK_SUBMIT_OPTS = \
+	-XX:SharedArchiveFile=$(abspath $(SPARK_CLASSES)) -Xlog:disable \
+	-XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
 test: $(READY) ## Lint, type check, all tests but integration, the quick part of Beam's suites
 	$(MAKE) --jobs 3 --output-sync=target lint harness-tests $(SPARK_CLASSES)
@@ -74,7 +75,7 @@ protos: .venv-protoc/.ready ## Generate Python code from protos/
 install-tests: $(READY) ## Tests of a plain and an editable install
 	$(PYTEST) tests/install
 
-integration: $(READY) integration-3.5 ## Clusters, Spark Connect, killed processes, Spark 3.5
+integration: $(READY) $(SPARK_CLASSES) integration-3.5 ## Clusters, Spark Connect, killed processes, Spark 3.5
 	BEAM_SPARK_35_PYTHON=$(abspath $(VENV_35))/bin/python $(PYTEST) integration
 
 $(READY_35): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner/import_hook.py
@@ -108,8 +109,9 @@ conformance-suites: $(READY_CONFORMANCE) $(PRISM) ## Its suites alone; hours. SU
 random-pipelines: $(READY) $(SPARK_CLASSES) ## 1,000 random pipelines, against Beam's own runner
 	RANDOM_PIPELINES=1000 $(PYTEST) tests/spark/test_random_pipelines.py
 
-kills: $(READY) ## 500 runs in which a process dies at an event of its task; hours
+kills: $(READY) $(SPARK_CLASSES) ## Over 500 runs in which a process dies at an event of its task; hours
 	KILLS=400 $(PYTEST) integration/test_faults.py integration/test_faults_in_one_process.py
+	KILLS=80 $(PYTEST) integration/test_cluster.py -k killed_executors
 
 conformance-process: $(READY_CONFORMANCE) $(READY) ## Its suites with SDK harnesses beside the Spark workers, 10,000 wrong messages; an hour
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-process

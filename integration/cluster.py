@@ -64,6 +64,7 @@ class Cluster:
             "spark.executor.cores": "3",
             "spark.executor.memory": "900m",
             "spark.executorEnv.PYTHONPATH": str(PACKAGE_ROOT),
+            "spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", ""),
             "spark.ui.enabled": "false",
             # The next executor of a worker would read the disk of the dead one.
             "spark.shuffle.readHostLocalDisk": "false",
@@ -202,6 +203,7 @@ def _java(
     (core,) = spark_home.glob("jars/spark-core_*.jar")
     home_of_spark = {"SPARK_HOME": str(spark_home), "SPARK_SCALA_VERSION": core.name[11:15]}
     options = ["-Xmx256m", "-Dspark.deploy.maxExecutorRetries=50"]
+    options += os.environ.get("SPARK_SUBMIT_OPTS", "").split()
     options += [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED]
     out: IO[bytes]
     with log.open("wb") as out:
