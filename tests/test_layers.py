@@ -3,6 +3,7 @@
 import ast
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,27 @@ def test_only_one_file_uses_the_internals_of_pyspark() -> None:
     for file in FILES:
         if file != internals:
             assert not private_names(file) & known, file
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    imported = {dotted(file): set(imports(ast.parse(file.read_text()))) for file in FILES}
+    # A name that is no module is one of a module's.
+    graph = {
+        name: {other if other in imported else other.rpartition(".")[0] for other in others}
+        for name, others in imported.items()
+    }
+    TopologicalSorter(graph).prepare()
+
+
+def dotted(file: Path) -> str:
+    """Return the name by which a module is imported."""
+    parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_no_file_is_longer_than_400_lines(file: Path) -> None:
+    assert "_generated" in file.parts or len(file.read_text().splitlines()) <= 400
 
 
 def test_every_room_has_its_rank() -> None:
