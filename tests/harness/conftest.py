@@ -1,5 +1,6 @@
 """Stages on an SDK harness in this process: scripted, or Beam's own."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -12,6 +13,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue, create
 
 from beam_spark_runner.core.ids import StageId
+from beam_spark_runner.harness.remote import bundle as remote_bundle
 from beam_spark_runner.harness.remote import sdk_workers as workers_module
 from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings, sdk_workers
 from beam_spark_runner.harness.remote.stage import RemoteStage
@@ -22,6 +24,8 @@ from tests.harness.scripted_sdk import Pool, ScriptedSdk
 
 BARE = create(None, MIN_TIMESTAMP.micros, (GlobalWindow(),), PANE_INFO_UNKNOWN)
 """Origin of an element in the global window."""
+SOON_S = 28.0
+"""Less than the time that a harness has to start, unless a test says otherwise."""
 
 
 class Collected:
@@ -104,3 +108,15 @@ def beam_pool() -> Iterator[str]:
     yield pool.url
     sdk_workers.stop()
     pool.stop()
+
+
+@pytest.fixture
+def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_bundle, "_SILENCE_S", 0.5)
+
+
+@pytest.fixture
+def soon() -> Iterator[None]:
+    start = time.monotonic()
+    yield
+    assert time.monotonic() - start < SOON_S

@@ -22,6 +22,7 @@ from beam_spark_runner.core.errors import HarnessError
 from beam_spark_runner.harness.remote import bundle as remote_bundle
 from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
 from tests.harness.conftest import BARE, Collected, one_step, stage_on
+from tests.harness.faults import echo, run_one
 from tests.harness.scripted_sdk import Pool, ScriptedSdk, sink_of
 from tests.stateful import Keeps
 
@@ -384,8 +385,6 @@ def answered(
 
 def test_calls_that_are_no_messages(scripted: Any) -> None:
     """Bytes that do not parse are refused by gRPC, and end that call only."""
-    from tests.harness.test_faults import echo, run_one
-
     pool = scripted(echo)
     run_one(pool, [b"a"])
     sdk = pool.sdks[0]

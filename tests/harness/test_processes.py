@@ -2,16 +2,10 @@
 
 import ctypes
 import os
-import re
 import shlex
 import signal
-import subprocess
 import sys
-import textwrap
-import threading
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -21,169 +15,13 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms.environments import ProcessEnvironment
 
 from beam_spark_runner.core.errors import EnvironmentStartError, SdkDisconnectedError
-from beam_spark_runner.harness.environments.process import HarnessProcess
 from beam_spark_runner.harness.remote import sdk_workers as module
 from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings, sdk_workers
 from beam_spark_runner.harness.remote.stage import RemoteStage
 from tests.harness.conftest import BARE, Collected, one_step, stage_in
+from tests.harness.processes import is_alive, wait_for
 
 pytestmark = [pytest.mark.grpc, pytest.mark.timeout(120)]
-
-ROOT = Path(__file__).parents[2]
-
-
-def wait_for(condition: Callable[[], Any], timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
-def python(text: str) -> list[str]:
-    return [sys.executable, "-c", textwrap.dedent(text)]
-
-
-@pytest.fixture
-def ended() -> threading.Event:
-    return threading.Event()
-
-
-def test_its_status_and_last_words_are_known(ended: threading.Event) -> None:
-    script = """
-        import sys
-        for number in range(40):
-            print("line", number, file=sys.stderr if number % 2 else sys.stdout)
-        sys.exit(3)
-    """
-    process = HarnessProcess(python(script), os.environ, ended.set)
-    assert ended.wait(20)
-    assert process.exit_code == 3
-    lines = process.tail.splitlines()
-    assert sorted(lines) == sorted(f"line {number}" for number in range(40))
-
-
-def test_of_much_output_the_last_lines_are_kept(ended: threading.Event) -> None:
-    script = """
-        for number in range(100_000):
-            print("line", number)
-        print("x" * 10_000_000)
-    """
-    process = HarnessProcess(python(script), os.environ, ended.set)
-    assert ended.wait(20)
-    assert len(process.tail) <= 50 * 2_000
-
-
-def test_a_signal_is_told_as_a_shell_tells_it(ended: threading.Event) -> None:
-    script = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
-    process = HarnessProcess(python(script), os.environ, ended.set)
-    assert ended.wait(20)
-    assert process.exit_code == 128 + signal.SIGSEGV
-
-
-def test_options_are_no_last_words(ended: threading.Event) -> None:
-    script = """
-        import logging
-        logging.basicConfig()
-        long = "x" * 10_000
-        logging.warning("Pipeline_options: %s", {"password": "secret", "a": long, "b": "secret"})
-        logging.warning("Discarding unparseable args: %s", ["--password=secret", long, "secret"])
-        logging.warning("Discarding flag %s, single dash flags are not allowed.", "-psecret")
-        logging.warning("something else")
-    """
-    process = HarnessProcess(python(script), os.environ, ended.set)
-    assert ended.wait(20)
-    assert process.tail == "WARNING:root:something else"
-
-
-def test_of_a_crash_the_thread_that_did_it_is_kept(ended: threading.Event) -> None:
-    script = """
-        import ctypes, threading, time
-        for _ in range(40):
-            threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
-        def fall():
-            ctypes.string_at(0)
-        print("before", flush=True)
-        fall()
-    """
-    environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
-    process = HarnessProcess(python(script), environment, ended.set)
-    assert ended.wait(20)
-    assert "before" in process.tail
-    assert "Fatal Python error: Segmentation fault" in process.tail
-    assert re.search(r"Current thread .*\n  File .* in string_at\n.* in fall\n", process.tail)
-    assert "\nThread 0x" not in process.tail
-
-
-def test_a_command_that_does_not_exist(ended: threading.Event) -> None:
-    process = HarnessProcess(["/no/such/program"], os.environ, ended.set)
-    assert ended.wait(20)
-    assert process.exit_code == 127
-    assert process.tail == "/no/such/program: No such file or directory"
-
-
-STUBBORN = """
-    import os, signal, subprocess, sys, time
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    open(sys.argv[1], "w").write(f"{os.getpid()} {child.pid}")
-    time.sleep(600)
-"""
-
-
-def pids_in(file: Path) -> list[int]:
-    wait_for(lambda: file.exists() and len(file.read_text().split()) == 2)
-    return [int(pid) for pid in file.read_text().split()]
-
-
-def test_stop_ends_what_it_has_started_and_what_ignores_signals(
-    ended: threading.Event, tmp_path: Path
-) -> None:
-    file = tmp_path / "pids"
-    process = HarnessProcess([*python(STUBBORN), str(file)], os.environ, ended.set)
-    pids = pids_in(file)
-    assert all(map(is_alive, pids))
-    process.stop()
-    assert ended.wait(20)
-    wait_for(lambda: not any(map(is_alive, pids)))
-
-
-PARENT = """
-    import os, sys, time
-    sys.path.insert(0, sys.argv[1])
-    from beam_spark_runner.harness.environments.process import HarnessProcess
-    process = HarnessProcess(sys.argv[2:], os.environ, lambda: None)
-    print(process.pid, flush=True)
-    time.sleep(600)
-"""
-
-
-def test_the_kill_of_its_parent_ends_it(tmp_path: Path) -> None:
-    file = tmp_path / "pids"
-    command = [*python(PARENT), str(ROOT), *python(STUBBORN), str(file)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
-        assert parent.stdout is not None
-        guard = int(parent.stdout.readline())
-        pids = [guard, *pids_in(file)]
-        parent.kill()
-    wait_for(lambda: not any(map(is_alive, pids)))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux does it")
-def test_the_kill_of_its_guard_ends_it(ended: threading.Event, tmp_path: Path) -> None:
-    file = tmp_path / "pids"
-    process = HarnessProcess([*python(STUBBORN), str(file)], os.environ, ended.set)
-    harness, what_it_has_started = pids_in(file)
-    os.kill(process.pid, signal.SIGKILL)
-    assert ended.wait(20)
-    wait_for(lambda: not is_alive(harness))
-    os.kill(what_it_has_started, signal.SIGKILL)  # nobody is left who knows of it
 
 
 @pytest.fixture

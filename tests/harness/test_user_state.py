@@ -19,8 +19,8 @@ from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.portable.sdk_options import options_json
 from tests.harness.conftest import BARE, Collected
+from tests.harness.faults import ask_state
 from tests.harness.scripted_sdk import Pool, ScriptedSdk, sink_of
-from tests.harness.test_faults import ask_state
 
 pytestmark = [pytest.mark.grpc, pytest.mark.timeout(60)]
 

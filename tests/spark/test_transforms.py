@@ -1,20 +1,14 @@
 """What else pipelines are written with: each asks the runner for something of its own."""
 
 import contextlib
-import logging
-import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pytest
 from apache_beam.coders import Coder
-from apache_beam.io.filesystems import FileSystems
-from apache_beam.io.localfilesystem import LocalFileSystem
-from apache_beam.options.pipeline_options import HadoopFileSystemOptions, PipelineOptions
-from apache_beam.options.value_provider import RuntimeValueProvider
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms import stats
 from apache_beam.transforms.window import (
@@ -278,79 +272,6 @@ def _sorted(found: Any, label: str) -> list[Any]:
     return sorted(found.kept[label], key=lambda each: (repr(each.value), str(each.window)))
 
 
-class Described(beam.DoFn):  # type: ignore[misc]
-    def display_data(self) -> dict[str, Any]:
-        return {"answer": 42, "naïve": "größe"}
-
-    def process(self, element: Any) -> Iterator[Any]:
-        yield element
-
-
-def test_nothing_that_only_describes_is_an_error(
-    spark_session: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.ERROR)
-
-    def build(p: beam.Pipeline) -> dict[str, Any]:
-        hinted = beam.ParDo(Described()).with_resource_hints(
-            min_ram="1GB", accelerator="type:t4;count:1"
-        )
-        made = p | "数える" >> beam.Create([None, "", 0, ()]) | "Größe/ñ 🎉" >> hinted
-        annotated = made | "x" * 300 >> Annotated()
-        return {
-            "kept": annotated | beam.Map(repr),
-            "keys": annotated
-            | "a\tb\n\"'\\" >> beam.Map(lambda x: (x, None))
-            | "групп" >> beam.GroupByKey()
-            | "show" >> beam.MapTuple(lambda key, values: repr((key, list(values)))),
-        }
-
-    found = harvest(spark_session, build, "--resource_hint=min_ram=1GB")
-    assert found["kept"] == sorted(map(repr, [None, "", 0, ()]))
-    assert found["keys"] == sorted(repr((key, [None])) for key in [None, "", 0, ()])
-    assert caplog.messages == []
-
-
-class Annotated(beam.PTransform):  # type: ignore[misc]
-    def annotations(self) -> dict[str, Any]:
-        return {"note": b"\xff\x00", "words": "large"}
-
-    def expand(self, values: Any) -> Any:
-        return values | beam.Reshuffle()
-
-
-class Sale(NamedTuple):
-    """A row of the frames."""
-
-    shop: str
-    amount: int
-
-
-beam.coders.registry.register_coder(Sale, beam.coders.RowCoder)
-
-
-def test_data_frames(spark_session: Any) -> None:
-    from apache_beam.dataframe.convert import to_dataframe, to_pcollection
-
-    def build(p: beam.Pipeline) -> dict[str, Any]:
-        sales = p | beam.Create(
-            [Sale("north", 3), Sale("south", 5), Sale("north", 4)]
-        ).with_output_types(Sale)
-        frame = to_dataframe(sales)
-        frame["double"] = frame.amount * 2
-        total = frame.groupby("shop").double.sum()
-        large = frame[frame.amount > 3]
-        return {
-            "total": to_pcollection(total) | beam.Map(int),
-            "large": to_pcollection(large)
-            | "as pairs" >> beam.Map(lambda row: (row.shop, int(row.double))),
-        }
-
-    found = harvest(spark_session, build)
-    assert found["total"] == [10, 14]
-    assert found["large"] == [("north", 8), ("south", 10)]
-
-
 YAML = """
 type: chain
 transforms:
@@ -427,68 +348,3 @@ def test_empty_everything(spark_session: Any) -> None:
     found = harvest(spark_session, build, "--auto_unique_labels")
     assert found["count"] == [0]
     assert all(not kept for label, kept in found.kept.items() if label != "count")
-
-
-class Greeted(PipelineOptions):  # type: ignore[misc]
-    @classmethod
-    def _add_argparse_args(cls, parser: Any) -> None:
-        parser.add_value_provider_argument("--greeting", default="hello")
-        parser.add_value_provider_argument("--name", default="nobody")
-
-
-def test_value_providers(spark_session: Any) -> None:
-    """Options that steps read only when they run."""
-
-    def build(p: beam.Pipeline) -> dict[str, Any]:
-        options = p.options.view_as(Greeted)
-        greeting, name = options.greeting, options.name
-        words = beam.Map(lambda _: f"{greeting.get()} {name.get()}")
-        parallel = RuntimeValueProvider("parallelism", int, 0)
-        return {
-            "words": p | beam.Create([None]) | words,
-            "numbers": p | "again" >> beam.Create([1]) | beam.Map(lambda n: n + parallel.get()),
-        }
-
-    found = harvest(spark_session, build, "--name=you", "--parallelism=3")
-    assert found["words"] == ["hello you"]
-    assert found["numbers"] == [4]
-
-
-class Addressed(LocalFileSystem):  # type: ignore[misc]
-    """Is made with an address of the pipeline's options, as Beam's of Hadoop and S3 are."""
-
-    def __init__(self, pipeline_options: PipelineOptions) -> None:
-        super().__init__(pipeline_options)
-        self.host = pipeline_options.view_as(HadoopFileSystemOptions).hdfs_host
-
-    @classmethod
-    def scheme(cls) -> str:
-        return "addressed"
-
-
-def host_of(path: str) -> str:
-    found = FileSystems.get_filesystem(path)
-    assert isinstance(found, Addressed)
-    return str(found.host)
-
-
-@pytest.mark.parametrize("host", ["one", "other"])
-def test_file_systems_have_their_options(spark_session: Any, host: str) -> None:
-    found = harvest(
-        spark_session,
-        lambda p: {"hosts": p | beam.Create(["addressed://file"]) | beam.Map(host_of)},
-        f"--hdfs_host={host}",
-    )
-    assert found["hosts"] == [host]
-
-
-@pytest.mark.parametrize("library", ["dill", "cloudpickle", "default"])
-def test_pickle_libraries(spark_session: Any, library: str) -> None:
-    """One pipeline after another; dill has names of its own for what is in the main module."""
-    increment = eval("lambda n: n + 1", vars(sys.modules["__main__"]))
-    found = harvest(
-        spark_session,
-        lambda p: {"all": p | beam.Create([1, 2]) | beam.Map(increment)},
-        f"--pickle_library={library}",
-    )
-    assert found["all"] == [2, 3]

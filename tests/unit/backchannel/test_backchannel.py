@@ -1,7 +1,6 @@
 """The backchannel, both ends in one process, over real sockets and real files."""
 
 import contextlib
-import logging
 import socket
 import threading
 import time
@@ -14,12 +13,13 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from beam_spark_runner._generated.backchannel_pb2 import TaskProgress, WorkerFrame
 from beam_spark_runner.backchannel import transport, worker
 from beam_spark_runner.backchannel.driver import BackchannelServer
-from beam_spark_runner.backchannel.log_lines import LogHandler
 from beam_spark_runner.backchannel.transport import Route
 from beam_spark_runner.backchannel.worker import Backchannel
 from beam_spark_runner.core.framing import framed
+from tests.unit.backchannel.served import entry
 
 Heard = list[tuple[str, WorkerFrame]]
+
 LOOPBACK = ("127.0.0.1", 0)
 
 
@@ -36,10 +36,6 @@ def serving(way: str, folder: Path, heard: Heard) -> Iterator[BackchannelServer]
         yield server
     finally:
         server.close()
-
-
-def entry(text: str) -> beam_fn_api_pb2.LogEntry:
-    return beam_fn_api_pb2.LogEntry(message=text, severity=beam_fn_api_pb2.LogEntry.Severity.INFO)
 
 
 def messages(heard: Heard) -> list[str]:
@@ -285,68 +281,6 @@ def test_a_port_that_is_taken_is_a_warning(
         assert server.settle()
         server.close()
     assert "cannot listen at 127.0.0.1" in caplog.text
-
-
-class Collected:
-    def __init__(self) -> None:
-        self.entries: list[beam_fn_api_pb2.LogEntry] = []
-        self.left_out = 0
-
-    def log(self, entry: beam_fn_api_pb2.LogEntry) -> None:
-        self.entries.append(entry)
-
-    def leave_out(self, lines: int) -> None:
-        self.left_out += lines
-
-
-@pytest.fixture
-def logger() -> Iterator[tuple[logging.Logger, Collected, LogHandler]]:
-    collected = Collected()
-    handler = LogHandler(collected)
-    found = logging.getLogger("tests.of.lines")
-    found.propagate = False
-    found.setLevel(logging.DEBUG)
-    found.addHandler(handler)
-    yield found, collected, handler
-    found.removeHandler(handler)
-
-
-def test_a_record_becomes_an_entry(
-    logger: tuple[logging.Logger, Collected, LogHandler], capsys: pytest.CaptureFixture[str]
-) -> None:
-    log, collected, handler = logger
-    log.info("saw %d of %s", 3, "four")
-    log.log(logging.WARNING + 5, "more than a warning")
-    log.log(1, "hardly")
-    try:
-        raise ValueError("why")
-    except ValueError:
-        log.exception("failed")
-    handler.handle(logging.LogRecord("tests", logging.INFO, "file", 1, "misfit %d", ("x",), None))
-    severity = beam_fn_api_pb2.LogEntry.Severity
-    found = [(each.message, each.severity) for each in collected.entries]
-    assert found == [
-        ("saw 3 of four", severity.INFO),
-        ("more than a warning", severity.WARN),
-        ("failed", severity.ERROR),
-    ]
-    assert collected.entries[2].trace.endswith("ValueError: why")
-    assert "test_backchannel.py:" in collected.entries[0].log_location
-    assert abs(collected.entries[0].timestamp.ToSeconds() - time.time()) < 60
-    assert "Message: 'misfit %d'" in capsys.readouterr().err
-
-
-def test_of_a_flood_only_some_lines_are_formatted(
-    logger: tuple[logging.Logger, Collected, LogHandler],
-) -> None:
-    log, collected, handler = logger
-    began = time.process_time()
-    for number in range(200_000):
-        log.info("line %d", number)
-    assert time.process_time() - began < 20  # 100 us each, on the slowest machine
-    handler.flush()
-    assert len(collected.entries) + collected.left_out == 200_000
-    assert len(collected.entries) < 20_000
 
 
 @pytest.mark.parametrize("way", ["socket", "files"])

@@ -3,20 +3,16 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.coders import BytesCoder, VarIntCoder
 from apache_beam.io import ReadFromAvro, ReadFromParquet, ReadFromText, WriteToText
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2 as pb
 from apache_beam.runners.portability.portable_runner import PortableRunner
-from apache_beam.transforms import trigger, userstate, window
-from apache_beam.transforms.userstate import on_timer
 
 from beam_spark_runner.core import urns
-from beam_spark_runner.core.errors import InvalidPipelineError
-from beam_spark_runner.graph.model import Graph, TimestampCombiner
+from beam_spark_runner.graph.model import Graph
 from beam_spark_runner.portable.pipeline import from_proto
-from beam_spark_runner.portable.windowing import trigger_is_default, trigger_text
-from tests.unit.portable.pipelines import named, proto_of
+from tests.unit.portable.graphs import Stateful, bare, of, small, transform_named
+from tests.unit.portable.pipelines import proto_of
 
 
 def shape(graph: Graph) -> list[tuple[str, str]]:
@@ -24,14 +20,6 @@ def shape(graph: Graph) -> list[tuple[str, str]]:
         (transform.name, transform.urn.removeprefix("beam:transform:").removesuffix(":v1"))
         for transform in graph.transforms.values()
     ]
-
-
-def transform_named(graph: Graph, name: str) -> Any:
-    return graph.transforms[named(graph, name)]
-
-
-def of(*values: object) -> beam.Create:
-    return beam.Create(list(values), reshuffle=False)
 
 
 def word_count(p: beam.Pipeline) -> None:
@@ -157,57 +145,6 @@ def test_combine_per_key(combine: Any, urn: str) -> None:
         assert found.environment in graph.environments
 
 
-def test_the_environment_of_a_combine_may_stand_in_its_parts() -> None:
-    proto = proto_of(lambda p: p | of((1, 2)) | "combine" >> beam.CombinePerKey(sum))
-    (composite,) = [t for t in proto.components.transforms.values() if t.unique_name == "combine"]
-    environment = composite.environment_id
-    composite.environment_id = ""
-    assert transform_named(from_proto(proto), "combine").environment == environment
-
-
-def with_two_environments(proto: pb.Pipeline, change: Callable[[pb.Environment], None]) -> set[Any]:
-    """Environments of a pipeline's steps where "second" is in another one than "first"."""
-    components = proto.components
-    (id_,) = components.environments
-    components.environments["other"].CopyFrom(components.environments[id_])
-    change(components.environments["other"])
-    for transform in components.transforms.values():
-        if transform.unique_name.startswith("second"):
-            transform.environment_id = "other"
-    graph = from_proto(proto)
-    used = {transform_named(graph, name).environment for name in ("first", "second")}
-    assert used <= set(graph.environments)
-    return used
-
-
-def two_maps(p: beam.Pipeline) -> None:
-    p | of(1) | "first" >> beam.Map(str) | "second" >> beam.Map(str)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(lambda e: e.resource_hints.update(ram=b"1"), id="resource hints"),
-        pytest.param(lambda e: e.ClearField("capabilities"), id="capabilities"),
-        pytest.param(lambda e: e.display_data.add(urn="text"), id="display data"),
-    ],
-)
-def test_environments_that_run_the_same_code_are_one(change: Any) -> None:
-    assert len(with_two_environments(proto_of(two_maps), change)) == 1
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(lambda e: setattr(e, "urn", "beam:env:process:v1"), id="another kind"),
-        pytest.param(lambda e: setattr(e, "payload", b"image"), id="another payload"),
-        pytest.param(lambda e: e.dependencies.add(type_urn="file"), id="other packages"),
-    ],
-)
-def test_environments_that_may_run_other_code_stay_apart(change: Any) -> None:
-    assert len(with_two_environments(proto_of(two_maps), change)) == 2
-
-
 @pytest.mark.parametrize("build", [word_count, co_group])
 def test_a_pipeline_that_the_client_optimised_yields_the_same_steps(build: Any) -> None:
     proto = proto_of(build)
@@ -287,26 +224,6 @@ def test_tagged_outputs() -> None:
     assert sorted(tag.outputs) == ["None", "even", "odd"]
 
 
-class Stateful(beam.DoFn):  # type: ignore[misc]
-    CELL = userstate.BagStateSpec("bag", BytesCoder())
-    SUM = userstate.CombiningValueStateSpec("sum", VarIntCoder(), sum)
-    TIMER = userstate.TimerSpec("timer", userstate.TimeDomain.WATERMARK)
-
-    def process(
-        self,
-        element: Any,
-        cell: Any = beam.DoFn.StateParam(CELL),
-        total: Any = beam.DoFn.StateParam(SUM),
-        timer: Any = beam.DoFn.TimerParam(TIMER),
-        finalizer: Any = beam.DoFn.BundleFinalizerParam,
-    ) -> None:
-        """Touch nothing."""
-
-    @on_timer(TIMER)  # type: ignore[untyped-decorator]
-    def fire(self) -> None:
-        """Do nothing."""
-
-
 def test_state_timers_and_finalization() -> None:
     keyed = transform_named(
         from_proto(proto_of(lambda p: p | of((1, b"")) | "keyed" >> beam.ParDo(Stateful()))),
@@ -318,79 +235,6 @@ def test_state_timers_and_finalization() -> None:
     assert keyed.finalizes_bundles
 
 
-class Exotic(window.NonMergingWindowFn):  # type: ignore[misc]
-    def assign(self, context: Any) -> list[window.GlobalWindow]:
-        return [window.GlobalWindow()]
-
-    def get_window_coder(self) -> Any:
-        return window.GlobalWindows().get_window_coder()
-
-
-@pytest.mark.parametrize(
-    ("window_fn", "urn", "merges"),
-    [
-        (window.FixedWindows(3), urns.WINDOW_FN_FIXED, False),
-        (window.SlidingWindows(4, 2), urns.WINDOW_FN_SLIDING, False),
-        (window.Sessions(3), urns.WINDOW_FN_SESSION, True),
-        (window.GlobalWindows(), urns.WINDOW_FN_GLOBAL, False),
-        (Exotic(), "beam:window_fn:pickled_python:v1", False),
-    ],
-)
-def test_window_fns(window_fn: Any, urn: str, merges: bool) -> None:
-    graph = from_proto(proto_of(lambda p: p | of(1) | "w" >> beam.WindowInto(window_fn)))
-    (output,) = transform_named(graph, "w").outputs.values()
-    windowing = graph.windowings[graph.pcollections[output].windowing]
-    assert (windowing.window_fn_urn, windowing.merges) == (urn, merges)
-    assert windowing.window_coder in graph.coders
-
-
-@pytest.mark.parametrize(
-    ("output_time", "combiner"),
-    [
-        (pb.OutputTime.END_OF_WINDOW, TimestampCombiner.END_OF_WINDOW),
-        (pb.OutputTime.EARLIEST_IN_PANE, TimestampCombiner.EARLIEST),
-        (pb.OutputTime.LATEST_IN_PANE, TimestampCombiner.LATEST),
-    ],
-)
-def test_timestamp_combiners(output_time: Any, combiner: TimestampCombiner) -> None:
-    graph = from_proto(
-        proto_of(
-            lambda p: (
-                p
-                | of(1)
-                | "w" >> beam.WindowInto(window.FixedWindows(3), timestamp_combiner=output_time)
-            )
-        )
-    )
-    (output,) = transform_named(graph, "w").outputs.values()
-    found = graph.windowings[graph.pcollections[output].windowing]
-    assert found.timestamp_combiner is combiner
-
-
-@pytest.mark.parametrize(
-    ("made_of", "is_default", "text"),
-    [
-        (trigger.DefaultTrigger(), True, "default"),
-        (trigger.AfterWatermark(), True, "after_end_of_window"),
-        (
-            trigger.AfterWatermark(early=trigger.AfterCount(3)),
-            False,
-            "after_end_of_window(element_count(3))",
-        ),
-        (
-            trigger.Repeatedly(trigger.AfterAny(trigger.AfterCount(2), trigger.AfterWatermark())),
-            False,
-            "repeat(after_any(element_count(2), after_end_of_window))",
-        ),
-        (trigger.AfterProcessingTime(3), False, "after_processing_time"),
-    ],
-)
-def test_triggers(made_of: Any, is_default: bool, text: str) -> None:
-    proto = made_of.to_runner_api(None)
-    assert trigger_is_default(proto) is is_default
-    assert trigger_text(proto) == text
-
-
 def test_the_order_of_the_protos_maps_does_not_matter() -> None:
     proto = proto_of(word_count)
     shuffled = pb.Pipeline.FromString(proto.SerializeToString())
@@ -400,32 +244,6 @@ def test_the_order_of_the_protos_maps_does_not_matter() -> None:
     assert list(from_proto(shuffled).transforms.items()) == list(
         from_proto(proto).transforms.items()
     )
-
-
-def bare(ids: list[str], edges: dict[str, tuple[list[str], list[str]]]) -> pb.Pipeline:
-    """A proto of nothing but ParDos: id -> (inputs, outputs)."""
-    proto = pb.Pipeline(root_transform_ids=ids)
-    payload = pb.ParDoPayload(do_fn=pb.FunctionSpec(urn="fn")).SerializeToString()
-    components = proto.components
-    components.coders["c"].spec.urn = urns.CODER_BYTES
-    components.environments["e"].urn = "beam:env:embedded_python:v1"
-    strategy = components.windowing_strategies["w"]
-    strategy.window_coder_id, strategy.window_fn.urn = "c", urns.WINDOW_FN_GLOBAL
-    for id_, (inputs, outputs) in edges.items():
-        transform = components.transforms[id_]
-        transform.unique_name, transform.environment_id = f"step {id_}", "e"
-        transform.spec.urn = urns.PAR_DO if inputs else urns.IMPULSE
-        transform.spec.payload = payload if inputs else b""
-        for group, collections in ((transform.inputs, inputs), (transform.outputs, outputs)):
-            for position, collection in enumerate(collections):
-                group[str(position)] = collection
-                found = components.pcollections[collection]
-                found.coder_id, found.windowing_strategy_id = "c", "w"
-    return proto
-
-
-def small() -> pb.Pipeline:
-    return bare(["i", "a"], {"i": ([], ["x"]), "a": (["x"], ["y"])})
 
 
 def test_depth_is_no_matter() -> None:
@@ -456,127 +274,3 @@ def test_a_collection_may_be_unbounded() -> None:
     proto.components.pcollections["x"].is_bounded = pb.IsBounded.UNBOUNDED
     bounded = {id_: each.is_bounded for id_, each in from_proto(proto).pcollections.items()}
     assert bounded == {"x": False, "y": True}
-
-
-def dangling_root(proto: pb.Pipeline) -> None:
-    proto.root_transform_ids.append("nowhere")
-
-
-def dangling_part(proto: pb.Pipeline) -> None:
-    proto.components.transforms["a"].subtransforms.append("nowhere")
-
-
-def dangling_collection(proto: pb.Pipeline) -> None:
-    del proto.components.pcollections["y"]
-
-
-def dangling_coder(proto: pb.Pipeline) -> None:
-    proto.components.pcollections["y"].coder_id = "nowhere"
-
-
-def dangling_component(proto: pb.Pipeline) -> None:
-    proto.components.pcollections["y"].coder_id = "kv"
-    proto.components.coders["kv"].component_coder_ids.append("nowhere")
-
-
-def dangling_windowing(proto: pb.Pipeline) -> None:
-    proto.components.pcollections["y"].windowing_strategy_id = "nowhere"
-
-
-def dangling_window_coder(proto: pb.Pipeline) -> None:
-    proto.components.pcollections["y"].windowing_strategy_id = "v"
-    proto.components.windowing_strategies["v"].window_coder_id = "nowhere"
-
-
-def dangling_environment(proto: pb.Pipeline) -> None:
-    proto.components.transforms["a"].environment_id = "nowhere"
-
-
-def dangling_state_coder(proto: pb.Pipeline) -> None:
-    payload = pb.ParDoPayload(do_fn=pb.FunctionSpec(urn="fn"))
-    payload.state_specs["cell"].bag_spec.element_coder_id = "nowhere"
-    proto.components.transforms["a"].spec.payload = payload.SerializeToString()
-
-
-def missing_payload(proto: pb.Pipeline) -> None:
-    proto.components.transforms["a"].spec.payload = b""
-
-
-def undecodable_payload(proto: pb.Pipeline) -> None:
-    proto.components.transforms["a"].spec.payload = b"\xff\xff"
-
-
-def payload_without_fn(proto: pb.Pipeline) -> None:
-    payload = pb.ParDoPayload(requests_finalization=True)
-    proto.components.transforms["a"].spec.payload = payload.SerializeToString()
-
-
-def side_input_without_collection(proto: pb.Pipeline) -> None:
-    payload = pb.ParDoPayload(do_fn=pb.FunctionSpec(urn="fn"))
-    payload.side_inputs["side"].access_pattern.urn = urns.SIDE_INPUT_ITERABLE
-    proto.components.transforms["a"].spec.payload = payload.SerializeToString()
-
-
-def two_main_inputs(proto: pb.Pipeline) -> None:
-    proto.components.transforms["a"].inputs["more"] = "x"
-
-
-def cycle(proto: pb.Pipeline) -> None:
-    proto.components.transforms["a"].inputs["0"] = "y"
-
-
-def two_producers(proto: pb.Pipeline) -> None:
-    proto.components.transforms["a"].outputs["0"] = "x"
-
-
-def no_producer(proto: pb.Pipeline) -> None:
-    proto.components.transforms["a"].inputs["0"] = "z"
-
-
-def composite_in_itself(proto: pb.Pipeline) -> None:
-    proto.components.transforms["a"].subtransforms.append("a")
-
-
-def group_by_key_of_two(proto: pb.Pipeline) -> None:
-    proto.components.transforms["a"].spec.urn = urns.GROUP_BY_KEY
-    proto.components.transforms["a"].inputs["more"] = "x"
-
-
-def combine_without_accumulator(proto: pb.Pipeline) -> None:
-    proto.components.transforms["a"].spec.urn = urns.COMBINE_PER_KEY
-
-
-@pytest.mark.parametrize(
-    ("spoil", "where", "problem"),
-    [
-        (dangling_root, "the pipeline", "nowhere"),
-        (dangling_part, "step a", "nowhere"),
-        (dangling_collection, "step a", "y"),
-        (dangling_coder, "step a", "nowhere"),
-        (dangling_component, "step a", "nowhere"),
-        (dangling_windowing, "step a", "nowhere"),
-        (dangling_window_coder, "step a", "nowhere"),
-        (dangling_environment, "step a", "nowhere"),
-        (dangling_state_coder, "step a", "nowhere"),
-        (missing_payload, "step a", "missing"),
-        (undecodable_payload, "step a", "decoded"),
-        (payload_without_fn, "step a", "DoFn"),
-        (side_input_without_collection, "step a", "side"),
-        (two_main_inputs, "step a", "main input"),
-        (cycle, "step a", "consumes"),
-        (two_producers, "step a", "step i"),
-        (no_producer, "step a", "nothing makes"),
-        (composite_in_itself, "step a", "contains itself"),
-        (group_by_key_of_two, "step a", "one input"),
-        (combine_without_accumulator, "step a", "accumulator"),
-    ],
-)
-def test_a_malformed_pipeline_is_refused_by_step(
-    spoil: Callable[[pb.Pipeline], None], where: str, problem: str
-) -> None:
-    proto = small()
-    spoil(proto)
-    with pytest.raises(InvalidPipelineError) as raised:
-        from_proto(proto)
-    assert raised.value.where == where
-    assert problem in raised.value.problem

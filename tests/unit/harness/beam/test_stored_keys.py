@@ -10,7 +10,7 @@ from beam_spark_runner.semantics.timers import END_OF_TIME, Instant
 from beam_spark_runner.state.memory import MemoryState
 from beam_spark_runner.state.policy import KeyPolicy
 from tests.stateful import Remembers
-from tests.unit.harness.beam.test_keyed import Running
+from tests.unit.harness.beam.keyed import Running
 
 SECOND = 1_000_000
 WINDOW = (IntervalWindow(0, 10),)

@@ -33,7 +33,7 @@ from beam_spark_runner.state.backend import Bag, Cell, MapValues
 from beam_spark_runner.state.memory import MemoryState
 from tests.unit.harness.codec.block_elements import PANES, TIMES, WINDOWS, elements_in
 from tests.unit.harness.codec.coder_trees import CODED, MILLISECONDS, SMALL, Coded, bring, graph_of
-from tests.unit.spark.rows.test_writers_and_readers import (
+from tests.unit.spark.rows.written_rows import (
     KEY_ENDS,
     as_spark_would,
     edge_of,

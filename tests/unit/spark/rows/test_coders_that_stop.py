@@ -20,7 +20,7 @@ from beam_spark_runner.semantics.grouping import WindowGrouping
 from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.readers import reader_for
 from tests.unit.spark.rows.test_large_group_readers import sessions_edge
-from tests.unit.spark.rows.test_writers_and_readers import Pushing, as_spark_would, edge_of, written
+from tests.unit.spark.rows.written_rows import Pushing, as_spark_would, edge_of, written
 
 STOPS = b"5"
 GLOBAL = GlobalWindow()

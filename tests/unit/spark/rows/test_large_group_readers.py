@@ -22,7 +22,7 @@ from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.readers import reader_for
 from beam_spark_runner.state.spill import SpillFile
 from tests.unit.harness.values.spill_files import spill_files
-from tests.unit.spark.rows.test_writers_and_readers import (
+from tests.unit.spark.rows.written_rows import (
     Pushing,
     as_spark_would,
     edge_of,

@@ -47,7 +47,7 @@ from beam_spark_runner.spark.side_inputs import files
 from beam_spark_runner.spark.side_inputs import lookup as lookups
 from beam_spark_runner.spark.side_inputs.lookup import GatheredRows
 from beam_spark_runner.spark.task.task import LevelTask
-from tests.unit.spark.rows.test_writers_and_readers import LIMIT, as_spark_would, edge_of, written
+from tests.unit.spark.rows.written_rows import LIMIT, as_spark_would, edge_of, written
 
 PAIRS = TupleCoder([BytesCoder(), BytesCoder()])
 EARLY, LATE, NEVER = IntervalWindow(0, 10), IntervalWindow(5, 15), IntervalWindow(20, 30)

@@ -1,0 +1,72 @@
+"""Log records become log entries of the backchannel."""
+
+import logging
+import time
+from collections.abc import Iterator
+
+import pytest
+from apache_beam.portability.api import beam_fn_api_pb2
+
+from beam_spark_runner.backchannel.log_lines import LogHandler
+
+
+class Collected:
+    def __init__(self) -> None:
+        self.entries: list[beam_fn_api_pb2.LogEntry] = []
+        self.left_out = 0
+
+    def log(self, entry: beam_fn_api_pb2.LogEntry) -> None:
+        self.entries.append(entry)
+
+    def leave_out(self, lines: int) -> None:
+        self.left_out += lines
+
+
+@pytest.fixture
+def logger() -> Iterator[tuple[logging.Logger, Collected, LogHandler]]:
+    collected = Collected()
+    handler = LogHandler(collected)
+    found = logging.getLogger("tests.of.lines")
+    found.propagate = False
+    found.setLevel(logging.DEBUG)
+    found.addHandler(handler)
+    yield found, collected, handler
+    found.removeHandler(handler)
+
+
+def test_a_record_becomes_an_entry(
+    logger: tuple[logging.Logger, Collected, LogHandler], capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, collected, handler = logger
+    log.info("saw %d of %s", 3, "four")
+    log.log(logging.WARNING + 5, "more than a warning")
+    log.log(1, "hardly")
+    try:
+        raise ValueError("why")
+    except ValueError:
+        log.exception("failed")
+    handler.handle(logging.LogRecord("tests", logging.INFO, "file", 1, "misfit %d", ("x",), None))
+    severity = beam_fn_api_pb2.LogEntry.Severity
+    found = [(each.message, each.severity) for each in collected.entries]
+    assert found == [
+        ("saw 3 of four", severity.INFO),
+        ("more than a warning", severity.WARN),
+        ("failed", severity.ERROR),
+    ]
+    assert collected.entries[2].trace.endswith("ValueError: why")
+    assert "test_log_records.py:" in collected.entries[0].log_location
+    assert abs(collected.entries[0].timestamp.ToSeconds() - time.time()) < 60
+    assert "Message: 'misfit %d'" in capsys.readouterr().err
+
+
+def test_of_a_flood_only_some_lines_are_formatted(
+    logger: tuple[logging.Logger, Collected, LogHandler],
+) -> None:
+    log, collected, handler = logger
+    began = time.process_time()
+    for number in range(200_000):
+        log.info("line %d", number)
+    assert time.process_time() - began < 20  # 100 us each, on the slowest machine
+    handler.flush()
+    assert len(collected.entries) + collected.left_out == 200_000
+    assert len(collected.entries) < 20_000

@@ -1,0 +1,133 @@
+"""Timers of the embedded stage."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.coders import VarIntCoder
+from apache_beam.portability.api import metrics_pb2
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.trigger import AccumulationMode, AfterCount, AfterWatermark
+from apache_beam.transforms.userstate import (
+    TimerSpec,
+    on_timer,
+)
+from apache_beam.transforms.window import FixedWindows, IntervalWindow
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+
+from tests.stateful import Loops
+from tests.unit.harness.beam.keyed import GLOBAL, Counts
+
+
+class Timers(beam.DoFn):  # type: ignore[misc]
+    """What timers of both domains are told when they fire."""
+
+    EVENT = TimerSpec("event", TimeDomain.WATERMARK)
+    CLOCK = TimerSpec("clock", TimeDomain.REAL_TIME)
+
+    def process(
+        self,
+        pair: tuple[int, Any],
+        event: Any = beam.DoFn.TimerParam(EVENT),
+        clock: Any = beam.DoFn.TimerParam(CLOCK),
+    ) -> None:
+        event.set(pair[1])
+        clock.set(Timestamp(1_000_000))
+
+    @on_timer(EVENT)  # type: ignore[untyped-decorator]
+    def on_event(
+        self,
+        key: Any = beam.DoFn.KeyParam,
+        time: Any = beam.DoFn.TimestampParam,
+        window: Any = beam.DoFn.WindowParam,
+    ) -> Iterator[Any]:
+        yield "event", key, float(time), window
+
+    @on_timer(CLOCK)  # type: ignore[untyped-decorator]
+    def on_clock(
+        self, key: Any = beam.DoFn.KeyParam, window: Any = beam.DoFn.WindowParam
+    ) -> Iterator[Any]:
+        yield "clock", key, window
+
+
+def test_what_a_callback_is_told(running: Any) -> None:
+    stage = running(Timers(), FixedWindows(100))
+    window = IntervalWindow(0, 100)
+    stage.key(1, [50, 30], (window,), time=7)
+    stage.bundle.finish()
+    assert stage.out == [("event", 1, 30.0, window), ("clock", 1, window)]
+    assert stage.taken.elements[0].timestamp == Timestamp(30)
+    assert {each.windows for each in stage.taken.elements} == {(window,)}
+
+
+def test_metrics_of_callbacks_are_charged_to_their_step(running: Any) -> None:
+    stage = running(Counts())
+    stage.key(1, [50, 30, 50])
+    coded = stage.bundle.finish().monitoring_infos
+    infos = map(metrics_pb2.MonitoringInfo.FromString, coded)
+    (fired,) = (info for info in infos if info.labels.get("NAME") == "fired")
+    assert fired.payload == VarIntCoder().encode(2)
+    assert fired.labels["PTRANSFORM"] == stage.operation.name_context.transform_id
+
+
+@pytest.mark.parametrize(
+    ("allowed_lateness", "times"), [(0, [3, 7, 10]), (5, [3, 7, 11, 15]), (6, [3, 7, 11, 15, 16])]
+)
+def test_state_and_timers_live_as_long_as_their_window(
+    running: Any, allowed_lateness: int, times: list[float]
+) -> None:
+    windows = beam.WindowInto(
+        FixedWindows(10),
+        trigger=AfterWatermark(late=AfterCount(1)),
+        accumulation_mode=AccumulationMode.DISCARDING,
+        allowed_lateness=allowed_lateness,
+    )
+    bundle = running(Loops(), windows)
+    for _ in range(2):  # nothing is left for the same key and window
+        bundle.key(1, [3.0], (IntervalWindow(0, 10),))
+    assert bundle.out == 2 * [(time, number) for number, time in enumerate(times, 1)]
+
+
+class Toggles(beam.DoFn):  # type: ignore[misc]
+    """Sets one timer by what its elements say."""
+
+    DUE = TimerSpec("due", TimeDomain.WATERMARK)
+    TIMES = {1: Timestamp(1), 2: Timestamp(2)}  # noqa: RUF012
+
+    def process(self, pair: Any, due: Any = beam.DoFn.TimerParam(DUE)) -> None:
+        for act in pair[1]:
+            due.set(self.TIMES[act]) if act else due.clear()
+
+    @on_timer(DUE)  # type: ignore[untyped-decorator]
+    def fire(self, time: Any = beam.DoFn.TimestampParam) -> Iterator[float]:
+        yield float(time)
+
+
+@pytest.mark.parametrize(
+    ("acts", "fired"),
+    [
+        ([[1, 1], [1]], [1.0]),
+        ([[1, 0]], []),
+        ([[1, 0, 1]], [1.0]),
+        ([[1], [0], [1]], [1.0]),
+        ([[1, 2, 1]], [1.0]),
+        ([[1], [2]], [2.0]),
+        ([[1], [0]], []),
+    ],
+)
+@pytest.mark.parametrize("shares_origin", [False, True])
+def test_the_last_setting_counts(
+    running: Any, acts: list[list[int]], fired: list[float], shares_origin: bool
+) -> None:
+    stage = running(Toggles())
+    pairs = [(1, act) for act in acts]
+    origins = [WindowedValue(pair, Timestamp(0), GLOBAL) for pair in pairs]
+    if shares_origin:
+        origins = origins[:1] * len(pairs)
+    for _ in range(2):
+        stage.bundle.push(pairs, origins)
+        stage.bundle.advance_key()
+    stage.bundle.finish()
+    assert stage.out == fired * 2

@@ -1,0 +1,88 @@
+"""Windowing strategies of a pipeline's proto."""
+
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.portability.api import beam_runner_api_pb2 as pb
+from apache_beam.transforms import trigger, window
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.graph.model import TimestampCombiner
+from beam_spark_runner.portable.pipeline import from_proto
+from beam_spark_runner.portable.windowing import trigger_is_default, trigger_text
+from tests.unit.portable.graphs import of, transform_named
+from tests.unit.portable.pipelines import proto_of
+
+
+class Exotic(window.NonMergingWindowFn):  # type: ignore[misc]
+    def assign(self, context: Any) -> list[window.GlobalWindow]:
+        return [window.GlobalWindow()]
+
+    def get_window_coder(self) -> Any:
+        return window.GlobalWindows().get_window_coder()
+
+
+@pytest.mark.parametrize(
+    ("window_fn", "urn", "merges"),
+    [
+        (window.FixedWindows(3), urns.WINDOW_FN_FIXED, False),
+        (window.SlidingWindows(4, 2), urns.WINDOW_FN_SLIDING, False),
+        (window.Sessions(3), urns.WINDOW_FN_SESSION, True),
+        (window.GlobalWindows(), urns.WINDOW_FN_GLOBAL, False),
+        (Exotic(), "beam:window_fn:pickled_python:v1", False),
+    ],
+)
+def test_window_fns(window_fn: Any, urn: str, merges: bool) -> None:
+    graph = from_proto(proto_of(lambda p: p | of(1) | "w" >> beam.WindowInto(window_fn)))
+    (output,) = transform_named(graph, "w").outputs.values()
+    windowing = graph.windowings[graph.pcollections[output].windowing]
+    assert (windowing.window_fn_urn, windowing.merges) == (urn, merges)
+    assert windowing.window_coder in graph.coders
+
+
+@pytest.mark.parametrize(
+    ("output_time", "combiner"),
+    [
+        (pb.OutputTime.END_OF_WINDOW, TimestampCombiner.END_OF_WINDOW),
+        (pb.OutputTime.EARLIEST_IN_PANE, TimestampCombiner.EARLIEST),
+        (pb.OutputTime.LATEST_IN_PANE, TimestampCombiner.LATEST),
+    ],
+)
+def test_timestamp_combiners(output_time: Any, combiner: TimestampCombiner) -> None:
+    graph = from_proto(
+        proto_of(
+            lambda p: (
+                p
+                | of(1)
+                | "w" >> beam.WindowInto(window.FixedWindows(3), timestamp_combiner=output_time)
+            )
+        )
+    )
+    (output,) = transform_named(graph, "w").outputs.values()
+    found = graph.windowings[graph.pcollections[output].windowing]
+    assert found.timestamp_combiner is combiner
+
+
+@pytest.mark.parametrize(
+    ("made_of", "is_default", "text"),
+    [
+        (trigger.DefaultTrigger(), True, "default"),
+        (trigger.AfterWatermark(), True, "after_end_of_window"),
+        (
+            trigger.AfterWatermark(early=trigger.AfterCount(3)),
+            False,
+            "after_end_of_window(element_count(3))",
+        ),
+        (
+            trigger.Repeatedly(trigger.AfterAny(trigger.AfterCount(2), trigger.AfterWatermark())),
+            False,
+            "repeat(after_any(element_count(2), after_end_of_window))",
+        ),
+        (trigger.AfterProcessingTime(3), False, "after_processing_time"),
+    ],
+)
+def test_triggers(made_of: Any, is_default: bool, text: str) -> None:
+    proto = made_of.to_runner_api(None)
+    assert trigger_is_default(proto) is is_default
+    assert trigger_text(proto) == text
