@@ -38,7 +38,7 @@ def failure_of(error: BaseException, stage_name: str) -> BundleFailedError:
     if isinstance(error, BundleFailedError):
         return error
     steps = _steps_named_by(error)
-    if _is_charged(error) and error.__context__ is not None:
+    if is_charged(error) and error.__context__ is not None:
         error = error.__context__  # Beam raises a copy, whose message has the step in it
     step = steps[0] if steps else stage_name
     rendered = render_error(error, _users_frames(error))
@@ -53,7 +53,7 @@ def described(error: BaseException) -> str:
     """Describe what was raised in an SDK harness, for ``failures.user_failure``."""
     each: BaseException | None = error
     while each is not None:  # what Beam does about an error may raise another one
-        if _is_charged(each) and (failure := failure_of(each, "")).step:
+        if is_charged(each) and (failure := failure_of(each, "")).step:
             return OUR_OWN + message_of(failure, 2 * MOST_OF_A_TRACEBACK)
         each = each.__cause__ or each.__context__
     return render_error(error).traceback_text
@@ -61,11 +61,12 @@ def described(error: BaseException) -> str:
 
 def charge(error: BaseException, step_name: str) -> None:
     """Raise what names the step, unless the error is charged to one already."""
-    if not _is_charged(error):
+    if not is_charged(error):
         raise failure_of(error, step_name) from error
 
 
-def _is_charged(error: BaseException) -> bool:
+def is_charged(error: BaseException) -> bool:
+    """Whether an error names its step already, or is not to be charged to any."""
     try:
         return bool(getattr(error, "_tagged_with_step", False))
     except Exception:  # attributes of its own making

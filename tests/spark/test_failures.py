@@ -95,6 +95,22 @@ def test_a_step_in_a_stage_that_another_one_feeds(spark_session: Any, method: st
     check_that_it_helps(caught.value, "inner")
 
 
+class FailsInAWindow(beam.DoFn):  # type: ignore[misc]
+    """Beam itself runs it, since it asks for more than the element."""
+
+    def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> None:
+        raise_for_the_user()
+
+
+def test_a_step_that_reads_groups_and_that_beam_runs(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> None:
+        p | beam.Create([("a", 1)]) | beam.GroupByKey() | "inner" >> beam.ParDo(FailsInAWindow())
+
+    with pytest.raises(BundleFailedError) as caught:
+        run(spark_session, build)
+    check_that_it_helps(caught.value, "inner")
+
+
 def check_that_it_helps(error: BundleFailedError, step: str) -> None:
     assert error.step == step
     assert error.cause.startswith("LookupError: the user's own words")

@@ -29,9 +29,9 @@ class GroupReader(RunReader):
         self._runs: GroupsByWindow | None = None
         self._operator: GroupByKey
         if edge.coded_windowing:
-            self._operator = GroupsInPanes(edge, coder, bundle, logs)
+            self._operator = GroupsInPanes(edge, coder, self._bundle, logs)
         else:
-            self._operator = by_window = GroupsByWindow(edge, coder, bundle, logs, split_key)
+            self._operator = by_window = GroupsByWindow(edge, coder, self._bundle, logs, split_key)
             self._runs = by_window if by_window.takes_runs else None
 
     def _read(self, cursor: RowCursor) -> None:

@@ -79,7 +79,11 @@ class RestrictionReader(ElementReader):
             element = self._decode_windowed(block.values[row])
             due_us = int(block.orders[row])
             if due_us:
-                self._push_later(element, due_us)
+                try:
+                    self._push_later(element, due_us)
+                except BaseException as error:
+                    self._bundle.raised = error
+                    raise
             else:
                 self._push([element.value], [element])
 

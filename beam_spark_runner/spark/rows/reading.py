@@ -11,7 +11,7 @@ from apache_beam.utils.windowed_value import (
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.core.rendering import render_error, text_of
 from beam_spark_runner.harness.bundle import BundleInput
-from beam_spark_runner.harness.failures import failure_of
+from beam_spark_runner.harness.failures import failure_of, is_charged
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.rows.cursor import RowCursor
 
@@ -67,13 +67,17 @@ class Reader(abc.ABC):
         """Take the run of rows at the cursor; a reader of groups goes on to the last one's end.
 
         Raises:
-            BundleFailedError: a row cannot be decoded. What ``push`` raises passes, and so does
-                an error of the disk that values are spilled to.
+            BundleFailedError: a row cannot be decoded. What ``push`` raises passes, and so do an
+                error of the disk that values are spilled to, and the end of an abandoned task.
         """
         try:
             self._read(cursor)
         except Exception as error:
-            if error is self._bundle.raised or isinstance(error, RunnerError | OSError):
+            if (
+                error is self._bundle.raised
+                or is_charged(error)
+                or isinstance(error, RunnerError | OSError)
+            ):
                 raise
             # Beam's words.
             undecodable = DecodingError(
@@ -82,6 +86,8 @@ class Reader(abc.ABC):
             )
             undecodable.__cause__ = error
             raise failure_of(undecodable, self._edge.name) from error
+        finally:
+            self._bundle.raised = None  # whose traceback refers to this reader and its rows
 
     @abc.abstractmethod
     def _read(self, cursor: RowCursor) -> None: ...
