@@ -16,14 +16,24 @@ def new_job_id() -> str:
 def folder_of(job_id: str, config: RunnerConfig, session: SessionHandle) -> Path | None:
     """Return the folder that driver and workers of a job share; the job makes and removes it.
 
-    It is the same for each driver that runs a job of this id with the same storage.
+    With shared storage it is the same for each driver that runs a job of this id.
 
     None: workers are on other machines, and no folder that they share was named.
     """
     name = f"beam-{job_id}"
     storage = config.shared_storage
     if storage is not None and "://" not in storage:
-        return Path(storage) / name
+        return Path(storage).absolute() / name  # the program may go to another folder
     if session.is_local:
         return Path(session.local_folder() or tempfile.gettempdir()) / name
     return None
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder of a new job, which only this user may read and write.
+
+    Raises:
+        FileExistsError: somebody else has made it. Workers run what is in it.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700)

@@ -18,6 +18,7 @@ from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.job.event_log import EventLog
+from beam_spark_runner.job.identity import make_folder
 from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.job.packages import share_packages
 from beam_spark_runner.job.prepare import PreparedJob
@@ -130,7 +131,7 @@ class Job:
         return self._ended.wait(timeout_s)
 
     def deferrals(self) -> Mapping[TransformId, Deferrals]:
-        """What splittable DoFns have deferred, as far as tasks that run now have telemetry."""
+        """What splittable DoFns have deferred, as far as running tasks have reported it."""
         return self._live.deferrals()
 
     def attempted(self) -> Sequence[bytes]:
@@ -166,10 +167,9 @@ class Job:
                     self._session, self._config.shared_storage, self._config.executor_environment
                 )
             self._check_cancelled()
-            folder = self._folder
-            if folder is not None:
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                folder.mkdir(mode=0o700, exist_ok=True)
+            if self._folder is not None:
+                make_folder(self._folder)
+                folder = self._folder  # from now on it is ours, to be removed
             telemetry = self._telemetry = self._listen(folder)
             settings = self._settings(folder, telemetry)
             began = time.time()
@@ -232,7 +232,7 @@ class Job:
             yield
 
     def _listen(self, folder: Path | None) -> TaskTelemetry:
-        """Open the backchannel; see ``harness.links``."""
+        """Open the backchannel; see ``backchannel.transport``."""
         wanted = self._config.backchannel
         needs_files = wanted == "files" or not self._session.is_local
         telemetry = TaskTelemetry(

@@ -69,7 +69,8 @@ def prepare(
     Raises:
         OptionsError, PipelineError: it cannot run.
     """
-    pipeline = pack_combiners(pipeline)
+    if was_built_here:
+        pipeline = pack_combiners(pipeline)
     choose_environments(pipeline)
     keep_code_together(pipeline)
     packages = identify_packages(pipeline)

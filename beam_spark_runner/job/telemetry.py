@@ -77,7 +77,7 @@ class TaskTelemetry:
         messages: takes what user code logs.
         driver: where to listen, and the host under which executors see it. None: do not.
         folder: that driver and workers share, where workers are on other machines.
-        has_harnesses: lines come from SDK harnesses, too, which reach workers a moment later.
+        has_harnesses: SDK harnesses write log lines, too, which reach the workers a moment later.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from beam_spark_runner.job.identity import folder_of, new_job_id
+from beam_spark_runner.job.identity import folder_of, make_folder, new_job_id
 from beam_spark_runner.options import RunnerConfig
 
 
@@ -34,3 +34,19 @@ def test_the_folder_follows_from_id_and_storage(
     config = RunnerConfig(shared_storage=storage)
     assert folder_of("a1", config, where) == folder
     assert folder_of("a1", config, where) == folder
+
+
+def test_a_relative_folder_stays_where_it_was_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = folder_of("a1", RunnerConfig(shared_storage="here"), session(is_local=False))
+    assert folder == tmp_path / "here" / "beam-a1"
+
+
+def test_a_folder_that_somebody_else_has_made_is_not_taken(tmp_path: Path) -> None:
+    folder = tmp_path / "storage" / "beam-a1"
+    make_folder(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    with pytest.raises(FileExistsError):
+        make_folder(folder)

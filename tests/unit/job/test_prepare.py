@@ -12,6 +12,7 @@ from apache_beam.coders.coders import IntervalWindowCoder
 from apache_beam.internal import pickler
 from apache_beam.internal.cloudpickle import cloudpickle as beams_cloudpickle
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms.window import NonMergingWindowFn, TimestampedValue
 
@@ -58,6 +59,21 @@ def written(p: beam.Pipeline) -> None:
     p | beam.Create(["a"]) | beam.io.WriteToText(str(Path("somewhere") / "out"))
 
 
+class Packed(beam.PTransform):  # type: ignore[misc]
+    """Two combiners, which Beam packs into one if it is asked to."""
+
+    def annotations(self) -> dict[str, bytes]:
+        return {python_urns.APPLY_COMBINER_PACKING: b""}
+
+    def expand(self, pairs: Any) -> None:
+        pairs | "sum" >> beam.CombinePerKey(sum) | "sums" >> beam.Map(print)
+        pairs | "max" >> beam.CombinePerKey(max) | "maxima" >> beam.Map(print)
+
+
+def packed(p: beam.Pipeline) -> None:
+    p | beam.Create([("a", 1)]) | Packed()
+
+
 def prepared(pipeline: beam_runner_api_pb2.Pipeline, *, was_built_here: bool) -> PreparedJob:
     return prepare(
         pipeline,
@@ -74,7 +90,7 @@ def point_coder() -> None:
     registry.register_coder(Point, PointCoder)
 
 
-@pytest.mark.parametrize("build", [keyed, windowed, written])
+@pytest.mark.parametrize("build", [keyed, windowed, written, packed])
 def test_nothing_is_unpickled_unless_the_pipeline_was_built_here(
     build: Callable[[beam.Pipeline], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
