@@ -26,7 +26,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
     for place in range(position, min(position + _MOST_BYTES, len(data))):
         byte = data[place]
         number |= (byte & 0x7F) << shift
-        if byte < 0x80:
+        if byte < 0x80 and number < 1 << 64:
             return number, place + 1
         shift += 7
-    raise ValueError("a varint is cut off, or has more than ten bytes")
+    raise ValueError("a varint is cut off, or has more than 64 bits")

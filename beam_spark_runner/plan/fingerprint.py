@@ -32,7 +32,7 @@ def _coded(value: Any) -> bytes:
         case bytes():
             return _item(b"b", value)
         case Enum():
-            return _item(b"e", value.name.encode())
+            return _item(b"e", f"{type(value).__name__}.{value.name}".encode())
         case tuple() | list():
             return _item(b"t", b"".join(map(_coded, value)))
         case Mapping():

@@ -30,7 +30,7 @@ class Deliveries:
         self._gone.add(worker)
 
     def accepted(self, attempt: int, worker: str) -> None:
-        """A worker was sent to run the callbacks of an attempt."""
+        """A worker was asked to run the callbacks of an attempt."""
         self._held[attempt] = worker
 
     def finalized(self, attempts: Iterable[int]) -> None:
@@ -39,7 +39,7 @@ class Deliveries:
             self._held.pop(attempt, None)
 
     def ends(self, worker: str) -> None:
-        """A worker was sent that the job has ended; it is to tear down what it keeps."""
+        """A worker was notified that the job has ended; it tears down the DoFns that it has."""
         self._tearing_down.add(worker)
 
     def has_torn_down(self, worker: str) -> None:

@@ -31,13 +31,18 @@ class SharedFile:
         """Return its bytes, on an executor, and their map. None: they are in memory."""
         if self.broadcast is not None:
             return contents_of(self.broadcast)
-        mapped = map_file(self.path or SparkFiles.get(self.artifact or ""))
+        mapped = map_file(self._local_path())
         return pa.py_buffer(mapped), mapped
 
     def open(self) -> BinaryIO:
         """Open it, on an executor. With ``spark.io.encryption.enabled`` it is in memory."""
-        buffer, _ = self.map()  # the buffer keeps its map
+        if self.broadcast is None:
+            return Path(self._local_path()).open("rb")
+        buffer, _ = contents_of(self.broadcast)  # the buffer keeps its map
         return cast(BinaryIO, pa.BufferReader(buffer))
+
+    def _local_path(self) -> str:
+        return self.path or SparkFiles.get(self.artifact or "")
 
 
 def share_file(

@@ -134,6 +134,7 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
                 self.states.write()
             except Exception as error:  # of a coder
                 charge(error, self.step_name)
+                raise
             self._forget_call()
 
     def advance_key(self, to: Instant) -> None:
@@ -163,6 +164,7 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
             self.states.end()
         except Exception as error:  # of a coder
             charge(error, self.step_name)
+            raise
         self._forget_call()
 
     def reset(self) -> None:

@@ -2,7 +2,7 @@
 
 No gRPC, no port, no copy: elements go in as objects, and the operations at the
 stage's edges hand objects out. The processor is kept between tasks, so that
-``setup`` runs once per worker; the end of its job tears it down, see ``spark.worker_runtime``.
+``setup`` runs once per worker; the end of its job tears it down, see ``spark.task.worker_runtime``.
 (A Python worker leaves by ``os._exit``: nothing can be left to atexit.)
 
 This package is the one place that touches ``apache_beam.runners.worker``.

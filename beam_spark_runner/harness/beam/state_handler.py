@@ -62,7 +62,7 @@ class EmbeddedStateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc
                 nobody asks for them after the bundle.
         """
         self.side_inputs = side_inputs
-        backend = store or self._memory
+        backend = self._memory if store is None else store
         if backend is not self._backend:
             self._use(backend)
 

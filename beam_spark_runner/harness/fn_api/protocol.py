@@ -1,6 +1,6 @@
 """One bundle on an SDK harness, as a machine: what was received goes in, what to do comes out.
 
-No gRPC, no threads, no clock: ``harness.remote_bundle`` has those.
+No gRPC, no threads, no clock: ``harness.remote.bundle`` has those.
 """
 
 from collections.abc import Collection, Sequence

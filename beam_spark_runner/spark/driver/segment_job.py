@@ -85,7 +85,7 @@ class SegmentJobs:
         """Run a job to its end.
 
         Raises:
-            Exception: of Spark's; see ``failures``.
+            Exception: of Spark's; see ``spark_errors``.
         """
         self._last = job
         self._settings.observer.began(job.run)

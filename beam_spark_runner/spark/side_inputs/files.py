@@ -123,7 +123,7 @@ def pack_up_to(
     """Return a task function that gives each destination's rows as one value.
 
     A destination that has more than ``limit_bytes`` in the task gets no value, only the size.
-    What goes to ``rows.REPORT`` is the task's SideInputReport.
+    What goes to ``schema.REPORT`` is the task's SideInputReport.
     """
 
     def pack_side_inputs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -19,7 +19,9 @@ def test_negative_numbers_are_read_as_64_bits() -> None:
     assert read_varint(VarIntCoder().encode(-1), 0) == ((1 << 64) - 1, 10)
 
 
-@pytest.mark.parametrize("coded", [b"", b"\x80", b"\xff\xff", b"\x80" * 11, b"\x80" * 10 + b"\1"])
+@pytest.mark.parametrize(
+    "coded", [b"", b"\x80", b"\xff\xff", b"\x80" * 11, b"\x80" * 10 + b"\1", b"\xff" * 9 + b"\2"]
+)
 def test_what_is_cut_off_or_too_long_is_refused(coded: bytes) -> None:
-    with pytest.raises(ValueError, match="cut off, or has more than ten bytes"):
+    with pytest.raises(ValueError, match="cut off, or has more than 64 bits"):
         read_varint(coded, 0)

@@ -51,7 +51,7 @@ class SdkLogging:
 
     def end_bundle(self) -> int:
         """Return the number of the last mark, after which nothing has been logged; 0: none."""
-        self.report_left_out()
+        self._report_left_out()
         with self._lock:
             if not self._is_marked:
                 self._is_marked = True
@@ -69,10 +69,10 @@ class SdkLogging:
         setattr(record, _PASSES, passes)
         if passes:
             _make_sendable(record)
-            self.report_left_out()
+            self._report_left_out()
         return passes
 
-    def report_left_out(self) -> None:
+    def _report_left_out(self) -> None:
         with self._lock:
             count = self._valve.take_left_out()
             if count:

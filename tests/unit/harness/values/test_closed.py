@@ -262,3 +262,13 @@ def test_a_variable_of_an_enclosing_function_that_is_gone() -> None:
     (cell,) = function.__closure__ or ()
     del cell.cell_contents
     assert not closed.holds()
+
+
+def test_a_function_that_is_composed_of_many() -> None:
+    def composed(inner: Callable[[int], int]) -> Callable[[int], int]:
+        return lambda n: inner(n)
+
+    function: Callable[[int], int] = lambda n: n  # noqa: E731
+    for _ in range(2_000):
+        function = composed(function)
+    assert Closed.of(function) is None
