@@ -133,7 +133,7 @@ def test_any_bytes_are_elements_or_malformed(shape: Any, window: Any, block: byt
         (b"\xff" * 7, "ends within"),
         (b"\0" * 8 + struct.pack(">i", -1), "-1 windows"),
         (b"\0" * 8 + struct.pack(">i", 1) + b"\xff", "kind 15"),
-        (b"\0" * 8 + struct.pack(">i", 1) + b"\x0f" + b"\xff" * 11, "ten bytes"),
+        (b"\0" * 8 + struct.pack(">i", 1) + b"\x0f" + b"\xff" * 11, "more than 64 bits"),
         (b"\0" * 8 + struct.pack(">i", 1) + b"\x0f" + b"\xff" * 4 + b"\x0f", "ends within"),
     ],
 )
