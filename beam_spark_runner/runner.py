@@ -167,7 +167,7 @@ _INTERACTIVE = "apache_beam.runners.interactive.interactive_runner"
 
 @contextlib.contextmanager
 def _sigterm_raises() -> Iterator[None]:
-    """Let SIGTERM end the program in an orderly way: its default action runs no Python at all.
+    """Make SIGTERM end the program orderly: its default action runs no Python at all.
 
     Then temporary folders would stay, of pyspark's gateway and of Beam's pipeline.
     """

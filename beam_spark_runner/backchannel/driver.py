@@ -122,7 +122,7 @@ class BackchannelServer:
             self._send(worker, stream, DriverFrame(accepted=accepted))
 
     def settle(self) -> bool:
-        """Wait a short time for what is still under way. False: not all has come."""
+        """Wait a short time for messages in flight. False: some have not arrived."""
         time.sleep(self._grace_s)
         self._look_every_s = _LOOK_AT_THE_END_EVERY_S
         self._wake_up()
@@ -140,7 +140,7 @@ class BackchannelServer:
             return True
 
     def end_job(self, timeout_s: float) -> frozenset[str]:
-        """Have workers tear down what they keep for the job, and wait for it.
+        """Have workers tear down their DoFns of the job, and wait for that.
 
         Returns:
             Those that have not done so in time.

@@ -96,7 +96,7 @@ class LogSink(Protocol):
 
 
 class Stderr:
-    """Takes the lines of whoever has no way to a driver: this process's standard error does."""
+    """Takes the lines of processes without a connection to a driver: they go to standard error."""
 
     def log(self, entry: beam_fn_api_pb2.LogEntry) -> None:
         """Write a line."""
@@ -116,7 +116,7 @@ STDERR = Stderr()
 
 
 class LogLines:
-    """Lines of one stream on their way: chatter stays here, a flood is cut with a count.
+    """Filters the lines of one stream: drops what is below the level, and limits a flood.
 
     Threads: one at a time.
     """

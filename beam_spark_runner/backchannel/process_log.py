@@ -35,7 +35,7 @@ class ProcessLog(logging.Handler):
         """Begin with no job.
 
         Args:
-            elsewhere: takes the lines of jobs that have no way to their driver.
+            elsewhere: takes the lines of jobs that have no connection to their driver.
         """
         super().__init__()
         self._elsewhere = elsewhere
@@ -51,7 +51,7 @@ class ProcessLog(logging.Handler):
         """Have a job's handler take the lines of this process from now on.
 
         Args:
-            handler: None: the job has no way to its driver.
+            handler: None: the job has no connection to its driver.
             options: of its pipeline, by name: they say which levels are logged.
         """
         if handler is self._of_task:

@@ -1,7 +1,7 @@
-"""The two ways from a Python worker to the driver of a job: a socket, or files.
+"""Connections from a Python worker to the driver of a job: by a socket, or by files.
 
-Nothing that decides results goes this way, so that a way which is not there, or breaks, costs
-nothing but what would have gone over it.
+Results never depend on these messages. If a connection cannot be made, or breaks, only the
+messages themselves are lost.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from beam_spark_runner.core.framing import Unframer, framed
 
 CONNECT_TIMEOUT_S = 5.0
 LOOK_EVERY_S = 0.5
-"""How often files are looked at, on both sides."""
+"""How often both sides look for new content of files."""
 FOLDER = "backchannel"
 _PIECE_BYTES = 1 << 16
 
@@ -40,27 +40,27 @@ class Route:
 
 
 class Link(Protocol):
-    """One worker's way to the driver. Threads: one sends, one receives."""
+    """One worker's connection to the driver. Threads: one sends, one receives."""
 
     def send(self, message: bytes) -> None:
         """Send a message.
 
         Raises:
-            OSError: the way is broken.
+            OSError: the connection is broken.
         """
         ...
 
     def receive(self) -> list[bytes] | None:
-        """Wait for messages of the driver. None: there will be no more."""
+        """Wait for messages from the driver. None: there will be no more."""
         ...
 
     def close(self) -> None:
-        """``receive`` returns to whoever waits in it."""
+        """Close the connection. A thread that waits in ``receive`` returns from it."""
         ...
 
 
 def connect(route: Route, worker: str) -> Link | None:
-    """Open the first way that is there, and say who comes. None: there is none."""
+    """Connect by socket or else by files, and introduce the worker. None: neither works."""
     link: Link | None = None
     if route.address is not None:
         try:
@@ -70,7 +70,7 @@ def connect(route: Route, worker: str) -> Link | None:
             host, port = route.address
             print(
                 f"the driver does not answer at {host}:{port} ({error}): log lines of "
-                f"{worker} stay here, or go by way of --temp_location",
+                f"{worker} are sent through files in --temp_location, or stay here",
                 file=sys.stderr,
             )
     if link is None and route.folder is not None:

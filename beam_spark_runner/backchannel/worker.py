@@ -2,7 +2,8 @@
 
 Sending never waits and never fails: messages go to a queue, from which a thread of this
 process takes them. The connection is opened with the first message; a short
-pipeline that logs nothing has none. Without a way, log lines go to stderr, the rest nowhere.
+pipeline that logs nothing has none. Without a connection, log lines go to stderr, and the rest
+is dropped.
 """
 
 import contextlib
@@ -42,7 +43,7 @@ Look = Callable[[], TaskProgress]
 
 
 class Backchannel:
-    """One process's way to the driver of one job.
+    """One process's connection to the driver of one job.
 
     Threads: any. It has one of its own as soon as there is a task, and another one where it
     waits for messages from the driver.
@@ -185,7 +186,7 @@ class Backchannel:
         return self.messages_sent()
 
     def wait_until_sent(self, timeout_s: float) -> bool:
-        """Wait for all messages so far to be on their way; False if they are not in time."""
+        """Wait until all messages so far are sent. False: they were not in time."""
         with self._wake:
             return self._wake.wait_for(lambda: self._is_lost or self._is_idle, timeout_s)
 

@@ -1,7 +1,7 @@
 """Every error that this runner raises on purpose.
 
 All of them take their fields as arguments and hand them to ``Exception``, so
-that they survive pickling on their way from an executor to the driver.
+that they survive pickling between an executor and the driver.
 """
 
 from collections.abc import Sequence

@@ -21,6 +21,6 @@ EnvironmentId = NewType("EnvironmentId", str)
 StageId = NewType("StageId", int)
 """Position of a stage in ``Plan.stages``."""
 DestinationId = NewType("DestinationId", int)
-"""What the ``dest`` column of a row says: where it is going. 0 is kept for control rows."""
+"""What the ``dest`` column of a row says: where it is going. 0 is reserved for control rows."""
 SegmentId = NewType("SegmentId", int)
 """Position of a segment in ``Plan.segments``."""

@@ -11,7 +11,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Chunks:
-    """Elements on their way to the bundle, some at a time; no more than a megabyte of rows."""
+    """Collects elements and pushes them into the bundle in chunks of at most a megabyte."""
 
     def __init__(self, bundle: BundleInput) -> None:
         self._bundle = bundle

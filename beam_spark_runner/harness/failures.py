@@ -44,7 +44,7 @@ def failure_of(error: BaseException, stage_name: str) -> BundleFailedError:
     rendered = render_error(error, _users_frames(error))
     text = f"{rendered.traceback_text.rstrip()} [while running '{step}']\n"  # as on other runners
     failure = BundleFailedError(step, rendered.cause, text)
-    # Beam shall not add the steps through which it passes on its way to us.
+    # Beam must not add the steps through which the error passes before we catch it.
     failure._tagged_with_step = True  # type: ignore[attr-defined]
     return failure
 

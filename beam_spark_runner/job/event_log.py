@@ -14,7 +14,7 @@ class EventLog(Generic[_T]):
     Threads: any.
 
     Args:
-        most: how many events the log has room for; the oldest give way. None: any number.
+        most: how many events the log has room for; the oldest are dropped. None: any number.
 
     Example:
         >>> log = EventLog()

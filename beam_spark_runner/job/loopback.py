@@ -124,7 +124,7 @@ class LoopbackPool:
         self._server.start()
 
     def keep_lines(self, messages: JobMessages) -> None:
-        """Have ``messages`` keep what the harnesses log. This process's loggers show it anyway."""
+        """Record in ``messages`` what the harnesses log. This process's loggers show it anyway."""
         self._lines = LogHandler(_Kept(messages), running_transform)
         self._lines.addFilter(self._is_ours)
         logging.getLogger().addHandler(self._lines)

@@ -130,7 +130,7 @@ class TaskTelemetry:
         self._live.take(frame.progress)
 
     def end_job(self, timeout_s: float = _TEARDOWN_S) -> None:
-        """Have workers tear down what they keep for the job, and wait for that."""
+        """Have workers tear down their DoFns of the job, and wait for that."""
         late = self._server.end_job(timeout_s)
         if late:
             self._messages.warn(
@@ -139,7 +139,7 @@ class TaskTelemetry:
             )
 
     def close(self) -> None:
-        """Wait a short time for what is under way, end the job, and stop listening."""
+        """Wait a short time for messages in flight, end the job, and stop listening."""
         self._server.settle()
         self.end_job()
         self._server.close()

@@ -1,4 +1,4 @@
-"""A file to all executors of a classic Spark, by the way its broadcast variables take.
+"""Send a file to all executors of a classic Spark, as its broadcast variables are sent.
 
 Spark keeps what Python broadcasts as a pickle in a file, on the driver and once
 on each executor. A file that is copied into such a pickle never stands in this

@@ -1,4 +1,4 @@
-"""A file that executors read, by whichever way this Spark has."""
+"""A file that executors read, by whichever mechanism this Spark offers."""
 
 import mmap
 import shutil

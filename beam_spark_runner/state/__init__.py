@@ -1,1 +1,1 @@
-"""Keyed state and timers: what stages keep between elements and bundles. See ``backend``."""
+"""Keyed state and timers, between elements and bundles. See ``backend``."""

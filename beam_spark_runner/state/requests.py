@@ -40,7 +40,7 @@ _PROTOCOLS = {
     "ordered_list_user_state": _ORDERED_LIST,
 }
 USER_STATE = frozenset(_PROTOCOLS)
-"""Kinds of state keys that mean what a DoFn keeps by key and window."""
+"""Kinds of state keys that refer to a DoFn's state by key and window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -169,7 +169,7 @@ def views_of(
     transform: beam_runner_api_pb2.PTransform,
     payload: beam_runner_api_pb2.ParDoPayload,
 ) -> list[bundle_processor.StateBackedSideInputMap]:
-    """Return what Beam's operation has, and keeps to itself: the side inputs, in order."""
+    """Return the side inputs of Beam's operation, in order; it has them in private attributes."""
     coders = factory.get_input_coders(transform)
     return [
         bundle_processor.StateBackedSideInputMap(

@@ -55,7 +55,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
         output_tags: Sequence[str],
         consumers: Mapping[str, Sequence[operations.Operation]],
     ) -> None:
-        """Say what ``DoOperation`` keeps to itself; before ``setup``.
+        """Set what ``DoOperation`` has in private attributes; before ``setup``.
 
         ``arguments``: side inputs among them, which can be read once a bundle has begun.
         """
@@ -178,7 +178,7 @@ class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]
         accumulator_coder: coder_impl.CoderImpl,
         consumers: Mapping[str, Sequence[operations.Operation]],
     ) -> None:
-        """Say what ``PGBKCVOperation`` keeps to itself; before ``setup``."""
+        """Set what ``PGBKCVOperation`` has in private attributes; before ``setup``."""
         self._accumulator_coder = accumulator_coder
         self._readers = [reader for readers in consumers.values() for reader in readers]
 
@@ -232,7 +232,7 @@ class ChunkedCombine(operations.CombineOperation):  # type: ignore[misc]
         *,
         makes_lists: bool,
     ) -> None:
-        """Say what ``CombineOperation`` keeps to itself; before ``setup``."""
+        """Set what ``CombineOperation`` has in private attributes; before ``setup``."""
         self._step = Combined(apply, makes_lists=makes_lists)
         self._step.limit = _MOST_VALUES
         self._readers = [reader for readers in consumers.values() for reader in readers]

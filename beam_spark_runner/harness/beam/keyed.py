@@ -1,7 +1,7 @@
 """Stateful steps in the embedded harness: key by key, with timers that fire at each key's end.
 
 The life cycle, the callbacks of timers, metrics and outputs are those of Beam's operation; what
-it asks for state and timers is ours (``key_states``), and so is the way to ``process``
+it asks for state and timers is ours (``key_states``), and so is the call of ``process``
 (``keyed_call``). State is dropped at the key's end, so that memory follows one key and not the
 bundle. What a key piles up is written to the backend from time to time, which spills.
 """

@@ -122,8 +122,8 @@ def _root() -> Path:
 def _once(place: Path, make: Callable[[Path], None]) -> Path:
     """Make a folder if it is not there, and return it.
 
-    Who waited while another process failed to make it fails in the same way, and does not try
-    again; a later call does.
+    A process that waited while another one failed to make it raises the same error, and does
+    not try again; a later call does.
     """
     if place.exists():
         return place.resolve()
@@ -254,7 +254,7 @@ def _pip(python: Path, staged: Path, *arguments: str) -> None:
     what cannot be installed without a package index may use what pip is configured for here.
 
     Raises:
-        EnvironmentStartError: it cannot be installed either way.
+        EnvironmentStartError: it cannot be installed, neither without nor with the index.
     """
     links = ("--find-links", str(staged))
     problems = []

@@ -1,4 +1,4 @@
-"""What lets an SDK keep, from one bundle to the next, what it has read of state and side inputs."""
+"""Cache tokens: they let an SDK cache state and side inputs from one bundle to the next."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from beam_spark_runner.harness.bundle import SideInputLookup
 def side_input_tokens(
     side_inputs: Mapping[tuple[str, str], SideInputLookup],
 ) -> list[beam_fn_api_pb2.ProcessBundleRequest.CacheToken]:
-    """Side inputs never change: their ids let the SDK keep what it has read of them."""
+    """Side inputs never change: their ids are valid cache tokens."""
     token = beam_fn_api_pb2.ProcessBundleRequest.CacheToken
     return [
         token(
@@ -22,6 +22,6 @@ def side_input_tokens(
 
 
 def user_state_token(token: bytes) -> beam_fn_api_pb2.ProcessBundleRequest.CacheToken:
-    """What the SDK has read or written of the keys under way stays true to the next bundle."""
+    """What the SDK has cached of the current keys stays valid for the next bundle."""
     kind = beam_fn_api_pb2.ProcessBundleRequest.CacheToken
     return kind(token=token, user_state=kind.UserState())

@@ -44,7 +44,7 @@ class TimersTaker(Protocol):
 
 
 class UserState:
-    """What is kept for the keys that are under way.
+    """State and timers of the keys that the current bundle processes.
 
     Attributes:
         requests: answers what the SDK asks for.

@@ -15,7 +15,7 @@ from beam_spark_runner.spark.program import Edge, LevelProgram, SideInputRows, S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What tasks keep to. ``row_limit_bytes``: longer values travel in pieces.
+    """Limits that tasks obey. ``row_limit_bytes``: longer values travel in pieces.
 
     ``cache_bytes``: of decoded side inputs that a worker keeps. ``spill_bytes``: of one group
     in memory; what is more goes to disk. ``options_json``: pipeline options, for what reads

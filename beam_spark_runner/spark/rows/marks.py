@@ -1,8 +1,8 @@
 """Marks: the control rows by which a task says, among its rows, which attempt has made them.
 
-Between two levels a task sends one to each partition. Rows that are kept for later Spark jobs
-have one mark for each task that made them: rows and mark of one task lie in one block, which
-one Spark task reads at once, so that who has the rows has their mark.
+Between two levels a task sends one to each partition. Rows that are materialised for later Spark
+jobs have one mark for each task that made them: rows and mark of one task lie in one block, which
+one Spark task reads as a whole, so that a reader of the rows reads their mark, too.
 """
 
 from collections.abc import Mapping
@@ -25,13 +25,13 @@ def marks_for(partitions: int, mark: reports_pb2.AttemptMark) -> pa.RecordBatch:
 
 
 def mark_to_keep(mark: reports_pb2.AttemptMark) -> pa.RecordBatch:
-    """Return the row that is kept with a task's rows."""
+    """Return the mark that is stored with a task's rows."""
     route = np.array([routing.route_prefix(routing.CONTROL_CODE)], np.int64)
     return schema.batch_of(schema.CONTROL, route, None, None, [mark.SerializeToString()])
 
 
 def spread_marks(frame: DataFrame, partitions: int) -> DataFrame:
-    """Have the marks of kept rows go to all partitions of the next exchange.
+    """Send the marks of materialised rows to all partitions of the next exchange.
 
     By the Spark task that reads the block, along with its rows: another scan for the marks alone
     might read another attempt's.
@@ -88,7 +88,7 @@ def consumed_of(reported: Mapping[int, reports_pb2.Attempts]) -> dict[int, Attem
 
 
 def collect_marks(frame: DataFrame) -> dict[int, Attempts]:
-    """Return whose rows a kept frame has. Runs a Spark job."""
+    """Return which attempts wrote the rows of a materialised frame. Runs a Spark job."""
     found = frame.filter(f"dest = {schema.CONTROL}").select("value").collect()
     attempts: dict[int, list[int]] = {}
     for (value,) in found:

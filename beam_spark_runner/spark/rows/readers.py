@@ -1,4 +1,4 @@
-"""From rows to elements: a reader for each way of delivery."""
+"""From rows to elements: a reader for each kind of delivery."""
 
 import itertools
 

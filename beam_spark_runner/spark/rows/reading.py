@@ -54,7 +54,7 @@ class Reader(abc.ABC):
     """Turns rows of one edge into elements, and pushes them into the bundle.
 
     Attributes:
-        _bundle: the only way by which a reader may push, so that errors of coders and those of
+        _bundle: the only object by which a reader may push, so that errors of coders and those of
             what processes elements can be distinguished.
     """
 

@@ -25,7 +25,7 @@ class EncodingError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlet:
-    """Where a task's rows go, and what they have to keep to."""
+    """Where a task's rows go, and which limits they obey."""
 
     emit: Callable[[pa.RecordBatch], None]  # takes finished batches; may block
     row_limit_bytes: int  # longer values are cut
@@ -132,6 +132,6 @@ class Writer(abc.ABC):
 
     def _fail(self, what: str, value: Any, error: Exception) -> EncodingError:
         return EncodingError(
-            f"the {what} of an element on its way to {self.edge.name} cannot be encoded: "
+            f"the {what} of an element for {self.edge.name} cannot be encoded: "
             f"{class_name(value)} {text_of(value, 200)}: {render_error(error).cause}"
         )

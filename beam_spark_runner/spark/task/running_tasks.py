@@ -8,7 +8,7 @@ _MOST_ENDED = 1_000
 
 
 class RunningTasks:
-    """Lets go of what this process keeps for a job once it has ended, and no task works for it.
+    """Releases what this process keeps for a job, once the job has ended and no task works for it.
 
     Threads: any.
 

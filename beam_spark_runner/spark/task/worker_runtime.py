@@ -35,7 +35,7 @@ process_log = ProcessLog(LogHandler(STDERR, running_transform))
 
 
 class JobRuntime:
-    """What a process keeps for one job: its stages, side inputs, and its way to the driver.
+    """What a process keeps for one job: its stages, side inputs, and its connection to the driver.
 
     Threads: one task at a time; ``end`` from any, while none runs.
 

@@ -263,7 +263,7 @@ def _group_decoder(coder: StateBackedIterableCoder) -> Callable[[Any], Any]:
 
 
 def _encoder(coder: Coder) -> _Convert:
-    """The other way."""
+    """The inverse direction."""
     if isinstance(coder, LengthPrefixCoder):
         encode: _Convert = coder.value_coder().get_impl().encode
         return encode

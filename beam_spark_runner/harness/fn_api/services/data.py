@@ -70,7 +70,7 @@ class DataStream:
             self.changed.notify_all()
 
     def put(self, instruction: str, event: Event) -> None:
-        """Add to a bundle's inbox what came another way."""
+        """Add to a bundle's inbox what did not come by this stream."""
         with self.changed:
             inbox = self._inboxes.get(instruction)
             if inbox is not None:

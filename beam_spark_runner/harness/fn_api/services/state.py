@@ -1,4 +1,4 @@
-"""The state service: side inputs and large groups, in pages; and what keyed steps keep."""
+"""The state service: side inputs and large groups in pages, and user state."""
 
 import itertools
 import logging
@@ -82,7 +82,7 @@ class BundleState:
 
     Args:
         side_inputs: (transform id, local name) -> lookup.
-        user_state: of the keys that the bundle works on; None: the stage keeps nothing.
+        user_state: of the keys that the bundle works on; None: the stage has no user state.
         on_pages: called when user state is read that does not fit one page.
 
     Threads: ``answer`` one at a time; ``keep_group`` from the bundle's thread.

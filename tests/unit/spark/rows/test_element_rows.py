@@ -46,9 +46,7 @@ def test_an_element_that_does_not_encode(
     windowed = WindowedValueCoder(coder, GlobalWindowCoder())
     with pytest.raises(EncodingError) as caught:
         written(edge, windowed, [WindowedValue(element, MIN_TIMESTAMP, (GLOBAL,))])
-    assert f"the {words} of an element on its way to Outer/step cannot be encoded" in str(
-        caught.value
-    )
+    assert f"the {words} of an element for Outer/step cannot be encoded" in str(caught.value)
     assert repr(element) in str(caught.value)
 
 
