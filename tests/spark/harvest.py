@@ -23,13 +23,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROCESS = ("--environment_type=PROCESS", "--environment_config={}")
-"""User code runs in SDK harnesses beside the PySpark workers."""
+"""User code runs in SDK harnesses beside the PySpark workers, which end with the job."""
+_REUSED = "--environment_cache_millis=60000"
+REUSED_PROCESS = (*PROCESS, _REUSED)
+"""The harnesses serve later jobs, too: for tests of something else than how harnesses end."""
 BEAMS_OWN = (
     "--environment_type=PROCESS",
     '--environment_config={"command": "'
     f'{sys.executable} -m apache_beam.runners.worker.sdk_worker_main"}}',
+    _REUSED,
 )
-"""SDK harnesses that know nothing of this package."""
+"""SDK harnesses that know nothing of this package, and serve later jobs, too."""
 LOOPBACK = ("--environment_type=LOOPBACK",)
 """User code runs in this process."""
 

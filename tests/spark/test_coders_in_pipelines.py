@@ -13,12 +13,12 @@ import pytest
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from tests.spark.harvest import BEAMS_OWN, PROCESS, harvest
+from tests.spark.harvest import BEAMS_OWN, REUSED_PROCESS, harvest
 
 pytestmark = [pytest.mark.spark, pytest.mark.grpc]
 
 HARNESSES = pytest.mark.parametrize(
-    "flags", [(), PROCESS, BEAMS_OWN], ids=["embedded", "process", "Beam's own harness"]
+    "flags", [(), REUSED_PROCESS, BEAMS_OWN], ids=["embedded", "process", "Beam's own harness"]
 )
 
 

@@ -13,7 +13,7 @@ from apache_beam.coders import Coder
 from apache_beam.transforms.userstate import BagStateSpec
 
 from beam_spark_runner.core.errors import BundleFailedError
-from tests.spark.harvest import BEAMS_OWN, PROCESS, run
+from tests.spark.harvest import BEAMS_OWN, REUSED_PROCESS, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.grpc]
 
@@ -118,7 +118,7 @@ ROLES: list[tuple[Callable[[beam.Pipeline, str], Any], dict[str, set[str]]]] = [
 
 
 @pytest.mark.parametrize(
-    "flags", [(), PROCESS, BEAMS_OWN], ids=["embedded", "process", "Beam's own harness"]
+    "flags", [(), REUSED_PROCESS, BEAMS_OWN], ids=["embedded", "process", "Beam's own harness"]
 )
 @pytest.mark.parametrize("wrong", ["encode", "decode"])
 @pytest.mark.parametrize(("build", "steps"), ROLES, ids=[role.__name__ for role, _ in ROLES])

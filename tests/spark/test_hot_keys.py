@@ -13,7 +13,7 @@ from apache_beam.transforms.window import (
     TimestampedValue,
 )
 
-from tests.spark.harvest import PROCESS, harvest
+from tests.spark.harvest import REUSED_PROCESS, harvest
 
 pytestmark = pytest.mark.spark
 
@@ -101,7 +101,7 @@ def test_a_hot_key_under_many_windows_is_spread(spark_session: Any) -> None:
         assert max(shares) < 0.8, label
 
 
-@pytest.mark.parametrize("flags", [(), PROCESS], ids=["embedded", "process"])
+@pytest.mark.parametrize("flags", [(), REUSED_PROCESS], ids=["embedded", "process"])
 def test_sessions_that_are_larger_than_memory(spark_session: Any, flags: tuple[str, ...]) -> None:
     """One key: a session of 24 MB, whose values are read twice, and two hundred of 40 kB."""
     value = bytes(20_000)

@@ -15,7 +15,7 @@ from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.window import FixedWindows
 
 from beam_spark_runner.core.errors import BundleFailedError
-from tests.spark.harvest import PROCESS, harvest, partition_of_task, run
+from tests.spark.harvest import REUSED_PROCESS, harvest, partition_of_task, run
 
 pytestmark = pytest.mark.spark
 
@@ -23,7 +23,7 @@ LINES = [f"line {n}" for n in range(3000)]
 
 
 @pytest.mark.parametrize(
-    "flags", [pytest.param((), id="embedded"), pytest.param(PROCESS, marks=pytest.mark.grpc)]
+    "flags", [pytest.param((), id="embedded"), pytest.param(REUSED_PROCESS, marks=pytest.mark.grpc)]
 )
 def test_relative_paths(
     spark_session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]

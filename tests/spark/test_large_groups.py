@@ -12,14 +12,14 @@ from apache_beam.transforms.window import Sessions, TimestampedValue
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import BundleFailedError
-from tests.spark.harvest import PROCESS, harvest, run
+from tests.spark.harvest import REUSED_PROCESS, harvest, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.grpc, pytest.mark.timeout(300)]
 
 KEYS = range(4)
 COUNT = 170
 VALUE_BYTES = 100_000
-HARNESSES = pytest.mark.parametrize("flags", [(), PROCESS], ids=["embedded", "process"])
+HARNESSES = pytest.mark.parametrize("flags", [(), REUSED_PROCESS], ids=["embedded", "process"])
 
 Group = tuple[int, Iterable[bytes]]
 

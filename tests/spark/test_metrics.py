@@ -11,7 +11,7 @@ from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_spark_runner import SparkPortableRunner
-from tests.spark.harvest import PROCESS, run
+from tests.spark.harvest import REUSED_PROCESS, run
 
 pytestmark = pytest.mark.spark
 
@@ -114,7 +114,7 @@ class Slow(beam.DoFn):  # type: ignore[misc]
         pytest.param((), True, id="socket"),
         pytest.param(("--backchannel=files",), True, id="files"),
         pytest.param(("--backchannel=off",), False, id="off"),
-        pytest.param(PROCESS, True, id="PROCESS"),
+        pytest.param(REUSED_PROCESS, True, id="PROCESS"),
     ],
 )
 def test_a_job_that_runs(spark_session: Any, flags: tuple[str, ...], is_live: bool) -> None:

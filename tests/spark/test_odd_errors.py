@@ -12,7 +12,7 @@ from apache_beam.coders import VarIntCoder
 from apache_beam.transforms.userstate import BagStateSpec
 
 from beam_spark_runner.core.errors import BundleFailedError
-from tests.spark.harvest import LOOPBACK, PROCESS, harvest, run
+from tests.spark.harvest import LOOPBACK, REUSED_PROCESS, harvest, run
 
 pytestmark = pytest.mark.spark
 
@@ -120,7 +120,7 @@ PLACES: dict[str, Callable[[str], Any]] = {
 }
 
 
-HARNESSES = {"embedded": (), "PROCESS": PROCESS, "LOOPBACK": LOOPBACK}
+HARNESSES = {"embedded": (), "PROCESS": REUSED_PROCESS, "LOOPBACK": LOOPBACK}
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_the_error_and_its_step_are_known(
     assert "raise ERRORS[name]" in raised.value.traceback_text
 
 
-@pytest.mark.parametrize("flags", [(), PROCESS], ids=["embedded", "PROCESS"])
+@pytest.mark.parametrize("flags", [(), REUSED_PROCESS], ids=["embedded", "PROCESS"])
 def test_odd_log_lines_arrive(
     spark_session: Any, caplog: pytest.LogCaptureFixture, flags: tuple[str, ...]
 ) -> None:

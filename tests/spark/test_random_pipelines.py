@@ -14,7 +14,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import HealthCheck, Phase, given, settings
 
 from beam_spark_runner import SparkPortableRunner
-from tests.spark.harvest import PROCESS
+from tests.spark.harvest import REUSED_PROCESS
 from tests.spark.random_pipelines.failing import Failing, check_same_failure, failure_of, failures
 from tests.spark.random_pipelines.recipes import Recipe, Step, packs
 from tests.spark.random_pipelines.running import (
@@ -65,7 +65,7 @@ def test_like_beams_own_runner(spark_session: Any, drawing: settings) -> None:
         beams, pack = by_beams_runner({**embedded, **remote})
         runner = SparkPortableRunner(spark=spark_session)
         ours: Counter[str] = Counter()
-        for some, flags in ((embedded, ()), (remote, PROCESS)):
+        for some, flags in ((embedded, ()), (remote, REUSED_PROCESS)):
             ran_there = {number: recipe for number, recipe in some.items() if number in pack}
             ours += by_our_runner(runner, ran_there, *SMALL_MEMORY, *flags)
         check_same(ours, beams, pack)

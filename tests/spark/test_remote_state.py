@@ -6,7 +6,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.transforms.window import FixedWindows, Sessions, SlidingWindows, TimestampedValue
 
-from tests.spark.harvest import LOOPBACK, PROCESS, harvest
+from tests.spark.harvest import LOOPBACK, REUSED_PROCESS, harvest
 from tests.stateful import Collect, CountGroups, Mixed, Number, timed
 
 pytestmark = [pytest.mark.spark, pytest.mark.grpc]
@@ -46,7 +46,7 @@ def build(p: beam.Pipeline) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("flags", [PROCESS, LOOPBACK], ids=["process", "loopback"])
+@pytest.mark.parametrize("flags", [REUSED_PROCESS, LOOPBACK], ids=["process", "loopback"])
 def test_state_and_timers(spark_session: Any, flags: tuple[str, ...]) -> None:
     found = harvest(spark_session, build, *flags)
     sizes = [8 if key == 0 else 7 for key in range(7)]
