@@ -12,6 +12,7 @@ from integration.validates_runner.ledger import (
     Verdict,
     collapse,
     judge,
+    presumed,
     settled,
     surprises,
     surprises_elsewhere,
@@ -172,6 +173,16 @@ def test_an_expectation_of_no_test_is_stale_once_all_suites_ran() -> None:
 )
 def test_who_is_said_to_pass_elsewhere_has_to(verdict: Verdict, lines: list[str]) -> None:
     assert list(surprises_elsewhere({TEST: FAIL}, {TEST: verdict}, expectations())) == lines
+
+
+def test_the_ledger_says_which_passes_count_where_nothing_else_was_run() -> None:
+    results = {"listed": PASS, "other": PASS, "apart": APART}
+    known = expectations(vacuous={"listed": "looks at nothing"})
+    assert judge(results, presumed(results, known)) == {
+        "listed": Verdict.VACUOUS,
+        "other": Verdict.SOUND,
+        "apart": Verdict.NO_PIPELINE,
+    }
 
 
 def test_only_what_asks_a_runner_is_run_on_others() -> None:
