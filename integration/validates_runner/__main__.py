@@ -62,6 +62,7 @@ def main() -> int:
         name for name, suite in SUITES.items() if suite.is_quick or not arguments.quick
     ]
     runners = [arguments.runner, *(_PEERS if arguments.peers else ())]
+    arguments.out = arguments.out.resolve()  # pytest runs in that folder
     arguments.out.mkdir(parents=True, exist_ok=True)
 
     expectations = expected.load(apache_beam.__version__, arguments.runner)

@@ -17,15 +17,6 @@ ONE_STEP = """
     with beam.Pipeline(argv=OPTIONS) as p:
         p | beam.Create([1])
     """
-IN_A_STEP = """
-    import ctypes, signal
-
-    def bad(element):
-        {body}
-
-    with beam.Pipeline(argv=OPTIONS) as p:
-        p | beam.Create(range(10)) | "innocent" >> beam.Map(str) | beam.Reshuffle() | "bad step" >> beam.Map(bad)
-    """  # noqa: E501
 
 
 def closed_port() -> int:
@@ -52,13 +43,6 @@ def closed_port() -> int:
             "--spark_master_url: 'spork://a:1' is no Spark master",
             id="no master",
         ),
-        pytest.param(
-            ["--spark_conf=executor.memory=1g"], "--spark_conf: 'executor.memory'", id="conf key"
-        ),
-        pytest.param(
-            ["--spark_conf=spark.executor.memory"], "is not of the form KEY=VALUE", id="conf"
-        ),
-        pytest.param(["--parallelism=0"], "--parallelism: must be a positive", id="parallelism"),
         pytest.param(
             ["--environment_type=DOCKER"], "--environment_type: DOCKER is not", id="environment"
         ),
@@ -99,36 +83,79 @@ def test_flags_that_the_jvm_refuses(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_a_step_that_raises(tmp_path: Path) -> None:
-    ended = run(tmp_path, IN_A_STEP.format(body="raise ValueError('own words')"), LOCAL)
+    script = """
+        def bad(element):
+            raise ValueError("own words")
+
+        with beam.Pipeline(argv=OPTIONS) as p:
+            p | beam.Create(range(10)) | beam.Reshuffle() | "bad step" >> beam.Map(bad)
+        """
+    ended = run(tmp_path, script, LOCAL)
     assert ended.code == 1
     assert ended.err.count("Traceback") == 2  # the program's, and the step's
     assert last_words(ended.err).splitlines() == [
         "bad step: ValueError: own words",
         "",
         "Traceback (most recent call last):",
-        f'  File "{tmp_path}/program.py", line 10, in bad',
-        "    raise ValueError('own words')",
+        f'  File "{tmp_path}/program.py", line 8, in bad',
+        '    raise ValueError("own words")',
         "ValueError: own words [while running 'bad step']",
     ]
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        pytest.param("os._exit(3)", "ended the Python worker (os._exit, a crash, or", id="exit"),
-        pytest.param(
-            "os.kill(os.getpid(), signal.SIGKILL)", "out-of-memory killer)", id="out of memory"
-        ),
-        pytest.param("ctypes.string_at(0)", "line 10 in bad", id="crash"),
-    ],
-)
-def test_a_step_that_ends_its_worker(tmp_path: Path, body: str, message: str) -> None:
-    ended = run(tmp_path, IN_A_STEP.format(body=body), LOCAL)
-    assert ended.code == 1
-    assert last_words(ended.err).startswith("Spark failed in bad step: ")
-    assert message in last_words(ended.err)
-    assert "innocent" not in ended.err.partition("SparkJobError")[2]
+def test_steps_that_end_their_worker_or_cannot_write(tmp_path: Path) -> None:
+    """One Spark for all of them: it survives each."""
+    script = """
+        import ctypes, signal, traceback
+        from beam_spark_runner.options.config import RunnerConfig
+        from beam_spark_runner.spark.session.open_session import open_session
+
+        def exits(element):
+            os._exit(3)
+
+        def is_killed(element):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        def crashes(element):
+            ctypes.string_at(0)
+
+        def ends_its_worker(p, bad):
+            p | beam.Create(range(10)) | "innocent" >> beam.Map(str) | beam.Reshuffle() | "bad step" >> beam.Map(bad)
+
+        def cannot_write(p):
+            p | beam.Create(["a"]) | "write" >> beam.io.WriteToText("/proc/nope/out")
+
+        with open_session(RunnerConfig(spark_master_url="local[2]")):
+            for build, *arguments in [
+                (ends_its_worker, exits), (ends_its_worker, is_killed), (ends_its_worker, crashes), (cannot_write,)
+            ]:
+                try:
+                    with beam.Pipeline(argv=OPTIONS) as p:
+                        build(p, *arguments)
+                except Exception:
+                    traceback.print_exc()
+                    print("==", file=sys.stderr)
+        """  # noqa: E501
+    ended = run(tmp_path, script, LOCAL)
+    assert ended.code == 0, ended.err
+    *ends, wrote, rest = ended.err.split("==\n")
+    assert lines_of(rest) == []
+    for end, words in zip(
+        ends,
+        [
+            "ended the Python worker (os._exit, a crash, or",
+            "out-of-memory killer)",
+            "line 18 in crashes",
+        ],
+        strict=True,
+    ):
+        assert last_words(end).startswith("Spark failed in bad step: ")
+        assert words in last_words(end)
+        assert "innocent" not in end.partition("SparkJobError")[2]
+    message = last_words(wrote)
+    assert message.startswith("write/Write/WriteImpl/InitializeWrite: OSError: ")
+    assert "'/proc/nope'" in message.splitlines()[0]
     assert not any("\tat " in line or "ERROR" in line for line in lines_of(ended.err))
 
 
@@ -142,19 +169,6 @@ def test_a_missing_input_file(tmp_path: Path) -> None:
     assert lines_of(ended.err)[-1].endswith(
         "No files found based on the file pattern /nope/nothing.txt"
     )
-
-
-@pytest.mark.spark
-def test_an_output_folder_that_cannot_be_made(tmp_path: Path) -> None:
-    script = """
-        with beam.Pipeline(argv=OPTIONS) as p:
-            p | beam.Create(["a"]) | "write" >> beam.io.WriteToText("/proc/nope/out")
-        """
-    ended = run(tmp_path, script, LOCAL)
-    assert ended.code == 1
-    message = last_words(ended.err)
-    assert message.startswith("write/Write/WriteImpl/InitializeWrite: OSError: ")
-    assert "'/proc/nope'" in message.splitlines()[0]
 
 
 @pytest.fixture

@@ -61,37 +61,29 @@ def test_a_signal_while_the_jvm_starts_leaves_nothing_behind(
     assert program.end(60).code == code
 
 
-def test_a_program_that_does_not_wait_completes_its_pipeline(tmp_path: Path) -> None:
-    script = """
-        p = beam.Pipeline(argv=OPTIONS)
-        p | beam.Create(range(10)) | beam.Reshuffle() | beam.Map(str) | beam.io.WriteToText(
-            "out", num_shards=1
-        )
-        p.run()
-        """
-    ended = run(tmp_path, script, LOCAL)
-    assert (ended.code, ended.out, lines_of(ended.err)) == (0, "", [])
-    (file,) = tmp_path.glob("out*")
-    assert sorted(map(int, file.read_text().split())) == list(range(10))
-
-
-@pytest.mark.parametrize("flags", [(), ("--environment_type=LOOPBACK",)], ids=["", "LOOPBACK"])
-def test_a_word_count_prints_what_it_prints_and_no_more(
-    tmp_path: Path, flags: tuple[str, ...]
-) -> None:
+def test_a_word_count_prints_what_it_prints_and_no_more(tmp_path: Path) -> None:
+    """Embedded; with LOOPBACK; and by a program that does not wait for its pipeline."""
     (tmp_path / "words").write_text("a b a\nb a\n")
     script = """
-        with beam.Pipeline(argv=OPTIONS) as p:
+        def count(p, out):
             p | beam.io.ReadFromText("words") | beam.FlatMap(str.split) | beam.combiners.Count.PerElement(
-            ) | beam.MapTuple(lambda word, n: f"{word} {n}") | beam.io.WriteToText("out")
-        print("done")
+            ) | beam.MapTuple(lambda word, n: f"{word} {n}") | beam.io.WriteToText(out)
+
+        with beam.Pipeline(argv=OPTIONS) as p:
+            count(p, "embedded")
+        print("embedded")
+        with beam.Pipeline(argv=[*OPTIONS, "--environment_type=LOOPBACK"]) as p:
+            count(p, "loopback")
+        print("loopback")
+        p = beam.Pipeline(argv=OPTIONS)
+        count(p, "not-waited-for")
+        p.run()
         """  # noqa: E501
-    ended = run(tmp_path, script, *flags)
-    assert (ended.code, ended.out, lines_of(ended.err)) == (0, "done\n", [])
-    assert sorted(line for f in tmp_path.glob("out*") for line in f.read_text().splitlines()) == [
-        "a 3",
-        "b 2",
-    ]
+    ended = run(tmp_path, script)
+    assert (ended.code, ended.out, lines_of(ended.err)) == (0, "embedded\nloopback\n", [])
+    for name in ("embedded", "loopback", "not-waited-for"):
+        files = [file.read_text() for file in tmp_path.glob(f"{name}-*")]
+        assert sorted("".join(files).splitlines()) == ["a 3", "b 2"]
 
 
 def test_what_a_pipeline_sets_is_not_set_for_later_sessions(tmp_path: Path) -> None:
