@@ -37,9 +37,9 @@ test spark-tests random-pipelines integration kills conformance-quick: export SP
 	-XX:SharedArchiveFile=$(abspath $(SPARK_CLASSES)) -Xlog:disable \
 	-XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
-test: $(READY) ## Lint, type check, all tests but integration, the quick part of Beam's suites
+test: $(READY) ## Lint, type check, all tests but rare ones and integration, the quick part of Beam's suites
 	$(MAKE) --jobs 3 --output-sync=target lint harness-tests $(SPARK_CLASSES)
-	$(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/harness
+	$(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/harness -m 'not rare'
 	$(MAKE) conformance-quick
 
 # In a process of their own: one that has had gRPC servers cannot start a JVM for sure, since
@@ -75,7 +75,8 @@ protos: .venv-protoc/.ready ## Generate Python code from protos/
 install-tests: $(READY) ## Tests of a plain and an editable install
 	$(PYTEST) tests/install
 
-integration: $(READY) $(SPARK_CLASSES) integration-3.5 ## Clusters, Spark Connect, killed processes, Spark 3.5
+integration: $(READY) $(SPARK_CLASSES) integration-3.5 ## Rare cases, clusters, Spark Connect, killed processes, Spark 3.5
+	$(PYTEST) $(SIDE_BY_SIDE) tests -m rare
 	BEAM_SPARK_35_PYTHON=$(abspath $(VENV_35))/bin/python $(PYTEST) integration
 
 $(READY_35): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner/import_hook.py

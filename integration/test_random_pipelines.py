@@ -20,7 +20,7 @@ from tests.spark.random_pipelines.running import (
 
 pytestmark = pytest.mark.cluster
 
-COUNT = int(os.environ.get("RANDOM_PIPELINES", "50"))
+COUNT = int(os.environ.get("RANDOM_PIPELINES", "25"))
 PACK = 5
 
 

@@ -191,6 +191,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
         time.sleep(0.5)
 
 
+@pytest.mark.rare
 @pytest.mark.spark
 def test_a_full_disk(tmp_path: Path, tiny_disk: Path) -> None:
     script = """

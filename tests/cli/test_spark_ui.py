@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.programs import lines_of, run
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.rare]
 
 SCRIPT = """
     import json, urllib.request

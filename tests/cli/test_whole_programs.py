@@ -86,6 +86,7 @@ def test_a_word_count_prints_what_it_prints_and_no_more(tmp_path: Path) -> None:
         assert sorted("".join(files).splitlines()) == ["a 3", "b 2"]
 
 
+@pytest.mark.rare
 def test_what_a_pipeline_sets_is_not_set_for_later_sessions(tmp_path: Path) -> None:
     """Spark takes the settings of whatever starts its JVM for defaults of all sessions in it."""
     script = """

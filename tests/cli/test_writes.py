@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.programs import run
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.rare]
 
 SCRIPT = """
     import json, uuid

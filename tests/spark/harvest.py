@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apache_beam as beam
+import pytest
 from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.utils.timestamp import Timestamp
@@ -36,6 +37,12 @@ BEAMS_OWN = (
 """SDK harnesses that know nothing of this package, and serve later jobs, too."""
 LOOPBACK = ("--environment_type=LOOPBACK",)
 """User code runs in this process."""
+HARNESSES = (
+    pytest.param((), id="embedded"),
+    pytest.param(REUSED_PROCESS, id="process"),
+    pytest.param(BEAMS_OWN, id="Beam's own harness", marks=pytest.mark.rare),
+)
+"""Harnesses between which elements cross in different encodings."""
 
 
 class Kept(NamedTuple):

@@ -13,13 +13,9 @@ import pytest
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from tests.spark.harvest import BEAMS_OWN, REUSED_PROCESS, harvest
+from tests.spark.harvest import HARNESSES, harvest
 
 pytestmark = [pytest.mark.spark, pytest.mark.grpc]
-
-HARNESSES = pytest.mark.parametrize(
-    "flags", [(), REUSED_PROCESS, BEAMS_OWN], ids=["embedded", "process", "Beam's own harness"]
-)
 
 
 class Point(NamedTuple):
@@ -130,7 +126,7 @@ def expected_groups(pairs: list[tuple[Any, Any]]) -> list[str]:
     )
 
 
-@HARNESSES
+@pytest.mark.parametrize("flags", HARNESSES)
 def test_keys_of_every_kind_are_grouped(spark_session: Any, flags: tuple[str, ...]) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         found = {}
@@ -149,7 +145,7 @@ def test_keys_of_every_kind_are_grouped(spark_session: Any, flags: tuple[str, ..
         assert found[label] == expected_groups(pairs), label
 
 
-@HARNESSES
+@pytest.mark.parametrize("flags", HARNESSES)
 def test_values_of_every_kind_are_grouped(spark_session: Any, flags: tuple[str, ...]) -> None:
     kinds = {**KINDS, **VALUES_ONLY}
 
@@ -168,7 +164,7 @@ def test_values_of_every_kind_are_grouped(spark_session: Any, flags: tuple[str, 
         assert found[label] == expected_groups([(0.5, value) for value in values]), label
 
 
-@HARNESSES
+@pytest.mark.parametrize("flags", HARNESSES)
 def test_groups_cross_another_border(spark_session: Any, flags: tuple[str, ...]) -> None:
     """As KV<K, Iterable<V>>, in windows, and as the values of another group."""
 
@@ -196,7 +192,7 @@ def test_groups_cross_another_border(spark_session: Any, flags: tuple[str, ...])
         assert found[f"{label} again"] == expected_groups([(value, [value]) for value in values])
 
 
-@HARNESSES
+@pytest.mark.parametrize("flags", HARNESSES)
 def test_bare_elements_of_every_kind_cross(spark_session: Any, flags: tuple[str, ...]) -> None:
     kinds = {**KINDS, **VALUES_ONLY}
 
@@ -213,7 +209,7 @@ def test_bare_elements_of_every_kind_cross(spark_session: Any, flags: tuple[str,
         assert found[label] == sorted(repr(plain(value)) for value in values), label
 
 
-@HARNESSES
+@pytest.mark.parametrize("flags", HARNESSES)
 def test_side_inputs_of_every_kind(spark_session: Any, flags: tuple[str, ...]) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         found = {}

@@ -13,7 +13,7 @@ from apache_beam.coders import Coder
 from apache_beam.transforms.userstate import BagStateSpec
 
 from beam_spark_runner.core.errors import BundleFailedError
-from tests.spark.harvest import BEAMS_OWN, REUSED_PROCESS, run
+from tests.spark.harvest import HARNESSES, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.grpc]
 
@@ -117,9 +117,7 @@ ROLES: list[tuple[Callable[[beam.Pipeline, str], Any], dict[str, set[str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    "flags", [(), REUSED_PROCESS, BEAMS_OWN], ids=["embedded", "process", "Beam's own harness"]
-)
+@pytest.mark.parametrize("flags", HARNESSES)
 @pytest.mark.parametrize("wrong", ["encode", "decode"])
 @pytest.mark.parametrize(("build", "steps"), ROLES, ids=[role.__name__ for role, _ in ROLES])
 def test_no_element_is_lost_in_silence(

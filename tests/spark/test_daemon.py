@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.programs import lines_of, run
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.rare]
 
 
 def test_workers_have_beam_at_once_and_randomness_of_their_own(tmp_path: Path) -> None:

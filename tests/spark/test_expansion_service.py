@@ -81,6 +81,7 @@ def test_steps_run_in_the_service_if_it_serves_workers(
     assert sorted(seen) == [f"{text} {service.pid}" for text in "ab"]
 
 
+@pytest.mark.rare
 def test_steps_run_in_processes_if_it_says_so(
     spark_session: Any, serve: Callable[..., tuple[str, psutil.Process]]
 ) -> None:

@@ -40,6 +40,7 @@ def versions(p: beam.Pipeline) -> dict[str, Any]:
     return {"seen": seen | beam.Distinct()}
 
 
+@pytest.mark.rare
 @pytest.mark.usefixtures("no_index")
 def test_two_versions_in_one_session(spark_session: Any, tmp_path: Path) -> None:
     """Two pipelines at once, and then the first again."""
@@ -84,6 +85,7 @@ class Numbering(Number):
             yield key, look(pair)[0], number
 
 
+@pytest.mark.rare
 @pytest.mark.usefixtures("no_index")
 def test_a_project_and_files(spark_session: Any, tmp_path: Path) -> None:
     folder = tmp_path / "project"
@@ -116,6 +118,7 @@ def test_a_project_and_files(spark_session: Any, tmp_path: Path) -> None:
 BROKEN = "raise SystemExit('the setup of this package is broken')\n"
 
 
+@pytest.mark.rare
 @pytest.mark.usefixtures("no_index")
 def test_a_package_that_cannot_be_installed(spark_session: Any, tmp_path: Path) -> None:
     file = sdist(tmp_path, NAME, "5.0", "", setup=BROKEN)

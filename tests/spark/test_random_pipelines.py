@@ -27,10 +27,10 @@ from tests.spark.random_pipelines.steps import KINDS, is_coded
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-COUNT = int(os.environ.get("RANDOM_PIPELINES", "50"))
+COUNT = int(os.environ.get("RANDOM_PIPELINES", "25"))
 DEALT = [kind for kind in os.environ.get("RANDOM_KINDS", "").split(";") if kind]
-PACK = 50
-EMBEDDED = 40  # of a pack; the others run in SDK harnesses
+PACK = min(50, COUNT)
+EMBEDDED = PACK * 4 // 5  # of a pack; the others run in SDK harnesses
 TO_HARNESSES = [
     name for name, kind in KINDS.items() if "groups" in (kind.takes, kind.gives) or is_coded(name)
 ]

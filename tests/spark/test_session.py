@@ -283,7 +283,15 @@ class TestConnect:
         out = self.run(script, tmp_path, connect_server, SPARK_REMOTE=connect_server)
         assert out == ["True True"]
 
-    @pytest.mark.parametrize("how", ["active", "given", "no cloning", "no second session"])
+    @pytest.mark.parametrize(
+        "how",
+        [
+            "active",
+            "given",
+            pytest.param("no cloning", marks=pytest.mark.rare),
+            pytest.param("no second session", marks=pytest.mark.rare),
+        ],
+    )
     def test_users_session_stays_as_it_was(
         self, connect_server: str, tmp_path: Path, how: str
     ) -> None:

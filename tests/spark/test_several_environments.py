@@ -37,6 +37,7 @@ class Scattering(SparkPortableRunner):
         return super().run_portable_pipeline(pipeline, options)
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("flags", [(), LOOPBACK], ids=["embedded", "loopback"])
 def test_a_pipeline_of_all_kinds(spark_session: Any, flags: tuple[str, ...]) -> None:
     found = harvest_on(Scattering(spark=spark_session), build, *flags)

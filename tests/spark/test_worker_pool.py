@@ -18,7 +18,7 @@ from apache_beam.metrics import Metrics
 from tests.spark.harvest import harvest
 from tests.stateful import Number
 
-pytestmark = [pytest.mark.spark, pytest.mark.grpc]
+pytestmark = [pytest.mark.spark, pytest.mark.grpc, pytest.mark.rare]
 
 WORKER_POOL_MAIN = "apache_beam.runners.worker.worker_pool_main"
 LARGE = 20_000_000
