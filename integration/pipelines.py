@@ -1,4 +1,4 @@
-"""Pipelines whose results tell whether rows of two runs of a random stage were ever mixed.
+"""Pipelines whose results show whether rows of two runs of a random stage were ever mixed.
 
 They check themselves, so that nothing but Spark carries their results. A module
 of its own: executors import it by this name.

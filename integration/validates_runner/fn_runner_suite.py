@@ -12,7 +12,7 @@ class AnyRunnerTest(fn_runner_test.FnApiRunnerTest):  # type: ignore[misc]
     """Beam's class makes pipelines here and nowhere else."""
 
     def create_pipeline(self, is_drain: bool = False) -> beam.Pipeline:
-        """Return a pipeline of the default runner. Ours is told to drain by an option."""
+        """Return a pipeline of the default runner. Ours drains by an option."""
         pipeline = beam.Pipeline(options=PipelineOptions(["--drain"] if is_drain else []))
         if isinstance(pipeline.runner, fn_runner.FnApiRunner):
             pipeline.runner._is_drain = is_drain

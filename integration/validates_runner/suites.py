@@ -17,7 +17,7 @@ class Suite:
     targets: tuple[str, ...]  # paths below apache_beam/, or a path of this folder
     left_out: tuple[str, ...] = ()  # paths below apache_beam/ that another suite holds
     marker: str | None = None
-    sets_options: bool = False  # TestPipeline is told the runner, as Beam's own CI does
+    sets_options: bool = False  # TestPipeline gets the runner by options, as in Beam's own CI
     in_place_of: tuple[str, ...] = ()  # runners that its tests pin, though any would do
     is_quick: bool = False  # part of ``make test``
     wants_job_service: bool = False  # which its peers have none of
@@ -78,7 +78,7 @@ def is_ours(test: str) -> bool:
 
 
 def pytest_arguments(suite: Suite, beam: Path, tests: Sequence[str] = ()) -> list[str]:
-    """Return what pytest is told to collect.
+    """Return what pytest collects.
 
     Args:
         suite: of ``SUITES``.

@@ -13,8 +13,8 @@ from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTr
 from apache_beam.transforms.core import RestrictionProvider
 
 from beam_spark_runner.core.errors import BundleFailedError
-from tests.spark.backchannel_ways import WAYS
 from tests.spark.harvest import PROCESS, run
+from tests.spark.transports import TRANSPORTS
 
 pytestmark = pytest.mark.spark
 
@@ -39,7 +39,7 @@ def finalized(folder: Path) -> list[int]:
     return sorted(int(path.name.partition("-")[0]) for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("flags", WAYS)
+@pytest.mark.parametrize("flags", TRANSPORTS)
 def test_callbacks_run_once_by_the_end_of_the_job(
     spark_session: Any, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
@@ -51,7 +51,7 @@ def test_callbacks_run_once_by_the_end_of_the_job(
     assert finalized(tmp_path) == list(range(10))
 
 
-@pytest.mark.parametrize("flags", WAYS)
+@pytest.mark.parametrize("flags", TRANSPORTS)
 def test_callbacks_of_a_job_that_fails_do_not_run(
     spark_session: Any, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:

@@ -209,7 +209,7 @@ def divide(number: int) -> float:
 
 
 class Mean(beam.CombineFn):  # type: ignore[misc]
-    """Fails where it is told to."""
+    """Fails at a given place."""
 
     def __init__(self, fails_in: str) -> None:
         self._fails_in = fails_in

@@ -1,4 +1,4 @@
-"""What a user is told when a pipeline fails, and what is not run any more."""
+"""What a user reads when a pipeline fails, and what does not run any more."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -16,8 +16,8 @@ from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.backchannel.log_lines import LogHandler
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.job.messages import SDK_LOGGER
-from tests.spark.backchannel_ways import WAYS
 from tests.spark.harvest import LOOPBACK, PROCESS, run
+from tests.spark.transports import TRANSPORTS
 
 pytestmark = pytest.mark.spark
 
@@ -59,7 +59,7 @@ class Wrapped(beam.PTransform):  # type: ignore[misc]
         return numbers | "Say" >> beam.ParDo(Says())
 
 
-@pytest.mark.parametrize("flags", WAYS)
+@pytest.mark.parametrize("flags", TRANSPORTS)
 def test_lines_have_level_step_and_worker(
     spark_session: Any, caplog: pytest.LogCaptureFixture, flags: tuple[str, ...]
 ) -> None:
@@ -117,7 +117,7 @@ class Catches(beam.DoFn):  # type: ignore[misc]
         yield element
 
 
-@pytest.mark.parametrize("flags", WAYS)
+@pytest.mark.parametrize("flags", TRANSPORTS)
 def test_a_traceback_is_shown_once(
     spark_session: Any, caplog: pytest.LogCaptureFixture, flags: tuple[str, ...]
 ) -> None:

@@ -57,7 +57,7 @@ class EmbeddedStage:
         name: str,
         description: StageDescription,
         side_inputs: frozenset[str] = frozenset(),
-        decoded: DecodedCache | None = None,
+        cache: DecodedCache | None = None,
     ) -> None:
         """Build the operations and run ``setup``.
 
@@ -65,7 +65,7 @@ class EmbeddedStage:
             name: for messages.
             description: of the stage.
             side_inputs: ids of those that it reads.
-            decoded: keeps values of side inputs; None: nobody does.
+            cache: of decoded values of side inputs. None: one of its own.
 
         Raises:
             BundleFailedError: a DoFn does not unpickle, or its ``setup`` raised.
@@ -76,7 +76,7 @@ class EmbeddedStage:
         # It logs what user code raises, once per step and task; the runner reports it once.
         logging.getLogger(common.__name__).setLevel(logging.CRITICAL)
         self._descriptor = description.descriptor()
-        self._state = EmbeddedStateHandler(self._descriptor, description.step_names, decoded)
+        self._state = EmbeddedStateHandler(self._descriptor, description.step_names, cache)
         use_chunks(self._descriptor)
         use_keys(self._descriptor)
         use_one_estimator()

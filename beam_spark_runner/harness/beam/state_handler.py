@@ -39,9 +39,9 @@ class EmbeddedStateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc
         self,
         descriptor: beam_fn_api_pb2.ProcessBundleDescriptor,
         step_names: Mapping[TransformId, str],
-        decoded: DecodedCache | None = None,
+        cache: DecodedCache | None = None,
     ) -> None:
-        self._decoded = decoded or DecodedCache()
+        self._cache = cache or DecodedCache()
         self.side_inputs: Mapping[tuple[str, str], SideInputLookup] = {}
         declared = declared_states(descriptor)
         self._declared, self._step_names = declared, step_names
@@ -96,7 +96,7 @@ class EmbeddedStateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc
         else:
             return self._read(state_key, coder)
         lookup = self.side_inputs[request.transform_id, request.side_input_id]
-        return self._decoded.values(lookup, request.window, key, coder)
+        return self._cache.values(lookup, request.window, key, coder)
 
     def extend(
         self, state_key: StateKey, coder: coder_impl.CoderImpl, elements: Iterable[Any]

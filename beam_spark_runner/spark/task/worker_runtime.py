@@ -41,17 +41,17 @@ class JobRuntime:
 
     Args:
         program: of any of the job's tasks.
-        decoded: values of side inputs, of all jobs.
+        cache: of decoded values of side inputs, for all jobs.
         on_end: is called from another thread when the driver says that the job has ended.
     """
 
     def __init__(
-        self, program: LevelProgram, decoded: DecodedCache, on_end: Callable[[], object]
+        self, program: LevelProgram, cache: DecodedCache, on_end: Callable[[], object]
     ) -> None:
         self.job_id = program.job_id
         self.idle_since_s = 0.0
         self._harnesses = program.harnesses
-        self._decoded = decoded
+        self._cache = cache
         self._channel = None
         if program.route is not None:
             self._channel = Backchannel(
@@ -71,7 +71,7 @@ class JobRuntime:
             look: see ``Backchannel.watching``.
         """
         options = use_options(program.options_json)
-        self._decoded.limit(program.cache_bytes)
+        self._cache.limit(program.cache_bytes)
         channel = self._channel
         process_log.begin_task(None if channel is None else channel.handler, options)
         with contextlib.nullcontext() if channel is None else channel.watching(attempt, look):
@@ -98,7 +98,7 @@ class JobRuntime:
         self, program: StageProgram, side_inputs: frozenset[str]
     ) -> EmbeddedStage | RemoteStage:
         if not program.description.coded_environment:
-            return EmbeddedStage(program.name, program.description, side_inputs, self._decoded)
+            return EmbeddedStage(program.name, program.description, side_inputs, self._cache)
         if self._harnesses is None:
             raise InvariantError(f"{program.name} needs an SDK harness, and has no settings of it")
         log_sink = self._channel or STDERR
@@ -151,7 +151,7 @@ class JobRuntime:
                 self.tear_down()
             self._channel.close()
         self._side_inputs.clear()
-        self._decoded.forget(self.job_id)
+        self._cache.forget(self.job_id)
 
 
 class WorkerRuntime:
@@ -172,7 +172,7 @@ class WorkerRuntime:
         self._now_s = now_s
         self._most_idle_s = most_idle_s
         self._most_idle_jobs = most_idle_jobs
-        self._decoded = DecodedCache()
+        self._cache = DecodedCache()
         self._jobs: dict[str, JobRuntime] = {}
         self._tasks = RunningTasks(self._end)
 
@@ -192,7 +192,7 @@ class WorkerRuntime:
             job = self._jobs.get(job_id)
             if job is None:
                 job = self._jobs[job_id] = JobRuntime(
-                    program, self._decoded, lambda: self.end(job_id)
+                    program, self._cache, lambda: self.end(job_id)
                 )
             try:
                 yield job

@@ -17,7 +17,7 @@ class SlowWarning(RuntimeWarning):
 
 
 class Lines:
-    """Takes what a worker tells."""
+    """Receives the messages of a worker."""
 
     def __init__(self) -> None:
         self.entries: list[beam_fn_api_pb2.LogEntry] = []
@@ -56,12 +56,12 @@ def test_text_place_and_category_cross(worker: Lines) -> None:
 
 
 @pytest.mark.parametrize(
-    "told", ["nobody.has.Imported", "os.system", "builtins.ValueError", "Nothing", "", 7]
+    "name", ["nobody.has.Imported", "os.system", "builtins.ValueError", "Nothing", "", 7]
 )
-def test_a_category_that_is_none_here(worker: Lines, told: Any) -> None:
+def test_a_category_that_is_none_here(worker: Lines, name: Any) -> None:
     warnings.warn("row by row", SlowWarning, stacklevel=1)
     (entry,) = worker.entries
-    entry.custom_data["beam_spark_runner:warning"] = told
+    entry.custom_data["beam_spark_runner:warning"] = name
     assert category_of(entry) is UserWarning
 
 

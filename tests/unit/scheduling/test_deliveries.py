@@ -1,4 +1,4 @@
-"""Whether all that tasks say to have told has arrived."""
+"""Whether all messages that tasks say they sent have arrived."""
 
 from collections.abc import Callable
 
@@ -13,10 +13,10 @@ Fact = Callable[[Deliveries], None]
 @pytest.mark.parametrize(
     ("facts", "unheard", "awaited"),
     [
-        pytest.param([], [], [], id="nothing was told"),
+        pytest.param([], [], [], id="nothing was sent"),
         pytest.param([lambda x: x.expect(A, 2)], [A], [], id="a worker has not called"),
         pytest.param([lambda x: x.expect(A, 1)], [A], [], id="one thing is enough to wait for"),
-        pytest.param([lambda x: x.expect(A, 0)], [], [], id="a worker had nothing to tell"),
+        pytest.param([lambda x: x.expect(A, 0)], [], [], id="a worker sent nothing"),
         pytest.param(
             [lambda x: x.expect(A, 2), lambda x: x.arrived(A, 2)], [], [], id="all has come"
         ),
@@ -39,30 +39,30 @@ Fact = Callable[[Deliveries], None]
     ],
 )
 def test_what_is_waited_for(facts: list[Fact], unheard: list[str], awaited: list[int]) -> None:
-    arrivals = Deliveries()
+    deliveries = Deliveries()
     for fact in facts:
-        fact(arrivals)
-    assert arrivals.unheard() == frozenset(unheard)
-    assert arrivals.awaited_callbacks() == frozenset(awaited)
-    assert arrivals.are_complete() == (not unheard and not awaited)
+        fact(deliveries)
+    assert deliveries.unheard() == frozenset(unheard)
+    assert deliveries.awaited_callbacks() == frozenset(awaited)
+    assert deliveries.are_complete() == (not unheard and not awaited)
 
 
 def test_a_worker_that_has_called_may_still_owe_something() -> None:
-    arrivals = Deliveries()
-    arrivals.expect(A, 2)
-    arrivals.arrived(A, 1)
-    assert not arrivals.unheard()
-    assert not arrivals.are_complete()
+    deliveries = Deliveries()
+    deliveries.expect(A, 2)
+    deliveries.arrived(A, 1)
+    assert not deliveries.unheard()
+    assert not deliveries.are_complete()
 
 
 def test_workers_tear_down_until_they_say_so_or_are_gone() -> None:
-    arrivals = Deliveries()
-    assert arrivals.tearing_down() == frozenset()
-    arrivals.ends(A)
-    arrivals.ends(B)
-    assert arrivals.tearing_down() == {A, B}
-    arrivals.has_torn_down(A)
-    arrivals.has_torn_down("worker c, which was not told to")
-    assert arrivals.tearing_down() == {B}
-    arrivals.gone(B)
-    assert arrivals.tearing_down() == frozenset()
+    deliveries = Deliveries()
+    assert deliveries.tearing_down() == frozenset()
+    deliveries.ends(A)
+    deliveries.ends(B)
+    assert deliveries.tearing_down() == {A, B}
+    deliveries.has_torn_down(A)
+    deliveries.has_torn_down("worker c, which was not asked to")
+    assert deliveries.tearing_down() == {B}
+    deliveries.gone(B)
+    assert deliveries.tearing_down() == frozenset()

@@ -83,7 +83,7 @@ def lost(reader: SegmentId, *writers: SegmentId) -> Lost:
             CHAIN,
             [*[Rejected(A, "two attempts")] * (MAX_RUNS - 1), Crashed(A, "disk on fire")],
             GiveUp(A, f"disk on fire ({MAX_RUNS} times)"),
-            id="the last reason is told",
+            id="the last reason is given",
         ),
         pytest.param(
             CHAIN,

@@ -22,7 +22,7 @@ from tests.unit.harness.beam.keyed import GLOBAL, Counts
 
 
 class Timers(beam.DoFn):  # type: ignore[misc]
-    """What timers of both domains are told when they fire."""
+    """What timers of both domains get when they fire."""
 
     EVENT = TimerSpec("event", TimeDomain.WATERMARK)
     CLOCK = TimerSpec("clock", TimeDomain.REAL_TIME)

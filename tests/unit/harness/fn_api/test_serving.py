@@ -1,4 +1,4 @@
-"""The end of a gRPC server, when gRPC does not tell of it."""
+"""The end of a gRPC server, when gRPC does not report it."""
 
 import logging
 import threading

@@ -1,4 +1,4 @@
-"""Functions that leave no trace of their results, told apart from those that may."""
+"""Functions that keep no reference to their results are distinguished from those that may."""
 
 import dataclasses
 import json
