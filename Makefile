@@ -8,6 +8,8 @@ PYTEST = $(BIN)/python -m pytest
 # Files side by side in two processes: each has a Spark of its own, with two slots.
 SIDE_BY_SIDE = --numprocesses 2 --dist loadfile
 SPARK_CLASSES = $(VENV)/spark-classes.jsa
+# Tests start some hundred Python processes: they compile each module once.
+unexport PYTHONDONTWRITEBYTECODE
 VENV_35 = .venv35
 READY_35 = $(VENV_35)/.ready
 VENV_CONFORMANCE = .venv-conformance
