@@ -18,7 +18,9 @@ from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedV
 from beam_spark_runner.core.time import whole_milliseconds
 
 ONLY_PANE = PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0)
-"""Of a window in which the default trigger fires: when the input ends, and never again."""
+"""Of a window that does not merge and has the default trigger, which fires when the input ends."""
+MERGED_PANE = PaneInfo(True, False, PaneInfoTiming.ON_TIME, 0, 0)
+"""The same of a window that may merge. Beam's own tests want it not to be the last."""
 
 
 class Grouping(Protocol):
@@ -43,8 +45,7 @@ def grouping_for(windowing: Windowing) -> Grouping:
 class WindowGrouping:
     """One pane for each merged window: what the default trigger fires when the input ends.
 
-    The same as ``PaneGrouping`` gives, without a state to keep for each window; and the pane
-    is said to be the last, as for windows that do not merge: Beam's driver cannot know it.
+    The same as ``PaneGrouping`` gives, without a state for each window.
     """
 
     def __init__(self, windowing: Windowing) -> None:
@@ -112,8 +113,8 @@ class WindowGrouping:
 
 
 def pane_of(value: Any, window: Any, timestamp: Timestamp) -> WindowedValue:
-    """Return the only pane of a window."""
-    return create(value, whole_milliseconds(timestamp.micros), (window,), ONLY_PANE)
+    """Return the only pane of a merged window."""
+    return create(value, whole_milliseconds(timestamp.micros), (window,), MERGED_PANE)
 
 
 class _Merging(WindowFn.MergeContext):  # type: ignore[misc]

@@ -30,10 +30,11 @@ def test_panes_have_the_timestamps_of_beams_wire(
     ]
 
 
-def test_the_pane_of_a_merged_window_is_its_only_one() -> None:
+def test_the_pane_of_a_merged_window() -> None:
+    """Of two tests of Beam's own: ``ReshuffleTest.test_reshuffle_window*`` in ``util_test``."""
     values = [WindowedValue(1, 1, (IntervalWindow(1, 3),))]
     (pane,) = WindowGrouping(Windowing(Sessions(2))).panes("key", values)
-    assert pane.pane_info == PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0)
+    assert pane.pane_info == PaneInfo(True, False, PaneInfoTiming.ON_TIME, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from apache_beam.transforms.window import (
     WindowFn,
 )
 from apache_beam.utils.timestamp import Timestamp
-from apache_beam.utils.windowed_value import PaneInfo, WindowedValue
+from apache_beam.utils.windowed_value import WindowedValue
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,15 +40,10 @@ class ByParity(WindowFn):  # type: ignore[misc]
 
 def comparable(panes: Any) -> list[Any]:
     return sorted(
-        (key, sorted(values), pane.timestamp, pane.windows, _without_last(pane.pane_info))
+        (key, sorted(values), pane.timestamp, pane.windows, pane.pane_info)
         for pane in panes
         for key, values in [pane.value]
     )
-
-
-def _without_last(pane: PaneInfo) -> tuple[Any, ...]:
-    """Beam's driver does not know that a batch's only pane is the last."""
-    return pane.is_first, pane.timing, pane.index, pane.nonspeculative_index
 
 
 @pytest.mark.parametrize("window_fn", [Sessions(5), ByParity()])
