@@ -77,6 +77,17 @@ def stage_on(url: str, build: Callable[[beam.Pipeline], Any], **settings: Any) -
     return stage_in(ExternalEnvironment(url), build, **settings)
 
 
+def run_bundle(
+    stage: RemoteStage, values: list[Any], origins: list[WindowedValue] | None = None
+) -> Collected:
+    """Run one bundle, and return what came out."""
+    collected = Collected()
+    bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, collected), {})
+    bundle.push(values, origins or [BARE] * len(values))
+    bundle.finish()
+    return collected
+
+
 def one_step(pipeline: beam.Pipeline) -> Any:
     """Stage 0 is one step from bytes to bytes."""
     step = beam.Map(bytes.upper).with_output_types(bytes)

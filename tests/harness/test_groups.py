@@ -12,7 +12,7 @@ from apache_beam.transforms.environments import ProcessEnvironment
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
 from beam_spark_runner.harness.values.spill import StreamedValues, ValueLogs
-from tests.harness.conftest import BARE, Collected, stage_in
+from tests.harness.conftest import BARE, Collected, run_bundle, stage_in
 
 pytestmark = [pytest.mark.grpc, pytest.mark.timeout(120)]
 COUNT = 3000
@@ -104,3 +104,33 @@ def test_a_group_that_is_kept_for_the_next_bundle_is_not_taken_for_one_of_that(
         bundle.abort()
         assert raised.value.step == "Look"
     assert collected.values == [b"%d" % COUNT]
+
+
+class Counted:
+    """Counts how many of its kind are referred to, in the SDK harness."""
+
+    alive = 0
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        Counted.alive += 1
+
+    def __del__(self) -> None:
+        Counted.alive -= 1
+
+    def __reduce__(self) -> Any:
+        return Counted, (self.text,)
+
+
+def test_what_user_code_yields_is_encoded_and_let_go(process: Any) -> None:
+    def make(_: bytes) -> Iterator[tuple[bytes, Counted]]:
+        for _ in range(100):
+            yield b"key", Counted(f"{Counted.alive} before")
+
+    def build(p: beam.Pipeline) -> Any:
+        return p | beam.Impulse() | beam.FlatMap(make) | beam.GroupByKey()
+
+    values = run_bundle(stage_in(process, build), [b""]).values
+    assert len(values) == 100
+    alive = {FastPrimitivesCoder().decode(coded).text for _, coded in values}
+    assert alive <= {"0 before", "1 before"}

@@ -7,24 +7,13 @@ import apache_beam as beam
 import pytest
 from apache_beam.transforms.window import FixedWindows, GlobalWindow, IntervalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
-from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue, create
+from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, create
 
 from beam_spark_runner.core.errors import BundleFailedError
-from beam_spark_runner.harness.remote.stage import RemoteStage
 from beam_spark_runner.harness.values.spill import StreamedValues, ValueLogs
-from tests.harness.conftest import BARE, Collected, stage_on
+from tests.harness.conftest import BARE, Collected, run_bundle, stage_on
 
 pytestmark = pytest.mark.grpc
-
-
-def run_bundle(
-    stage: RemoteStage, values: list[Any], origins: list[WindowedValue] | None = None
-) -> Collected:
-    collected = Collected()
-    bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, collected), {})
-    bundle.push(values, origins or [BARE] * len(values))
-    bundle.finish()
-    return collected
 
 
 class Opaque:

@@ -198,20 +198,20 @@ class BlockSink(bundle_processor.DataOutputOperation):  # type: ignore[misc]
 
     def process(self, element: WindowedValue) -> None:
         """Take one element."""
-        value = element.value if self._encode is None else self._encode(element.value)
-        self._values.append(value)
-        self._origins.append(element)
-        self._room -= len(value) if type(value) is bytes else _size(value)
-        if self._room < 0 or len(self._values) >= _AT_ONCE:
-            self._write_waiting()
+        self.process_one(element.value, element)
 
     def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
         """See ``ChunkedParDo.process_chunk``."""
         self._write(values if self._encode is None else map_all(self._encode, values), origins)
 
     def process_one(self, value: Any, origin: WindowedValue) -> None:
-        """See ``ChunkedParDo.process_one``."""
-        self.process(origin.with_value(value))
+        """See ``ChunkedParDo.process_one``. The value is encoded, and not referred to any more."""
+        coded = value if self._encode is None else self._encode(value)
+        self._values.append(coded)
+        self._origins.append(origin)
+        self._room -= len(coded) if type(coded) is bytes else _size(coded)
+        if self._room < 0 or len(self._values) >= _AT_ONCE:
+            self._write_waiting()
 
     def finish(self) -> None:
         self._write_waiting()
