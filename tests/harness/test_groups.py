@@ -123,7 +123,7 @@ class Counted:
 
 
 def test_what_user_code_yields_is_encoded_and_let_go(process: Any) -> None:
-    def make(_: bytes) -> Iterator[tuple[bytes, Counted]]:
+    def make(start: bytes) -> Iterator[tuple[bytes, Counted]]:
         for _ in range(100):
             yield b"key", Counted(f"{Counted.alive} before")
 
