@@ -103,6 +103,7 @@ def test_a_step_that_raises(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.rare
 @pytest.mark.spark
 def test_steps_that_end_their_worker_or_cannot_write(tmp_path: Path) -> None:
     """One Spark for all of them: it survives each."""

@@ -25,9 +25,15 @@ ENDLESS = """
 @pytest.mark.parametrize(
     ("number", "code", "last"),
     [
-        pytest.param(signal.SIGINT, -signal.SIGINT, "KeyboardInterrupt", id="Ctrl-C"),
+        pytest.param(
+            signal.SIGINT,
+            -signal.SIGINT,
+            "KeyboardInterrupt",
+            id="Ctrl-C",
+            marks=pytest.mark.rare,
+        ),
         pytest.param(signal.SIGTERM, 128 + signal.SIGTERM, None, id="SIGTERM"),
-        pytest.param(signal.SIGKILL, -signal.SIGKILL, None, id="kill -9"),
+        pytest.param(signal.SIGKILL, -signal.SIGKILL, None, id="kill -9", marks=pytest.mark.rare),
     ],
 )
 def test_a_signal_leaves_nothing_behind(

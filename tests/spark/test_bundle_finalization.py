@@ -88,7 +88,11 @@ def test_a_later_step_of_the_same_job_sees_them_run(spark_session: Any, tmp_path
     assert finalized(tmp_path) == list(range(4))
 
 
-@pytest.mark.parametrize("flags", [(), PROCESS], ids=["embedded", "PROCESS"])
+@pytest.mark.parametrize(
+    "flags",
+    [(), pytest.param(PROCESS, marks=pytest.mark.rare)],
+    ids=["embedded", "PROCESS"],
+)
 def test_what_a_callback_raises_is_logged(
     spark_session: Any, caplog: pytest.LogCaptureFixture, flags: tuple[str, ...]
 ) -> None:
@@ -130,7 +134,11 @@ class Polls(RestrictionProvider):  # type: ignore[misc]
 POLLS = beam.DoFn.RestrictionParam(Polls())
 
 
-@pytest.mark.parametrize("flags", [(), PROCESS, ("--parallelism=1",)], ids=str)
+@pytest.mark.parametrize(
+    "flags",
+    [(), pytest.param(PROCESS, marks=pytest.mark.rare), ("--parallelism=1",)],
+    ids=["embedded", "PROCESS", "one task"],
+)
 def test_a_splittable_dofn_waits_for_its_own(
     spark_session: Any, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:

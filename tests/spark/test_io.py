@@ -23,7 +23,11 @@ LINES = [f"line {n}" for n in range(3000)]
 
 
 @pytest.mark.parametrize(
-    "flags", [pytest.param((), id="embedded"), pytest.param(REUSED_PROCESS, marks=pytest.mark.grpc)]
+    "flags",
+    [
+        pytest.param((), id="embedded"),
+        pytest.param(REUSED_PROCESS, marks=[pytest.mark.grpc, pytest.mark.rare]),
+    ],
 )
 def test_relative_paths(
     spark_session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]

@@ -19,7 +19,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.grpc, pytest.mark.timeout(300)]
 KEYS = range(4)
 COUNT = 170
 VALUE_BYTES = 100_000
-HARNESSES = pytest.mark.parametrize("flags", [(), REUSED_PROCESS], ids=["embedded", "process"])
+HARNESSES = pytest.mark.parametrize(
+    "flags", [(), pytest.param(REUSED_PROCESS, marks=pytest.mark.rare)], ids=["embedded", "process"]
+)
 
 Group = tuple[int, Iterable[bytes]]
 

@@ -194,7 +194,11 @@ def test_a_failed_job_in_this_process_tells_its_reason_once(
     ]
 
 
-@pytest.mark.parametrize("flags", [(), PROCESS], ids=["embedded", "PROCESS"])
+@pytest.mark.parametrize(
+    "flags",
+    [(), pytest.param(PROCESS, marks=pytest.mark.rare)],
+    ids=["embedded", "PROCESS"],
+)
 def test_a_flood_is_cut_with_a_count(spark_session: Any, flags: tuple[str, ...]) -> None:
     def build(p: beam.Pipeline) -> None:
         p | beam.Create([100_000]) | "Flood" >> beam.ParDo(Floods())

@@ -72,7 +72,12 @@ def _run_one(session: Any, folder: Path, job: str, begin: threading.Barrier, *fl
 
 
 @pytest.mark.parametrize(
-    ("jobs", "flags"), [(2, ()), (20, ()), (2, PROCESS)], ids=["two", "twenty", "two in processes"]
+    ("jobs", "flags"),
+    [
+        pytest.param(2, (), id="two"),
+        pytest.param(20, (), id="twenty", marks=pytest.mark.rare),
+        pytest.param(2, PROCESS, id="two in processes", marks=pytest.mark.rare),
+    ],
 )
 def test_jobs_take_turns(
     spark_session: Any, tmp_path: Path, jobs: int, flags: tuple[str, ...]

@@ -57,6 +57,7 @@ def test_a_folder_may_have_any_name(session: SessionHandle, tmp_path: Path, name
         assert storage.materialise(frame, "rows").frame.collect() == [(number,)]
 
 
+@pytest.mark.rare
 def test_pieces_of_a_value_stay_together(session: SessionHandle, tmp_path: Path) -> None:
     storage = FilesInSharedStorage(session, str(tmp_path))
     written = session.spark.range(0, 3, 1, 3).mapInArrow(writes_long_values, schema.SPARK_SCHEMA)

@@ -192,6 +192,7 @@ def test_large_side_inputs_are_judged_too(
     assert len(kept.names) == (1 if folder else 2)
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("build", [in_place, as_iterable])
 @pytest.mark.parametrize(
     "second", ["part >= 0", "part = -1", "spark_partition_id() % 2 = 0 and part = -1"]
@@ -301,6 +302,7 @@ def rows_and_marks(dest: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[p
     return make
 
 
+@pytest.mark.rare
 def test_rows_that_never_agree_end_the_pipeline(spark_session: SparkSession) -> None:
     kept = KeptTwice(lambda *_: REPORTS)
     with pytest.raises(SparkJobError, match=r"other attempts' rows .* \(8 times\)"):

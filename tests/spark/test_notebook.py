@@ -16,6 +16,7 @@ def rows(frame: Any) -> list[Any]:
     return sorted(map(tuple, frame.to_numpy().tolist()))
 
 
+@pytest.mark.rare
 def test_collect_and_go_on(spark_session: Any) -> None:
     seen: list[str] = []
 

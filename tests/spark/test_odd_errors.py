@@ -128,7 +128,12 @@ HARNESSES = {"embedded": (), "PROCESS": REUSED_PROCESS, "LOOPBACK": LOOPBACK}
     [
         *(pytest.param(place, (), id=f"{place}-embedded") for place in PLACES),
         *(
-            pytest.param(place, HARNESSES[harness], id=f"{place}-{harness}")
+            pytest.param(
+                place,
+                HARNESSES[harness],
+                id=f"{place}-{harness}",
+                marks=() if (place, harness) == ("map", "PROCESS") else pytest.mark.rare,
+            )
             for place in ("map", "keyed")
             for harness in ("PROCESS", "LOOPBACK")
         ),

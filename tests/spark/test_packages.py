@@ -61,6 +61,7 @@ def test_two_versions_in_one_session(spark_session: Any, tmp_path: Path) -> None
     assert importlib.util.find_spec(NAME) is None
 
 
+@pytest.mark.rare
 @pytest.mark.usefixtures("no_index")
 def test_requirements(spark_session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What Beam has downloaded where the program runs is all that workers need."""

@@ -26,6 +26,7 @@ _PIPELINE = """
     """
 
 
+@pytest.mark.rare
 @pytest.mark.connect
 @pytest.mark.slow
 def test_segments_with_two_inputs(connect_server: str, tmp_path: Path) -> None:

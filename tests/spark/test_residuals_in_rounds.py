@@ -70,6 +70,7 @@ def test_one_long_restriction_is_spread(spark_session: Any) -> None:
     }
 
 
+@pytest.mark.rare
 @pytest.mark.grpc
 def test_in_an_sdk_harness_of_its_own(spark_session: Any) -> None:
     """Elements that the SDK has got and not begun come back, too."""

@@ -81,6 +81,7 @@ def test_nothing_given_starts_a_quiet_local_spark_and_stops_it(tmp_path: Path) -
     assert not [line for line in noise if "apitools" not in line]  # Beam's, on import
 
 
+@pytest.mark.rare
 @pytest.mark.slow
 def test_pipelines_at_a_time_share_a_spark_of_ours_until_the_last_ends(tmp_path: Path) -> None:
     script = """
@@ -99,6 +100,7 @@ def test_pipelines_at_a_time_share_a_spark_of_ours_until_the_last_ends(tmp_path:
     assert out.splitlines() == ["False True True", "3", "None", "3 2"]
 
 
+@pytest.mark.rare
 @pytest.mark.slow
 def test_spark_submit_decides_the_master_and_keeps_its_context(tmp_path: Path) -> None:
     import pyspark
@@ -116,6 +118,7 @@ def test_spark_submit_decides_the_master_and_keeps_its_context(tmp_path: Path) -
     assert out.splitlines()[-2:] == ["local[1,3] 3", "True"]  # before them the program's stderr
 
 
+@pytest.mark.rare
 @pytest.mark.slow
 def test_users_own_settings_win(tmp_path: Path) -> None:
     conf = (

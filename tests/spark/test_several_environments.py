@@ -65,6 +65,7 @@ class Placed(SparkPortableRunner):
         return super().run_portable_pipeline(pipeline, options)
 
 
+@pytest.mark.rare
 def test_each_step_runs_in_its_own(spark_session: Any) -> None:
     def look(seen: list[Any]) -> list[Any]:
         return [*seen, os.environ.get("COLOUR"), os.getpid()]

@@ -108,6 +108,7 @@ def sleep_long(number: int) -> int:
     return number
 
 
+@pytest.mark.rare
 def test_steps_that_may_fail(spark_session: Any) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         numbers = p | beam.Create(range(6))
