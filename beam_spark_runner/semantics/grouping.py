@@ -6,16 +6,15 @@ from typing import Any, Protocol
 
 from apache_beam.transforms.core import Windowing
 from apache_beam.transforms.timeutil import DependsOnlyOnWindow
-from apache_beam.transforms.trigger import (
-    DefaultTrigger,
-    InMemoryUnmergedState,
-    create_trigger_driver,
-)
-from apache_beam.transforms.window import TimestampCombiner, WindowFn
-from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
+from apache_beam.transforms.trigger import DefaultTrigger
+from apache_beam.transforms.window import TimestampCombiner
+from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue, create
 
 from beam_spark_runner.core.time import whole_milliseconds
+from beam_spark_runner.semantics.merging import merged_windows
+from beam_spark_runner.semantics.panes import KeyWindows, PaneMachine
+from beam_spark_runner.semantics.timers import END_OF_TIME, START_OF_TIME
 
 ONLY_PANE = PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0)
 """Of a window that does not merge and has the default trigger, which fires when the input ends."""
@@ -77,24 +76,8 @@ class WindowGrouping:
         return merged
 
     def merge(self, windows: Iterable[Any]) -> Mapping[Any, Any]:
-        """Return what windows of one key become; those that stay what they are, are not in it.
-
-        Raises:
-            ValueError: windows become each other.
-        """
-        merging = _Merging(windows)
-        self._window_fn.merge(merging)
-        return {window: self._last(window, merging.becomes) for window in merging.becomes}
-
-    def _last(self, window: Any, becomes: Mapping[Any, Any]) -> Any:
-        last = window
-        for _ in becomes:  # so often at most
-            last = becomes[last]
-            if last not in becomes:
-                return last
-        raise ValueError(
-            f"{type(self._window_fn).__name__}.merge: the window {window} becomes itself"
-        )
+        """See ``merged_windows``."""
+        return merged_windows(self._window_fn, windows)
 
     def output_time(self, window: Any, timestamps: Iterable[Timestamp]) -> Timestamp:
         """Combine the timestamps of a merged window's elements.
@@ -117,56 +100,20 @@ def pane_of(value: Any, window: Any, timestamp: Timestamp) -> WindowedValue:
     return create(value, whole_milliseconds(timestamp.micros), (window,), MERGED_PANE)
 
 
-class _Merging(WindowFn.MergeContext):  # type: ignore[misc]
-    """Notes which window becomes part of which."""
-
-    def __init__(self, windows: Iterable[Any]) -> None:
-        super().__init__(windows)
-        self.becomes: dict[Any, Any] = {}
-
-    def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
-        for window in to_be_merged:
-            if window != merge_result:
-                self.becomes[window] = merge_result
-
-
-class _StandingClock:
-    """Processing time in a batch run: it stands still until every element is there."""
-
-    def time(self) -> float:
-        return 0.0
-
-
 class PaneGrouping:
-    """Lets Beam's trigger driver say which panes there are.
+    """All panes of a batch run: every element is there before time moves, at once to its end.
 
-    A batch run has every element before the watermark moves, so that no
-    element is late and processing-time triggers fire with the window. Which
-    panes that gives, in which order, with which index and timing, is Beam's.
+    So no element is late, and processing-time triggers fire with the window.
     """
 
     def __init__(self, windowing: Windowing) -> None:
-        self._driver = create_trigger_driver(windowing, is_batch=True, clock=_StandingClock())
+        self._machine = PaneMachine(windowing)
 
     def panes(self, key: Any, values: Iterable[WindowedValue]) -> Iterator[WindowedValue]:
-        """See ``Grouping.panes``.
-
-        Source: apache_beam.transforms.trigger, TriggerDriver.process_entire_key, which
-            knows no processing time.
-        """
-        state = InMemoryUnmergedState()
-        driver = self._driver
-        for pane in driver.process_elements(state, values, MIN_TIMESTAMP, MIN_TIMESTAMP):
-            yield _keyed(key, pane)
-        while state.timers:
-            due, _ = state.get_timers(
-                clear=True, watermark=MAX_TIMESTAMP, processing_time=float("inf")
-            )
-            for window, (name, domain, time, _) in due:
-                for pane in driver.process_timer(window, name, domain, time, state):
-                    yield _keyed(key, pane)
-
-
-def _keyed(key: Any, pane: WindowedValue) -> WindowedValue:
-    timestamp_us = whole_milliseconds(pane.timestamp_micros)
-    return create((key, pane.value), timestamp_us, pane.windows, pane.pane_info)
+        """See ``Grouping.panes``."""
+        windows: KeyWindows = {}
+        machine = self._machine
+        for pane in machine.add(windows, values, START_OF_TIME):
+            yield pane.with_value((key, pane.value))
+        for pane in machine.advance(windows, START_OF_TIME, END_OF_TIME):
+            yield pane.with_value((key, pane.value))

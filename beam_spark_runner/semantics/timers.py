@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
-from beam_spark_runner.core.time import MAX_US, whole_milliseconds
+from beam_spark_runner.core.time import MAX_US, MIN_US, whole_milliseconds
 
 
 class Domain(Enum):
@@ -30,6 +30,7 @@ class Instant(NamedTuple):
     clock_us: int  # processing time
 
 
+START_OF_TIME = Instant(MIN_US, 0)
 END_OF_TIME = Instant(MAX_US, MAX_US)
 """No element comes any more, and no timer waits for a clock."""
 

@@ -291,7 +291,7 @@ class GroupsInPanes(GroupByKey):
         decoded_key = self._decode_key(key)
         every = itertools.chain(log, source)
         groups = merged_groups(every, self._decode_windowed, self._grouping, self._logs)
-        for values, window, time in self._charged(groups):
+        for values, window, time in charged(groups, self._name):
             push = functools.partial(self._add_pane, decoded_key, window, time)
             if isinstance(values, ValueLog):
                 self._hand_out(values, (), self._decode, push)
@@ -305,7 +305,7 @@ class GroupsInPanes(GroupByKey):
         return self._decode_windowed(coded).value
 
     def _add_panes(self, key: bytes, values: Any, size: int) -> None:
-        for pane in self._charged(self._grouping.panes(self._decode_key(key), values)):
+        for pane in charged(self._grouping.panes(self._decode_key(key), values), self._name):
             self._chunks.add(pane.value, pane, size)
             size = 0
         self._end_key()
@@ -314,10 +314,11 @@ class GroupsInPanes(GroupByKey):
         element = (key, values)
         self._chunks.add(element, pane_of(element, window, time), 0)
 
-    def _charged(self, groups: Iterator[_T]) -> Iterator[_T]:
-        """Charge what a WindowFn or a trigger raises to the step that groups."""
-        try:
-            yield from groups
-        except Exception as error:
-            charge(error, self._name)
-            raise
+
+def charged(groups: Iterator[_T], step: str) -> Iterator[_T]:
+    """Charge what a WindowFn or a trigger raises to the step that groups."""
+    try:
+        yield from groups
+    except Exception as error:
+        charge(error, step)
+        raise

@@ -1,4 +1,4 @@
-"""The short way of grouping gives what Beam's trigger driver gives."""
+"""The short way of grouping gives what the pane machine gives."""
 
 from typing import Any
 
@@ -39,8 +39,9 @@ class ByParity(WindowFn):  # type: ignore[misc]
 
 
 def comparable(panes: Any) -> list[Any]:
+    """Return what both give alike: only the pane machine says that a pane is the last."""
     return sorted(
-        (key, sorted(values), pane.timestamp, pane.windows, pane.pane_info)
+        (key, sorted(values), pane.timestamp, pane.windows, pane.pane_info.timing)
         for pane in panes
         for key, values in [pane.value]
     )

@@ -1,0 +1,250 @@
+"""The panes of a key's windows: when each fires, what is in it, what its ``PaneInfo`` says.
+
+Sources: ReduceFnRunner and PaneInfoTracker of Beam's Java runners, WindowingStrategy in
+beam_runner_api.proto. Beam's Python ``GeneralTriggerDriver`` emits nothing when a window closes, so
+that elements which no trigger has fired are lost there; here they are in the last pane.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from apache_beam.transforms.core import Windowing
+from apache_beam.transforms.trigger import AccumulationMode
+from apache_beam.transforms.window import TimestampCombiner
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue, create
+
+from beam_spark_runner.core.time import MAX_US, whole_milliseconds
+from beam_spark_runner.semantics.merging import merged_windows
+from beam_spark_runner.semantics.timers import Instant
+from beam_spark_runner.semantics.trigger_machines import TriggerState
+from beam_spark_runner.semantics.triggers import trigger_of
+
+
+@dataclass(slots=True)
+class WindowState:
+    """What is remembered of one window of a key.
+
+    Attributes:
+        trigger: state of the trigger.
+        values: of the next pane: all so far if panes accumulate, else those since the last pane.
+        has_news: there are values that no pane had yet.
+        hold: the next pane's timestamp, as far as elements determine it; None: they do not.
+        panes: how many have fired.
+        later_panes: how many of these fired after the end of the window.
+        is_closed: the trigger has finished; further elements are dropped.
+    """
+
+    trigger: TriggerState = field(default_factory=TriggerState)
+    values: list[Any] = field(default_factory=list)
+    has_news: bool = False
+    hold: Timestamp | None = None
+    panes: int = 0
+    later_panes: int = 0
+    is_closed: bool = False
+
+
+KeyWindows = dict[Any, WindowState]
+"""All windows of one key that are not over."""
+
+
+class PaneMachine:
+    """Groups the values of one key at a time under any trigger. One thread at a time."""
+
+    def __init__(self, windowing: Windowing) -> None:
+        self._window_fn = windowing.windowfn
+        self._is_merging = windowing.windowfn.is_merging()
+        self._trigger = trigger_of(windowing.triggerfn.to_runner_api(None))
+        self._has_on_time_pane = windowing.triggerfn.has_ontime_pane()
+        self._accumulates = windowing.accumulation_mode == AccumulationMode.ACCUMULATING
+        self._lateness_us = windowing.allowed_lateness.micros
+        self._times = TimestampCombiner.get_impl(windowing.timestamp_combiner, windowing.windowfn)
+
+    def add(
+        self, windows: KeyWindows, values: Iterable[WindowedValue], now: Instant
+    ) -> Iterator[WindowedValue]:
+        """Take values, and yield the panes that fire on account of them.
+
+        Triggers are asked once for each window, after all of its values: a bundle's values are in
+        one pane, as many as they are.
+
+        Args:
+            windows: of the key; is changed.
+            values: each in the windows that it was assigned to.
+            now: when they arrive. Those whose windows are over are dropped.
+        """
+        added: defaultdict[Any, list[WindowedValue]] = defaultdict(list)
+        for value in values:
+            for window in value.windows:
+                if not self._is_over(window, now):
+                    added[window].append(value)
+        if self._is_merging:
+            for window, merged in self._merge(windows, added, now).items():
+                if window in added:
+                    added[merged] += added.pop(window)
+        for window, elements in added.items():
+            state = windows.setdefault(window, WindowState())
+            if not state.is_closed:
+                self._add(window, state, elements, now)
+                yield from self._fire(window, state, now)
+
+    def advance(
+        self, windows: KeyWindows, before: Instant, now: Instant
+    ) -> Iterator[WindowedValue]:
+        """Let time go on, and yield the panes that fire; windows that are over are dropped.
+
+        Args:
+            windows: of the key; is changed.
+            before: until when time had come. A pane is on time where the watermark passes the
+                end of its window from there to ``now``; after that, panes are late.
+            now: not before any earlier instant.
+        """
+        for window in sorted(windows, key=lambda window: window.max_timestamp()):
+            state = windows[window]
+            is_over = self._is_over(window, now)
+            if is_over:
+                del windows[window]
+            if not state.is_closed:
+                is_passing = before.watermark_us <= window.max_timestamp().micros
+                yield from self._fire(window, state, now, is_passing=is_passing, closes=is_over)
+
+    def due(self, window: Any, state: WindowState, now: Instant) -> tuple[int, int | None]:
+        """Return when ``advance`` may have something to do for a window, besides further elements.
+
+        Args:
+            window: of a key.
+            state: of the window.
+            now: until when ``advance`` has been called.
+
+        Returns:
+            Event time; and processing time, if the trigger waits for it. Both in microseconds.
+        """
+        last_us = window.max_timestamp().micros
+        is_open = now.watermark_us <= last_us and not state.is_closed
+        event_us = last_us if is_open else last_us + self._lateness_us
+        clock_us = None if state.is_closed else min(state.trigger.due_us.values(), default=None)
+        return min(event_us + 1, MAX_US), clock_us
+
+    def hold_us(self, window: Any, state: WindowState) -> int | None:
+        """Return event time that the output's watermark must not pass; None: nothing holds it."""
+        if state.hold is not None:
+            return int(state.hold.micros)
+        return int(window.max_timestamp().micros) if state.has_news else None
+
+    def _is_over(self, window: Any, now: Instant) -> bool:
+        last_us = window.max_timestamp().micros
+        return now.watermark_us >= MAX_US or now.watermark_us > last_us + self._lateness_us
+
+    def _merge(self, windows: KeyWindows, new: Iterable[Any], now: Instant) -> dict[Any, Any]:
+        """Merge windows, and return what those that are gone have become.
+
+        A window that has no state yet does not count for the merged window's trigger: an element
+        that comes late to a session does not make it fire on time once more.
+        """
+        becomes = merged_windows(self._window_fn, {**windows, **dict.fromkeys(new)})
+        parts: defaultdict[Any, list[Any]] = defaultdict(list)
+        for window, merged in becomes.items():
+            parts[merged].append(window)
+        for merged, gone in parts.items():
+            own = windows.pop(merged, None)
+            merging = [own] if own else []
+            merging += [windows.pop(window) for window in gone if window in windows]
+            if merging:
+                windows[merged] = self._merged(merged, own, merging, now)
+        return becomes
+
+    def _merged(
+        self, window: Any, own: WindowState | None, merging: list[WindowState], now: Instant
+    ) -> WindowState:
+        # Only a window that remains under its own name remembers the panes that have fired.
+        state = WindowState(
+            values=[value for each in merging for value in each.values],
+            has_news=any(each.has_news for each in merging),
+            panes=own.panes if own else 0,
+            later_panes=own.later_panes if own else 0,
+        )
+        self._trigger.merge(
+            [each.trigger for each in merging],
+            state.trigger,
+            now,
+            window.max_timestamp().micros,
+        )
+        state.is_closed = self._trigger.is_finished(state.trigger)
+        if holds := [each.hold for each in merging if each.hold is not None]:
+            state.hold = self._times.merge(window, holds)
+        return state
+
+    def _add(
+        self, window: Any, state: WindowState, elements: list[WindowedValue], now: Instant
+    ) -> None:
+        last_us = window.max_timestamp().micros
+        times = [self._times.assign_output_time(window, each.timestamp) for each in elements]
+        # A time that the watermark has passed cannot be held any more.
+        times = [time for time in times if time.micros >= now.watermark_us]
+        if state.hold is not None:
+            times.append(state.hold)
+        if times:
+            state.hold = self._times.merge(window, times)
+        for each in elements:
+            state.values.append(each.value)
+            self._trigger.add(state.trigger, now, last_us)
+        state.has_news = True
+
+    def _fire(
+        self,
+        window: Any,
+        state: WindowState,
+        now: Instant,
+        *,
+        is_passing: bool = False,
+        closes: bool = False,
+    ) -> Iterator[WindowedValue]:
+        """Yield a pane if the trigger fires, or if the window closes and has news.
+
+        Args:
+            window: of a key.
+            state: of the window.
+            now: when the trigger is asked.
+            is_passing: the watermark had not passed the end of the window until now.
+            closes: the window is over.
+        """
+        last_us = window.max_timestamp().micros
+        timing = PaneInfoTiming.EARLY
+        if now.watermark_us > last_us:
+            timing = PaneInfoTiming.ON_TIME if is_passing else PaneInfoTiming.LATE
+        fires = self._trigger.should_fire(state.trigger, now, last_us)
+        if fires:
+            self._trigger.fire(state.trigger, now, last_us)
+            state.is_closed = self._trigger.is_finished(state.trigger)
+        # At the end of a window there is a pane in any case (OnTimeBehavior.FIRE_ALWAYS), if the
+        # trigger is one that waits for the end.
+        has_pane = fires and timing == PaneInfoTiming.ON_TIME and self._has_on_time_pane
+        if has_pane or (state.has_news and (fires or closes)):
+            yield self._pane(window, state, timing, is_last=state.is_closed or closes)
+
+    def _pane(
+        self, window: Any, state: WindowState, timing: int, *, is_last: bool
+    ) -> WindowedValue:
+        index, later = state.panes, state.later_panes
+        is_early = timing == PaneInfoTiming.EARLY
+        state.panes += 1
+        if is_early:
+            later = -1
+        else:
+            state.later_panes += 1
+        values, state.has_news = state.values, False
+        if is_last or not self._accumulates:
+            state.values = []
+        else:
+            state.values = [*values]
+        time = window.max_timestamp() if state.hold is None else state.hold
+        if not (is_early and self._has_on_time_pane):
+            state.hold = None  # else the pane at the end of the window needs it, even an empty one
+        return create(
+            values,
+            whole_milliseconds(time.micros),
+            (window,),
+            PaneInfo(index == 0, is_last, timing, index, later),
+        )

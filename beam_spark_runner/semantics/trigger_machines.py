@@ -1,0 +1,340 @@
+"""Triggers as state machines: whether a window of a key fires now, and the state this needs.
+
+A trigger is a tree of numbered nodes. The state of a key and window is flat: facts by the number
+of a node, so that it can be stored, and merged when windows merge.
+
+Sources: Trigger in beam_runner_api.proto; the TriggerStateMachines of Beam's Java runners
+(org.apache.beam.runners.core.triggers).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.semantics.timers import Instant
+
+
+@dataclass(slots=True)
+class TriggerState:
+    """What a trigger remembers for a key and window, by the number of a node.
+
+    Attributes:
+        finished: nodes that will not fire again, unless a parent resets them.
+        counts: elements since the node was reset.
+        due_us: processing time from which on the node fires.
+    """
+
+    finished: set[int] = field(default_factory=set)
+    counts: dict[int, int] = field(default_factory=dict)
+    due_us: dict[int, int] = field(default_factory=dict)
+
+    def forget(self, numbers: range) -> None:
+        """Drop everything about some nodes."""
+        for number in numbers:
+            self.finished.discard(number)
+            self.counts.pop(number, None)
+            self.due_us.pop(number, None)
+
+
+class Trigger(ABC):
+    """A node. ``last_us`` is always the largest timestamp of the window."""
+
+    def __init__(self, numbers: range, parts: Sequence["Trigger"] = ()) -> None:
+        """Take its place in the tree.
+
+        Args:
+            numbers: its own, then those of all nodes below it.
+            parts: the nodes directly below it.
+        """
+        self.number = numbers.start
+        self._numbers = numbers
+        self.parts = tuple(parts)
+
+    def is_finished(self, state: TriggerState) -> bool:
+        """Return whether it will not fire again."""
+        return self.number in state.finished
+
+    def finish(self, state: TriggerState, is_finished: bool = True) -> None:
+        """Note whether it will not fire again."""
+        if is_finished:
+            state.finished.add(self.number)
+        else:
+            state.finished.discard(self.number)
+
+    def reset(self, state: TriggerState) -> None:
+        """Begin anew, with all nodes below."""
+        state.forget(self._numbers)
+
+    def add(self, state: TriggerState, now: Instant, last_us: int) -> None:
+        """Take one element into account."""
+        for part in self.parts:
+            if not part.is_finished(state):
+                part.add(state, now, last_us)
+
+    @abstractmethod
+    def merge(
+        self, merging: Sequence[TriggerState], state: TriggerState, now: Instant, last_us: int
+    ) -> None:
+        """Set the state of a window from those of the windows that have become part of it.
+
+        Args:
+            merging: of the windows; the merged window's own, if it was there before, included.
+            state: of the merged window; new.
+            now: when they merge.
+            last_us: largest timestamp of the merged window.
+        """
+
+    @abstractmethod
+    def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
+        """Return whether the window fires; asked only if this node has not finished."""
+
+    @abstractmethod
+    def fire(self, state: TriggerState, now: Instant, last_us: int) -> None:
+        """Note that the window fires. ``should_fire`` was true."""
+
+    def _finished_in(self, merging: Sequence[TriggerState]) -> Iterator[bool]:
+        return (self.is_finished(each) for each in merging)
+
+
+class AfterEndOfWindow(Trigger):
+    """Fires once the watermark has passed the end; before and after that, as its parts do."""
+
+    def __init__(self, numbers: range, parts: Sequence[Trigger], *, has_late: bool) -> None:
+        super().__init__(numbers, parts)
+        self._early = parts[0]
+        self._late = parts[1] if has_late else None
+
+    # The early part has finished: the pane at the end of the window has fired.
+
+    def merge(
+        self, merging: Sequence[TriggerState], state: TriggerState, now: Instant, last_us: int
+    ) -> None:
+        early, late = self._early, self._late
+        if all(early._finished_in(merging)) and now.watermark_us > last_us:
+            early.finish(state)
+            if late is not None:
+                late.merge(merging, state, now, last_us)
+            else:
+                self.finish(state)
+        else:
+            early.merge(merging, state, now, last_us)
+            early.finish(state, False)
+
+    def add(self, state: TriggerState, now: Instant, last_us: int) -> None:
+        part = self._late if self._early.is_finished(state) else self._early
+        if part is not None:
+            part.add(state, now, last_us)
+
+    def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
+        if not self._early.is_finished(state):
+            return now.watermark_us > last_us or self._early.should_fire(state, now, last_us)
+        return self._late is not None and self._late.should_fire(state, now, last_us)
+
+    def fire(self, state: TriggerState, now: Instant, last_us: int) -> None:
+        if self._early.is_finished(state):
+            assert self._late is not None
+            self._late.fire(state, now, last_us)
+            self._late.reset(state)  # it repeats, said or not
+        elif now.watermark_us > last_us:
+            self._early.reset(state)
+            self._early.finish(state)
+            if self._late is None:
+                self.finish(state)
+        else:
+            self._early.fire(state, now, last_us)
+            self._early.reset(state)
+
+
+class Default(Trigger):
+    """Fires whenever there is something new, once the watermark has passed the end."""
+
+    def merge(
+        self, merging: Sequence[TriggerState], state: TriggerState, now: Instant, last_us: int
+    ) -> None:
+        pass
+
+    def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
+        return now.watermark_us > last_us
+
+    def fire(self, state: TriggerState, now: Instant, last_us: int) -> None:
+        pass
+
+
+class Always(Default):
+    """Fires whenever it is asked."""
+
+    def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
+        return True
+
+
+class Never(Default):
+    """What there is comes out when the window closes."""
+
+    def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
+        return False
+
+
+class _Once(Trigger):
+    """A leaf that fires once."""
+
+    def merge(
+        self, merging: Sequence[TriggerState], state: TriggerState, now: Instant, last_us: int
+    ) -> None:
+        if any(self._finished_in(merging)):
+            self.finish(state)
+        else:
+            self._merge(merging, state)
+
+    @abstractmethod
+    def _merge(self, merging: Sequence[TriggerState], state: TriggerState) -> None:
+        """Merge what it has counted, if it has not finished in any of the windows."""
+
+    def fire(self, state: TriggerState, now: Instant, last_us: int) -> None:
+        self.reset(state)
+        self.finish(state)
+
+
+class ElementCount(_Once):
+    """Fires once so many elements have come."""
+
+    def __init__(self, numbers: range, count: int) -> None:
+        super().__init__(numbers)
+        self._count = count
+
+    def add(self, state: TriggerState, now: Instant, last_us: int) -> None:
+        state.counts[self.number] = state.counts.get(self.number, 0) + 1
+
+    def _merge(self, merging: Sequence[TriggerState], state: TriggerState) -> None:
+        if count := sum(each.counts.get(self.number, 0) for each in merging):
+            state.counts[self.number] = count
+
+    def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
+        return state.counts.get(self.number, 0) >= self._count
+
+
+class AfterProcessingTime(_Once):
+    """Fires at a time that the first element's processing time determines."""
+
+    def __init__(self, numbers: range, due_us: Callable[[int], int]) -> None:
+        super().__init__(numbers)
+        self._due_us = due_us
+
+    def add(self, state: TriggerState, now: Instant, last_us: int) -> None:
+        state.due_us.setdefault(self.number, self._due_us(now.clock_us))
+
+    def _merge(self, merging: Sequence[TriggerState], state: TriggerState) -> None:
+        if due := [each.due_us[self.number] for each in merging if self.number in each.due_us]:
+            state.due_us[self.number] = min(due)
+
+    def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
+        return now.clock_us >= state.due_us.get(self.number, MAX_US + 1)
+
+
+class Parallel(Trigger):
+    """All parts see all elements; it has finished when some, or all, of them have."""
+
+    def __init__(
+        self, numbers: range, parts: Sequence[Trigger], enough: Callable[[Iterator[bool]], bool]
+    ) -> None:
+        super().__init__(numbers, parts)
+        self._enough = enough
+
+    def merge(
+        self, merging: Sequence[TriggerState], state: TriggerState, now: Instant, last_us: int
+    ) -> None:
+        for part in self.parts:
+            part.merge(merging, state, now, last_us)
+        self._update(state)
+
+    def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
+        return self._enough(
+            part.is_finished(state) or part.should_fire(state, now, last_us) for part in self.parts
+        )
+
+    def fire(self, state: TriggerState, now: Instant, last_us: int) -> None:
+        for part in self.parts:
+            if part.is_finished(state):
+                continue
+            if part.should_fire(state, now, last_us):
+                part.fire(state, now, last_us)
+            else:  # the pane whose elements it has counted is gone
+                part.reset(state)
+        self._update(state)
+
+    def _update(self, state: TriggerState) -> None:
+        self.finish(state, self._enough(part.is_finished(state) for part in self.parts))
+
+
+class AfterEach(Trigger):
+    """One part after the other."""
+
+    def _current(self, state: TriggerState) -> Trigger | None:
+        return next((part for part in self.parts if not part.is_finished(state)), None)
+
+    def add(self, state: TriggerState, now: Instant, last_us: int) -> None:
+        if (part := self._current(state)) is not None:
+            part.add(state, now, last_us)
+
+    def merge(
+        self, merging: Sequence[TriggerState], state: TriggerState, now: Instant, last_us: int
+    ) -> None:
+        for part in self.parts:
+            part.merge(merging, state, now, last_us)
+            if not part.is_finished(state):
+                return  # those after it begin anew
+        self.finish(state)
+
+    def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
+        part = self._current(state)
+        return part is not None and part.should_fire(state, now, last_us)
+
+    def fire(self, state: TriggerState, now: Instant, last_us: int) -> None:
+        part = self._current(state)
+        assert part is not None
+        part.fire(state, now, last_us)
+        self.finish(state, self._current(state) is None)
+
+
+class OrFinally(Trigger):
+    """Fires as the first part does, and once more, for the last time, when the second does."""
+
+    def merge(
+        self, merging: Sequence[TriggerState], state: TriggerState, now: Instant, last_us: int
+    ) -> None:
+        for part in self.parts:
+            part.merge(merging, state, now, last_us)
+        self._update(state)
+
+    def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
+        return any(part.should_fire(state, now, last_us) for part in self.parts)
+
+    def fire(self, state: TriggerState, now: Instant, last_us: int) -> None:
+        main, final = self.parts
+        if final.should_fire(state, now, last_us):
+            final.fire(state, now, last_us)
+        if main.should_fire(state, now, last_us):
+            main.fire(state, now, last_us)
+        self._update(state)
+
+    def _update(self, state: TriggerState) -> None:
+        self.finish(state, any(part.is_finished(state) for part in self.parts))
+
+
+class Repeatedly(Trigger):
+    """Begins its part anew whenever that has finished."""
+
+    def merge(
+        self, merging: Sequence[TriggerState], state: TriggerState, now: Instant, last_us: int
+    ) -> None:
+        (part,) = self.parts
+        part.merge(merging, state, now, last_us)
+
+    def should_fire(self, state: TriggerState, now: Instant, last_us: int) -> bool:
+        return self.parts[0].should_fire(state, now, last_us)
+
+    def fire(self, state: TriggerState, now: Instant, last_us: int) -> None:
+        (part,) = self.parts
+        part.fire(state, now, last_us)
+        if part.is_finished(state):
+            part.reset(state)
