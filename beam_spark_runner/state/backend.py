@@ -132,6 +132,16 @@ class StateBackend(Protocol):
         """Remove all cells and timers of a key."""
         ...
 
+    def drop_window(self, transform: str, window: bytes, key: bytes) -> None:
+        """Remove all cells that a key has in a window and a transform; not its timers.
+
+        Args:
+            transform: id.
+            window: encoded, nested.
+            key: encoded, nested.
+        """
+        ...
+
     def seal(self, version: int) -> None:
         """End a version: what was changed since the version before belongs to this one.
 

@@ -192,12 +192,23 @@ class MemoryState:
         """See ``StateBackend.drop``."""
         self._timers.pop(key, None)
         for cell in self._keys.pop(key, {}).values():
-            match cell:
-                case _Bag():
-                    self._pieces.free(cell.pieces)
-                case _Map() | _List():
-                    for pieces in cell.values.values():
-                        self._pieces.free(pieces)
+            self._free(cell)
+
+    def drop_window(self, transform: str, window: bytes, key: bytes) -> None:
+        """See ``StateBackend.drop_window``."""
+        cells = self._keys.get(key, {})
+        for cell in [
+            each for each in cells if (each.transform, each.window) == (transform, window)
+        ]:
+            self._free(cells.pop(cell))
+
+    def _free(self, cell: _Bag | _Map | _List) -> None:
+        match cell:
+            case _Bag():
+                self._pieces.free(cell.pieces)
+            case _Map() | _List():
+                for pieces in cell.values.values():
+                    self._pieces.free(pieces)
 
     def _find(self, cell: Cell, kind: type[_Kind]) -> _Kind:
         """Return the cell; an empty one that is not kept, if nothing was written yet."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.semantics.timers import END_OF_TIME, Instant
 from beam_spark_runner.state.backend import StateBackend
 
@@ -13,10 +14,16 @@ class KeyPolicy:
     Attributes:
         to: how far time advances. All timers that are due until then fire.
         store: where a later bundle finds what is left of the key; None: it is dropped.
+        watermark_us: of the input, while elements arrive. Those of windows that are over by then
+            are dropped.
+        clock_us: processing time while elements arrive; None: the wall clock's. User code that
+            sets timers reads the wall clock all the same.
     """
 
     to: Instant
     store: StateBackend | None = None
+    watermark_us: int = MIN_US
+    clock_us: int | None = None
 
 
 BATCH = KeyPolicy(END_OF_TIME)

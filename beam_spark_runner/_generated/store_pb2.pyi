@@ -1,0 +1,70 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class PaneState(_message.Message):
+    __slots__ = ("finished", "counts", "due_us", "values", "has_news", "hold_us", "panes", "later_panes", "is_closed")
+    class CountsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    class DueUsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    DUE_US_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    HAS_NEWS_FIELD_NUMBER: _ClassVar[int]
+    HOLD_US_FIELD_NUMBER: _ClassVar[int]
+    PANES_FIELD_NUMBER: _ClassVar[int]
+    LATER_PANES_FIELD_NUMBER: _ClassVar[int]
+    IS_CLOSED_FIELD_NUMBER: _ClassVar[int]
+    finished: _containers.RepeatedScalarFieldContainer[int]
+    counts: _containers.ScalarMap[int, int]
+    due_us: _containers.ScalarMap[int, int]
+    values: _containers.RepeatedScalarFieldContainer[bytes]
+    has_news: bool
+    hold_us: int
+    panes: int
+    later_panes: int
+    is_closed: bool
+    def __init__(self, finished: _Optional[_Iterable[int]] = ..., counts: _Optional[_Mapping[int, int]] = ..., due_us: _Optional[_Mapping[int, int]] = ..., values: _Optional[_Iterable[bytes]] = ..., has_news: bool = ..., hold_us: _Optional[int] = ..., panes: _Optional[int] = ..., later_panes: _Optional[int] = ..., is_closed: bool = ...) -> None: ...
+
+class StoredTimers(_message.Message):
+    __slots__ = ("key", "transform", "timers")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    TRANSFORM_FIELD_NUMBER: _ClassVar[int]
+    TIMERS_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    transform: str
+    timers: _containers.RepeatedCompositeFieldContainer[StoredTimer]
+    def __init__(self, key: _Optional[bytes] = ..., transform: _Optional[str] = ..., timers: _Optional[_Iterable[_Union[StoredTimer, _Mapping]]] = ...) -> None: ...
+
+class StoredTimer(_message.Message):
+    __slots__ = ("family", "tag", "window", "domain", "fires_us", "hold_us", "pane")
+    FAMILY_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    FIRES_US_FIELD_NUMBER: _ClassVar[int]
+    HOLD_US_FIELD_NUMBER: _ClassVar[int]
+    PANE_FIELD_NUMBER: _ClassVar[int]
+    family: str
+    tag: str
+    window: bytes
+    domain: str
+    fires_us: int
+    hold_us: int
+    pane: bytes
+    def __init__(self, family: _Optional[str] = ..., tag: _Optional[str] = ..., window: _Optional[bytes] = ..., domain: _Optional[str] = ..., fires_us: _Optional[int] = ..., hold_us: _Optional[int] = ..., pane: _Optional[bytes] = ...) -> None: ...

@@ -1,0 +1,367 @@
+"""Shards: the keyed data of one level and partition.
+
+A task works in one write transaction on a local copy of its shard, in LMDB, and the same changes
+go to a delta. See ``local_copy`` and ``delta``.
+"""
+
+import functools
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import lmdb
+
+from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.state.delta import DeltaHeader, DeltaWriter, Version, delta_name
+from beam_spark_runner.state.local_copy import (
+    Claim,
+    Copy,
+    NameOf,
+    Room,
+    ShardStorageError,
+    claim_copy,
+    open_copy,
+    rebuild,
+    sweep,
+)
+
+KEY_LIMIT = 511
+"""Bytes of the longest key: LMDB's limit."""
+
+LONGEST_CHAIN = 50
+"""Deltas that a shard is rebuilt from at most; the next one is complete in itself."""
+
+
+class DeltaFiles(Protocol):
+    """Where deltas are stored: all executors and the driver see the same."""
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a file for reading.
+
+        Raises:
+            FileNotFoundError: there is none of this name.
+            OSError: the storage cannot be read.
+        """
+        ...
+
+    def put(self, name: str, local: Path) -> None:
+        """Store a copy of a finished local file, durably: whole, or not at all.
+
+        Raises:
+            OSError: the storage is full or away.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class FolderOfDeltas(DeltaFiles):
+    """See ``DeltaFiles``: a local folder, or one that all hosts mount.
+
+    Attributes:
+        folder: must exist. A missing one is not made: it may be a mount that is away.
+    """
+
+    folder: Path
+
+    def open(self, name: str) -> BinaryIO:
+        """See ``DeltaFiles.open``."""
+        return (self.folder / name).open("rb")
+
+    def put(self, name: str, local: Path) -> None:
+        """See ``DeltaFiles.put``."""
+        hidden = self.folder / f".{name}.{secrets.token_hex(4)}"
+        try:
+            with local.open("rb") as source, hidden.open("xb") as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+                target.flush()
+                os.fsync(target.fileno())
+            hidden.rename(self.folder / name)
+        except BaseException:
+            hidden.unlink(missing_ok=True)
+            raise
+        # The new name is part of the folder, not of the file.
+        folder = os.open(self.folder, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def open_shard(
+    local: Path,
+    deltas: DeltaFiles,
+    *,
+    lineage: str,
+    level: int,
+    partition: int,
+    head: Version | None,
+    longest_chain: int = LONGEST_CHAIN,
+) -> "Shard":
+    """Open a shard as it is at its head, from the local copy or from the deltas.
+
+    If another attempt on this host has the copy, this one gets a copy of its own for the time.
+
+    Args:
+        local: folder of all local copies; made if it is missing.
+        deltas: where the head and what it is based on are stored.
+        lineage: of the job.
+        level: number.
+        partition: number.
+        head: which version; None: the shard is empty.
+        longest_chain: of deltas, before a complete one is written.
+
+    Returns:
+        The shard; ``close`` must be called, or its context be left.
+
+    Raises:
+        CorruptDeltaError: a delta that is needed is damaged or missing.
+        ShardStorageError: the local disk or the storage of the deltas does not work.
+    """
+    name = f"{lineage}-{level}-{partition}"
+    name_of = functools.partial(delta_name, lineage, level, partition)
+    try:
+        local.mkdir(parents=True, exist_ok=True)
+        claim = claim_copy(local, name)
+        try:
+            copy = open_copy(claim.folder, head)
+            if copy is None:
+                sweep(local, name)
+                rebuild(claim.folder, deltas.open, name_of, head)
+                copy = open_copy(claim.folder, head)
+            if copy is None:
+                raise OSError("what was just built there cannot be opened")
+        except BaseException:
+            claim.release(remove=False)
+            raise
+    except (OSError, lmdb.Error) as error:
+        raise ShardStorageError(str(local / name), str(error)) from error
+    return Shard(claim, copy, deltas, name_of, head, longest_chain)
+
+
+class Shard:
+    """A shard in the hands of one attempt, until it is sealed or aborted. See ``open_shard``.
+
+    Threads: one at a time. All verbs raise ``ShardStorageError`` if the local disk does not
+    work; then the shard is aborted. They raise ``InvariantError`` if it has ended, or for a key
+    that is empty or longer than ``KEY_LIMIT``.
+
+    Attributes:
+        changed: whether anything was put or deleted.
+    """
+
+    def __init__(
+        self,
+        claim: Claim,
+        copy: Copy,
+        deltas: DeltaFiles,
+        name_of: NameOf,
+        head: Version | None,
+        longest_chain: int,
+    ) -> None:
+        self._claim = claim
+        self._copy = copy
+        self._has_ended = False
+        self._deltas = deltas
+        self._name_of = name_of
+        self._head = head
+        self._longest_chain = longest_chain
+        self._writer: DeltaWriter | None = None
+        self._room = Room(claim.folder)
+        self._changes = 0
+        self._is_broken = self._is_closed = False
+
+    def __enter__(self) -> "Shard":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def changed(self) -> bool:
+        return self._changes > 0
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key; None: it has none."""
+        txn = self._txn_for(key)
+        try:
+            return txn.get(key)
+        except lmdb.Error as error:
+            raise self._failed(error) from error
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Give a key a value, in place of any that it has."""
+        txn = self._txn_for(key)
+        try:
+            self._room.take(len(key) + len(value))
+            txn.put(key, value)
+            self._changed_by().put(key, value)
+        except (OSError, lmdb.Error) as error:
+            raise self._failed(error) from error
+
+    def delete(self, key: bytes) -> bool:
+        """Remove a key and its value; return whether there was one."""
+        txn = self._txn_for(key)
+        try:
+            self._room.take(len(key))
+            found = txn.delete(key)
+            if found:
+                self._changed_by().delete(key)
+        except (OSError, lmdb.Error) as error:
+            raise self._failed(error) from error
+        return found
+
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yield the keys that begin with a prefix, in order, with their values.
+
+        What is put or deleted meanwhile counts: each step goes to the next key that is there.
+
+        Args:
+            prefix: of all keys that are yielded.
+            start: keys before it are left out.
+        """
+        after, is_passed, seen = max(prefix, start), False, -1
+        cursor = self._txn().cursor()
+        while True:
+            self._txn()
+            try:
+                if seen == self._changes:
+                    found = cursor.next()
+                else:
+                    found = _seek(cursor, after, is_passed=is_passed)
+                key, value = cursor.item()
+            except lmdb.Error as error:
+                raise self._failed(error) from error
+            if not found or not key.startswith(prefix):
+                return
+            after, is_passed, seen = key, True, self._changes
+            yield key, value
+
+    def delete_prefix(self, prefix: bytes) -> None:
+        """Remove all keys that begin with a prefix."""
+        cursor = self._txn().cursor()
+        try:
+            found = _seek(cursor, prefix, is_passed=False)
+            while found and (key := cursor.key()).startswith(prefix):
+                self._room.take(len(key))
+                cursor.delete()
+                self._changed_by().delete(key)
+                # Deleting moves the cursor to the next key; at the end there is none.
+                found = bool(cursor.key())
+        except (OSError, lmdb.Error) as error:
+            raise self._failed(error) from error
+
+    def seal(self, version: Version) -> Version | None:
+        """End the work: store what was changed as a delta, then keep it locally.
+
+        Args:
+            version: of this attempt.
+
+        Returns:
+            The new head; the old one if nothing was changed: then no delta is stored.
+
+        Raises:
+            ShardStorageError: the delta cannot be stored. The shard is aborted.
+        """
+        self._txn()
+        if version == self._head:
+            raise InvariantError(f"{self._name_of(version)} is sealed twice")
+        if self._writer is None:
+            self.abort()
+            return self._head
+        name = self._name_of(version)
+        header = DeltaHeader(version, self._head, self._copy.length + 1)
+        try:
+            if self._copy.length >= self._longest_chain:
+                header = DeltaHeader(version, None, 1)
+                self._writer.abandon()
+                self._writer = self._snapshot(header)
+            self._writer.finish(header)
+        except OSError as error:
+            raise self._failed(error) from error
+        try:
+            self._deltas.put(name, self._writer.path)
+        except OSError as error:
+            self.abort()
+            raise ShardStorageError(name, str(error)) from error
+        # A private copy is about to go.
+        if not self._claim.is_private:
+            try:
+                self._copy.commit(version, header.length)
+            except lmdb.Error as error:
+                raise self._failed(error) from error
+        self._end()
+        return version
+
+    def abort(self) -> None:
+        """End the work: the shard stays as it was at its head. May be called again."""
+        if not self._has_ended:
+            self._copy.txn.abort()
+        self._end()
+
+    def close(self) -> None:
+        """Abort what is not sealed, and let go of the local copy. May be called again."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self.abort()
+        finally:
+            self._copy.env.close()
+            # A copy that did not work is not tried again.
+            self._claim.release(remove=self._is_broken)
+
+    def _end(self) -> None:
+        self._has_ended = True
+        if self._writer is not None:
+            self._writer.abandon()
+
+    def _txn(self) -> "lmdb.Transaction[bytes]":
+        if self._has_ended:
+            raise InvariantError(f"the shard in {self._claim.folder} has ended")
+        return self._copy.txn
+
+    def _txn_for(self, key: bytes) -> "lmdb.Transaction[bytes]":
+        if not 0 < len(key) <= KEY_LIMIT:
+            raise InvariantError(f"a key of {len(key)} bytes in {self._claim.folder}")
+        return self._txn()
+
+    def _changed_by(self) -> DeltaWriter:
+        """Count a change; return what writes it down."""
+        self._changes += 1
+        if self._writer is None:
+            # The version is not known yet: seal says it.
+            self._writer = self._new_writer(DeltaHeader(Version(0, 0), self._head, 0))
+        return self._writer
+
+    def _new_writer(self, header: DeltaHeader) -> DeltaWriter:
+        # One name for all: what a killed attempt has left is written over.
+        return DeltaWriter(self._claim.folder / "sealing.delta", header)
+
+    def _snapshot(self, header: DeltaHeader) -> DeltaWriter:
+        """Write all records down."""
+        writer = self._new_writer(header)
+        try:
+            for key, value in self.scan(b""):
+                writer.put(key, value)
+        except BaseException:
+            writer.abandon()
+            raise
+        return writer
+
+    def _failed(self, error: Exception) -> ShardStorageError:
+        self._is_broken = True
+        self.abort()
+        return ShardStorageError(str(self._claim.folder), str(error))
+
+
+def _seek(cursor: "lmdb.Cursor[bytes]", start: bytes, *, is_passed: bool) -> bool:
+    """Move to the first key that is not before ``start``, nor it itself if it is passed."""
+    # What is longer than a key can be stands behind that of which it is the continuation.
+    found = cursor.set_range(start[:KEY_LIMIT]) if start else cursor.first()
+    if found and ((key := cursor.key()) < start or (is_passed and key == start)):
+        return cursor.next()
+    return found

@@ -1,0 +1,101 @@
+"""Where things stand among the sorted records of a shard.
+
+A key begins with the stage and the kind of the record. Whatever belongs to a user's key goes on
+with its hash, so that the store is read in the order in which the rows of an exchange come. Long
+parts are digests, since LMDB's keys have at most 511 bytes; whoever lists them stores them whole.
+"""
+
+import struct
+from functools import lru_cache
+
+from beam_spark_runner.core import routing
+from beam_spark_runner.state.backend import Cell
+
+_LONGEST_PART = 100
+_STAGE = struct.Struct(">H")
+_TIME = struct.Struct(">q")
+_NUMBER = struct.Struct(">Q")
+_SIGN = 1 << 63
+_CELLS, _TIMERS, _DUE, _HOLDS = b"c", b"t", b"d", b"h"
+
+
+class StoreKeys:
+    """The keys of one stage's records."""
+
+    def __init__(self, stage: int) -> None:
+        self._cells, self._timers, self._due, self._holds = (
+            _STAGE.pack(stage) + kind for kind in (_CELLS, _TIMERS, _DUE, _HOLDS)
+        )
+
+    def of_key(self, key: bytes) -> bytes:
+        """All cells of a key begin with it."""
+        return self._cells + _key_part(key)
+
+    def of_window(self, transform: str, window: bytes, key: bytes) -> bytes:
+        """All cells of a key and window in a transform begin with it."""
+        return self.of_key(key) + _name(transform) + part(window)
+
+    def of_cell(self, cell: Cell) -> bytes:
+        """All records of a cell begin with it."""
+        return self.of_window(cell.transform, cell.window, cell.key) + _name(cell.state)
+
+    def timers_of_key(self, key: bytes) -> bytes:
+        """The timers of a key, in all transforms, begin with it."""
+        return self._timers + _key_part(key)
+
+    def timers(self, transform: str, key: bytes) -> bytes:
+        """The timers of a key in a transform."""
+        return self.timers_of_key(key) + _name(transform)
+
+    def due_in(self, domain: bytes) -> bytes:
+        """All due times of a domain begin with it, and follow in the order of time."""
+        return self._due + domain
+
+    def due(self, domain: bytes, time_us: int, transform: str, key: bytes) -> bytes:
+        """When a key is due."""
+        return self.due_in(domain) + ordered(time_us) + _key_part(key) + _name(transform)
+
+    def due_time(self, record: bytes) -> int:
+        """Return the time of a key of ``due``."""
+        start = len(self._due) + 1
+        return time_of(record[start : start + _TIME.size])
+
+    def holds(self) -> bytes:
+        """All holds begin with it, and follow in the order of time."""
+        return self._holds
+
+    def hold(self, time_us: int) -> bytes:
+        """How many hold a time."""
+        return self._holds + ordered(time_us)
+
+    def hold_time(self, record: bytes) -> int:
+        """Return the time of a key of ``hold``."""
+        return time_of(record[len(self._holds) :])
+
+
+def part(content: bytes) -> bytes:
+    """Return a part of a key that is no beginning of another one."""
+    if len(content) <= _LONGEST_PART:
+        return bytes([len(content)]) + content
+    return b"\xff" + routing.digest_of(content)
+
+
+def ordered(number: int) -> bytes:
+    """Return eight bytes that sort as the signed number does."""
+    return _NUMBER.pack(number + _SIGN)
+
+
+def time_of(coded: bytes) -> int:
+    """Return the number of ``ordered``."""
+    number: int = _NUMBER.unpack(coded)[0] - _SIGN
+    return number
+
+
+def _key_part(key: bytes) -> bytes:
+    hashed = routing.route_of_key(key, 0) & routing.HASH_MASK
+    return hashed.to_bytes(7, "big") + part(key)
+
+
+@lru_cache(1_000)
+def _name(name: str) -> bytes:
+    return routing.digest_of(name.encode())[:8]

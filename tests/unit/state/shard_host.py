@@ -1,0 +1,62 @@
+"""A host whose tasks open a shard."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from beam_spark_runner.state.delta import Version, delta_name
+from beam_spark_runner.state.shards import FolderOfDeltas, Shard, open_shard
+
+
+@dataclass(frozen=True)
+class Deltas(FolderOfDeltas):
+    """Notes what is read, and fails as it is told."""
+
+    opened: list[str] = field(default_factory=list)
+    errors: list[OSError] = field(default_factory=list)
+
+    def open(self, name: str) -> BinaryIO:
+        self.opened.append(name)
+        return super().open(name)
+
+    def put(self, name: str, local: Path) -> None:
+        if self.errors:
+            raise self.errors.pop()
+        super().put(name, local)
+
+
+@dataclass
+class Host:
+    local: Path
+    deltas: Deltas
+
+    def open(self, head: Version | None, longest_chain: int = 50) -> Shard:
+        return open_shard(
+            self.local,
+            self.deltas,
+            lineage="job",
+            level=1,
+            partition=2,
+            head=head,
+            longest_chain=longest_chain,
+        )
+
+    def records(self, head: Version | None) -> dict[bytes, bytes]:
+        with self.open(head) as shard:
+            return dict(shard.scan(b""))
+
+    def sealed(self, head: Version | None, version: Version, **records: bytes) -> Version:
+        with self.open(head) as shard:
+            for key, value in records.items():
+                shard.put(key.encode(), value)
+            assert shard.seal(version) == version
+        return version
+
+    def name(self, version: Version) -> str:
+        return delta_name("job", 1, 2, version)
+
+    def copies(self) -> list[str]:
+        return sorted(each.name for each in self.local.iterdir() if each.is_dir())
+
+
+ONE, TWO, THREE = Version(1, 11), Version(2, 22), Version(3, 33)
