@@ -1,0 +1,75 @@
+"""A folder in which a streaming pipeline commits its epochs: local, or mounted by all hosts."""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.recovery.commit import Storage
+
+
+class CheckpointFolderError(RunnerError):
+    """The folder cannot be read or written: it is full, away, or not ours."""
+
+    def __init__(self, folder: str, problem: str) -> None:
+        super().__init__(folder, problem)
+        self.folder, self.problem = folder, problem
+
+    def __str__(self) -> str:
+        return f"the checkpoint folder {self.folder} cannot be used: {self.problem}"
+
+
+class CheckpointFolder(Storage):
+    """See ``Storage``. The folder is made if it is missing.
+
+    A hard link makes a file appear under its name, whole, and only if there is none of that name.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        with self._naming_the_folder():
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def names(self) -> Sequence[str]:
+        """See ``Storage.names``."""
+        with self._naming_the_folder():
+            return [entry.name for entry in os.scandir(self._folder)]
+
+    def read(self, name: str) -> bytes:
+        """See ``Storage.read``."""
+        with self._naming_the_folder():
+            return (self._folder / name).read_bytes()
+
+    def create(self, name: str, data: bytes) -> bool:
+        """See ``Storage.create``."""
+        hidden = self._folder / f".{name}.{secrets.token_hex(4)}"
+        with self._naming_the_folder():
+            try:
+                with hidden.open("xb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                try:
+                    os.link(hidden, self._folder / name)
+                except FileExistsError:
+                    # NFS may repeat a request whose answer was lost: then the link is ours.
+                    if hidden.stat().st_nlink != 2:
+                        return False
+            finally:
+                hidden.unlink(missing_ok=True)
+            # The new name is part of the folder, not of the file.
+            folder = os.open(self._folder, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        return True
+
+    @contextlib.contextmanager
+    def _naming_the_folder(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise CheckpointFolderError(str(self._folder), str(error)) from error

@@ -1,0 +1,1 @@
+"""What a streaming pipeline commits, and which of several drivers may. Pure."""

@@ -1,0 +1,177 @@
+"""Manifests: the small files whose appearance commits an epoch."""
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from beam_spark_runner.core.errors import RunnerError
+
+_FORMAT = 1
+_NAME = re.compile(r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})\.manifest")
+_FENCE = re.compile(r"(?P<fence>\d{12})\.fence")
+
+
+class CorruptManifestError(RunnerError):
+    """A manifest is damaged."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(name, why)
+        self.name, self.why = name, why
+
+    def __str__(self) -> str:
+        return f"the checkpoint's file {self.name} is damaged: {self.why}"
+
+
+class FencedError(RunnerError):
+    """Another driver has taken the pipeline over."""
+
+    def __init__(self, fence: int, newer: int) -> None:
+        super().__init__(fence, newer)
+        self.fence, self.newer = fence, newer
+
+    def __str__(self) -> str:
+        return (
+            f"another program has taken over this pipeline's checkpoint (it is the start number "
+            f"{self.newer}, and this one is number {self.fence}); this one has stopped"
+        )
+
+
+class IncompatibleCheckpointError(RunnerError):
+    """What was committed belongs to another pipeline, or to an earlier form of this one."""
+
+    def __init__(self, differences: tuple[str, ...]) -> None:
+        super().__init__(differences)
+        self.differences = differences
+
+    def __str__(self) -> str:
+        listed = "".join(f"\n  - {each}" for each in self.differences)
+        return (
+            "the pipeline cannot go on from its checkpoint, since it has changed. Undo the "
+            f"changes, or name another --checkpoint_dir:{listed}"
+        )
+
+
+class Head(NamedTuple):
+    """The newest delta of a shard."""
+
+    epoch: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What a streaming pipeline is after an epoch.
+
+    Attributes:
+        epoch: its number, from 1. 0: nothing was committed yet.
+        fence: number of the driver's start.
+        lineage: in the names of all files of the pipeline.
+        parent: the epoch before.
+        clock_us: processing time.
+        heads: of each shard that has something, by level and partition.
+        watermarks_us: event time, by destination: of its input.
+        next_event_us: when the next timer of all shards is due, event time.
+        next_clock_us: the same in processing time.
+        events: how many events of a TestStream have happened.
+        metrics: serialised MonitoringInfos of all epochs.
+        plan: see ``plan.compatibility``.
+        partitions: of each level.
+        is_final: nothing is left to do.
+    """
+
+    epoch: int
+    fence: int
+    lineage: str
+    parent: int | None
+    clock_us: int = 0
+    heads: Mapping[tuple[int, int], Head] = field(default_factory=dict)
+    watermarks_us: Mapping[int, int] = field(default_factory=dict)
+    next_event_us: int | None = None
+    next_clock_us: int | None = None
+    events: int = 0
+    metrics: tuple[bytes, ...] = ()
+    plan: Mapping[str, str] = field(default_factory=dict)
+    partitions: int
+    is_final: bool = False
+
+
+def encode(manifest: Manifest) -> bytes:
+    """Return the manifest's file: a line that digests the next one, which is JSON."""
+    fields: dict[str, Any] = {
+        each.name: getattr(manifest, each.name) for each in dataclasses.fields(manifest)
+    }
+    fields["format"] = _FORMAT
+    fields["heads"] = sorted([*place, *head] for place, head in manifest.heads.items())
+    fields["watermarks_us"] = sorted(map(list, manifest.watermarks_us.items()))
+    fields["metrics"] = [each.hex() for each in manifest.metrics]
+    text = json.dumps(fields, sort_keys=True).encode()
+    return _digest(text) + b"\n" + text + b"\n"
+
+
+def decode(data: bytes, name: str) -> Manifest:
+    """Read a manifest's file.
+
+    Args:
+        data: all of it.
+        name: of the file, for the error.
+
+    Raises:
+        CorruptManifestError: it is damaged, or was written by a newer version of this package.
+    """
+    digest, _, rest = data.partition(b"\n")
+    text, _, nothing = rest.partition(b"\n")
+    if _digest(text) != digest or nothing or not rest.endswith(b"\n"):
+        raise CorruptManifestError(name, "its content is not what was written")
+    fields = json.loads(text)
+    if fields.pop("format") != _FORMAT:
+        raise CorruptManifestError(name, "it has a format that this version does not know")
+    fields["heads"] = {
+        (level, partition): Head(epoch, attempt)
+        for level, partition, epoch, attempt in fields["heads"]
+    }
+    fields["watermarks_us"] = dict(fields["watermarks_us"])
+    fields["metrics"] = tuple(map(bytes.fromhex, fields["metrics"]))
+    return Manifest(**fields)
+
+
+def _digest(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=16).hexdigest().encode()
+
+
+def differences(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
+    """Say for people what of a plan has changed, see ``plan.compatibility``."""
+    found = []
+    for name in sorted(before.keys() | now.keys()):
+        if name not in now:
+            found.append(f"{name} is gone")
+        elif name not in before:
+            found.append(f"{name} is new")
+        elif before[name] != now[name]:
+            found.append(f"{name} was ({before[name]}), and is ({now[name]})")
+    return tuple(found)
+
+
+def manifest_name(lineage: str, epoch: int) -> str:
+    """Return the name of a manifest's file."""
+    return f"{lineage}-{epoch:012d}.manifest"
+
+
+def epoch_in(name: str, lineage: str) -> int | None:
+    """Return the epoch that a file of a lineage commits; None: it is no manifest of it."""
+    match = _NAME.fullmatch(name)
+    return int(match["epoch"]) if match and match["lineage"] == lineage else None
+
+
+def fence_name(fence: int) -> str:
+    """Return the name of the file by which a driver claims a fence."""
+    return f"{fence:012d}.fence"
+
+
+def fence_in(name: str) -> int | None:
+    """Return the fence that a file claims; None: it is no such file."""
+    match = _FENCE.fullmatch(name)
+    return int(match["fence"]) if match else None

@@ -1,0 +1,83 @@
+import dataclasses
+import pickle
+
+import pytest
+
+from beam_spark_runner.recovery.manifest import (
+    CorruptManifestError,
+    FencedError,
+    Head,
+    IncompatibleCheckpointError,
+    Manifest,
+    decode,
+    differences,
+    encode,
+    epoch_in,
+    fence_in,
+    fence_name,
+    manifest_name,
+)
+
+MANIFEST = Manifest(
+    epoch=7,
+    fence=2,
+    lineage="main",
+    parent=6,
+    clock_us=5,
+    heads={(1, 0): Head(7, 1 << 62), (2, 1): Head(3, 9)},
+    watermarks_us={4: -(1 << 62), 5: 1 << 62},
+    next_event_us=12,
+    events=3,
+    metrics=(b"\x00\xff", b"m"),
+    plan={"step Count": "state n"},
+    partitions=2,
+)
+
+
+def test_what_is_written_is_read() -> None:
+    assert decode(encode(MANIFEST), "m") == MANIFEST
+    assert encode(MANIFEST) == encode(dataclasses.replace(MANIFEST))
+
+
+def test_every_flipped_bit_and_every_cut_is_noticed() -> None:
+    data = encode(MANIFEST)
+    damaged = [data[:position] for position in range(len(data))]
+    damaged += [
+        data[:position] + bytes([data[position] ^ 4]) + data[position + 1 :]
+        for position in range(len(data))
+    ]
+    for each in [*damaged, data + b"x"]:
+        with pytest.raises(CorruptManifestError, match=r"the-name is damaged"):
+            decode(each, "the-name")
+
+
+def test_names() -> None:
+    assert epoch_in(manifest_name("main", 12), "main") == 12
+    assert epoch_in(manifest_name("main", 12), "other") is None
+    assert epoch_in(fence_name(12), "main") is None
+    assert fence_in(fence_name(12)) == 12
+    assert fence_in("." + fence_name(12) + ".abc") is None
+    assert sorted([manifest_name("main", 9), manifest_name("main", 10)])[0].endswith("09.manifest")
+
+
+def test_differences_are_sentences() -> None:
+    before = {"step A": "state n", "step B": "state m", "step C": ""}
+    now = {"step B": "state k", "step C": "", "step D": ""}
+    assert differences(before, now) == (
+        "step A is gone",
+        "step B was (state m), and is (state k)",
+        "step D is new",
+    )
+    assert differences(now, now) == ()
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (FencedError(1, 3), "another program has taken over"),
+        (IncompatibleCheckpointError(("step A is gone",)), "\n  - step A is gone"),
+        (CorruptManifestError("name", "why"), "name is damaged: why"),
+    ],
+)
+def test_errors_pickle_and_say_what_to_do(error: Exception, text: str) -> None:
+    assert text in str(pickle.loads(pickle.dumps(error)))
