@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TaskReport(_message.Message):
-    __slots__ = ("level", "partition", "attempt", "consumed", "monitoring_infos", "failure", "poisoned", "emitted_bytes", "residuals", "worker", "messages_sent", "watermarks_us", "finalizes")
+    __slots__ = ("level", "partition", "attempt", "consumed", "monitoring_infos", "failure", "poisoned", "emitted_bytes", "residuals", "worker", "messages_sent", "watermarks_us", "finalizes", "shard")
     class ConsumedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +41,7 @@ class TaskReport(_message.Message):
     MESSAGES_SENT_FIELD_NUMBER: _ClassVar[int]
     WATERMARKS_US_FIELD_NUMBER: _ClassVar[int]
     FINALIZES_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
     level: int
     partition: int
     attempt: int
@@ -54,7 +55,20 @@ class TaskReport(_message.Message):
     messages_sent: int
     watermarks_us: _containers.ScalarMap[int, int]
     finalizes: bool
-    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., messages_sent: _Optional[int] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., finalizes: bool = ...) -> None: ...
+    shard: ShardReport
+    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., messages_sent: _Optional[int] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., finalizes: bool = ..., shard: _Optional[_Union[ShardReport, _Mapping]] = ...) -> None: ...
+
+class ShardReport(_message.Message):
+    __slots__ = ("epoch", "attempt", "next_event_us", "next_clock_us")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    NEXT_EVENT_US_FIELD_NUMBER: _ClassVar[int]
+    NEXT_CLOCK_US_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    attempt: int
+    next_event_us: int
+    next_clock_us: int
+    def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., next_event_us: _Optional[int] = ..., next_clock_us: _Optional[int] = ...) -> None: ...
 
 class Attempts(_message.Message):
     __slots__ = ("count", "sum")
@@ -85,7 +99,7 @@ class Failure(_message.Message):
     def __init__(self, step: _Optional[str] = ..., cause: _Optional[str] = ..., traceback: _Optional[str] = ..., kind: _Optional[str] = ...) -> None: ...
 
 class AttemptMark(_message.Message):
-    __slots__ = ("attempt", "failed", "left_residuals", "watermarks_us", "run")
+    __slots__ = ("attempt", "failed", "left_residuals", "watermarks_us", "run", "epoch")
     class WatermarksUsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -98,12 +112,45 @@ class AttemptMark(_message.Message):
     LEFT_RESIDUALS_FIELD_NUMBER: _ClassVar[int]
     WATERMARKS_US_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     attempt: int
     failed: bool
     left_residuals: bool
     watermarks_us: _containers.ScalarMap[int, int]
     run: int
-    def __init__(self, attempt: _Optional[int] = ..., failed: bool = ..., left_residuals: bool = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., run: _Optional[int] = ...) -> None: ...
+    epoch: Epoch
+    def __init__(self, attempt: _Optional[int] = ..., failed: bool = ..., left_residuals: bool = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., run: _Optional[int] = ..., epoch: _Optional[_Union[Epoch, _Mapping]] = ...) -> None: ...
+
+class Epoch(_message.Message):
+    __slots__ = ("number", "clock_us", "heads", "watermarks_us")
+    class WatermarksUsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_US_FIELD_NUMBER: _ClassVar[int]
+    HEADS_FIELD_NUMBER: _ClassVar[int]
+    WATERMARKS_US_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    clock_us: int
+    heads: _containers.RepeatedCompositeFieldContainer[ShardHead]
+    watermarks_us: _containers.ScalarMap[int, int]
+    def __init__(self, number: _Optional[int] = ..., clock_us: _Optional[int] = ..., heads: _Optional[_Iterable[_Union[ShardHead, _Mapping]]] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ...) -> None: ...
+
+class ShardHead(_message.Message):
+    __slots__ = ("level", "partition", "epoch", "attempt")
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    level: int
+    partition: int
+    epoch: int
+    attempt: int
+    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class SideInputReport(_message.Message):
     __slots__ = ("attempt", "consumed", "path", "blobs")

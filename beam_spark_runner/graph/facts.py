@@ -9,10 +9,12 @@ from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import CoderId, PCollectionId, TransformId
 from beam_spark_runner.graph.model import Coder, Graph, Transform, Windowing
 
-RUNNER_URNS = frozenset({urns.IMPULSE, urns.FLATTEN, urns.GROUP_BY_KEY, urns.RESHUFFLE})
+RUNNER_URNS = frozenset(
+    {urns.IMPULSE, urns.TEST_STREAM, urns.FLATTEN, urns.GROUP_BY_KEY, urns.RESHUFFLE}
+)
 """What a runner has to know by heart: no SDK is asked."""
 
-ROOT_URNS = frozenset({urns.IMPULSE, urns.GROUP_BY_KEY, urns.RESHUFFLE})
+ROOT_URNS = frozenset({urns.IMPULSE, urns.TEST_STREAM, urns.GROUP_BY_KEY, urns.RESHUFFLE})
 """Steps whose output is made by the runner between stages, so that a stage must begin there."""
 
 COMBINE_PART_URNS = frozenset(

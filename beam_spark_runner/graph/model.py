@@ -93,6 +93,7 @@ class Transform:
     environment: EnvironmentId | None = None  # None: the runner executes it
     accumulator_coder: CoderId | None = None  # combines only
     restriction_coder: CoderId | None = None  # set: it is a splittable DoFn
+    element_coder: CoderId | None = None  # TestStream only: of what it plays
     state_ids: tuple[str, ...] = ()
     timer_families: tuple[str, ...] = ()
     requires_stable_input: bool = False

@@ -94,6 +94,26 @@ class BundleInput(Protocol):
         ...
 
 
+class StoringInput(BundleInput, Protocol):
+    """The input of a bundle whose ``KeyPolicy`` stores keys."""
+
+    def begin_key(self, key: bytes) -> None:
+        """Load a key that gets no elements, so that its timers fire when it advances.
+
+        Args:
+            key: encoded, nested.
+        """
+        ...
+
+    def advance_key_until(self, hold_us: int) -> None:
+        """Advance a key as ``advance_key`` does, but not beyond an event time.
+
+        Args:
+            hold_us: of elements of the key that still wait in front of the stage.
+        """
+        ...
+
+
 class Bundle(BundleInput, Protocol):
     """One run of a stage over some elements. One thread at a time.
 

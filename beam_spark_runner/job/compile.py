@@ -2,13 +2,22 @@
 
 from apache_beam.portability.api import beam_runner_api_pb2
 
+from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.graph.model import Graph
-from beam_spark_runner.graph.passes import BATCH, DRAINING, Observer, ignore, run_passes
+from beam_spark_runner.graph.passes import (
+    BATCH,
+    DRAINING,
+    STREAMING,
+    Observer,
+    ignore,
+    run_passes,
+)
 from beam_spark_runner.plan.build import build
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.coders import Coders, check_key_coders
 from beam_spark_runner.portable.pipeline import from_proto
+from beam_spark_runner.portable.test_stream import events_of
 
 
 def compile_pipeline(
@@ -39,15 +48,19 @@ def compile_pipeline(
         OptionsError: it is to stream, and has an unbounded collection.
     """
     described = from_proto(pipeline, expands_reshuffles=expands_reshuffles)
-    graph = run_passes(described, DRAINING if drains else BATCH, observe)
-    if streams:  # after the passes: what they refuse is said first, a TestStream by its name
+    plays = [each for each in described.transforms.values() if each.urn == urns.TEST_STREAM]
+    for test_stream in plays:
+        events_of(test_stream)  # raises if they are wrong
+    passes = STREAMING if plays else DRAINING if drains else BATCH
+    graph = run_passes(described, passes, observe)
+    if streams and not plays:  # after the passes: what they refuse is said first
         _refuse_unbounded(described)
     check_key_coders(
         graph,
         Coders(graph, may_unpickle=may_unpickle),
         allow_non_deterministic_key_coders=allow_non_deterministic_key_coders,
     )
-    return build(graph)
+    return build(graph, streams=bool(plays))
 
 
 def _refuse_unbounded(graph: Graph) -> None:

@@ -17,6 +17,7 @@ from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
+from beam_spark_runner.job.checkpoint_folder import CheckpointFolder
 from beam_spark_runner.job.event_log import EventLog
 from beam_spark_runner.job.identity import make_folder
 from beam_spark_runner.job.messages import JobMessages
@@ -31,6 +32,8 @@ from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors, Fi
 from beam_spark_runner.spark.driver.program_builder import Limits
 from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
 from beam_spark_runner.spark.driver.segment_job import segment_title
+from beam_spark_runner.spark.driver.streaming import Checkpoints, run_epochs
+from beam_spark_runner.spark.program import ShardPlaces
 from beam_spark_runner.spark.rows.schema import MAX_VALUE_BYTES
 from beam_spark_runner.spark.session import progress
 from beam_spark_runner.spark.session.handle import SessionHandle
@@ -42,6 +45,7 @@ ROW_LIMIT_BYTES = 1 << 18  # more takes twice its size in heaps up to 2 GB (G1's
 ROW_LIMIT_BYTES_SPARK_3 = 1 << 14
 """Spark 3 counts the rows of an Arrow batch (1,000, see ``session.conf``), and not their bytes."""
 _TEARDOWN_OF_CANCELLED_S = 3.0
+_LINEAGE = "main"
 
 
 class JobCancelledError(RunnerError):
@@ -173,7 +177,10 @@ class Job:
             telemetry = self._telemetry = self._listen(folder)
             settings = self._settings(folder, telemetry)
             began = time.time()
-            run_plan(self.plan, settings, self.tally)
+            if self.plan.streams:
+                run_epochs(self.plan, settings, self.tally, self._checkpoints(settings))
+            else:
+                run_plan(self.plan, settings, self.tally)
             state = PipelineState.DONE
         except BaseException as error:
             if self._cancelled.is_set():
@@ -290,6 +297,7 @@ class Job:
                 working_folder=self._prepared.working_folder if session.is_local else None,
                 route=telemetry.route,
                 harnesses=self._with_packages(folder),
+                shards=self._shards(folder) if self.plan.streams else None,
             ),
             materialiser=FilesInSharedStorage(session, str(folder))
             if by_files
@@ -300,6 +308,31 @@ class Job:
             check_cancelled=self._check_cancelled,
             observer=telemetry,
             round_budget_s=self._config.sdf_round_budget_s or None,
+        )
+
+    def _shards(self, folder: Path | None) -> ShardPlaces:
+        """Say where a streaming job has its state. Raises OptionsError if it has no place."""
+        given = self._config.checkpoint_dir
+        if given is None and folder is None:
+            raise OptionsError(
+                "checkpoint_dir",
+                "a streaming pipeline needs a folder that this machine and all executors share; "
+                "name it, or --temp_location",
+            )
+        # Without a folder of the user's, checkpoints are gone with the run.
+        deltas = Path(given).absolute() if given is not None else Path(str(folder), "checkpoints")
+        local = Path(str(folder), "shards") if self._session.is_local else None
+        return ShardPlaces(
+            lineage=_LINEAGE, deltas=str(deltas), local=None if local is None else str(local)
+        )
+
+    def _checkpoints(self, settings: RunSettings) -> Checkpoints:
+        places = settings.limits.shards
+        assert places is not None
+        return Checkpoints(
+            storage=CheckpointFolder(Path(places.deltas)),
+            lineage=places.lineage,
+            restart=self._config.restart,
         )
 
     def _with_packages(self, folder: Path | None) -> HarnessSettings | None:

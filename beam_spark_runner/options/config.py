@@ -24,6 +24,7 @@ from beam_spark_runner.options.values import master, number, one_of, positive, s
 _LOGGER = logging.getLogger(__name__)
 
 Progress = Literal["auto", "on", "off"]
+Restart = Literal["auto", "resume", "fresh"]
 PlanFormat = Literal["text"]
 
 DEFAULT_CACHE_MB = 100
@@ -84,6 +85,8 @@ class RunnerConfig:
     group_memory_bytes: int | None = None  # of one group. None: ours to choose
     drains: bool = False  # --drain
     streams: bool = False  # --streaming: obeyed where every collection is bounded
+    checkpoint_dir: str | None = None  # of a streaming pipeline: a folder
+    restart: Restart = "auto"  # of a streaming pipeline
     job_name: str | None = None
     show_plan: PlanFormat | None = None
     progress: Progress = "auto"
@@ -134,6 +137,8 @@ class RunnerConfig:
             ),
             drains=bool(getattr(ours, "drain", False)),
             streams=bool(options.view_as(StandardOptions).streaming),
+            checkpoint_dir=_checkpoint_dir(getattr(ours, "checkpoint_dir", None)),
+            restart=one_of("restart", getattr(ours, "restart", "auto"), Restart),
             job_name=cloud.job_name or None,
             show_plan=one_of("show_plan", getattr(ours, "show_plan", None), PlanFormat),
             progress=one_of("progress", getattr(ours, "progress", "auto"), Progress),
@@ -154,6 +159,14 @@ def _refuse_unsupported(options: PipelineOptions) -> None:
     sdk = options.view_as(SetupOptions).sdk_location
     if sdk not in (None, "", "default", "container"):
         raise OptionsError("sdk_location", _INSTALL_BEAM)
+
+
+def _checkpoint_dir(given: str | None) -> str | None:
+    if given and "://" in given:
+        raise OptionsError(
+            "checkpoint_dir", f"must be a folder, not {given}: other storage is not supported yet"
+        )
+    return given or None
 
 
 def _environment(options: PipelineOptions) -> EnvironmentKind:

@@ -70,6 +70,18 @@ _DECLARED: Mapping[str, Mapping[str, Any]] = {
         "help": "Let splittable DoFns truncate their restrictions before they process them: a "
         "source without an end gives what its provider's truncate leaves, by default nothing.",
     },
+    "checkpoint_dir": {
+        "metavar": "FOLDER",
+        "help": "Where a streaming pipeline commits its epochs: a folder that this machine and all "
+        "executors share. The same command with the same folder goes on where it was.",
+    },
+    "restart": {
+        "default": "auto",
+        "metavar": "auto|resume|fresh",
+        "help": "Whether a streaming pipeline goes on from what an earlier run has committed in "
+        "--checkpoint_dir. auto: if there is something; resume: there must be; fresh: there must "
+        "be nothing.",
+    },
     "backchannel": {
         "default": "auto",
         "metavar": "auto|files|off",

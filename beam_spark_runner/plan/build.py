@@ -33,6 +33,7 @@ def build(
     *,
     max_exchanges: int = MAX_EXCHANGES_PER_SEGMENT,
     max_destinations: int = MAX_DESTINATIONS_PER_LEVEL,
+    streams: bool = False,
 ) -> Plan:
     """Lay the stages of a fused graph out over Spark jobs.
 
@@ -44,6 +45,7 @@ def build(
         graph: after ``fuse``.
         max_exchanges: how many exchanges one Spark job may have.
         max_destinations: how many stages may follow one exchange.
+        streams: see ``Plan``.
 
     Example:
         Read | GroupByKey | Format   ==>
@@ -65,6 +67,7 @@ def build(
             collection: tuple(destinations) for collection, destinations in wiring.consumers.items()
         },
         segments=_segments(wiring, edges, places, max_exchanges),
+        streams=streams,
     )
 
 
@@ -78,6 +81,7 @@ class _Wiring:
         self.consumers: dict[PCollectionId, list[DestinationId]] = {}
         self.main: dict[StageId, DestinationId] = {}
         self.impulses: set[DestinationId] = set()
+        self.test_streams: set[DestinationId] = set()
         self.makers: dict[PCollectionId, list[StageId]] = {}
         self.readers: dict[DestinationId, dict[str, None]] = {}  # steps with that side input
         self._side: dict[tuple[PCollectionId, str], DestinationId] = {}
@@ -86,6 +90,11 @@ class _Wiring:
             for transform in graph.transforms.values()
             if transform.urn in facts.ROOT_URNS
             for collection in transform.outputs.values()
+        }
+        self._of_test_streams = {
+            collection
+            for collection, transform in self._made_by_runner.items()
+            if transform.urn == urns.TEST_STREAM
         }
         for number, fused in enumerate(graph.stages):
             self._add_stage(StageId(number), fused)
@@ -97,8 +106,8 @@ class _Wiring:
             if self._is_stable(stage.transforms):
                 edges.is_stable.add(id_)
             destination = self.destinations[self.main[id_]]
-            is_impulse = destination.id in self.impulses
-            edges.main.append(() if is_impulse else tuple(makers.get(destination.arriving, ())))
+            is_fed = destination.id in self.impulses or destination.id in self.test_streams
+            edges.main.append(() if is_fed else tuple(makers.get(destination.arriving, ())))
             edges.has_exchange.append(destination.delivery is not Delivery.POINTWISE)
             edges.side.append(
                 tuple(
@@ -143,13 +152,17 @@ class _Wiring:
         # Stable input is what a carrier has written down: elements, not what may yet be grouped
         # in another order. Groups are not in the order of event time; a carrier hands them on.
         root = self.graph.transforms[fused.transforms[0]] if fused.transforms else None
+        # A TestStream has no keys for the runner: a carrier finds them.
         is_carried = root is not None and (
-            root.requires_stable_input or root.requires_time_sorted_input
+            root.requires_stable_input
+            or root.requires_time_sorted_input
+            or (root.is_keyed and fused.input in self._of_test_streams)
         )
         maker = None if is_carried else self._made_by_runner.get(fused.input)
         arriving, delivery = fused.input, Delivery.POINTWISE
         step = root or maker
-        if maker is not None and maker.urn != urns.IMPULSE:
+        is_fed = maker is not None and maker.urn in (urns.IMPULSE, urns.TEST_STREAM)
+        if maker is not None and not is_fed:
             step = maker
             (arriving,) = maker.inputs.values()
             is_grouping = maker.urn == urns.GROUP_BY_KEY
@@ -165,9 +178,10 @@ class _Wiring:
             name=step.name if step else self.graph.pcollections[arriving].name,
             is_time_sorted=root is not None and root.requires_time_sorted_input,
         )
-        if maker is not None and maker.urn == urns.IMPULSE:
+        if maker is not None and is_fed:
             # A stage that passes the impulse on must not feed its siblings.
-            self.impulses.add(destination)
+            is_impulse = maker.urn == urns.IMPULSE
+            (self.impulses if is_impulse else self.test_streams).add(destination)
         else:
             self.consumers.setdefault(arriving, []).append(destination)
         return destination
@@ -222,6 +236,7 @@ def _segments(
     segment_of = [used[place.segment] for place in places]
     levels: list[dict[int, list[StageId]]] = [{} for _ in used]
     impulses: list[list[DestinationId]] = [[] for _ in used]
+    test_streams: list[list[DestinationId]] = [[] for _ in used]
     reads: list[dict[DestinationId, set[SegmentId]]] = [{} for _ in used]
     writes: list[dict[DestinationId, str]] = [{} for _ in used]
     sides: list[dict[DestinationId, None]] = [{} for _ in used]
@@ -232,6 +247,8 @@ def _segments(
         sides[here].update(dict.fromkeys(side.destination for side in stage.side_inputs))
         if destination in wiring.impulses:
             impulses[here].append(destination)
+        if destination in wiring.test_streams:
+            test_streams[here].append(destination)
         for maker in edges.main[id_]:
             if segment_of[maker] != here:
                 reads[here].setdefault(destination, set()).add(segment_of[maker])
@@ -248,6 +265,7 @@ def _segments(
             id=number,
             levels=_levels(levels[number]),
             impulses=tuple(impulses[number]),
+            test_streams=tuple(test_streams[number]),
             reads={d: tuple(sorted(segments)) for d, segments in reads[number].items()},
             writes=writes[number],
             side_inputs=tuple(sides[number]),

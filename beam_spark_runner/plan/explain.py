@@ -148,6 +148,8 @@ class Explainer:
         name = self._collection(stage.input)
         if destination.id in segment.impulses:
             return "one impulse"
+        if destination.id in segment.test_streams:
+            return f"what {name} plays"
         parts = (
             [self._exchange(destination)] if destination.delivery is not Delivery.POINTWISE else []
         )

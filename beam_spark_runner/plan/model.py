@@ -98,6 +98,7 @@ class Segment:
     """One Spark job.
 
     ``impulses``: destinations that get one empty element each from the driver.
+    ``test_streams``: destinations that get the elements of a TestStream from the driver.
     ``reads``: main inputs whose rows earlier segments materialised (all of
     those segments are listed; the destination may get rows in this one too).
     ``writes``: destinations that live in a later segment (or are side inputs):
@@ -107,6 +108,7 @@ class Segment:
     id: SegmentId
     levels: tuple[Level, ...]
     impulses: tuple[DestinationId, ...] = ()
+    test_streams: tuple[DestinationId, ...] = ()
     reads: Mapping[DestinationId, tuple[SegmentId, ...]]
     writes: Mapping[DestinationId, str]
     side_inputs: tuple[DestinationId, ...] = ()  # read by its stages; not among ``reads``
@@ -119,6 +121,7 @@ class Plan:
     ``consumers``: what every stage that has the collection among its
     ``outputs`` writes to. Destinations of impulses are not there: the driver
     feeds them, even if a stage passes the impulse on.
+    ``streams``: it runs again and again, in epochs; it has one segment.
     """
 
     graph: Graph
@@ -126,3 +129,4 @@ class Plan:
     destinations: Mapping[DestinationId, Destination]
     consumers: Mapping[PCollectionId, tuple[DestinationId, ...]]  # by ``arriving``
     segments: tuple[Segment, ...]
+    streams: bool = False

@@ -139,8 +139,14 @@ def _coder_arriving(plan: Plan, stage: Stage) -> tuple[bool, CoderId]:
     """Whether the rows that reach the stage are grouped, and their element coder.
 
     A Reshuffle may have other coders upstream than downstream; a grouping
-    builds the KV with its iterable before the source sees it.
+    builds the KV with its iterable before the source sees it; what a TestStream plays is
+    encoded in a way of its own.
     """
+    played = {dest for segment in plan.segments for dest in segment.test_streams}
+    if any(plan.destinations[dest].stage == stage.id for dest in played):
+        for transform in plan.graph.transforms.values():
+            if transform.element_coder is not None and stage.input in transform.outputs.values():
+                return False, transform.element_coder
     collections = {
         stage.input if destination.delivery is Delivery.GROUP_BY_KEY else destination.arriving
         for destination in plan.destinations.values()

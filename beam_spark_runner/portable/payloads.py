@@ -42,6 +42,7 @@ class PayloadFacts:
     side_inputs: Mapping[str, str] = field(default_factory=dict)
     accumulator_coder: CoderId | None = None
     restriction_coder: CoderId | None = None
+    element_coder: CoderId | None = None
     state_ids: tuple[str, ...] = ()
     timer_families: tuple[str, ...] = ()
     requires_stable_input: bool = False
@@ -61,7 +62,7 @@ def read_payload(urn: str, payload: bytes, where: str) -> PayloadFacts:
     Raises:
         InvalidPipelineError: the payload is missing or is not what the URN promises.
 
-    Source: proto ParDoPayload, CombinePayload, WindowIntoPayload.
+    Source: proto ParDoPayload, CombinePayload, WindowIntoPayload, TestStreamPayload.
     """
     if urn in PAR_DO_URNS:
         return _of_par_do(parse(beam_runner_api_pb2.ParDoPayload, payload, where), where)
@@ -77,6 +78,10 @@ def read_payload(urn: str, payload: bytes, where: str) -> PayloadFacts:
         strategy = parse(beam_runner_api_pb2.WindowingStrategy, payload, where)
         coder_id = strategy.window_coder_id
         return PayloadFacts(coders=(CoderId(coder_id),) if coder_id else ())
+    if urn == urns.TEST_STREAM:
+        played = parse(beam_runner_api_pb2.TestStreamPayload, payload, where)
+        coder = CoderId(played.coder_id)
+        return PayloadFacts(element_coder=coder, coders=(coder,))
     return PayloadFacts()
 
 

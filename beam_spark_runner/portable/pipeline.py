@@ -146,17 +146,30 @@ def _may_be_kept_whole(
     if len(proto.inputs) != 1 or len(proto.outputs) != 1:
         return False  # side inputs: its parts know how to read them
     if proto.spec.urn == urns.COMBINE_PER_KEY:
-        # A trigger that counts elements must not count accumulators.
         return bool(proto.spec.payload) and all(
-            trigger_is_default(components.windowing_strategies[strategy].trigger)
-            for strategy in (
-                components.pcollections[collection].windowing_strategy_id
-                for collection in proto.inputs.values()
-                if collection in components.pcollections
-            )
-            if strategy in components.windowing_strategies
+            _may_be_lifted(components.pcollections[collection], components)
+            for collection in proto.inputs.values()
+            if collection in components.pcollections
         )
     return True
+
+
+def _may_be_lifted(
+    collection: beam_runner_api_pb2.PCollection, components: beam_runner_api_pb2.Components
+) -> bool:
+    """Whether accumulators of some elements may be grouped in place of the elements.
+
+    A trigger that counts elements must not count accumulators. And where elements may be late,
+    the earliest timestamp of an accumulator may be one that no watermark waits for, although
+    there are others.
+    """
+    if collection.windowing_strategy_id not in components.windowing_strategies:
+        return True
+    strategy = components.windowing_strategies[collection.windowing_strategy_id]
+    is_bounded = collection.is_bounded != beam_runner_api_pb2.IsBounded.UNBOUNDED
+    return trigger_is_default(strategy.trigger) and (
+        is_bounded or strategy.output_time != beam_runner_api_pb2.OutputTime.EARLIEST_IN_PANE
+    )
 
 
 def _without_pass_throughs(
@@ -216,6 +229,7 @@ def _transform(
         else _environment_of(id_, components, environments),
         accumulator_coder=facts.accumulator_coder,
         restriction_coder=facts.restriction_coder,
+        element_coder=facts.element_coder,
         state_ids=facts.state_ids,
         timer_families=facts.timer_families,
         requires_stable_input=facts.requires_stable_input,

@@ -58,6 +58,23 @@ class Residuals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShardReport:
+    """What a streaming task says of its shard, as it has left it.
+
+    Attributes:
+        epoch: of the newest delta; 0: there is none.
+        attempt: that wrote it.
+        next_event_us: when its next timer is due, event time; None: it has no timer.
+        next_clock_us: the same in processing time.
+    """
+
+    epoch: int
+    attempt: int
+    next_event_us: int | None
+    next_clock_us: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What one task attempt said of itself (``reports.proto``, TaskReport)."""
 
@@ -76,6 +93,7 @@ class Report:
     worker: str = ""  # the process, if it has sent anything over the backchannel
     messages_sent: int = 0  # by then, over the backchannel
     finalizes: bool = False  # it holds callbacks for when the attempt's output is accepted
+    shard: ShardReport | None = None  # of a streaming level, if the task has one
 
 
 @dataclass(frozen=True, slots=True)

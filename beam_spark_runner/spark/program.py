@@ -73,6 +73,21 @@ class StageProgram:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShardPlaces:
+    """Where the tasks of a streaming job have their shards.
+
+    Attributes:
+        lineage: in names of files.
+        deltas: folder that driver and workers share.
+        local: folder of local copies; None: the first of Spark's own local folders.
+    """
+
+    lineage: str
+    deltas: str
+    local: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LevelProgram:
     """All that a task of one level does.
 
@@ -98,3 +113,4 @@ class LevelProgram:
     working_folder: str | None = None  # of the program, where tasks run on its machine
     route: Route | None = None  # to the driver, beside the rows
     harnesses: HarnessSettings | None = None  # set where code runs in SDK harnesses
+    shards: ShardPlaces | None = None  # set where the pipeline streams

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import PipelineRefusedError
 from beam_spark_runner.core.ids import PCollectionId
 from beam_spark_runner.graph import passes
@@ -94,6 +95,11 @@ def test_mixed_windows(case: Case) -> None:
     check("validate", case)
 
 
+@pytest.mark.parametrize("case", cases("refuse_unstreamable"))
+def test_refuse_unstreamable(case: Case) -> None:
+    check("refuse_unstreamable", case)
+
+
 @pytest.mark.parametrize("case", cases("lift_combiners"))
 def test_lift_combiners(case: Case) -> None:
     check("lift_combiners", case)
@@ -123,8 +129,9 @@ def test_fuse(case: Case) -> None:
 def test_explain(case: Case) -> None:
     before = parse(case.given)
     exchanges, destinations = map(int, case.comments.get("limits", "12 250").split())
-    graph = passes.run_passes(before, passes.BATCH)
-    plan = build(graph, max_exchanges=exchanges, max_destinations=destinations)
+    streams = any(each.urn == urns.TEST_STREAM for each in before.transforms.values())
+    graph = passes.run_passes(before, passes.STREAMING if streams else passes.BATCH)
+    plan = build(graph, max_exchanges=exchanges, max_destinations=destinations, streams=streams)
     assert explain(plan) == case.expected
 
     meant, got = evaluate_graph(before), evaluate_plan(plan)

@@ -7,12 +7,14 @@ from beam_spark_runner.graph.passes.expand_splittable import expand_splittable
 from beam_spark_runner.graph.passes.fuse import fuse
 from beam_spark_runner.graph.passes.insert_fusion_breaks import insert_fusion_breaks
 from beam_spark_runner.graph.passes.lift_combiners import lift_combiners
+from beam_spark_runner.graph.passes.refuse_unstreamable import refuse_unstreamable
 from beam_spark_runner.graph.passes.truncate_restrictions import truncate_restrictions
 from beam_spark_runner.graph.passes.validate import validate
 
 __all__ = [
     "BATCH",
     "DRAINING",
+    "STREAMING",
     "Observer",
     "Pass",
     "expand_splittable",
@@ -20,6 +22,7 @@ __all__ = [
     "ignore",
     "insert_fusion_breaks",
     "lift_combiners",
+    "refuse_unstreamable",
     "run_passes",
     "truncate_restrictions",
     "validate",
@@ -46,6 +49,16 @@ DRAINING: tuple[Pass, ...] = (
     fuse,
 )
 """The same for a pipeline that is to come to an end soon."""
+
+STREAMING: tuple[Pass, ...] = (
+    validate,
+    refuse_unstreamable,
+    lift_combiners,
+    expand_splittable,
+    insert_fusion_breaks,
+    fuse,
+)
+"""The same for a pipeline that runs in epochs."""
 
 
 def ignore(name: str, graph: Graph) -> None:

@@ -33,7 +33,8 @@ def fuse(graph: Graph, *, max_copies: int = MAX_COPIES) -> Graph:
     Groupings and Reshuffles that nobody reads are not run.
 
     What the runner makes and hands on as it is (to a GroupByKey, to a side
-    input, to a reader that asks for stable or sorted input) gets a stage without transforms.
+    input, to a reader that asks for stable or sorted input; what a TestStream gives, to a reader
+    that has state) gets a stage without transforms.
 
     Args:
         graph: after ``insert_fusion_breaks``.
@@ -88,6 +89,7 @@ class _Fuser:
         self._stages: list[_Growing] = []
         self._made_in: dict[PCollectionId, tuple[_Growing, ...]] = {}
         self._made_by_runner: set[PCollectionId] = set()
+        self._of_test_streams: set[PCollectionId] = set()
         self._known_in: dict[PCollectionId, EnvironmentId | None] = {}  # its coder, and encoded
         self._carriers: dict[PCollectionId, _Growing] = {}
         self._siblings: dict[PCollectionId, list[_Growing]] = {}
@@ -107,6 +109,8 @@ class _Fuser:
                 for collection in transform.inputs.values():
                     self._hand_on(collection)
             self._made_by_runner.update(transform.outputs.values())
+            if transform.urn == urns.TEST_STREAM:
+                self._of_test_streams.update(transform.outputs.values())
         elif transform.urn == urns.FLATTEN:
             self._unzip(id_, transform)
         else:
@@ -136,7 +140,11 @@ class _Fuser:
 
     def _stages_for(self, transform: Transform) -> tuple[_Growing, ...]:
         collection = main_input(transform)
-        if transform.requires_stable_input or transform.requires_time_sorted_input:
+        if (
+            transform.requires_stable_input
+            or transform.requires_time_sorted_input
+            or (transform.is_keyed and collection in self._of_test_streams)
+        ):
             self._hand_on(collection)
             return (self._begin(collection),)
         if transform.breaks_fusion:

@@ -61,9 +61,6 @@ def _problems_of_the_pipeline(graph: Graph) -> Iterator[PipelineError]:
 
 def _problems_of_the_step(graph: Graph, transform: Transform) -> Iterator[PipelineError]:
     where = transform.name
-    if transform.urn == urns.TEST_STREAM:
-        yield UnsupportedFeatureError("TestStream", where)
-        return
     if transform.urn not in facts.RUNNER_URNS:
         if transform.urn not in facts.SDK_URNS:
             yield UnsupportedFeatureError(f"the transform {transform.urn}", where)

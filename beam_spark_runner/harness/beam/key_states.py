@@ -8,6 +8,7 @@ from there then.
 import copy
 import functools
 import sys
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -36,6 +37,7 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
     def __init__(self, handler: Any, *coders_and_id: Any, allowed_lateness_us: int) -> None:
         super().__init__(handler, *coders_and_id)
         self.timers = TimerQueue()
+        self.clock_us: int | None = None  # of the bundle; None: it is the wall clock
         self.piled_bytes = 0  # in bags, since they were written: about
         self._all_states: dict[tuple[userstate.StateSpec, Any], Any] = {}
         self._handler = handler
@@ -128,6 +130,21 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
                 (key, _PANE_CODER.decode(stored.pane)),
             )
             self.timers.set(timer, expires_us=self.expiry_us(window))
+
+    def begin_encoded(self, key: bytes) -> None:
+        """See ``begin``; for a key that gets no elements.
+
+        Args:
+            key: encoded, nested.
+        """
+        self.begin(self._key_coder.decode_nested(key))
+
+    def drop_window(self, window: Any) -> None:
+        """Drop all state of the key in a window."""
+        for spec, its_window in [each for each in self._all_states if each[1] == window]:
+            del self._all_states[spec, its_window]
+        coded_key = self._key_coder.encode_nested(self._key)
+        self._handler.drop_window(self._transform_id, self._window_coder.encode(window), coded_key)
 
     def end(self) -> None:
         """Drop all state and timers of the key, or store them for a later bundle."""
@@ -265,6 +282,7 @@ class KeyTimer(userstate.BaseTimer):  # type: ignore[misc]
     """What a DoFn sets and clears timers by."""
 
     __slots__ = (
+        "_clock_us",
         "_domain",
         "_expires_us",
         "_family",
@@ -290,6 +308,7 @@ class KeyTimer(userstate.BaseTimer):  # type: ignore[misc]
         self._window = window
         self._expires_us = states.expiry_us(window)
         self._time_us = timestamp.micros
+        self._clock_us = states.clock_us
         self._payload = key, pane
         self._latest: tuple[Any, str, int] = None, "", 0
 
@@ -300,6 +319,8 @@ class KeyTimer(userstate.BaseTimer):  # type: ignore[misc]
             return  # most set the end of their window, element by element
         fires_us = whole_milliseconds(Timestamp.of(timestamp).micros)
         domain = self._domain
+        if domain is Domain.PROCESSING_TIME and self._clock_us is not None:
+            fires_us += self._clock_us - time.time_ns() // 1000
         timer = Timer(
             TimerId(self._family, dynamic_timer_tag, self._window),
             domain,

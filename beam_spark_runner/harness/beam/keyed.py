@@ -15,9 +15,10 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from apache_beam.runners.worker import bundle_processor, operations
 from apache_beam.transforms import core, userstate
 from apache_beam.utils.timestamp import Timestamp
-from apache_beam.utils.windowed_value import WindowedValue
+from apache_beam.utils.windowed_value import WindowedValue, create
 
 from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.harness.beam.chunked_steps import (
     Unpickled,
     check_declared,
@@ -30,7 +31,8 @@ from beam_spark_runner.harness.beam.keyed_call import KeyedCall, can_call
 from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
 from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.values.constants import Kind
-from beam_spark_runner.semantics.timers import Instant, expiration_timer
+from beam_spark_runner.semantics.timers import Domain, Instant, Timer, expiration_timer
+from beam_spark_runner.state.policy import BATCH, KeyPolicy
 
 KEYED_PAR_DO_URN = "beam_spark_runner:keyed_par_do:v1"
 
@@ -52,6 +54,7 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
     """A ParDo that gets elements key by key, and is notified of each key's end."""
 
     _calls = 0
+    _policy = BATCH
 
     def prepare(
         self,
@@ -85,7 +88,13 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
     def start(self) -> None:
         """See Beam's ``Operation``: before each bundle."""
         self._is_storing = self.states.is_storing
+        self._call = None
         super().start()
+
+    def use(self, policy: KeyPolicy) -> None:
+        """Say what is done with keys in the bundle that begins."""
+        self._policy = policy
+        self.states.clock_us = policy.clock_us
 
     def process(self, element: WindowedValue) -> None:
         self.process_chunk([element.value], [element], Kind.OWN)
@@ -98,9 +107,11 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         """Process values of one key; each has the timestamp, windows and pane of its origin."""
         if self._is_storing:
             self.states.begin(values[0][0])
+            values, origins = self._in_time(values, origins)
+        expires = self._is_storing or bool(self._expiration_family)
         if self._make_call is None:
             for value, origin in zip(values, origins, strict=True):
-                if self._expiration_family:
+                if expires:
                     self._expect_expiry(value[0], origin)
                 super().process(origin.with_value(value))
             return
@@ -108,7 +119,6 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
             try:
                 if self._call is None:
                     # Side inputs can be read once a bundle has begun.
-                    expires = bool(self._expiration_family)
                     self._call = self._make_call(self._expect_expiry if expires else None)
                 handle = self._outputs.handle_process_outputs
                 for origin, results in self._call.results(values, origins):
@@ -117,12 +127,35 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
                 charge(error, self.step_name)
                 raise
 
+    def _in_time(
+        self, values: list[Any], origins: list[WindowedValue]
+    ) -> tuple[list[Any], list[WindowedValue]]:
+        """Drop elements in windows that are over."""
+        now_us, expiry_us = self._policy.watermark_us, self.states.expiry_us
+        if all(expiry_us(window) > now_us for origin in origins for window in origin.windows):
+            return values, origins
+        kept: list[Any] = []
+        kept_origins: list[WindowedValue] = []
+        for value, origin in zip(values, origins, strict=True):
+            windows = tuple(each for each in origin.windows if expiry_us(each) > now_us)
+            if windows:
+                kept.append(value)
+                kept_origins.append(
+                    create(value, origin.timestamp_micros, windows, origin.pane_info)
+                )
+        return kept, kept_origins
+
     def _expect_expiry(self, key: Any, origin: WindowedValue) -> None:
+        """Set the timer by which a window of a key ends: for the DoFn, or to drop its state."""
         payload = key, origin.pane_info
         for window in origin.windows:
             timer, expires_us = expiration_timer(
                 self._expiration_family, window, self.states.allowed_lateness_us, payload
             )
+            if not self._expiration_family:
+                if expires_us >= MAX_US:
+                    continue  # all is over then
+                timer = timer._replace(hold_us=MAX_US)
             self.states.timers.set(timer, expires_us=expires_us)
 
     def count(self, elements: int) -> None:
@@ -145,20 +178,12 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         """
         timers = self.states.timers
         while timers and (timer := timers.pop(to)) is not None:
-            key, pane = timer.payload
-            self.process_timer(
-                timer.id.family,
-                userstate.Timer(
-                    user_key=key,
-                    dynamic_timer_tag=timer.id.tag,
-                    windows=(timer.id.window,),
-                    clear_bit=False,
-                    fire_timestamp=Timestamp(micros=timer.fires_us),
-                    hold_timestamp=Timestamp(micros=timer.hold_us),
-                    paneinfo=pane,
-                ),
-            )
-            self.count(1)
+            if timer.id.family:
+                self._fire(timer)
+                self.count(1)
+            if self._is_storing and timer.domain is Domain.WINDOW_EXPIRATION:
+                self.states.drop_window(timer.id.window)
+                self._forget_call()
         self._calls = 0
         try:
             self.states.end()
@@ -166,6 +191,21 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
             charge(error, self.step_name)
             raise
         self._forget_call()
+
+    def _fire(self, timer: Timer) -> None:
+        key, pane = timer.payload
+        self.process_timer(
+            timer.id.family,
+            userstate.Timer(
+                user_key=key,
+                dynamic_timer_tag=timer.id.tag,
+                windows=(timer.id.window,),
+                clear_bit=False,
+                fire_timestamp=Timestamp(micros=timer.fires_us),
+                hold_timestamp=Timestamp(micros=timer.hold_us),
+                paneinfo=pane,
+            ),
+        )
 
     def reset(self) -> None:
         """See Beam's ``Operation``: between bundles."""

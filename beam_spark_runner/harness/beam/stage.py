@@ -27,7 +27,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.ids import PCollectionId
-from beam_spark_runner.core.time import MIN_US
+from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.harness.beam.chunked_steps import use_chunks
 from beam_spark_runner.harness.beam.chunks import ChunkedParDo
 from beam_spark_runner.harness.beam.creation import charge_errors_of_creation
@@ -120,7 +120,7 @@ class EmbeddedStage:
             self._name,
             next(iter(self._description.step_names.values()), self._name),
             self._steps,
-            policy.to,
+            policy,
         )
 
     def take_callbacks(self, steps: "_Steps") -> "tuple[EmbeddedCallbacks, ...]":
@@ -208,10 +208,10 @@ class EmbeddedBundle:
         name: str,
         step_at_root: str,
         steps: _Steps,
-        to: Instant,
+        policy: KeyPolicy,
     ) -> None:
         self._stage = stage
-        self._to = to
+        self._to = policy.to
         self._sampling = steps.sampling
         self._step_at_root = step_at_root
         self._steps = steps
@@ -227,6 +227,8 @@ class EmbeddedBundle:
                 self._sampling.start()
                 for operation in reversed(processor.ops.values()):
                     operation.execution_context = self._execution
+                    if isinstance(operation, KeyedParDo):
+                        operation.use(policy)
                     operation.start()
         except BaseException:
             self.abort()
@@ -242,8 +244,20 @@ class EmbeddedBundle:
 
     def advance_key(self) -> None:
         """See ``BundleInput.advance_key``."""
+        self.advance_key_until(MAX_US)
+
+    def advance_key_until(self, hold_us: int) -> None:
+        """See ``StoringInput.advance_key_until``."""
+        to = self._to
+        if hold_us < to.watermark_us:
+            to = Instant(hold_us, to.clock_us)
         for operation in self._keyed:
-            operation.advance_key(self._to)
+            operation.advance_key(to)
+
+    def begin_key(self, key: bytes) -> None:
+        """See ``StoringInput.begin_key``."""
+        for operation in self._keyed:
+            operation.states.begin_encoded(key)
 
     def enter(self) -> None:
         """Make user metrics of this thread count for this bundle, until another one enters."""

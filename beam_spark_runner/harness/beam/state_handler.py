@@ -83,6 +83,10 @@ class EmbeddedStateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc
         """See ``StateBackend.set_timers``."""
         self._backend.set_timers(transform, key, timers)
 
+    def drop_window(self, transform: str, window: bytes, key: bytes) -> None:
+        """See ``StateBackend.drop_window``."""
+        self._backend.drop_window(transform, window, key)
+
     @contextlib.contextmanager
     def process_instruction_id(self, bundle_id: str, cache_tokens: Iterable[Any]) -> Iterator[None]:
         yield

@@ -10,7 +10,13 @@ from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.plan.model import Delivery, Level, Plan, Segment
 from beam_spark_runner.portable.descriptor import describe
-from beam_spark_runner.spark.program import Edge, LevelProgram, SideInputRows, StageProgram
+from beam_spark_runner.spark.program import (
+    Edge,
+    LevelProgram,
+    ShardPlaces,
+    SideInputRows,
+    StageProgram,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +27,8 @@ class Limits:
     in memory; what is more goes to disk. ``options_json``: pipeline options, for what reads
     them where user code runs. ``working_folder``: of the program, if tasks run on its machine.
     ``route``: to the driver, beside the rows; None: there is no backchannel.
-    ``harnesses``: set where code runs in SDK harnesses.
+    ``harnesses``: set where code runs in SDK harnesses. ``shards``: set where the pipeline
+    streams.
     """
 
     max_attempts: int
@@ -33,6 +40,7 @@ class Limits:
     working_folder: str | None = None
     route: Route | None = None
     harnesses: HarnessSettings | None = None
+    shards: ShardPlaces | None = None
 
 
 class ProgramBuilder:
@@ -69,7 +77,8 @@ class ProgramBuilder:
             timestamp_combiner=destination.timestamp_combiner,
             access_pattern=destination.access_pattern,
             coded_windowing=windowing.coded
-            if destination.delivery is Delivery.GROUP_BY_KEY and not windowing.groups_by_window
+            if destination.delivery is Delivery.GROUP_BY_KEY
+            and (self._plan.streams or not windowing.groups_by_window)
             else b"",
             is_keyed=destination.stage is not None
             and self._plan.stages[destination.stage].is_keyed,
@@ -157,6 +166,7 @@ class ProgramBuilder:
             working_folder=self._limits.working_folder,
             route=self._limits.route,
             harnesses=self._limits.harnesses,
+            shards=self._limits.shards,
         )
 
     def _stage(

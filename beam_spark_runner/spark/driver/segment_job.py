@@ -134,7 +134,7 @@ class SegmentJobs:
                     frame,
                     job.partitions,
                     self._builder.readers(job.segment, index),
-                    control_first=program.may_pass_on,
+                    control_first=program.may_pass_on or self._plan.streams,
                 )
                 tasks[index] = job.partitions
             frame = frame.mapInArrow(level_function(program), schema.SPARK_SCHEMA)

@@ -6,6 +6,7 @@ from typing import cast
 from apache_beam.coders import WindowedValueCoder
 
 from beam_spark_runner.harness.bundle import BundleInput
+from beam_spark_runner.harness.grouping.epoch_groups import GroupsInEpochs
 from beam_spark_runner.harness.grouping.operator import GroupByKey, GroupsByWindow, GroupsInPanes
 from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
 from beam_spark_runner.spark.program import Edge
@@ -13,6 +14,7 @@ from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.key_runs import Run, RunReader
 from beam_spark_runner.spark.rows.keys import split_key
+from beam_spark_runner.spark.rows.reading import StageEpoch
 
 
 class GroupReader(RunReader):
@@ -23,16 +25,36 @@ class GroupReader(RunReader):
     """
 
     def __init__(
-        self, edge: Edge, coder: WindowedValueCoder, bundle: BundleInput, logs: ValueLogs
+        self,
+        edge: Edge,
+        coder: WindowedValueCoder,
+        bundle: BundleInput,
+        logs: ValueLogs,
+        epoch: StageEpoch | None = None,
     ) -> None:
         super().__init__(edge, coder, bundle, logs)
         self._runs: GroupsByWindow | None = None
         self._operator: GroupByKey
-        if edge.coded_windowing:
+        if epoch is not None:
+            self._operator = GroupsInEpochs(
+                edge,
+                coder,
+                self._bundle,
+                logs,
+                store=epoch.store,
+                before=epoch.before,
+                now=epoch.now,
+            )
+        elif edge.coded_windowing:
             self._operator = GroupsInPanes(edge, coder, self._bundle, logs)
         else:
             self._operator = by_window = GroupsByWindow(edge, coder, self._bundle, logs, split_key)
             self._runs = by_window if by_window.takes_runs else None
+
+    def fire(self, key: bytes) -> None:
+        """See ``EpochReader.fire``."""
+        assert isinstance(self._operator, GroupsInEpochs)
+        self._operator.fire(key)
 
     def _read(self, cursor: RowCursor) -> None:
         super()._read(cursor)

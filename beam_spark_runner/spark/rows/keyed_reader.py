@@ -39,6 +39,11 @@ class KeyedReader(RunReader):
             WindowedValueCoder(value_coder, coder.window_coder).get_impl().decode
         )
 
+    def fire(self, key: bytes) -> None:
+        """See ``EpochReader.fire``."""
+        self._bundle.begin_key(key)
+        self._bundle.advance_key()
+
     def _emit(
         self, keys: list[bytes | None], values: list[bytes], orders: schema.Int64Array
     ) -> None:

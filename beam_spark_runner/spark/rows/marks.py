@@ -50,12 +50,14 @@ class MarkReader:
         left_residuals: whether more rows will follow in a later Spark job.
         watermarks_us: by destination: up to which event time all tasks have sent its elements.
             A destination that is missing has all of them.
+        epoch: what the tasks of an epoch begin with; None: the pipeline does not stream.
     """
 
     def __init__(self) -> None:
         self.failed = False
         self.left_residuals = False
         self.watermarks_us: dict[int, int] = {}
+        self.epoch: reports_pb2.Epoch | None = None
         self._attempts: dict[int, list[int]] = {}
 
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -65,7 +67,10 @@ class MarkReader:
             return batch
         for value in batch.filter(pa.array(is_mark)).column(4).to_pylist():
             mark = reports_pb2.AttemptMark.FromString(value)
-            self._attempts.setdefault(mark.run, []).append(mark.attempt)
+            if mark.attempt:  # else it is the driver's
+                self._attempts.setdefault(mark.run, []).append(mark.attempt)
+            if mark.HasField("epoch"):
+                self.epoch = mark.epoch
             self.failed |= mark.failed
             self.left_residuals |= mark.left_residuals
             for dest, watermark_us in mark.watermarks_us.items():

@@ -22,7 +22,7 @@ from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.group_reader import GroupReader
 from beam_spark_runner.spark.rows.keyed_reader import KeyedReader
-from beam_spark_runner.spark.rows.reading import Reader
+from beam_spark_runner.spark.rows.reading import Reader, StageEpoch
 
 _GLOBAL = (GlobalWindow(),)
 _BARE = create(None, MIN_US, _GLOBAL, PANE_INFO_UNKNOWN)
@@ -89,7 +89,11 @@ class RestrictionReader(ElementReader):
 
 
 def reader_for(
-    edge: Edge, coder: WindowedValueCoder, bundle: BundleInput, logs: ValueLogs
+    edge: Edge,
+    coder: WindowedValueCoder,
+    bundle: BundleInput,
+    logs: ValueLogs,
+    epoch: StageEpoch | None = None,
 ) -> Reader:
     """Choose the reader for an edge.
 
@@ -98,10 +102,11 @@ def reader_for(
         coder: of the elements which ``bundle`` takes.
         bundle: gets them.
         logs: of the task.
+        epoch: set where keys are stored from epoch to epoch.
     """
     match edge.delivery:
         case Delivery.GROUP_BY_KEY:
-            return GroupReader(edge, coder, bundle, logs)
+            return GroupReader(edge, coder, bundle, logs, epoch)
         case Delivery.BY_KEY:
             return KeyedReader(edge, coder, bundle, logs)
     return ElementReader(edge, coder, bundle)

@@ -1,7 +1,7 @@
 """What all readers have in common: which step an error of a coder is charged to."""
 
 import abc
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.utils.windowed_value import (
@@ -10,10 +10,26 @@ from apache_beam.utils.windowed_value import (
 
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.core.rendering import render_error, text_of
-from beam_spark_runner.harness.bundle import BundleInput
+from beam_spark_runner.harness.bundle import BundleInput, StoringInput
 from beam_spark_runner.harness.failures import failure_of, is_charged
+from beam_spark_runner.semantics.timers import Instant
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.rows.cursor import RowCursor
+from beam_spark_runner.state.store import StoredState
+
+
+class StageEpoch(NamedTuple):
+    """What a stage that stores keys begins an epoch with.
+
+    Attributes:
+        store: of the stage's keys.
+        before: watermark of its input and processing time, as the epoch before left them.
+        now: the same, as this epoch leaves them.
+    """
+
+    store: StoredState
+    before: Instant
+    now: Instant
 
 
 class DecodingError(Exception):
@@ -45,6 +61,20 @@ class _Input:
     def advance_key(self) -> None:
         try:
             self._bundle.advance_key()
+        except BaseException as error:
+            self.raised = error
+            raise
+
+    def begin_key(self, key: bytes) -> None:
+        try:
+            cast("StoringInput", self._bundle).begin_key(key)
+        except BaseException as error:
+            self.raised = error
+            raise
+
+    def advance_key_until(self, hold_us: int) -> None:
+        try:
+            cast("StoringInput", self._bundle).advance_key_until(hold_us)
         except BaseException as error:
             self.raised = error
             raise

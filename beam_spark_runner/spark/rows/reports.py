@@ -14,7 +14,7 @@ from beam_spark_runner.core.errors import (
     SdkDisconnectedError,
 )
 from beam_spark_runner.core.rendering import MOST_OF_A_TRACEBACK, message_of, valid_text
-from beam_spark_runner.scheduling.attempts import Failure, Report, Residuals
+from beam_spark_runner.scheduling.attempts import Failure, Report, Residuals, ShardReport
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import consumed_of
 
@@ -52,6 +52,16 @@ def _report_of(proto: reports_pb2.TaskReport) -> Report:
         worker=proto.worker,
         messages_sent=proto.messages_sent,
         finalizes=proto.finalizes,
+        shard=_shard_of(proto.shard) if proto.HasField("shard") else None,
+    )
+
+
+def _shard_of(proto: reports_pb2.ShardReport) -> ShardReport:
+    return ShardReport(
+        epoch=proto.epoch,
+        attempt=proto.attempt,
+        next_event_us=proto.next_event_us if proto.HasField("next_event_us") else None,
+        next_clock_us=proto.next_clock_us if proto.HasField("next_clock_us") else None,
     )
 
 

@@ -26,6 +26,7 @@ from beam_spark_runner.spark.rows.readers import RestrictionReader, reader_for
 from beam_spark_runner.spark.rows.writers import ResidualWriter, writer_for
 from beam_spark_runner.spark.rows.writing import Outlet, Writer
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime
+from beam_spark_runner.state.policy import BATCH, KeyPolicy
 
 _MOST_INFOS = 1_000
 _MOST_PIECES = 16  # of a restriction in one round; on a larger cluster it takes another round
@@ -70,7 +71,7 @@ class OpenStages:
             partitions=level.partitions,
             first=partition,
         )
-        self._open: dict[StageId, _OpenStage] = {}
+        self._open: dict[StageId, OpenStage] = {}
         self._finished: list[bytes] = []  # monitoring infos of bundles
         # Of large groups: any stage may hold them until all have finished.
         self.logs = ValueLogs(level.spill_bytes)
@@ -79,14 +80,16 @@ class OpenStages:
             DestinationId, Residuals
         ] = {}  # what was left, once ``finish`` has run
 
-    def __getitem__(self, id_: StageId) -> "_OpenStage":
+    def __getitem__(self, id_: StageId) -> "OpenStage":
         """The stage, opened if it is not yet."""
         stage = self._open.get(id_)
         if stage is None:
-            program = self._programs[id_]
-            kind = _OpenSplittable if program.description.is_splittable else _OpenStage
-            stage = self._open[id_] = kind(self._level, program, self._outlet, self, self._now_us)
+            stage = self._open[id_] = self._make(self._programs[id_])
         return stage
+
+    def _make(self, program: StageProgram) -> "OpenStage":
+        kind = _OpenSplittable if program.description.is_splittable else OpenStage
+        return kind(self._level, program, self._outlet, self, self._now_us)
 
     def finish(self) -> list[bytes]:
         """Finish all bundles; those of splittable DoFns first, as often as they defer something.
@@ -139,7 +142,7 @@ class OpenStages:
         self.callbacks = []
 
 
-class _OpenStage:
+class OpenStage:
     """A stage with a bundle under way."""
 
     def __init__(
@@ -154,12 +157,13 @@ class _OpenStage:
         self.callbacks: list[Callbacks] = []
         self._level = level
         self._outlet = outlet
+        self._others = others
         self._logs = others.logs
         self._job = others.job
         self._harness = self._job.stage(program)
         self._writers: list[Writer] = []
         self._receivers: dict[PCollectionId, Receiver] = {}
-        following: list[_NextStage] = []
+        following: list[NextStage] = []
         for collection, coder in self._harness.output_coders.items():
             targets: list[Receiver] = []
             for edge in program.outputs.get(collection, ()):
@@ -167,7 +171,7 @@ class _OpenStage:
                 self._writers.append(writer)
                 targets.append(writer)
             for stage in program.local.get(collection, ()):
-                following.append(_NextStage(stage, others))
+                following.append(NextStage(stage, others))
                 targets.append(following[-1])
             self._receivers[collection] = targets[0] if len(targets) == 1 else _FanOut(targets)
         self._side_inputs: Mapping[tuple[str, str], Any] = {
@@ -178,14 +182,14 @@ class _OpenStage:
 
     def _open_input(self, now_us: Callable[[], int]) -> None:
         self._bundle = self._start_bundle()
-        self._joined = _JoinedInput(self._bundle, self._following)
+        self._joined = JoinedInput(self._bundle, self._following)
         self._reader = reader_for(
             self.program.input, self._harness.input_coder, self._joined, self._logs
         )
 
-    def _start_bundle(self) -> Bundle:
+    def _start_bundle(self, policy: KeyPolicy = BATCH) -> Bundle:
         try:
-            return self._harness.start_bundle(self._receivers, self._side_inputs)
+            return self._harness.start_bundle(self._receivers, self._side_inputs, policy)
         except BundleFailedError:
             self._job.discard(self.program.stage)
             raise
@@ -196,7 +200,7 @@ class _OpenStage:
         Raises:
             BundleFailedError: user code, or a coder, raised.
         """
-        with _charged_to(self.program.name):
+        with charged_to(self.program.name):
             self._bundle.enter()
             self._reader.read(cursor)
 
@@ -214,7 +218,7 @@ class _OpenStage:
         Returns:
             Monitoring infos.
         """
-        with _charged_to(self.program.name):
+        with charged_to(self.program.name):
             result = self._bundle.finish()
             self._keep_callbacks(result)
             RefusingCheckpointHandler(self.program.name).on_checkpoint(result)
@@ -236,7 +240,7 @@ class _OpenStage:
         self._bundle.abort()
 
 
-class _OpenSplittable(_OpenStage):
+class _OpenSplittable(OpenStage):
     """A stage whose root is a splittable DoFn: one bundle after another, until nothing is left."""
 
     def _open_input(self, now_us: Callable[[], int]) -> None:
@@ -283,12 +287,12 @@ class _OpenSplittable(_OpenStage):
         self.left = Residuals(self.left.count + 1, min(self.left.hold_us, hold_us))
 
     def read(self, cursor: RowCursor) -> None:
-        with _charged_to(self.program.name):
+        with charged_to(self.program.name):
             self._reader.read(cursor)
 
     def run_due(self) -> bool:
         """See ``splittable.Deferring``."""
-        with _charged_to(self.program.name):
+        with charged_to(self.program.name):
             return self._input.run_due()
 
     def next_due_us(self) -> int | None:
@@ -303,7 +307,7 @@ class _OpenSplittable(_OpenStage):
 
     def finish(self) -> Iterable[bytes]:
         """Emit the last rows of bundles that have all been finished."""
-        with _charged_to(self.program.name):
+        with charged_to(self.program.name):
             self._flush()
         return merge(self._infos)
 
@@ -312,7 +316,8 @@ class _OpenSplittable(_OpenStage):
 
 
 @contextlib.contextmanager
-def _charged_to(stage_name: str) -> Iterator[None]:
+def charged_to(stage_name: str) -> Iterator[None]:
+    """Charge what is raised inside to a step; to the stage, if no step is known."""
     try:
         yield
     except (AbandonedError, RunnerError):
@@ -321,10 +326,10 @@ def _charged_to(stage_name: str) -> Iterator[None]:
         raise failure_of(error, stage_name) from error
 
 
-class _JoinedInput:
+class JoinedInput:
     """The input of a bundle whose output goes on to other stages. See ``BundleInput``."""
 
-    def __init__(self, bundle: Bundle, following: "Sequence[_NextStage]") -> None:
+    def __init__(self, bundle: Bundle, following: "Sequence[NextStage]") -> None:
         self.push = bundle.push
         self.advance_key = bundle.advance_key
         self._bundle = bundle
@@ -336,7 +341,7 @@ class _JoinedInput:
             stage.flush()
 
 
-class _NextStage:
+class NextStage:
     """Opens the stage downstream of a pointwise edge with its first element."""
 
     def __init__(self, stage: StageId, opened: OpenStages) -> None:

@@ -22,6 +22,7 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.backchannel.worker import IS_KEPT
 from beam_spark_runner.core import routing
 from beam_spark_runner.core.errors import (
+    InvariantError,
     RunnerError,
 )
 from beam_spark_runner.harness.beam.coded_types import coded_types
@@ -31,10 +32,12 @@ from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.marks import mark_to_keep, marks_for
 from beam_spark_runner.spark.rows.reports import failure_proto
+from beam_spark_runner.spark.task.epoch_stages import EpochStages
 from beam_spark_runner.spark.task.garbage_collection import exempt_from_collection
 from beam_spark_runner.spark.task.input import TaskInput
 from beam_spark_runner.spark.task.interruptible import Interruptible
 from beam_spark_runner.spark.task.open_stages import AbandonedError, OpenStages
+from beam_spark_runner.spark.task.task_shard import open_shard_of, seal
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime, worker
 
 _LOGGER = logging.getLogger(__name__)
@@ -76,6 +79,7 @@ class LevelTask:
         self._users = Interruptible(AbandonedError)
         self._has_left = threading.Event()  # whoever reads the queue
         self._passes_on = False  # a later Spark job will process what this task got
+        self._epoch: reports_pb2.Epoch | None = None
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Process the partition. Reads ``batches`` to the end whatever happens."""
@@ -148,7 +152,8 @@ class LevelTask:
     ) -> None:
         try:
             with worker.working_for(self._program, self._abandon) as job:
-                self._stages = OpenStages(
+                kind = OpenStages if self._program.shards is None else EpochStages
+                self._stages = kind(
                     self._program, job, self._emit, partition, _now_us, self._wait_us
                 )
                 self._run(job, batches, partition, is_last_attempt)
@@ -175,7 +180,11 @@ class LevelTask:
                 ):
                     if self._abandoned.is_set():
                         raise AbandonedError
-                    report.monitoring_infos.extend(self._process(task_input))
+                    if isinstance(self._stages, EpochStages):
+                        infos = self._process_epoch(task_input, self._stages, report)
+                    else:
+                        infos = self._process(task_input)
+                    report.monitoring_infos.extend(infos)
                 for dest, left in self._stages.residuals.items():
                     counted = reports_pb2.Residuals(count=left.count, hold_us=left.hold_us)
                     report.residuals[dest].CopyFrom(counted)
@@ -229,11 +238,38 @@ class LevelTask:
             if self._passes_on:
                 self._pass_on(task_input)
                 return []
+        return self._run_stages(task_input)
+
+    def _run_stages(self, task_input: TaskInput) -> list[bytes]:
         stage_of = {int(program.input.dest): program.stage for program in self._program.stages}
         cursor = RowCursor(_unless_poisoned(task_input), stage_of, self._emit)
         while cursor.load():
             self._stages[stage_of[cursor.dest]].read(cursor)
         return self._stages.finish()
+
+    def _process_epoch(
+        self, task_input: TaskInput, stages: EpochStages, report: reports_pb2.TaskReport
+    ) -> list[bytes]:
+        """Run the stages over the input and over what their shard has, and seal the shard.
+
+        Returns:
+            See ``_process``.
+        """
+        task_input.read_marks_first()
+        marks = task_input.marks
+        if marks.failed:
+            raise _PoisonedError
+        epoch = marks.epoch
+        if epoch is None:
+            raise InvariantError("a task of an epoch got no mark")
+        self._epoch = epoch
+        with open_shard_of(self._program, epoch, report.partition) as shard:
+            stages.begin(epoch, marks.watermarks_us, shard)
+            infos = self._run_stages(task_input)
+            report.watermarks_us.update(stages.inputs_us)
+            if shard is not None:
+                report.shard.CopyFrom(seal(shard, epoch.number, self._attempt, stages.next_due()))
+        return infos
 
     def _pass_on(self, task_input: TaskInput) -> None:
         """Emit what came in, but for the marks.
@@ -244,7 +280,9 @@ class LevelTask:
             self._emit(schema.conformed(batch))
 
     def _emit_marks(self, *, failed: bool, left_residuals: bool) -> None:
-        mark = reports_pb2.AttemptMark(attempt=self._attempt)
+        mark = reports_pb2.AttemptMark(attempt=self._attempt, epoch=self._epoch)
+        if isinstance(self._stages, EpochStages):
+            mark.watermarks_us.update(self._stages.outputs_us)
         if self._program.has_next:
             mark.failed, mark.left_residuals = failed, left_residuals
             self._emit(marks_for(self._program.partitions, mark))

@@ -1,0 +1,187 @@
+"""GroupByKey in epochs: the windows of a key are stored until their triggers fire."""
+
+import itertools
+from collections.abc import Iterable, Mapping
+
+from apache_beam.coders import Coder, WindowedValueCoder
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner._generated.store_pb2 import PaneState
+from beam_spark_runner.core.mapping import map_all
+from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.harness.bundle import StoringInput
+from beam_spark_runner.harness.grouping.operator import GroupByKey, Grouping, charged
+from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
+from beam_spark_runner.portable.windowing import decode_windowing
+from beam_spark_runner.semantics.panes import KeyWindows, PaneMachine, WindowState
+from beam_spark_runner.semantics.timers import Domain, Instant
+from beam_spark_runner.semantics.trigger_machines import TriggerState
+from beam_spark_runner.state.backend import Bag, Cell, StateBackend, StoredTimer
+
+GROUPING = ""
+"""Stands for the transform in addresses of the store: no step has such an id."""
+_ON_CLOCK = "clock"
+
+
+class GroupsInEpochs(GroupByKey):
+    """Pushes the panes that fire in an epoch, and stores what waits for a later one.
+
+    Each window of a key is a bag in the store, with a timer for when it has to be looked at again;
+    the timer's hold is the window's.
+
+    Args:
+        grouping: see there.
+        coder: of the elements.
+        bundle: takes them.
+        logs: of the task.
+        store: of the stage.
+        before: until when the epoch before came: elements are late by its watermark.
+        now: until when this epoch comes.
+    """
+
+    def __init__(
+        self,
+        grouping: Grouping,
+        coder: WindowedValueCoder,
+        bundle: StoringInput,
+        logs: ValueLogs,
+        *,
+        store: StateBackend,
+        before: Instant,
+        now: Instant,
+    ) -> None:
+        super().__init__(grouping, coder, bundle, logs)
+        self._input = bundle
+        self._name = grouping.name
+        self._store, self._before, self._now = store, before, now
+        element_coder = coder.wrapped_value_coder
+        value_coder = element_coder.value_coder().value_coder()
+        self._key_coder: Coder = element_coder.key_coder()
+        self._window_coder: Coder = coder.window_coder
+        self._value = value_coder.get_impl()
+        self._decode_windowed = (
+            WindowedValueCoder(value_coder, coder.window_coder).get_impl().decode
+        )
+        self._machine = PaneMachine(decode_windowing(grouping.coded_windowing))
+
+    def group(self, key: bytes, values: list[bytes], order: int) -> None:
+        """See ``GroupByKey.group``."""
+        self._advance(self._decode_key(key), map_all(self._decode_windowed, values))
+
+    def stream(self, key: bytes, order: int, log: ValueLog, source: Iterable[bytes] = ()) -> None:
+        """See ``GroupByKey.stream``."""
+        every = itertools.chain(log, source)
+        self._advance(self._decode_key(key), map(self._decode_windowed, every))
+        log.close()
+
+    def fire(self, key: bytes) -> None:
+        """Push the panes of a key that fire without further elements, and advance the key.
+
+        Args:
+            key: encoded, nested.
+        """
+        self._advance(self._key_coder.decode_nested(key), ())
+
+    def _advance(self, key: object, elements: Iterable[WindowedValue]) -> None:
+        coded_key = self._key_coder.get_impl().encode_nested(key)
+        before, windows = self._load(coded_key)
+        panes = itertools.chain(
+            self._machine.add(windows, elements, self._before),
+            self._machine.advance(windows, self._before, self._now),
+        )
+        for pane in charged(panes, self._name):
+            element = (key, pane.value)
+            self._chunks.add(element, pane.with_value(element), 0)
+        hold_us = self._save(coded_key, windows, before)
+        self._chunks.push()
+        if self._is_keyed:
+            self._input.begin_key(coded_key)
+            self._input.advance_key_until(hold_us)
+
+    def _load(self, key: bytes) -> tuple[Mapping[bytes, bytes], KeyWindows]:
+        """Return the windows of a key: as they are stored, by their encoding; and decoded."""
+        stored: dict[bytes, bytes] = {}
+        windows: KeyWindows = {}
+        for timer in self._store.timers(GROUPING, key):
+            if timer.window not in stored:
+                coded = stored[timer.window] = self._read(_cell(timer.window, key))
+                windows[self._window_coder.decode(timer.window)] = self._decoded(coded)
+        return stored, windows
+
+    def _read(self, cell: Cell) -> bytes:
+        page = self._store.get(Bag(cell))
+        parts = [page.data]
+        while page.token:
+            page = self._store.get(Bag(cell), page.token)
+            parts.append(page.data)
+        return b"".join(parts)
+
+    def _save(self, key: bytes, windows: KeyWindows, before: Mapping[bytes, bytes]) -> int:
+        """Store the windows of a key.
+
+        Returns:
+            The event time that its output must not pass.
+        """
+        timers: list[StoredTimer] = []
+        kept: set[bytes] = set()
+        least_us = MAX_US
+        for window, state in windows.items():
+            coded_window = self._window_coder.encode(window)
+            kept.add(coded_window)
+            coded = self._encoded(state)
+            if coded != before.get(coded_window):
+                cell = Bag(_cell(coded_window, key))
+                if coded_window in before:
+                    self._store.clear(cell)
+                self._store.append(cell, coded)
+            hold_us = self._machine.hold_us(window, state)
+            hold_us = MAX_US if hold_us is None else hold_us
+            least_us = min(least_us, hold_us)
+            event_us, clock_us = self._machine.due(window, state, self._now)
+            timers.append(
+                StoredTimer("", "", coded_window, Domain.EVENT_TIME, event_us, hold_us, b"")
+            )
+            if clock_us is not None:
+                timers.append(
+                    StoredTimer(
+                        _ON_CLOCK, "", coded_window, Domain.PROCESSING_TIME, clock_us, MAX_US, b""
+                    )
+                )
+        for coded_window in before.keys() - kept:
+            self._store.clear(Bag(_cell(coded_window, key)))
+        if timers or before:
+            self._store.set_timers(GROUPING, key, timers)
+        return least_us
+
+    def _encoded(self, state: WindowState) -> bytes:
+        trigger, hold = state.trigger, state.hold
+        proto = PaneState(
+            finished=sorted(trigger.finished),
+            counts=trigger.counts,
+            due_us=trigger.due_us,
+            values=map(self._value.encode, state.values),
+            has_news=state.has_news,
+            hold_us=None if hold is None else hold.micros,
+            panes=state.panes,
+            later_panes=state.later_panes,
+            is_closed=state.is_closed,
+        )
+        # An empty message would be an empty bag, which is not there.
+        return b"\0" + proto.SerializeToString(deterministic=True)
+
+    def _decoded(self, coded: bytes) -> WindowState:
+        proto = PaneState.FromString(coded[1:])
+        return WindowState(
+            trigger=TriggerState(set(proto.finished), dict(proto.counts), dict(proto.due_us)),
+            values=[self._value.decode(value) for value in proto.values],
+            has_news=proto.has_news,
+            hold=Timestamp(micros=proto.hold_us) if proto.HasField("hold_us") else None,
+            panes=proto.panes,
+            later_panes=proto.later_panes,
+            is_closed=proto.is_closed,
+        )
+
+
+def _cell(window: bytes, key: bytes) -> Cell:
+    return Cell(GROUPING, "panes", window, key)

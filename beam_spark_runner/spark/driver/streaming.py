@@ -1,0 +1,280 @@
+"""Running a streaming plan: one Spark job for each epoch, committed before the next one begins."""
+
+import dataclasses
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from apache_beam.coders import BytesCoder, WindowedValueCoder
+from apache_beam.coders.coders import GlobalWindowCoder
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.core import routing, urns
+from beam_spark_runner.core.errors import OptionsError, RunnerError, SparkJobError
+from beam_spark_runner.core.ids import DestinationId
+from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.plan.compatibility import must_not_change
+from beam_spark_runner.plan.model import Plan
+from beam_spark_runner.portable.monitoring import merge
+from beam_spark_runner.portable.test_stream import events_of
+from beam_spark_runner.recovery.commit import Storage, claim, commit, newest
+from beam_spark_runner.recovery.manifest import (
+    Head,
+    IncompatibleCheckpointError,
+    Manifest,
+    differences,
+)
+from beam_spark_runner.scheduling import segments
+from beam_spark_runner.scheduling.attempts import Accepted, Failed, Report
+from beam_spark_runner.scheduling.epochs import Epoch, Progress, next_epoch
+from beam_spark_runner.scheduling.playback import Event, watermarks_after
+from beam_spark_runner.spark.driver.outputs import OutputRows
+from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
+from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
+from beam_spark_runner.spark.driver.segment_job import (
+    JobResult,
+    SegmentJob,
+    SegmentJobs,
+    segment_title,
+)
+from beam_spark_runner.spark.driver.spark_errors import machines_were_lost, reason_of
+from beam_spark_runner.spark.rows import schema
+from beam_spark_runner.spark.rows.reports import error_of
+
+_LOGGER = logging.getLogger(__name__)
+_ELEMENT_CODER = WindowedValueCoder(BytesCoder(), GlobalWindowCoder())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoints:
+    """Where a streaming pipeline commits its epochs.
+
+    Attributes:
+        storage: of manifests.
+        lineage: in their names.
+        restart: "resume": something must have been committed; "fresh": nothing; "auto": either.
+    """
+
+    storage: Storage
+    lineage: str
+    restart: str
+
+
+def run_epochs(plan: Plan, settings: RunSettings, tally: Tally, checkpoints: Checkpoints) -> None:
+    """Run epochs until the pipeline is done; go on after the newest one that is committed.
+
+    Raises:
+        BundleFailedError: user code failed, as often as Spark retries tasks.
+        SparkJobError: Spark gave an epoch up, or it never ran on one version of its data.
+        IncompatibleCheckpointError: what was committed is of another pipeline.
+        FencedError: another driver has taken the pipeline over.
+    """
+    run = _StreamRun(plan, settings, tally, checkpoints)
+    while run.step():
+        settings.check_cancelled()
+
+
+class _StreamRun:
+    def __init__(
+        self, plan: Plan, settings: RunSettings, tally: Tally, checkpoints: Checkpoints
+    ) -> None:
+        self._plan, self._settings, self._tally = plan, settings, tally
+        (self._segment,) = plan.segments
+        self._title = segment_title(plan, self._segment)
+        self._jobs = SegmentJobs(
+            plan, settings, ProgramBuilder(plan, settings.job_id, settings.limits)
+        )
+        self._events, self._tags = _played(plan)
+        self._runs = 0
+        self._storage = checkpoints.storage
+        self._must_not_change = must_not_change(plan)
+        fence = claim(self._storage)
+        found = newest(self._storage, checkpoints.lineage)
+        if found is None and checkpoints.restart == "resume":
+            raise OptionsError("restart", "nothing has been committed in --checkpoint_dir")
+        if found is not None and checkpoints.restart == "fresh":
+            raise OptionsError(
+                "restart",
+                f"an earlier run has committed {found.epoch} epochs in --checkpoint_dir; remove "
+                "the folder, or name another one",
+            )
+        if found is None:
+            found = Manifest(
+                epoch=0,
+                fence=fence,
+                lineage=checkpoints.lineage,
+                parent=None,
+                plan=self._must_not_change,
+                partitions=settings.least_partitions,
+            )
+        else:
+            self._check(found)
+            _LOGGER.info("goes on after epoch %d", found.epoch)
+        self._manifest = dataclasses.replace(found, fence=fence)
+        tally.accepted[self._segment.id] = found.metrics
+
+    def _check(self, found: Manifest) -> None:
+        if differs := differences(found.plan, self._must_not_change):
+            raise IncompatibleCheckpointError(differs)
+        if found.partitions != self._settings.least_partitions:
+            raise OptionsError(
+                "parallelism",
+                f"the checkpoint has {found.partitions} partitions, and cannot be read with "
+                f"{self._settings.least_partitions} yet; say --parallelism={found.partitions}",
+            )
+
+    def step(self) -> bool:
+        """Run one epoch and commit it; False if none was left."""
+        last = self._manifest
+        progress = Progress(epoch=last.epoch, clock_us=last.clock_us, events=last.events)
+        epoch = next_epoch(progress, self._events, time.time_ns() // 1000)
+        if epoch is None:
+            return False
+        result = self._accepted(epoch)
+        infos = [info for report in result.reports for info in report.monitoring_infos]
+        mine = self._after(epoch, result.reports, merge([*last.metrics, *infos]))
+        self._manifest = commit(self._storage, mine)
+        if self._manifest == mine:
+            self._tally.accepted[self._segment.id] = mine.metrics
+            self._settings.observer.accepted(result.reports)
+        return True
+
+    def _accepted(self, epoch: Epoch) -> JobResult:
+        """Run an epoch until one attempt at it is accepted."""
+        order = segments.SegmentOrder({self._segment.id: frozenset()})
+        action = order.start()
+        result: JobResult | None = None
+        while not isinstance(action, segments.Finish):
+            self._settings.check_cancelled()
+            if isinstance(action, segments.GiveUp):
+                raise SparkJobError(self._title, action.reason)
+            result, event = self._attempt(epoch)
+            action = order.on(event)
+        assert result is not None
+        return result
+
+    def _attempt(self, epoch: Epoch) -> tuple[JobResult | None, segments.Event]:
+        segment = self._segment
+        self._runs += 1
+        try:
+            with self._settings.job_scope(self._title):
+                result = self._jobs.run(
+                    SegmentJob(
+                        run=self._runs,
+                        segment=segment,
+                        levels=range(len(segment.levels)),
+                        source=self._source(epoch),
+                        side_inputs={},
+                        partitions=self._settings.least_partitions,
+                        materialises=False,
+                        round_budget_s=None,
+                    )
+                )
+        except RunnerError:
+            raise
+        except Exception as error:
+            self._settings.check_cancelled()
+            if not machines_were_lost(error):
+                blamed = self._jobs.steps_blamed_for(segment, error)
+                raise SparkJobError(blamed, reason_of(error)) from error
+            _LOGGER.warning("epoch %d runs again: %s", epoch.number, reason_of(error))
+            return None, segments.Crashed(segment.id, reason_of(error))
+        infos = [info for report in result.reports for info in report.monitoring_infos]
+        self._tally.attempted = merge([*self._tally.attempted, *infos])
+        self._settings.observer.reported(result.reports)
+        match result.verdict:
+            case Accepted():
+                return result, segments.Ran(segment.id)
+            case Failed(failure):
+                raise error_of(failure)
+        why = result.verdict.reason
+        _LOGGER.warning("epoch %d runs again: %s", epoch.number, why)
+        return None, segments.Rejected(segment.id, why)
+
+    def _after(
+        self, epoch: Epoch, reports: Sequence[Report], metrics: tuple[bytes, ...]
+    ) -> Manifest:
+        """Return the manifest that commits an epoch."""
+        heads: dict[tuple[int, int], Head] = {}
+        watermarks_us: dict[int, int] = {}
+        for report in reports:
+            if report.shard is not None and report.shard.epoch:
+                place = report.level, report.partition
+                heads[place] = Head(report.shard.epoch, report.shard.attempt)
+            for dest, watermark_us in report.watermarks_us.items():
+                watermarks_us[dest] = min(watermark_us, watermarks_us.get(dest, MAX_US))
+        shards = [report.shard for report in reports if report.shard is not None]
+        events = [each.next_event_us for each in shards if each.next_event_us is not None]
+        clocks = [each.next_clock_us for each in shards if each.next_clock_us is not None]
+        return dataclasses.replace(
+            self._manifest,
+            epoch=epoch.number,
+            parent=self._manifest.epoch,
+            clock_us=epoch.clock_us,
+            events=epoch.events,
+            heads=heads,
+            watermarks_us=watermarks_us,
+            next_event_us=min(events, default=None),
+            next_clock_us=min(clocks, default=None),
+            metrics=metrics,
+            is_final=epoch.is_last,
+        )
+
+    def _source(self, epoch: Epoch) -> OutputRows:
+        """Return what the first level reads: the epoch, and what its sources give."""
+        watermarks = watermarks_after(self._events, epoch.events, tuple(self._tags.values()))
+        mark = reports_pb2.AttemptMark(
+            epoch=reports_pb2.Epoch(
+                number=epoch.number,
+                clock_us=epoch.clock_us,
+                heads=[
+                    reports_pb2.ShardHead(
+                        level=level, partition=partition, epoch=head.epoch, attempt=head.attempt
+                    )
+                    for (level, partition), head in self._manifest.heads.items()
+                ],
+                watermarks_us=self._manifest.watermarks_us,
+            ),
+            watermarks_us={int(dest): watermarks[tag] for dest, tag in self._tags.items()},
+        )
+        rows = [(schema.CONTROL, mark.SerializeToString())]
+        if epoch.feeds_impulses:
+            rows += [(int(dest), b"") for dest in self._segment.impulses]
+        if epoch.elements is not None:
+            rows += [
+                (int(dest) | schema.WINDOWED, _ELEMENT_CODER.encode(_windowed(*element)))
+                for dest, tag in self._tags.items()
+                if tag == epoch.elements.tag
+                for element in epoch.elements.elements
+            ]
+        control = routing.route_prefix(routing.CONTROL_CODE)
+        literals = ", ".join(
+            f"({dest}, {control}L, 0L, cast(null as binary), X'{value.hex()}')"
+            for dest, value in rows
+        )
+        frame = self._settings.spark.sql(
+            f"select * from values {literals} as rows(dest, route, `order`, key, value)"
+        )
+        return OutputRows(frame.coalesce(1), {})
+
+
+def _windowed(coded: bytes, timestamp_us: int) -> WindowedValue:
+    return WindowedValue(coded, Timestamp(micros=timestamp_us), (GlobalWindow(),))
+
+
+def _played(plan: Plan) -> tuple[Sequence[Event], Mapping[DestinationId, str]]:
+    """Return the events of the plan's TestStream, and the output that each destination reads."""
+    (segment,) = plan.segments
+    events: Sequence[Event] = ()
+    tags: dict[DestinationId, str] = {}
+    for transform in plan.graph.transforms.values():
+        if transform.urn == urns.TEST_STREAM:
+            events = events_of(transform)
+            by_collection = {collection: tag for tag, collection in transform.outputs.items()}
+            for dest in segment.test_streams:
+                tags[dest] = by_collection[plan.destinations[dest].arriving]
+    return events, tags

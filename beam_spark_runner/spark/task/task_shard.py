@@ -1,0 +1,57 @@
+"""The shard of a task: opened where the epoch before has left it, and sealed."""
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.spark.program import LevelProgram
+from beam_spark_runner.spark.task.epoch_stages import stores_keys
+from beam_spark_runner.state.delta import Version
+from beam_spark_runner.state.shards import FolderOfDeltas, Shard, open_shard
+
+
+def open_shard_of(
+    program: LevelProgram, epoch: reports_pb2.Epoch, partition: int
+) -> contextlib.AbstractContextManager[Shard | None]:
+    """Open the shard of a level and partition, as the epoch's parent names it.
+
+    None: no stage of the level stores keys.
+    """
+    places = program.shards
+    assert places is not None
+    if not any(map(stores_keys, program.stages)):
+        return contextlib.nullcontext()
+    heads = {(head.level, head.partition): head for head in epoch.heads}
+    head = heads.get((program.level, partition))
+    local = places.local or os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    return open_shard(
+        Path(local or tempfile.gettempdir()),
+        FolderOfDeltas(Path(places.deltas)),
+        lineage=places.lineage,
+        level=program.level,
+        partition=partition,
+        head=None if head is None else Version(head.epoch, head.attempt),
+    )
+
+
+def seal(
+    shard: Shard, epoch: int, attempt: int, next_due: tuple[int | None, int | None]
+) -> reports_pb2.ShardReport:
+    """Seal what an attempt has changed, and return what the driver is to know of it.
+
+    Args:
+        shard: of the task.
+        epoch: its number.
+        attempt: of the task.
+        next_due: event time and processing time at which a timer of the shard is due next.
+    """
+    head = shard.seal(Version(epoch, attempt))
+    next_event_us, next_clock_us = next_due
+    return reports_pb2.ShardReport(
+        epoch=0 if head is None else head.epoch,
+        attempt=0 if head is None else head.attempt,
+        next_event_us=next_event_us,
+        next_clock_us=next_clock_us,
+    )

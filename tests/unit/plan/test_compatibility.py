@@ -1,0 +1,40 @@
+import pytest
+
+from beam_spark_runner.graph.passes import STREAMING, run_passes
+from beam_spark_runner.plan.build import build
+from beam_spark_runner.plan.compatibility import must_not_change
+from tests.golden.notation import parse
+
+GIVEN = """Events: test_stream() -> events
+Pair: pardo(events) -> pairs @py
+Group: group_by_key(pairs) -> groups
+Count: pardo(groups) -> counted @py state=count timers=due
+pairs :: kv<bytes,bytes>, fixed
+groups :: kv<bytes,iterable<bytes>>, fixed
+counted :: kv<bytes,bytes>
+"""
+
+
+def found(given: str) -> dict[str, str]:
+    return dict(must_not_change(build(run_passes(parse(given), STREAMING), streams=True)))
+
+
+def test_each_step_and_where_it_stores_what() -> None:
+    assert found(GIVEN)["step Count"].startswith(
+        "beam:transform:pardo:v1, stage 1, level 1, state count, timer due, "
+    )
+    assert found(GIVEN).keys() == {"step Pair", "step Count"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("state=count", "state=number"),
+        ("timers=due", "timers=late"),
+        ("Count: pardo(groups)", "Sum: pardo(groups)"),
+        ("kv<bytes,iterable<bytes>>, fixed", "kv<bytes,iterable<bytes>>, sliding"),
+    ],
+)
+def test_what_changes_is_noticed(before: str, after: str) -> None:
+    assert found(GIVEN) == found(GIVEN)
+    assert found(GIVEN.replace(before, after)) != found(GIVEN)
