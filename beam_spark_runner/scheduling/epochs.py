@@ -43,16 +43,16 @@ class Epoch:
     is_last: bool
 
 
-def next_epoch(progress: Progress, events: Sequence[Event], wall_us: int) -> Epoch | None:
+def next_epoch(progress: Progress, events: Sequence[Event]) -> Epoch | None:
     """Return the next epoch; None: the pipeline is done.
 
     Each event of the TestStream has an epoch of its own, so that nothing is due any more when the
-    next event happens. Processing time stands still, but for what the TestStream adds to it.
+    next event happens. Processing time begins with the Unix epoch, and stands still but for what
+    the TestStream adds to it.
 
     Args:
         progress: of the last manifest.
         events: of the TestStream.
-        wall_us: the driver's clock, with which processing time begins.
     """
     if progress.events > len(events):
         return None
@@ -60,8 +60,7 @@ def next_epoch(progress: Progress, events: Sequence[Event], wall_us: int) -> Epo
     event = events[progress.events] if happened <= len(events) else None
     return Epoch(
         number=progress.epoch + 1,
-        clock_us=(progress.clock_us if progress.epoch else wall_us)
-        + (event.by_us if isinstance(event, AdvanceClock) else 0),
+        clock_us=progress.clock_us + (event.by_us if isinstance(event, AdvanceClock) else 0),
         events=happened,
         elements=event if isinstance(event, Elements) else None,
         feeds_impulses=progress.epoch == 0,

@@ -58,6 +58,21 @@ class Timer(NamedTuple):
 _FEW = 64  # entries of a heap that may be stale
 
 
+_OUR_DAYS_US = 946_684_800_000_000  # from the year 2000 on
+
+
+def due_by(clock_us: int, fires_us: int, wall_us: int) -> int:
+    """Return when a timer of processing time is due by a clock that is not the wall clock.
+
+    Args:
+        clock_us: what the clock shows.
+        fires_us: what user code has set. A time in our days was computed from the wall clock; any
+            other one from a clock of a test's own, which begins with the Unix epoch.
+        wall_us: what the wall clock shows.
+    """
+    return fires_us + clock_us - wall_us if fires_us > _OUR_DAYS_US else fires_us
+
+
 def expiry_us(window_end_us: int, allowed_lateness_us: int) -> int:
     """Say when a window is over: a millisecond after the last that it may see.
 
@@ -80,7 +95,8 @@ def expiration_timer(
     """Make the timer by which a DoFn learns that a window of a key is over.
 
     Args:
-        family: of ``on_window_expiration``.
+        family: of ``on_window_expiration``. Empty: no DoFn wants to know, but the state of the key
+            and window is dropped; nothing is held for that.
         window: one of Beam's.
         allowed_lateness_us: of the windowing.
         payload: what the harness wants back.
@@ -92,7 +108,7 @@ def expiration_timer(
     end_us = window.max_timestamp().micros
     expires_us = expiry_us(end_us, allowed_lateness_us)
     id_ = TimerId(family, "", window)
-    hold_us = whole_milliseconds(end_us)
+    hold_us = whole_milliseconds(end_us) if family else MAX_US
     return Timer(id_, Domain.WINDOW_EXPIRATION, expires_us, hold_us, payload), expires_us
 
 

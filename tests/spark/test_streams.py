@@ -32,7 +32,7 @@ from apache_beam.transforms.window import (
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfoTiming
 
-from tests.spark.harvest import Harvest, harvest
+from tests.spark.harvest import HARNESSES, Harvest, harvest
 from tests.stateful import Number
 
 pytestmark = pytest.mark.spark
@@ -56,13 +56,14 @@ def panes(found: Harvest, label: str) -> list[tuple[Any, str]]:
     ]
 
 
-def test_state_lasts_from_epoch_to_epoch(spark_session: Any) -> None:
+@pytest.mark.parametrize("flags", HARNESSES)
+def test_state_lasts_from_epoch_to_epoch(spark_session: Any, flags: tuple[str, ...]) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         events = stream().add_elements(pairs(1, 2)).add_elements(pairs(3, key="b"))
         events.add_elements(pairs(4, 5)).advance_watermark_to_infinity()
         return {"numbers": p | events | beam.ParDo(Number())}
 
-    found = harvest(spark_session, build)
+    found = harvest(spark_session, build, *flags)
     assert found["numbers"] == [("a", 0), ("a", 1), ("a", 2), ("a", 3), ("b", 0)]
 
 
@@ -91,7 +92,8 @@ def test_sessions_merge_across_epochs(spark_session: Any) -> None:
     ]
 
 
-def test_early_on_time_and_late_panes(spark_session: Any) -> None:
+@pytest.mark.parametrize("flags", HARNESSES)
+def test_early_on_time_and_late_panes(spark_session: Any, flags: tuple[str, ...]) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         events = stream().add_elements(pairs(1, 2)).add_elements(pairs(3)).advance_watermark_to(10)
         events.add_elements(pairs(4)).advance_watermark_to(40).add_elements(pairs(5))
@@ -103,7 +105,7 @@ def test_early_on_time_and_late_panes(spark_session: Any) -> None:
         )
         return {"groups": p | events | windowed | beam.GroupByKey()}
 
-    assert panes(harvest(spark_session, build), "groups") == [
+    assert panes(harvest(spark_session, build, *flags), "groups") == [
         (("a", [1, 2]), "EARLY"),
         (("a", [3]), "ON_TIME"),
         (("a", [4]), "LATE"),
@@ -173,7 +175,8 @@ class Wakes(beam.DoFn):  # type: ignore[misc]
         seen.clear()
 
 
-def test_timers_and_the_end_of_a_window(spark_session: Any) -> None:
+@pytest.mark.parametrize("flags", HARNESSES)
+def test_timers_and_the_end_of_a_window(spark_session: Any, flags: tuple[str, ...]) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         events = stream().add_elements(pairs(1, 2)).advance_watermark_to(4)
         events.add_elements(pairs(3)).add_elements(pairs(4, key="b")).advance_watermark_to(6)
@@ -182,7 +185,7 @@ def test_timers_and_the_end_of_a_window(spark_session: Any) -> None:
         events.add_elements(pairs(5)).add_elements(pairs(12)).advance_watermark_to_infinity()
         return {"woken": p | events | beam.WindowInto(FixedWindows(10)) | beam.ParDo(Wakes())}
 
-    assert harvest(spark_session, build)["woken"] == [
+    assert harvest(spark_session, build, *flags)["woken"] == [
         ("a", 6, [1, 2, 3]),
         ("a", 10, [9]),  # the timer was set for 12, and fires at the window's end
         ("a", 15, [12]),
@@ -190,7 +193,8 @@ def test_timers_and_the_end_of_a_window(spark_session: Any) -> None:
     ]
 
 
-def test_several_levels_in_one_epoch(spark_session: Any) -> None:
+@pytest.mark.parametrize("flags", HARNESSES)
+def test_several_levels_in_one_epoch(spark_session: Any, flags: tuple[str, ...]) -> None:
     """A watermark goes through all levels at once: the last one sees sums of whole windows."""
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
@@ -200,7 +204,7 @@ def test_several_levels_in_one_epoch(spark_session: Any) -> None:
         all_keys = sums | beam.MapTuple(lambda key, total: ("all", total))
         return {"totals": all_keys | "All" >> beam.CombinePerKey(sum)}
 
-    assert harvest(spark_session, build)["totals"] == [("all", 6), ("all", 11)]
+    assert harvest(spark_session, build, *flags)["totals"] == [("all", 6), ("all", 11)]
 
 
 def test_two_outputs_have_watermarks_of_their_own(spark_session: Any) -> None:

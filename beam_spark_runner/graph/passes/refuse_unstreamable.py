@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from beam_spark_runner.core import urns
-from beam_spark_runner.core.environments import IN_SPARK_WORKERS
 from beam_spark_runner.core.errors import (
     PipelineRefusedError,
     UnsupportedFeatureError,
@@ -52,8 +51,3 @@ def _unstreamable(graph: Graph, transform: Transform) -> Iterator[str]:
         graph.pcollections[output].is_bounded for output in transform.outputs.values()
     ):
         yield "a splittable DoFn whose output is unbounded"
-    if (
-        transform.environment is not None
-        and graph.environments[transform.environment].urn not in IN_SPARK_WORKERS
-    ):
-        yield "code in an SDK harness (--environment_type)"

@@ -21,7 +21,14 @@ from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.harness.beam.window_assignment import MOST_WINDOWS
-from beam_spark_runner.semantics.timers import Domain, Timer, TimerId, TimerQueue, expiry_us
+from beam_spark_runner.semantics.timers import (
+    Domain,
+    Timer,
+    TimerId,
+    TimerQueue,
+    due_by,
+    expiry_us,
+)
 from beam_spark_runner.state.backend import StoredTimer
 
 _PANE_CODER = PaneInfoCoderImpl()
@@ -319,8 +326,8 @@ class KeyTimer(userstate.BaseTimer):  # type: ignore[misc]
             return  # most set the end of their window, element by element
         fires_us = whole_milliseconds(Timestamp.of(timestamp).micros)
         domain = self._domain
-        if domain is Domain.PROCESSING_TIME and self._clock_us is not None:
-            fires_us += self._clock_us - time.time_ns() // 1000
+        if self._clock_us is not None and domain is Domain.PROCESSING_TIME:
+            fires_us = due_by(self._clock_us, fires_us, time.time_ns() // 1000)
         timer = Timer(
             TimerId(self._family, dynamic_timer_tag, self._window),
             domain,

@@ -15,7 +15,7 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from apache_beam.runners.worker import bundle_processor, operations
 from apache_beam.transforms import core, userstate
 from apache_beam.utils.timestamp import Timestamp
-from apache_beam.utils.windowed_value import WindowedValue, create
+from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.time import MAX_US
@@ -31,6 +31,7 @@ from beam_spark_runner.harness.beam.keyed_call import KeyedCall, can_call
 from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
 from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.values.constants import Kind
+from beam_spark_runner.semantics.lateness import in_time
 from beam_spark_runner.semantics.timers import Domain, Instant, Timer, expiration_timer
 from beam_spark_runner.state.policy import BATCH, KeyPolicy
 
@@ -132,18 +133,7 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
     ) -> tuple[list[Any], list[WindowedValue]]:
         """Drop elements in windows that are over."""
         now_us, expiry_us = self._policy.watermark_us, self.states.expiry_us
-        if all(expiry_us(window) > now_us for origin in origins for window in origin.windows):
-            return values, origins
-        kept: list[Any] = []
-        kept_origins: list[WindowedValue] = []
-        for value, origin in zip(values, origins, strict=True):
-            windows = tuple(each for each in origin.windows if expiry_us(each) > now_us)
-            if windows:
-                kept.append(value)
-                kept_origins.append(
-                    create(value, origin.timestamp_micros, windows, origin.pane_info)
-                )
-        return kept, kept_origins
+        return in_time(values, origins, lambda window: expiry_us(window) <= now_us)
 
     def _expect_expiry(self, key: Any, origin: WindowedValue) -> None:
         """Set the timer by which a window of a key ends: for the DoFn, or to drop its state."""
@@ -152,10 +142,8 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
             timer, expires_us = expiration_timer(
                 self._expiration_family, window, self.states.allowed_lateness_us, payload
             )
-            if not self._expiration_family:
-                if expires_us >= MAX_US:
-                    continue  # all is over then
-                timer = timer._replace(hold_us=MAX_US)
+            if not self._expiration_family and expires_us >= MAX_US:
+                continue  # all is over then
             self.states.timers.set(timer, expires_us=expires_us)
 
     def count(self, elements: int) -> None:

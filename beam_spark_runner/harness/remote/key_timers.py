@@ -5,11 +5,12 @@ one. Keys and windows know nothing of each other: each has a queue of its own, s
 bundle fires a timer of every one of them.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+import time
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from apache_beam.coders import Coder
+from apache_beam.coders import Coder, WindowedValueCoder
 from apache_beam.coders.coder_impl import PaneInfoCoderImpl
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
@@ -18,7 +19,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.ids import TimerFamilyId, TransformId
-from beam_spark_runner.core.time import whole_milliseconds
+from beam_spark_runner.core.time import MAX_US, whole_milliseconds
 from beam_spark_runner.harness.beam.timer_coder import timer_coder
 from beam_spark_runner.harness.codec.blocks import TimerCodec
 from beam_spark_runner.portable.wire import timer_coders_seen_by_the_runner
@@ -28,12 +29,14 @@ from beam_spark_runner.semantics.timers import (
     Timer,
     TimerId,
     TimerQueue,
+    due_by,
     expiration_timer,
     expiry_us,
 )
 from beam_spark_runner.state.backend import StateBackend, StoredTimer
 
 _PANE_CODER = PaneInfoCoderImpl()
+_NO_HOLDS: Mapping[bytes, int] = {}
 _TIME_DOMAIN = beam_runner_api_pb2.TimeDomain
 _DOMAINS = {
     _TIME_DOMAIN.EVENT_TIME: Domain.EVENT_TIME,
@@ -57,23 +60,51 @@ class DeclaredTimers:
         families: all of them.
         expiration: the family that notifies a DoFn of the end of a key's window.
         allowed_lateness_us: how long windows live on after their end.
-        key_coder: of the keys of all timers, as the runner sees them; None: there are no timers.
+        transform: the keyed step; None: there is none.
+        key_coder: of the keys of all timers, as the runner sees them.
         window_coder: of their windows.
     """
 
     families: Mapping[TimerFamilyId, TimerFamily]
     expiration: TimerFamilyId | None
     allowed_lateness_us: int
-    key_coder: Coder | None = None
-    window_coder: Coder | None = None
+    key_coder: Coder
+    window_coder: Coder
+    transform: TransformId | None = None
 
 
-def declared_timers(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> DeclaredTimers:
-    """Read what a stage says: it has one keyed step, or none."""
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What happens next to some keys and windows.
+
+    Attributes:
+        timers: encoded ones to fire, by family, one after the other.
+        expired: keys and windows that are over once the timers have fired.
+    """
+
+    timers: Mapping[TimerFamilyId, bytes]
+    expired: Sequence[tuple[bytes, Any]]
+
+    def __bool__(self) -> bool:
+        return bool(self.timers or self.expired)
+
+
+def declared_timers(
+    descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, input_coder: WindowedValueCoder
+) -> DeclaredTimers:
+    """Read what a stage says: it has one keyed step, or none.
+
+    Args:
+        descriptor: of the stage.
+        input_coder: of its elements, as the runner sees them.
+    """
     families: dict[TimerFamilyId, TimerFamily] = {}
     expiration, lateness_ms = None, 0
-    key: Coder | None = None
-    window: Coder | None = None
+    keyed: TransformId | None = None
+    element_coder = input_coder.wrapped_value_coder
+    is_kv = element_coder.is_kv_coder()
+    key: Coder = element_coder.key_coder() if is_kv else element_coder
+    window: Coder = input_coder.window_coder
     for id_, transform in descriptor.transforms.items():
         if transform.spec.urn != common_urns.primitives.PAR_DO.urn:
             continue
@@ -84,7 +115,8 @@ def declared_timers(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> Decl
                 domain=_DOMAINS[spec.time_domain],
                 codec=TimerCodec(key, window, timer_coder(key, window)),
             )
-        if payload.timer_family_specs:
+        if payload.timer_family_specs or payload.state_specs:
+            keyed = TransformId(id_)
             (main,) = (
                 collection
                 for name, collection in transform.inputs.items()
@@ -102,6 +134,7 @@ def declared_timers(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> Decl
         allowed_lateness_us=lateness_ms * 1000,
         key_coder=key,
         window_coder=window,
+        transform=keyed,
     )
 
 
@@ -115,8 +148,13 @@ class KeyTimers:
     def __len__(self) -> int:
         return sum(map(len, self._queues.values()))
 
-    def take(self, family: TimerFamilyId, coded_timers: bytes) -> int:
+    def take(self, family: TimerFamilyId, coded_timers: bytes, clock_us: int | None = None) -> int:
         """Note what an SDK harness has sent: timers that were set and cleared, in their order.
+
+        Args:
+            family: of the timers.
+            coded_timers: one after the other.
+            clock_us: processing time; None: it is the wall clock's.
 
         Returns:
             How many they were.
@@ -134,11 +172,14 @@ class KeyTimers:
                 if timer.clear_bit:
                     queue.clear(id_)
                     continue
+                fires_us = whole_milliseconds(timer.fire_timestamp.micros)
+                if clock_us is not None and declared.domain is Domain.PROCESSING_TIME:
+                    fires_us = due_by(clock_us, fires_us, time.time_ns() // 1000)
                 queue.set(
                     Timer(
                         id_,
                         declared.domain,
-                        whole_milliseconds(timer.fire_timestamp.micros),
+                        fires_us,
                         timer.hold_timestamp.micros,
                         timer.paneinfo,
                     ),
@@ -146,24 +187,31 @@ class KeyTimers:
                 )
         return count
 
+    def is_over(self, window: Any, watermark_us: int) -> bool:
+        """Whether a window is over once its input's watermark is there."""
+        return self._expiry_us(window) <= watermark_us
+
     def expect_expiry(self, key: bytes, origin: WindowedValue) -> None:
-        """Notify the step of the end of the windows of an element of ``key``, if it wants that."""
+        """Set the timers by which the windows of an element end.
+
+        They notify the step, if it wants that, and have the state of the key and window dropped.
+        """
         expiration = self._declared.expiration
-        if expiration is None:
-            return
+        family = "" if expiration is None else expiration.family
         for window in origin.windows:
             timer, expires_us = expiration_timer(
-                expiration.family, window, self._declared.allowed_lateness_us, origin.pane_info
+                family, window, self._declared.allowed_lateness_us, origin.pane_info
             )
+            if not family and expires_us >= MAX_US:
+                continue  # all is over then
             self._queue(key, window).set(timer, expires_us=expires_us)
 
     def load(self, store: StateBackend, key: bytes) -> None:
         """Set the timers that an earlier bundle has stored for a key."""
         declared = self._declared
-        if declared.key_coder is None or declared.window_coder is None:
-            return
-        transform = next(iter(declared.families)).transform
-        for stored in store.timers(transform, declared.key_coder.encode_nested(key)):
+        assert declared.transform is not None
+        coded_key = declared.key_coder.get_impl().encode_nested(key)
+        for stored in store.timers(declared.transform, coded_key):
             window = declared.window_coder.decode(stored.window)
             timer = Timer(
                 TimerId(stored.family, stored.tag, window),
@@ -177,9 +225,7 @@ class KeyTimers:
     def store(self, store: StateBackend, keys: Iterable[bytes]) -> None:
         """Store the timers of keys for a later bundle."""
         declared = self._declared
-        if declared.key_coder is None or declared.window_coder is None:
-            return
-        transform = next(iter(declared.families)).transform
+        assert declared.transform is not None
         left: dict[bytes, list[StoredTimer]] = {key: [] for key in keys}
         for (key, window), queue in self._queues.items():
             coded_window = declared.window_coder.encode(window)
@@ -196,26 +242,48 @@ class KeyTimers:
                 for timer in queue.remaining()
             )
         for key, timers in left.items():
-            store.set_timers(transform, declared.key_coder.encode_nested(key), timers)
+            coded_key = declared.key_coder.get_impl().encode_nested(key)
+            store.set_timers(declared.transform, coded_key, timers)
 
-    def pop(self, to: Instant) -> dict[TimerFamilyId, bytes]:
+    def key_of(self, coded_key: bytes) -> bytes:
+        """Return a key as the runner sees it, from its nested encoding."""
+        key: bytes = self._declared.key_coder.decode_nested(coded_key)
+        return key
+
+    def drop(self, store: StateBackend, expired: Iterable[tuple[bytes, Any]]) -> None:
+        """Drop the state of keys and windows that are over."""
+        declared = self._declared
+        assert declared.transform is not None
+        for key, window in expired:
+            coded_key = declared.key_coder.get_impl().encode_nested(key)
+            coded_window = declared.window_coder.encode(window)
+            store.drop_window(declared.transform, coded_window, coded_key)
+
+    def pop(self, to: Instant, holds_us: Mapping[bytes, int] = _NO_HOLDS) -> Due:
         """Take the next timer of each key and window: none can change what another one does.
 
         Args:
             to: how far time may advance.
+            holds_us: event time that some keys must not pass.
 
         Returns:
-            Encoded timers, one after the other; nothing when none is due.
+            What is due; nothing when no timer is.
         """
+        expired: list[tuple[bytes, Any]] = []
         popped: dict[TimerFamilyId, list[bytes]] = {}
         by_name = {id_.family: id_ for id_ in self._declared.families}
         for place in list(self._queues):
-            timer = self._queues[place].pop(to)
+            key, window = place
+            watermark_us = min(to.watermark_us, holds_us.get(key, MAX_US))
+            timer = self._queues[place].pop(Instant(watermark_us, to.clock_us))
             if timer is None:
                 if not self._queues[place]:
                     del self._queues[place]
                 continue
-            key, window = place
+            if timer.domain is Domain.WINDOW_EXPIRATION:
+                expired.append(place)
+            if not timer.id.family:
+                continue
             family = by_name[timer.id.family]
             codec = self._declared.families[family].codec
             fired = userstate.Timer(
@@ -228,7 +296,7 @@ class KeyTimers:
                 paneinfo=timer.payload,
             )
             popped.setdefault(family, []).append(codec.write(fired))
-        return {family: b"".join(timers) for family, timers in popped.items()}
+        return Due({family: b"".join(timers) for family, timers in popped.items()}, expired)
 
     def _queue(self, key: bytes, window: Hashable) -> TimerQueue:
         queue = self._queues.get((key, window))

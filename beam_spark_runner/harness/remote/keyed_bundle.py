@@ -16,10 +16,13 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.callbacks import Callbacks
 from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.core.ids import TimerFamilyId
+from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.harness.bundle import Bundle, BundleResult
 from beam_spark_runner.harness.codec.blocks import MalformedBlockError
 from beam_spark_runner.harness.remote.key_timers import DeclaredTimers, KeyTimers
 from beam_spark_runner.portable.monitoring import merge
+from beam_spark_runner.semantics.lateness import in_time
+from beam_spark_runner.state.backend import StateBackend
 from beam_spark_runner.state.policy import BATCH, KeyPolicy
 from beam_spark_runner.state.requests import StateRequests
 
@@ -97,7 +100,8 @@ class RemoteKeyedBundle:
         self._make_state = make_state
         self._declared_timers = timers
         self._policy = policy
-        self._has_expirations = timers.expiration is not None
+        # Without a store, state is forgotten anyway.
+        self._expects_expiry = timers.expiration is not None or policy.store is not None
         self._infos: list[bytes] = []
         self._callbacks: list[Callbacks] = []
         self._bundle: OneBundle | None = None
@@ -108,9 +112,9 @@ class RemoteKeyedBundle:
     def _begin_keys(self) -> None:
         self._state = self._make_state()
         self._timers = KeyTimers(self._declared_timers)
-        self._keys: list[bytes] = []  # that are stored
-        self._is_within_key = False
+        self._holds_us: dict[bytes, int] = {}  # by key, where keys are stored
         self._calls = 0  # of these keys
+        self._key = b""  # the current one, where keys are stored
         self._calls_of_bundle = 0
 
     def _open(self) -> OneBundle:
@@ -124,14 +128,15 @@ class RemoteKeyedBundle:
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """See ``BundleInput.push``. A key that is large gets several bundles."""
+        if self._policy.store is not None:
+            self._load(self._policy.store, values[0][0])
+            values, origins = self._in_time(values, origins)
+            if not values:
+                return
         if self._calls_of_bundle >= MOST_CALLS:
             self._close()
         bundle = self._open()
-        if self._policy.store is not None and not self._is_within_key:
-            self._is_within_key = True
-            self._keys.append(values[0][0])
-            self._timers.load(self._policy.store, values[0][0])
-        if self._has_expirations:
+        if self._expects_expiry:
             for value, origin in zip(values, origins, strict=True):
                 self._timers.expect_expiry(value[0], origin)
         bundle.push(values, origins)
@@ -139,13 +144,37 @@ class RemoteKeyedBundle:
         self._calls += calls
         self._calls_of_bundle += calls
 
+    def _load(self, store: StateBackend, key: bytes) -> None:
+        self._key = key
+        # A key may come twice before it is stored: the second time, the store has old timers.
+        if key not in self._holds_us:
+            self._holds_us[key] = MAX_US
+            self._timers.load(store, key)
+
+    def _in_time(
+        self, values: list[Any], origins: list[WindowedValue]
+    ) -> tuple[list[Any], list[WindowedValue]]:
+        """Drop elements in windows that are over."""
+        is_over, watermark_us = self._timers.is_over, self._policy.watermark_us
+        return in_time(values, origins, lambda window: is_over(window, watermark_us))
+
     def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """See ``Bundle.push_from_within``."""
         self.push(values, origins)
 
     def advance_key(self) -> None:
         """See ``BundleInput.advance_key``. Its timers fire with those of others, a little later."""
-        self._is_within_key = False
+        self.advance_key_until(MAX_US)
+
+    def begin_key(self, key: bytes) -> None:
+        """See ``StoringInput.begin_key``."""
+        assert self._policy.store is not None
+        self._load(self._policy.store, self._timers.key_of(key))
+
+    def advance_key_until(self, hold_us: int) -> None:
+        """See ``StoringInput.advance_key_until``."""
+        if self._policy.store is not None:
+            self._holds_us[self._key] = hold_us
         if self._calls >= MOST_CALLS:
             self._end_keys()
 
@@ -183,13 +212,17 @@ class RemoteKeyedBundle:
     def _end_keys(self) -> None:
         """Advance the time of all keys that came, fire what is due, and end the work on them."""
         self._close()
-        while due := self._timers.pop(self._policy.to):
-            bundle = self._open()
-            for family, coded_timers in due.items():
-                bundle.fire(family, coded_timers)
-            self._close()
-        if self._policy.store is not None:
-            self._timers.store(self._policy.store, self._keys)
+        store = self._policy.store
+        while due := self._timers.pop(self._policy.to, self._holds_us):
+            if due.timers:
+                bundle = self._open()
+                for family, coded_timers in due.timers.items():
+                    bundle.fire(family, coded_timers)
+                self._close()
+            if store is not None:
+                self._timers.drop(store, due.expired)
+        if store is not None:
+            self._timers.store(store, self._holds_us)
         self._begin_keys()
 
     def _close(self) -> None:
@@ -203,7 +236,8 @@ class RemoteKeyedBundle:
         # Nobody says in which order timers of several families were set.
         for family, coded_timers in sorted(self._taken, key=lambda taken: taken[0]):
             try:
-                self._calls += self._timers.take(family, coded_timers)
+                clock_us = self._policy.clock_us
+                self._calls += self._timers.take(family, coded_timers, clock_us)
             except MalformedBlockError as error:
                 raise FnApiProtocolError(
                     f"the SDK harness sent bytes that are no timers of {family.family}: {error}"

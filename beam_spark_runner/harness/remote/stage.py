@@ -53,7 +53,7 @@ class RemoteStage:
         self._output_coders = {
             collection: self._coder(sink) for sink, collection in description.sinks.items()
         }
-        self._timers = declared_timers(self._descriptor)
+        self._timers = declared_timers(self._descriptor, self._input_coder)
         self._states = declared_states(self._descriptor)
         # In a harness that has this package: without a question for each state of each key.
         self._may_keep_keys_there = False

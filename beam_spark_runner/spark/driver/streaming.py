@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -131,7 +130,7 @@ class _StreamRun:
         """Run one epoch and commit it; False if none was left."""
         last = self._manifest
         progress = Progress(epoch=last.epoch, clock_us=last.clock_us, events=last.events)
-        epoch = next_epoch(progress, self._events, time.time_ns() // 1000)
+        epoch = next_epoch(progress, self._events)
         if epoch is None:
             return False
         result = self._accepted(epoch)

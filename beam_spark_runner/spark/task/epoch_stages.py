@@ -9,7 +9,7 @@ from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.time import MAX_US, MIN_US
-from beam_spark_runner.harness.beam.stage import EmbeddedBundle
+from beam_spark_runner.harness.bundle import Bundle, StoringInput
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.portable.descriptor import StageDescription
 from beam_spark_runner.semantics.timers import Instant
@@ -143,7 +143,11 @@ class _StoringStage(OpenStage):
                 epoch.now, epoch.store, epoch.before.watermark_us, clock_us=epoch.before.clock_us
             )
         )
-        self._joined = _StoringInput(cast(EmbeddedBundle, self._bundle), self._following)
+        if self.program.input.is_keyed:
+            bundle = cast(StoringInput, self._bundle)
+            self._joined = _JoinedStoringInput(bundle, self._bundle, self._following)
+        else:
+            self._joined = JoinedInput(self._bundle, self._following)
         self._reader = reader_for(
             self.program.input, self._harness.input_coder, self._joined, self._logs, epoch
         )
@@ -158,13 +162,15 @@ class _StoringStage(OpenStage):
                 reader.fire(key)
 
 
-class _StoringInput(JoinedInput):
+class _JoinedStoringInput(JoinedInput):
     """See ``StoringInput``."""
 
-    def __init__(self, bundle: EmbeddedBundle, following: "Sequence[NextStage]") -> None:
+    def __init__(
+        self, keys: StoringInput, bundle: Bundle, following: "Sequence[NextStage]"
+    ) -> None:
         super().__init__(bundle, following)
-        self.begin_key = bundle.begin_key
-        self.advance_key_until = bundle.advance_key_until
+        self.begin_key = keys.begin_key
+        self.advance_key_until = keys.advance_key_until
 
 
 def stores_keys(program: StageProgram) -> bool:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import time
 from typing import Any
 
 import apache_beam as beam
@@ -9,7 +10,7 @@ import pytest
 from apache_beam.coders import BytesCoder
 from apache_beam.coders.coders import IntervalWindowCoder, _TimerCoder
 from apache_beam.portability import common_urns
-from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from apache_beam.transforms import userstate
 from apache_beam.transforms.environments import ProcessEnvironment
 from apache_beam.transforms.timeutil import TimeDomain
@@ -24,13 +25,15 @@ from beam_spark_runner.core.ids import TimerFamilyId, TransformId
 from beam_spark_runner.harness.codec.blocks import MalformedBlockError, TimerCodec
 from beam_spark_runner.harness.remote.key_timers import (
     DeclaredTimers,
+    Due,
     KeyTimers,
     TimerFamily,
     declared_timers,
 )
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.descriptor import describe
-from beam_spark_runner.semantics.timers import END_OF_TIME, Domain
+from beam_spark_runner.portable.wire import coder_seen_by_the_runner
+from beam_spark_runner.semantics.timers import END_OF_TIME, Domain, Instant
 
 STEP = TransformId("step")
 EVENT, CLOCK = TimerFamilyId(STEP, "event"), TimerFamilyId(STEP, "clock")
@@ -50,6 +53,9 @@ def declared(allowed_lateness_us: int = 0) -> DeclaredTimers:
         families={id_: TimerFamily(domain=domain, codec=CODEC) for id_, domain in families.items()},
         expiration=EXPIRY,
         allowed_lateness_us=allowed_lateness_us,
+        key_coder=BytesCoder(),
+        window_coder=IntervalWindowCoder(),
+        transform=STEP,
     )
 
 
@@ -80,7 +86,7 @@ def rounds(timers: KeyTimers) -> list[dict[str, list[tuple[bytes, float, float]]
                     (each.user_key, float(each.windows[0].start), float(each.fire_timestamp))
                     for each in CODER.get_impl().decode_all(coded)
                 ]
-                for family, coded in popped.items()
+                for family, coded in popped.timers.items()
             }
         )
     return found
@@ -129,7 +135,7 @@ def test_a_timer_behind_the_end_of_its_window_fires_there_and_only_once(timers: 
     assert rounds(timers) == [{"event": [(b"a", 0, 10)]}]
     timers.take(EVENT, timer(b"a", FIRST, 2))
     popped = timers.pop(END_OF_TIME)
-    assert list(popped) == [EVENT]
+    assert list(popped.timers) == [EVENT]
 
 
 def test_windows_live_on_for_the_allowed_lateness() -> None:
@@ -149,7 +155,7 @@ def test_a_timer_keeps_the_timestamp_of_its_output(timers: KeyTimers) -> None:
     timers.take(CLOCK, timer(b"c", FIRST, 1e9, hold=4))
     fired = {
         each.user_key: (float(each.fire_timestamp), float(each.hold_timestamp))
-        for coded in timers.pop(END_OF_TIME).values()
+        for coded in timers.pop(END_OF_TIME).timers.values()
         for each in CODER.get_impl().decode_all(coded)
     }
     assert fired == {b"a": (7, 3), b"b": (10, 10), b"c": (1e9, 4)}
@@ -175,7 +181,7 @@ def test_a_timer_brings_the_pane_of_what_set_it(timers: KeyTimers) -> None:
     timers.take(EVENT, CODER.encode(set_))
     fired = {
         family.family: [(each.dynamic_timer_tag, each.paneinfo, each.clear_bit) for each in some]
-        for family, coded in timers.pop(END_OF_TIME).items()
+        for family, coded in timers.pop(END_OF_TIME).timers.items()
         for some in [list(CODER.get_impl().decode_all(coded))]
     }
     assert fired == {"expiry": [("", pane, False)], "event": [("x", pane, False)]}
@@ -185,16 +191,33 @@ def test_the_output_of_an_expiry_is_within_the_window() -> None:
     timers = KeyTimers(declared(allowed_lateness_us=5_000_000))
     timers.expect_expiry(b"a", create(None, 0, (FIRST, SECOND), PANE_INFO_UNKNOWN))
     assert len(timers) == 2
-    (coded,) = timers.pop(END_OF_TIME).values()
+    (coded,) = timers.pop(END_OF_TIME).timers.values()
     holds = [each.hold_timestamp.micros for each in CODER.get_impl().decode_all(coded)]
     assert holds == [9_999_000, 19_999_000]
 
 
-def test_a_step_may_want_to_hear_of_no_expiry() -> None:
+def test_a_window_ends_also_if_no_step_wants_to_know() -> None:
     timers = KeyTimers(dataclasses.replace(declared(), expiration=None))
     timers.expect_expiry(b"a", create(None, 0, (FIRST,), PANE_INFO_UNKNOWN))
-    assert len(timers) == 0
-    assert timers.pop(END_OF_TIME) == {}
+    timers.take(EVENT, timer(b"a", FIRST, 2))
+    assert list(timers.pop(END_OF_TIME).timers) == [EVENT]
+    assert timers.pop(END_OF_TIME) == Due({}, [(b"a", FIRST)])
+    assert not timers.pop(END_OF_TIME)
+
+
+def test_a_key_does_not_pass_what_holds_it(timers: KeyTimers) -> None:
+    timers.take(EVENT, timer(b"a", FIRST, 3) + timer(b"b", FIRST, 3))
+    assert list(timers.pop(END_OF_TIME, {b"a": 2_000_000}).timers) == [EVENT]
+    assert len(timers) == 1
+
+
+def test_a_clock_of_a_test_begins_with_the_unix_epoch(timers: KeyTimers) -> None:
+    soon = time.time() + 10
+    timers.take(CLOCK, timer(b"a", FIRST, soon) + timer(b"b", FIRST, 107), clock_us=100_000_000)
+    assert len(timers) == 2
+    assert list(timers.pop(Instant(0, 108_000_000)).timers) == [CLOCK]
+    assert len(timers) == 1
+    assert list(timers.pop(Instant(0, 111_000_000)).timers) == [CLOCK]
 
 
 class TwoClocks(beam.DoFn):  # type: ignore[misc]
@@ -247,10 +270,15 @@ def _timers_of(*, allowed_lateness: int = 0, has_timers: bool = True) -> Declare
     keyed | "step" >> beam.ParDo(fn, beam.pvalue.AsDict(side))
     proto = pipeline.to_runner_api(default_environment=ProcessEnvironment(""))
     plan = compile_pipeline(proto)
-    stages = [
-        declared_timers(_hearing_of_expiry(describe(plan, id_).descriptor()))
-        for id_ in sorted(plan.stages)
-    ]
+    stages = []
+    for id_ in sorted(plan.stages):
+        description = describe(plan, id_)
+        port = beam_fn_api_pb2.RemoteGrpcPort.FromString(
+            description.descriptor().transforms[description.source].spec.payload
+        )
+        input_coder = coder_seen_by_the_runner(description.descriptor(), port.coder_id)
+        descriptor = _hearing_of_expiry(description.descriptor())
+        stages.append(declared_timers(descriptor, input_coder))
     found = [each for each in stages if each.families]
     assert len(found) == has_timers
     return found[0] if found else stages[-1]
@@ -282,9 +310,8 @@ def test_what_a_stage_says_of_its_timers(chosen: str, monkeypatch: pytest.Monkey
 
 
 def test_a_stage_without_timers_says_so() -> None:
-    assert _timers_of(has_timers=False) == DeclaredTimers(
-        families={}, expiration=None, allowed_lateness_us=0
-    )
+    found = _timers_of(has_timers=False)
+    assert (found.families, found.expiration, found.transform) == ({}, None, None)
 
 
 @given(st.binary(max_size=60))
