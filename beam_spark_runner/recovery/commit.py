@@ -2,12 +2,14 @@
 
 A driver claims a fence when it starts: the next number. From then on no driver with a lower one
 commits again, but for a commit that was under way: whoever finds a manifest of a lower fence in
-place of its own adopts it.
+place of its own adopts it. The newest manifest is never deleted, so that a driver that has slept
+through the deletion of older ones sees that it is too late.
 """
 
 from collections.abc import Sequence
 from typing import Protocol
 
+from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.recovery.manifest import (
     CorruptManifestError,
     FencedError,
@@ -29,11 +31,14 @@ class Storage(Protocol):
         ...
 
     def read(self, name: str) -> bytes:
-        """Return the content of a file."""
+        """Return the content of a file. If there is none of that name: an error of its own."""
         ...
 
     def create(self, name: str, data: bytes) -> bool:
-        """Create a file: whole and durable, or not at all. False: there is one of that name."""
+        """Create a file: whole and durable, or not at all. False: there is one of that name.
+
+        After an error it may be there or not.
+        """
         ...
 
 
@@ -65,25 +70,55 @@ def newest(storage: Storage, lineage: str) -> Manifest | None:
 
 
 def commit(storage: Storage, manifest: Manifest) -> Manifest:
-    """Commit an epoch.
+    """Commit an epoch. May be called again, with the same or another manifest, after an error.
+
+    Args:
+        storage: of all drivers of the pipeline.
+        manifest: with the fence that this driver has claimed. That of the manifest before may be
+            lower, if it was adopted.
 
     Returns:
-        The manifest that has committed it: this one, or that of a driver with a lower fence, from
-        which this one has to go on.
+        The manifest that has committed it: this one, even if the answer to an earlier call was
+        lost, or another one, from which this driver has to go on under its own fence. That is of
+        a driver with a lower fence, or of an earlier call of this one.
 
     Raises:
         FencedError: a driver with a higher fence has started.
+        CorruptManifestError: another manifest has committed it, which is damaged.
     """
     highest = _highest_fence(storage)
     if highest > manifest.fence:
         raise FencedError(manifest.fence, highest)
     name = manifest_name(manifest.lineage, manifest.epoch)
-    if storage.create(name, encode(manifest)):
-        return manifest
-    found = decode(storage.read(name), name)
+    found = manifest
+    if not storage.create(name, encode(manifest)):
+        found = decode(storage.read(name), name)
     if found.fence > manifest.fence:
         raise FencedError(manifest.fence, found.fence)
+    # If others have gone on since the look at the fences, then they may have deleted this epoch's
+    # manifest, so that the one that is there now, ours or not, commits nothing.
+    if _epochs(storage, manifest.lineage)[-1] > manifest.epoch:
+        raise FencedError(manifest.fence, _highest_fence(storage))
     return found
+
+
+def superseded(storage: Storage, lineage: str, keep: int, fence: int) -> tuple[str, ...]:
+    """Return the names of the manifests that a driver may delete, oldest first.
+
+    Args:
+        storage: of all drivers of the pipeline.
+        lineage: whose manifests.
+        keep: how many of the newest ones stay; at least one.
+        fence: of the driver. If there is a higher one, it may delete nothing any more.
+
+    Raises:
+        InvariantError: none would stay.
+    """
+    if keep < 1:
+        raise InvariantError(f"{keep} manifests would be kept")
+    if _highest_fence(storage) > fence:
+        return ()
+    return tuple(manifest_name(lineage, epoch) for epoch in _epochs(storage, lineage)[:-keep])
 
 
 def _highest_fence(storage: Storage) -> int:

@@ -53,8 +53,8 @@ SUITES = {
         is_quick=True,
     ),
     "windows": Suite(targets=(_WINDOWS,), is_quick=True),
-    "side inputs": Suite(targets=(_SIDE_INPUTS,), is_quick=True),
-    "triggers": Suite(targets=(_TRIGGERS,), in_place_of=(FN_API,), is_quick=True),
+    "side inputs": Suite(targets=(_SIDE_INPUTS,)),
+    "triggers": Suite(targets=(_TRIGGERS,), in_place_of=(FN_API,)),
     "transforms": Suite(
         targets=("transforms",),
         left_out=(_WINDOWS, _SIDE_INPUTS, _TRIGGERS, _SLEEPS),

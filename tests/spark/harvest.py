@@ -43,6 +43,12 @@ HARNESSES = (
     pytest.param(BEAMS_OWN, id="Beam's own harness", marks=pytest.mark.rare),
 )
 """Harnesses between which elements cross in different encodings."""
+RARE_HARNESSES = (
+    HARNESSES[0],
+    pytest.param(REUSED_PROCESS, id="process", marks=pytest.mark.rare),
+    HARNESSES[2],
+)
+"""The same, where another test already takes the way through a process."""
 
 
 class Kept(NamedTuple):

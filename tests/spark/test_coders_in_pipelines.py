@@ -13,7 +13,7 @@ import pytest
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from tests.spark.harvest import HARNESSES, harvest
+from tests.spark.harvest import HARNESSES, RARE_HARNESSES, harvest
 
 pytestmark = [pytest.mark.spark, pytest.mark.grpc]
 
@@ -145,7 +145,7 @@ def test_keys_of_every_kind_are_grouped(spark_session: Any, flags: tuple[str, ..
         assert found[label] == expected_groups(pairs), label
 
 
-@pytest.mark.parametrize("flags", HARNESSES)
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
 def test_values_of_every_kind_are_grouped(spark_session: Any, flags: tuple[str, ...]) -> None:
     kinds = {**KINDS, **VALUES_ONLY}
 
@@ -164,7 +164,7 @@ def test_values_of_every_kind_are_grouped(spark_session: Any, flags: tuple[str, 
         assert found[label] == expected_groups([(0.5, value) for value in values]), label
 
 
-@pytest.mark.parametrize("flags", HARNESSES)
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
 def test_groups_cross_another_border(spark_session: Any, flags: tuple[str, ...]) -> None:
     """As KV<K, Iterable<V>>, in windows, and as the values of another group."""
 
@@ -192,7 +192,7 @@ def test_groups_cross_another_border(spark_session: Any, flags: tuple[str, ...])
         assert found[f"{label} again"] == expected_groups([(value, [value]) for value in values])
 
 
-@pytest.mark.parametrize("flags", HARNESSES)
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
 def test_bare_elements_of_every_kind_cross(spark_session: Any, flags: tuple[str, ...]) -> None:
     kinds = {**KINDS, **VALUES_ONLY}
 

@@ -32,7 +32,7 @@ from apache_beam.transforms.window import (
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfoTiming
 
-from tests.spark.harvest import HARNESSES, Harvest, harvest
+from tests.spark.harvest import HARNESSES, RARE_HARNESSES, Harvest, harvest
 from tests.stateful import Number
 
 pytestmark = pytest.mark.spark
@@ -56,7 +56,7 @@ def panes(found: Harvest, label: str) -> list[tuple[Any, str]]:
     ]
 
 
-@pytest.mark.parametrize("flags", HARNESSES)
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
 def test_state_lasts_from_epoch_to_epoch(spark_session: Any, flags: tuple[str, ...]) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         events = stream().add_elements(pairs(1, 2)).add_elements(pairs(3, key="b"))
@@ -92,7 +92,7 @@ def test_sessions_merge_across_epochs(spark_session: Any) -> None:
     ]
 
 
-@pytest.mark.parametrize("flags", HARNESSES)
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
 def test_early_on_time_and_late_panes(spark_session: Any, flags: tuple[str, ...]) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         events = stream().add_elements(pairs(1, 2)).add_elements(pairs(3)).advance_watermark_to(10)
