@@ -84,4 +84,4 @@ class CheckpointFolder(Storage):
         try:
             yield
         except OSError as error:
-            raise CheckpointFolderError(str(self._folder), f"to {what}: {error}") from error
+            raise CheckpointFolderError(str(self._folder), f"could not {what}: {error}") from error

@@ -64,9 +64,11 @@ def newest(storage: Storage, lineage: str) -> Manifest | None:
     try:
         return decode(storage.read(name), name)
     except CorruptManifestError as error:
-        before = f"; the one before it is {manifest_name(lineage, epochs[-2])}, from which the "
-        before += "pipeline goes on if this file is removed"
-        raise CorruptManifestError(name, error.why + (before if epochs[1:] else "")) from error
+        why = error.why
+        if epochs[1:]:
+            why += f"; the one before it is {manifest_name(lineage, epochs[-2])}, from which the "
+            why += "pipeline goes on if this file is removed"
+        raise CorruptManifestError(name, why) from error
 
 
 def commit(storage: Storage, manifest: Manifest) -> Manifest:
@@ -97,7 +99,7 @@ def commit(storage: Storage, manifest: Manifest) -> Manifest:
         raise FencedError(manifest.fence, found.fence)
     # If others have gone on since the look at the fences, then they may have deleted this epoch's
     # manifest, so that the one that is there now, ours or not, commits nothing.
-    if _epochs(storage, manifest.lineage)[-1] > manifest.epoch:
+    if any(epoch > manifest.epoch for epoch in _epochs(storage, manifest.lineage)):
         raise FencedError(manifest.fence, _highest_fence(storage))
     return found
 

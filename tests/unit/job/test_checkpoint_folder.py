@@ -1,9 +1,16 @@
 import multiprocessing
+import os
 from pathlib import Path
 
 import pytest
 
 from beam_spark_runner.job.checkpoint_folder import CheckpointFolder, CheckpointFolderError
+from beam_spark_runner.recovery.commit import commit, newest
+from beam_spark_runner.recovery.manifest import CorruptManifestError, Head, Manifest, manifest_name
+
+MANIFEST = Manifest(
+    epoch=1, fence=1, lineage="main", parent=0, partitions=2, heads={(1, 0): Head(1, 77)}
+)
 
 
 def test_a_file_is_created_once(tmp_path: Path) -> None:
@@ -37,3 +44,59 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def test_a_missing_file_is_an_error_that_names_the_folder(tmp_path: Path) -> None:
     with pytest.raises(CheckpointFolderError, match=r"cannot be used: .*missing"):
         CheckpointFolder(tmp_path).read("missing")
+
+
+@pytest.mark.parametrize("error", [FileExistsError, TimeoutError])
+def test_a_link_that_is_there_after_an_error_is_ours(
+    error: type[OSError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+
+    def link_and_lose_the_answer(source: Path, target: Path) -> None:
+        link(source, target)
+        raise error
+
+    monkeypatch.setattr(os, "link", link_and_lose_the_answer)
+    folder = CheckpointFolder(tmp_path)
+    assert folder.create("name", b"data")
+    assert folder.names() == ["name"]
+
+
+def test_a_folder_that_knows_no_links_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_source: Path, _target: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    folder = CheckpointFolder(tmp_path)
+    with pytest.raises(CheckpointFolderError, match=r"could not create name: .*not permitted"):
+        folder.create("name", b"data")
+    assert folder.names() == []
+
+
+def test_what_is_deleted_is_gone_and_may_be_so_already(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    for name in "abc":
+        folder.create(name, b"")
+    folder.delete(["a", "missing", "c"])
+    folder.delete(["a"])
+    assert folder.names() == ["b"]
+
+
+def test_what_cannot_be_deleted_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with pytest.raises(CheckpointFolderError, match="could not delete a: "):
+        CheckpointFolder(tmp_path).delete(["a"])
+
+
+def test_every_byte_that_the_disk_has_changed_is_noticed(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    commit(folder, MANIFEST)
+    assert newest(folder, "main") == MANIFEST
+    file = tmp_path / manifest_name("main", 1)
+    data = file.read_bytes()
+    for position in range(len(data)):
+        file.write_bytes(data[:position] + bytes([data[position] ^ 255]) + data[position + 1 :])
+        with pytest.raises(CorruptManifestError):
+            newest(folder, "main")

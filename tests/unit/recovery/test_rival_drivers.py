@@ -1,0 +1,252 @@
+"""Drivers that pause, die and lose answers between any two looks at the storage."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from beam_spark_runner.recovery.commit import claim, commit, newest, superseded
+from beam_spark_runner.recovery.manifest import FencedError, Manifest, decode, epoch_in, fence_in
+
+KEEP = 1  # the least: who wakes up late finds the most gone
+T = TypeVar("T")
+
+
+class LostAnswerError(Exception):
+    """A file was created, but the driver is not told."""
+
+
+class GoneError(Exception):
+    """There is no file of that name."""
+
+
+class PausedError(Exception):
+    """The driver has not come further than this."""
+
+
+class Answers:
+    """Storage for one driver, which gets one answer at a time.
+
+    What a driver does follows from its answers alone. So it takes a step by running once more
+    from its start, with all earlier answers as they were, and a new one.
+    """
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self._files = files
+        self._answers: list[object] = []
+        self._given = 0
+        self._is_used_up = False
+        self._loss = ""
+
+    def restart(self, loss: str) -> None:
+        """Begin another run. ``loss``: what becomes of a new answer to ``create``, if anything."""
+        self._given, self._is_used_up, self._loss = 0, False, loss
+
+    def names(self) -> Sequence[str]:
+        return self._answer(lambda: tuple(self._files))
+
+    def read(self, name: str) -> bytes:
+        def read() -> bytes:
+            if name not in self._files:
+                raise GoneError(name)
+            return self._files[name]
+
+        return self._answer(read)
+
+    def create(self, name: str, data: bytes) -> bool:
+        def create() -> bool:
+            if name in self._files:
+                return False
+            self._files[name] = data
+            if self._loss == "error":
+                raise LostAnswerError
+            return self._loss != "false"
+
+        return self._answer(create)
+
+    def delete(self, name: str) -> None:
+        self._answer(lambda: self._files.pop(name, None))
+
+    def _answer(self, ask: Callable[[], T]) -> T:
+        if self._given == len(self._answers):
+            if self._is_used_up:
+                raise PausedError
+            self._is_used_up = True
+            try:
+                self._answers.append(ask())
+            except (GoneError, LostAnswerError) as error:
+                self._answers.append(error)
+        answer = self._answers[self._given]
+        self._given += 1
+        if isinstance(answer, Exception):
+            raise answer
+        return answer  # type: ignore[return-value]  # it is that of the same question
+
+
+class Driver:
+    """Does with a storage what a streaming pipeline does, and cleans up."""
+
+    def __init__(self, number: int, files: dict[str, bytes]) -> None:
+        self.fence = 0
+        self.late = 0  # how many of its commits came after a higher fence had been claimed
+        self.won: list[Manifest] = []  # its own ones
+        self.known: list[Manifest] = []  # those and adopted ones, and what it began with
+        self._number, self._answers = number, Answers(files)
+
+    def takes_a_step(self, loss: str = "") -> bool:
+        """Whether it goes on after one more answer."""
+        self.won, self.known = [], []
+        self._answers.restart(loss)
+        try:
+            self._run()
+        except PausedError:
+            return True
+        except (FencedError, GoneError):
+            return False
+        raise AssertionError("it has ended by itself")
+
+    def _run(self) -> None:
+        self.fence = self._until_answered(lambda _: claim(self._answers))
+        last = newest(self._answers, "main")
+        if last is None:
+            last = Manifest(epoch=0, fence=0, lineage="main", parent=None, partitions=1)
+        else:
+            self.known.append(last)
+        while True:
+            last = self._until_answered(self._commits_after(last))
+            self.known.append(last)
+            for name in superseded(self._answers, "main", KEEP, self.fence):
+                self._answers.delete(name)
+
+    def _commits_after(self, last: Manifest) -> Callable[[int], Manifest]:
+        def attempt(tries: int) -> Manifest:
+            # An epoch that runs again makes another manifest.
+            mine = dataclasses.replace(
+                last,
+                epoch=last.epoch + 1,
+                parent=last.epoch,
+                fence=self.fence,
+                clock_us=100 * self._number + tries,
+            )
+            committed = commit(self._answers, mine)
+            if committed == mine:
+                self.won.append(mine)
+            return committed
+
+        return attempt
+
+    def _until_answered(self, attempt: Callable[[int], T]) -> T:
+        tries = 0
+        while True:
+            try:
+                return attempt(tries)
+            except LostAnswerError:
+                tries += 1
+
+
+class Rivals(RuleBasedStateMachine):
+    """Any number of drivers, each of which sleeps for as long as it likes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files: dict[str, bytes] = {}
+        self.drivers: list[Driver] = []
+        self.started = 0
+        self.fences: dict[int, Driver] = {}
+        self.chain: list[Manifest] = []  # what was committed, from epoch 1
+
+    @precondition(lambda self: len(self.drivers) < 4)
+    @rule()
+    def starts(self) -> None:
+        self.started += 1
+        self.drivers.append(Driver(self.started, self.files))
+
+    @precondition(lambda self: self.drivers)
+    @rule(which=st.integers(0, 3), steps=st.integers(1, 6))
+    def takes_steps(self, which: int, steps: int) -> None:
+        driver = self.drivers[which % len(self.drivers)]
+        for _ in range(steps):
+            if not self.step(driver):
+                self.drivers.remove(driver)
+                return
+
+    @precondition(lambda self: self.drivers)
+    @rule(which=st.integers(0, 3), epochs=st.integers(1, 4))
+    def runs_epochs(self, which: int, epochs: int) -> None:
+        driver = self.drivers[which % len(self.drivers)]
+        goal = len(driver.won) + epochs
+        while len(driver.won) < goal:
+            if not self.step(driver):
+                self.drivers.remove(driver)
+                return
+
+    @precondition(lambda self: self.drivers)
+    @rule(which=st.integers(0, 3), loss=st.sampled_from(["error", "false"]))
+    def loses_an_answer(self, which: int, loss: str) -> None:
+        driver = self.drivers[which % len(self.drivers)]
+        if not self.step(driver, loss):
+            self.drivers.remove(driver)
+
+    @precondition(lambda self: self.drivers)
+    @rule(which=st.integers(0, 3))
+    def dies(self, which: int) -> None:
+        del self.drivers[which % len(self.drivers)]
+
+    def step(self, driver: Driver, loss: str = "") -> bool:
+        """Let a driver take a step, and check what it has made of it."""
+        won = len(driver.won)
+        goes_on = driver.takes_a_step(loss)
+        self.look()
+        if driver.fence:
+            assert self.fences.setdefault(driver.fence, driver) is driver, "one fence, two drivers"
+        for each in driver.known:
+            assert each == self.chain[each.epoch - 1], "two drivers know different pasts"
+        if len(driver.won) > won:
+            assert self.chain[-1] == driver.won[-1], "a fenced driver has committed"
+            driver.late += max(self.claimed()) > driver.fence
+            assert driver.late <= 1, "only the commit that was under way may be won"
+        if not goes_on:
+            assert max(self.claimed()) > driver.fence, "the driver with the highest fence stopped"
+        return goes_on
+
+    def look(self) -> None:
+        """Learn which epochs were committed."""
+        for epoch, manifest in sorted(self.manifests().items()):
+            if epoch > len(self.chain):
+                assert epoch == len(self.chain) + 1
+                assert manifest.parent == epoch - 1
+                assert not self.chain or manifest.fence >= self.chain[-1].fence
+                self.chain.append(manifest)
+
+    @invariant()
+    def the_newest_manifests_are_there_and_never_change(self) -> None:
+        there = self.manifests()
+        for manifest in self.chain[-KEEP:]:
+            assert there[manifest.epoch] == manifest
+
+    def teardown(self) -> None:
+        """A driver that starts now goes on, whatever the others have left."""
+        driver, before = Driver(self.started + 1, self.files), len(self.chain)
+        while len(driver.won) < 2:
+            assert self.step(driver)
+        assert len(self.chain) == before + 2
+
+    def manifests(self) -> dict[int, Manifest]:
+        """Return what is there, by epoch."""
+        epochs = {name: epoch_in(name, "main") for name in self.files}
+        return {
+            epoch: decode(self.files[name], name)
+            for name, epoch in epochs.items()
+            if epoch is not None
+        }
+
+    def claimed(self) -> list[int]:
+        """Return all fences."""
+        return [fence for name in self.files if (fence := fence_in(name)) is not None]
+
+
+TestRivals = Rivals.TestCase
+TestRivals.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
