@@ -15,6 +15,7 @@ from beam_spark_runner.semantics.timers import (
     Timer,
     TimerId,
     TimerQueue,
+    due_by,
     expiry_us,
 )
 
@@ -348,3 +349,9 @@ def test_any_script_of_elements_and_callbacks(
                 assert queue.watermark_us >= last_watermark
                 last_watermark = queue.watermark_us
     assert not queue.remaining()
+
+
+def test_times_of_our_days_were_computed_from_the_wall_clock() -> None:
+    wall_us, clock_us = 1_700_000_000_000_000, 5_000_000
+    assert due_by(clock_us, wall_us + 10, wall_us) == clock_us + 10
+    assert due_by(clock_us, 42_000_000, wall_us) == 42_000_000

@@ -88,3 +88,21 @@ def test_a_batch_bundle_sees_and_leaves_nothing(running: Running) -> None:
         running.bundle.finish()
         assert running.out[0] == (1, None, [4], 4, [0], [4])
     assert work(running, store, 0, 0, {1: [5]})[0] == (1, 3, [3, 5], 8, [1], [3, 5])
+
+
+def test_state_is_dropped_once_its_window_is_over(running: Running) -> None:
+    store = new_store()
+    work(running, store, 0, 0, {1: [3]})
+    work(running, store, 11, 900, {1: [4]})
+    assert work(running, store, 0, 0, {1: [5]})[0] == (1, None, [5], 5, [1], [5])
+
+
+def test_elements_in_windows_that_are_over_are_dropped(running: Running) -> None:
+    store = new_store()
+    running.taken.elements.clear()
+    to = Instant(12 * SECOND, 0)
+    running.bundle = running.start(KeyPolicy(to, store, watermark_us=11 * SECOND))
+    running.key(1, [3], WINDOW)
+    running.key(2, [4], (IntervalWindow(0, 10), IntervalWindow(10, 20)))
+    running.bundle.finish()
+    assert running.out == [(2, None, [4], 4, [0], [4]), ("event", 2, 4, "tag", 4)]
