@@ -3,10 +3,13 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.coders import VarIntCoder
 from apache_beam.io import ReadFromAvro, ReadFromParquet, ReadFromText, WriteToText
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2 as pb
 from apache_beam.runners.portability.portable_runner import PortableRunner
+from apache_beam.testing.test_stream import TestStream as Stream
+from apache_beam.transforms.window import FixedWindows, TimestampCombiner
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.graph.model import Graph
@@ -143,6 +146,29 @@ def test_combine_per_key(combine: Any, urn: str) -> None:
     if urn == "combine_per_key":
         assert found.accumulator_coder in graph.coders
         assert found.environment in graph.environments
+
+
+@pytest.mark.parametrize(
+    ("combiner", "streams", "urn"),
+    [
+        (TimestampCombiner.OUTPUT_AT_EARLIEST, False, urns.COMBINE_PER_KEY),
+        (TimestampCombiner.OUTPUT_AT_LATEST, True, urns.COMBINE_PER_KEY),
+        # Of an accumulator of late and other elements nobody knows the earliest that is not late.
+        (TimestampCombiner.OUTPUT_AT_EARLIEST, True, urns.GROUP_BY_KEY),
+    ],
+)
+def test_the_earliest_timestamp_is_that_of_an_element(
+    combiner: Any, streams: bool, urn: str
+) -> None:
+    def build(p: beam.Pipeline) -> None:
+        source = Stream(coder=VarIntCoder()) if streams else beam.Create([1])
+        pairs = p | source | beam.Map(lambda n: (n, n)).with_output_types(tuple[int, int])
+        windowed = pairs | beam.WindowInto(FixedWindows(10), timestamp_combiner=combiner)
+        windowed | "combine" >> beam.CombinePerKey(sum)
+
+    found = {transform.urn for transform in from_proto(proto_of(build)).transforms.values()}
+    assert urn in found
+    assert ({urns.COMBINE_PER_KEY, urns.GROUP_BY_KEY} & found) == {urn}
 
 
 @pytest.mark.parametrize("build", [word_count, co_group])

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from beam_spark_runner.recovery.commit import claim, commit, newest, superseded
 from beam_spark_runner.recovery.manifest import FencedError, Manifest, decode, epoch_in, fence_in
@@ -158,42 +158,52 @@ class Rivals(RuleBasedStateMachine):
         self.fences: dict[int, Driver] = {}
         self.chain: list[Manifest] = []  # what was committed, from epoch 1
 
-    @precondition(lambda self: len(self.drivers) < 4)
-    @rule()
-    def starts(self) -> None:
+    def start(self) -> Driver:
+        """Return a new driver."""
         self.started += 1
         self.drivers.append(Driver(self.started, self.files))
+        return self.drivers[-1]
 
-    @precondition(lambda self: self.drivers)
     @rule(which=st.integers(0, 3), steps=st.integers(1, 6))
     def takes_steps(self, which: int, steps: int) -> None:
-        driver = self.drivers[which % len(self.drivers)]
+        driver = self.pick(which)
         for _ in range(steps):
             if not self.step(driver):
                 self.drivers.remove(driver)
                 return
 
-    @precondition(lambda self: self.drivers)
     @rule(which=st.integers(0, 3), epochs=st.integers(1, 4))
     def runs_epochs(self, which: int, epochs: int) -> None:
-        driver = self.drivers[which % len(self.drivers)]
+        self.run(self.pick(which), epochs)
+
+    @rule(epochs=st.integers(0, 3))
+    def is_taken_for_dead(self, epochs: int) -> None:
+        driver = self.start()
+        while not driver.fence:
+            self.step(driver)
+        self.run(driver, epochs)
+
+    def pick(self, which: int) -> Driver:
+        """Return one of those that are alive: a new one if there is none, or none has its number."""
+        return self.drivers[which] if which < len(self.drivers) else self.start()
+
+    def run(self, driver: Driver, epochs: int) -> None:
+        """Let a driver commit so many epochs, unless it stops."""
         goal = len(driver.won) + epochs
         while len(driver.won) < goal:
             if not self.step(driver):
                 self.drivers.remove(driver)
                 return
 
-    @precondition(lambda self: self.drivers)
     @rule(which=st.integers(0, 3), loss=st.sampled_from(["error", "false"]))
     def loses_an_answer(self, which: int, loss: str) -> None:
-        driver = self.drivers[which % len(self.drivers)]
+        driver = self.pick(which)
         if not self.step(driver, loss):
             self.drivers.remove(driver)
 
-    @precondition(lambda self: self.drivers)
     @rule(which=st.integers(0, 3))
     def dies(self, which: int) -> None:
-        del self.drivers[which % len(self.drivers)]
+        self.drivers.remove(self.pick(which))
 
     def step(self, driver: Driver, loss: str = "") -> bool:
         """Let a driver take a step, and check what it has made of it."""
@@ -249,4 +259,4 @@ class Rivals(RuleBasedStateMachine):
 
 
 TestRivals = Rivals.TestCase
-TestRivals.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestRivals.settings = settings(max_examples=120, stateful_step_count=25, deadline=None)
