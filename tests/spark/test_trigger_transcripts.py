@@ -48,6 +48,7 @@ class Transcript(NamedTuple):
     windowing: Mapping[str, Any]  # of WindowInto
     inputs: list[int]  # the elements are their timestamps, in seconds
     panes: list[Mapping[str, Any]]  # expected
+    left: Mapping[tuple[int, int], list[int]]  # by window: what no trigger has fired
     is_wrong: bool
 
     @property
@@ -84,6 +85,8 @@ def _read(spec: Mapping[str, Any]) -> Transcript:
         },
         inputs=inputs,
         panes=panes,
+        # The transcripts end before that window closes.
+        left={(20, 29): [25]} if spec["name"] == "garbage_collection" else {},
         is_wrong="error" in spec,
     )
 
@@ -139,6 +142,8 @@ def _check(transcript: Transcript, kept: list[Kept]) -> None:
             before = [] if transcript.accumulates else total.get("values", [])
             total["values"] = sorted(before + pane["values"])
         total["timestamp"] = pane.get("timestamp")
+    for bounds, values in transcript.left.items():
+        expected[bounds] = {"values": values}
     found: dict[tuple[int, int], dict[str, Any]] = {}
     for each in sorted(kept, key=lambda each: each.pane.index):
         bounds = (int(each.window.start), int(each.window.max_timestamp()))
@@ -174,7 +179,9 @@ def test_every_pane_is_that_of_beams_own_runner(ours: Harvest) -> None:
     beams = harvest_on(FnApiRunner(), _build, "--allow_unsafe_triggers")
     assert len(beams.kept) >= 2 * 10
     for label, kept in beams.kept.items():
-        assert _panes(ours.kept[label]) == _panes(kept), label
+        left = ALL[label.rpartition(" ")[0]].left.values()  # Beam drops it
+        fired = [each for each in ours.kept[label] if each.value not in left]
+        assert _panes(fired) == _panes(kept), label
         assert kept, label
 
 

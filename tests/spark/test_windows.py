@@ -202,7 +202,13 @@ def test_panes_are_those_of_beams_own_runner(spark_session: Any) -> None:
     ours = harvest(spark_session, build, "--allow_unsafe_triggers")
     beams = harvest_on(FnApiRunner(), build, "--allow_unsafe_triggers")
     for label in beams.kept:
-        assert _panes(ours, label) == _panes(beams, label), label
+        if label.startswith("global, always"):
+            # Beam groups by a short cut there, whose pane is on time at the beginning of time.
+            (kept,) = {(each.pane.timing, _millis(each.timestamp)) for each in ours.kept[label]}
+            assert kept == (PaneInfoTiming.EARLY, _millis(GlobalWindow().max_timestamp()))
+            assert ours[label] == beams[label]
+        else:
+            assert _panes(ours, label) == _panes(beams, label), label
         assert beams.kept[label], label
 
 
