@@ -6,7 +6,7 @@ place of its own adopts it. The newest manifest is never deleted, so that a driv
 through the deletion of older ones sees that it is too late.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from beam_spark_runner.core.errors import InvariantError
@@ -39,6 +39,14 @@ class Storage(Protocol):
 
         After an error it may be there or not.
         """
+        ...
+
+
+class DeletingStorage(Storage, Protocol):
+    """Storage from which old manifests are removed."""
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files. Those that are gone already are no error."""
         ...
 
 

@@ -20,7 +20,13 @@ from beam_spark_runner.plan.compatibility import must_not_change
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.portable.test_stream import events_of
-from beam_spark_runner.recovery.commit import Storage, claim, commit, newest
+from beam_spark_runner.recovery.commit import (
+    DeletingStorage,
+    claim,
+    commit,
+    newest,
+    superseded,
+)
 from beam_spark_runner.recovery.manifest import (
     Head,
     IncompatibleCheckpointError,
@@ -45,6 +51,7 @@ from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.reports import error_of
 
 _LOGGER = logging.getLogger(__name__)
+_KEPT = 3  # manifests
 _ELEMENT_CODER = WindowedValueCoder(BytesCoder(), GlobalWindowCoder())
 
 
@@ -58,7 +65,7 @@ class Checkpoints:
         restart: "resume": something must have been committed; "fresh": nothing; "auto": either.
     """
 
-    storage: Storage
+    storage: DeletingStorage
     lineage: str
     restart: str
 
@@ -136,10 +143,15 @@ class _StreamRun:
         result = self._accepted(epoch)
         infos = [info for report in result.reports for info in report.monitoring_infos]
         mine = self._after(epoch, result.reports, merge([*last.metrics, *infos]))
-        self._manifest = commit(self._storage, mine)
-        if self._manifest == mine:
-            self._tally.accepted[self._segment.id] = mine.metrics
+        committed = commit(self._storage, mine)
+        self._tally.accepted[self._segment.id] = committed.metrics
+        if committed == mine:
             self._settings.observer.accepted(result.reports)
+        else:
+            _LOGGER.warning("epoch %d was committed by an earlier start", epoch.number)
+        # The fence remains that of this start, whoever has committed the epoch.
+        self._manifest = dataclasses.replace(committed, fence=mine.fence)
+        self._storage.delete(superseded(self._storage, mine.lineage, _KEPT, mine.fence))
         return True
 
     def _accepted(self, epoch: Epoch) -> JobResult:
