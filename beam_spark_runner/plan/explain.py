@@ -104,7 +104,8 @@ class Explainer:
             yield f"output of {self._collection(rows.arriving)}: {why}"
 
     def _segment(self, segment: Segment) -> Iterator[str]:
-        yield f"Segment {segment.id}: one Spark job"
+        each = " for each epoch" if self.plan.streams else ""
+        yield f"Segment {segment.id}: one Spark job{each}"
         for title, level in self.levels(segment):
             yield f"{_INDENT}{title}"
             for id_ in level.stages:
@@ -127,6 +128,8 @@ class Explainer:
             origin = f"from {_segments(writers)}" if writers else "always empty"
             reader = self.plan.graph.transforms[side.transform].name
             yield f"{_INDENT}looks up {collection} as {pattern}, for {reader} ({origin})"
+        if self.plan.streams and self.main[stage.id].delivery is Delivery.GROUP_BY_KEY:
+            yield f"{_INDENT}keeps    windows that have not fired, for each key"
         if stage.is_keyed:
             root = self.plan.graph.transforms[stage.transforms[0]]
             kept = ", ".join(facts.kept_by_key(root))
