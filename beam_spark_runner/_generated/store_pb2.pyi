@@ -1,7 +1,7 @@
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -41,15 +41,13 @@ class PaneState(_message.Message):
     is_closed: bool
     def __init__(self, finished: _Optional[_Iterable[int]] = ..., counts: _Optional[_Mapping[int, int]] = ..., due_us: _Optional[_Mapping[int, int]] = ..., values: _Optional[_Iterable[bytes]] = ..., has_news: bool = ..., hold_us: _Optional[int] = ..., panes: _Optional[int] = ..., later_panes: _Optional[int] = ..., is_closed: bool = ...) -> None: ...
 
-class StoredTimers(_message.Message):
-    __slots__ = ("key", "transform", "timers")
+class TimerOwner(_message.Message):
+    __slots__ = ("key", "transform")
     KEY_FIELD_NUMBER: _ClassVar[int]
     TRANSFORM_FIELD_NUMBER: _ClassVar[int]
-    TIMERS_FIELD_NUMBER: _ClassVar[int]
     key: bytes
     transform: str
-    timers: _containers.RepeatedCompositeFieldContainer[StoredTimer]
-    def __init__(self, key: _Optional[bytes] = ..., transform: _Optional[str] = ..., timers: _Optional[_Iterable[_Union[StoredTimer, _Mapping]]] = ...) -> None: ...
+    def __init__(self, key: _Optional[bytes] = ..., transform: _Optional[str] = ...) -> None: ...
 
 class StoredTimer(_message.Message):
     __slots__ = ("family", "tag", "window", "domain", "fires_us", "hold_us", "pane")

@@ -1,6 +1,7 @@
 """User state and timers in memory, and beyond a limit in a file."""
 
 import bisect
+import itertools
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -41,7 +42,7 @@ _Piece: TypeAlias = bytes | _Spilled
 class _Bag:
     def __init__(self) -> None:
         self.pieces: list[_Piece] = []
-        self.generation = 0  # counts what makes the places of pieces void
+        self.generation = 0  # another one after whatever makes the places of pieces void
 
 
 class _Map:
@@ -63,7 +64,6 @@ class _List:
         if sort_key not in self.values:
             self._order = None
         self.values.setdefault(sort_key, []).append(piece)
-        self.generation += 1
 
     def sort_keys(self, start: int, end: int) -> list[int]:
         if self._order is None:
@@ -75,7 +75,6 @@ class _List:
         for sort_key in self.sort_keys(start, end):
             yield from self.values.pop(sort_key)
         self._order = None
-        self.generation += 1
 
 
 _Kind = TypeVar("_Kind", _Bag, _Map, _List)
@@ -102,6 +101,8 @@ class MemoryState:
         self._pieces = _Pieces(limit_bytes)
         self._keys: dict[bytes, dict[Cell, _Bag | _Map | _List]] = {}
         self._timers: dict[bytes, dict[str, Sequence[StoredTimer]]] = {}  # by key, transform
+        # One count for all cells: one that is dropped and made anew has no earlier generation.
+        self._generations = itertools.count(1)
         self.version = 0
 
     def get(self, address: Address, token: bytes = b"") -> Page:
@@ -142,6 +143,7 @@ class MemoryState:
                 multimap.counts[map_key] = multimap.counts.get(map_key, 0) + count
             case ListRange(cell):
                 values = self._make(cell, _List)
+                values.generation = next(self._generations)
                 for sort_key, entry in list_entries(data):
                     values.append(sort_key, self._pieces.keep(entry))
             case MapKeys() | MapEntries():
@@ -156,20 +158,22 @@ class MemoryState:
                 bag = self._find(cell, _Bag)
                 self._pieces.free(bag.pieces)
                 bag.pieces = []
-                bag.generation += 1
+                bag.generation = next(self._generations)
             case MapKeys(cell):
                 multimap = self._find(cell, _Map)
                 for pieces in multimap.values.values():
                     self._pieces.free(pieces)
                 multimap.values, multimap.counts = {}, {}
-                multimap.generation += 1
+                multimap.generation = next(self._generations)
             case MapValues(cell, map_key):
                 multimap = self._find(cell, _Map)
                 self._pieces.free(multimap.values.pop(map_key, ()))
                 multimap.counts.pop(map_key, None)
-                multimap.generation += 1
+                multimap.generation = next(self._generations)
             case ListRange(cell, start, end):
-                self._pieces.free(self._find(cell, _List).remove(start, end))
+                values = self._find(cell, _List)
+                self._pieces.free(values.remove(start, end))
+                values.generation = next(self._generations)
             case MapEntries():
                 raise FnApiProtocolError("the entries of a multimap are cleared by its keys")
 
@@ -219,6 +223,7 @@ class MemoryState:
         made = self._checked(cells.get(cell), cell, kind)
         if made is None:
             made = cells[cell] = kind()
+            made.generation = next(self._generations)
         return made
 
     def _checked(

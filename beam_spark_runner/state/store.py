@@ -1,37 +1,19 @@
 """User state and timers of a stage among the sorted records of a shard."""
 
 import struct
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import Protocol, TypeVar
 
 from beam_spark_runner._generated import store_pb2
-from beam_spark_runner.core.errors import FnApiProtocolError, InvariantError
+from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.semantics.timers import Domain
-from beam_spark_runner.state.backend import (
-    Address,
-    Bag,
-    Cell,
-    ListRange,
-    MapEntries,
-    MapKeys,
-    MapValues,
-    Page,
-    StoredTimer,
-)
-from beam_spark_runner.state.memory import PAGE_BYTES, CountValues, list_entries
-from beam_spark_runner.state.store_keys import StoreKeys, ordered, part
+from beam_spark_runner.state.backend import Address, Page, StoredTimer
+from beam_spark_runner.state.memory import PAGE_BYTES, CountValues
+from beam_spark_runner.state.store_cells import Records, StoredCells
+from beam_spark_runner.state.store_keys import StoreKeys, number_of, numbered
 
-_T = TypeVar("_T")
-
-_BAG, _LIST, _MAP = b"b", b"l", b"m"
-_FIRST, _MORE = b"\0", b"\1"  # of a bag: the first piece, with the number of pieces; the others
-_MAP_KEY, _MAP_VALUE = b"\0", b"\1"
-_COUNT = struct.Struct(">i")
-_SEQUENCE = struct.Struct(">Q")
-_COUNTS = struct.Struct(">iQ")  # of a map key: values, and pieces that hold them
-_TOKEN = struct.Struct(">qqq")  # of a page: changes of the cell, the next piece, the end
+_HOLDERS = struct.Struct(">Q")
 _EVENT, _CLOCK = b"e", b"p"
 _DUE_DOMAINS = {
     Domain.EVENT_TIME: _EVENT,
@@ -40,32 +22,11 @@ _DUE_DOMAINS = {
 }
 
 
-class Records(Protocol):
-    """Sorted records, in one transaction. ``shards.Shard`` is one."""
-
-    def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key; None: it has none."""
-        ...
-
-    def put(self, key: bytes, value: bytes) -> None:
-        """Give a key a value, in place of any that it has."""
-        ...
-
-    def delete(self, key: bytes) -> bool:
-        """Remove a key; return whether it was there."""
-        ...
-
-    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys that begin with a prefix, in order, whatever is changed meanwhile."""
-        ...
-
-    def delete_prefix(self, prefix: bytes) -> None:
-        """Remove all keys that begin with a prefix."""
-        ...
-
-
 class StoredState:
     """See ``StateBackend``. All of it is in the records: another one on the same goes on.
+
+    Timers of a key have a record each, numbered in the order in which they were set. An index
+    has the first due time of each key and domain, another one the least hold of each key.
 
     Args:
         records: of the shard.
@@ -84,118 +45,71 @@ class StoredState:
     ) -> None:
         self._records = records
         self._keys = StoreKeys(stage)
-        self._count_values = count_values
-        self._page_bytes = page_bytes
-        self._changes: dict[Cell, int] = {}  # that make the tokens of pages void
+        self._cells = StoredCells(records, self._keys, count_values, page_bytes)
         self.version = 0
 
     def get(self, address: Address, token: bytes = b"") -> Page:
         """See ``StateBackend.get``."""
-        cell = address.cell
-        position, end = 0, -1
-        if token:
-            if len(token) != _TOKEN.size:
-                raise FnApiProtocolError("the SDK asked for a page by a token that is none")
-            changes, position, end = _TOKEN.unpack(token)
-            if changes != self._changes.get(cell, 0):
-                raise FnApiProtocolError("state was cleared while it was read page by page")
-        data: list[bytes] = []
-        room = self._page_bytes
-        pieces = islice(self._pieces(address), position, None if end < 0 else end)
-        for piece in pieces:
-            data.append(piece)
-            room -= len(piece)
-            position += 1
-            if room <= 0:
-                break
-        if room > 0:
-            return Page(b"".join(data), b"")
-        if end < 0:
-            end = position + sum(1 for _ in pieces)
-        more = _TOKEN.pack(self._changes.get(cell, 0), position, end) if position < end else b""
-        return Page(b"".join(data), more)
+        return self._cells.get(address, token)
 
     def append(self, address: Address, data: bytes) -> None:
         """See ``StateBackend.append``."""
-        if not data:
-            return
-        match address:
-            case Bag(cell):
-                self._append_to_bag(self._cell(cell, _BAG), data)
-            case MapValues(cell, map_key):
-                self._append_to_map(self._cell(cell, _MAP), cell, map_key, data)
-            case ListRange(cell):
-                prefix = self._cell(cell, _LIST)
-                for sort_key, entry in list_entries(data):
-                    self._append_to_bag(prefix + ordered(sort_key), entry)
-                self._note_change(cell)
-            case MapKeys() | MapEntries():
-                raise FnApiProtocolError(
-                    f"nothing can be added to the {type(address).__name__} of a state"
-                )
+        self._cells.append(address, data)
 
     def clear(self, address: Address) -> None:
         """See ``StateBackend.clear``."""
-        cell = address.cell
-        match address:
-            case Bag():
-                self._records.delete_prefix(self._cell(cell, _BAG))
-            case MapKeys():
-                self._records.delete_prefix(self._cell(cell, _MAP))
-            case MapValues(_, map_key):
-                prefix = self._cell(cell, _MAP)
-                self._records.delete(prefix + _MAP_KEY + part(map_key))
-                self._records.delete_prefix(prefix + _MAP_VALUE + part(map_key))
-            case ListRange(_, start, end):
-                prefix = self._cell(cell, _LIST)
-                for record, _ in self._in_range(prefix, start, end):
-                    self._records.delete(record)
-            case MapEntries():
-                raise FnApiProtocolError("the entries of a multimap are cleared by its keys")
-        self._note_change(cell)
+        self._cells.clear(address)
 
     def timers(self, transform: str, key: bytes) -> Sequence[StoredTimer]:
         """See ``StateBackend.timers``."""
-        coded = self._records.get(self._keys.timers(transform, key))
-        return _timers_of(coded) if coded is not None else ()
+        records = self._records.scan(self._keys.timers(self._keys.owner(transform, key)))
+        return tuple(_timer_of(coded) for _, coded in records)
 
     def set_timers(self, transform: str, key: bytes, timers: Sequence[StoredTimer]) -> None:
-        """See ``StateBackend.set_timers``."""
-        record = self._keys.timers(transform, key)
-        coded_before = self._records.get(record)
-        coded = _coded(transform, key, timers) if timers else None
-        if coded == coded_before:
+        """See ``StateBackend.set_timers``. Writes only what is changed."""
+        owner = self._keys.owner(transform, key)
+        prefix = self._keys.timers(owner)
+        before = list(self._records.scan(prefix))
+        after = [_coded(timer) for timer in timers]
+        if after == [coded for _, coded in before]:
             return
-        before = _timers_of(coded_before) if coded_before is not None else ()
-        if coded is None:
-            self._records.delete(record)
-        else:
-            self._records.put(record, coded)
-        self._index(transform, key, before, timers)
+        self._rewrite(prefix, before, after)
+        place = store_pb2.TimerOwner(key=key, transform=transform).SerializeToString()
+        self._index(owner, place, [_timer_of(coded) for _, coded in before], timers)
 
     def due(self, watermark_us: int, clock_us: int) -> Iterator[tuple[str, bytes]]:
         """Yield the transform and the key of timers that are due, those of event time first.
 
-        Whoever asks lets all timers of the key fire that are due, and sets those that remain.
+        Whoever asks lets timers of the key fire and sets those that remain. Also a key of which
+        some that are due remain comes once: they wait for the next call.
 
         Args:
             watermark_us: event time; timers that are due at it are.
             clock_us: the same for processing time.
         """
-        for domain, until_us in ((_EVENT, watermark_us), (_CLOCK, clock_us)):
+        until_us = {_EVENT: watermark_us, _CLOCK: clock_us}
+        # Only those that come up again: a window's end makes any number of keys due.
+        remaining: set[tuple[str, bytes]] = set()
+        for domain in (_EVENT, _CLOCK):
             for record, coded in self._records.scan(self._keys.due_in(domain)):
-                if self._keys.due_time(record) > until_us:
+                if self._keys.due_time(record) > until_us[domain]:
                     break
-                found = store_pb2.StoredTimers.FromString(coded)
-                yield found.transform, found.key
+                found = store_pb2.TimerOwner.FromString(coded)
+                place = found.transform, found.key
+                if place in remaining:
+                    continue
+                yield place
+                left = self.timers(*place)
+                if any(each.fires_us <= until_us[_DUE_DOMAINS[each.domain]] for each in left):
+                    remaining.add(place)
 
     def next_due(self) -> tuple[int | None, int | None]:
         """Return when the next timer is due: event time, and processing time."""
-        found = [
-            next(map(self._keys.due_time, (r for r, _ in self._records.scan(prefix))), None)
+        event_us, clock_us = (
+            next((self._keys.due_time(record) for record, _ in self._records.scan(prefix)), None)
             for prefix in map(self._keys.due_in, (_EVENT, _CLOCK))
-        ]
-        return found[0], found[1]
+        )
+        return event_us, clock_us
 
     def least_hold(self) -> int | None:
         """Return the event time that the output's watermark must not pass; None: none holds it."""
@@ -205,16 +119,17 @@ class StoredState:
 
     def drop(self, key: bytes) -> None:
         """See ``StateBackend.drop``."""
-        self._records.delete_prefix(self._keys.of_key(key))
-        for _, coded in list(self._records.scan(self._keys.timers_of_key(key))):
-            self.set_timers(store_pb2.StoredTimers.FromString(coded).transform, key, ())
-        self._changes = {
-            cell: changes + (cell.key == key) for cell, changes in self._changes.items()
-        }
+        self._cells.drop(key)
+        before: dict[bytes, list[StoredTimer]] = {}
+        for record, coded in self._records.scan(self._keys.timers_of_key(key)):
+            before.setdefault(self._keys.owner_of_timer(record), []).append(_timer_of(coded))
+            self._records.delete(record)
+        for owner, timers in before.items():
+            self._index(owner, b"", timers, ())
 
     def drop_window(self, transform: str, window: bytes, key: bytes) -> None:
         """See ``StateBackend.drop_window``."""
-        self._records.delete_prefix(self._keys.of_window(transform, window, key))
+        self._cells.drop_window(transform, window, key)
 
     def seal(self, version: int) -> None:
         """See ``StateBackend.seal``. The records are sealed by their owner."""
@@ -222,105 +137,53 @@ class StoredState:
             raise InvariantError(f"version {version} was sealed after {self.version}")
         self.version = version
 
-    def _note_change(self, cell: Cell) -> None:
-        self._changes[cell] = self._changes.get(cell, 0) + 1
+    def _rewrite(
+        self, prefix: bytes, before: Sequence[tuple[bytes, bytes]], after: Sequence[bytes]
+    ) -> None:
+        """Have the records be those of other timers, in their order.
 
-    def _cell(self, cell: Cell, kind: bytes) -> bytes:
-        """Return what the records of a cell begin with.
-
-        Raises:
-            FnApiProtocolError: the cell has been used as one of another kind.
+        Most timers stay, or fire and are gone; one that is set again stands at the end, or where
+        it was, if only its hold or pane is another. These cases write nothing else.
         """
-        prefix = self._keys.of_cell(cell)
-        for record, _ in self._records.scan(prefix):
-            if not record.startswith(prefix + kind):
-                raise FnApiProtocolError(
-                    f"the state {cell.state} is used as if it were of another kind"
-                )
-            break
-        return prefix + kind
-
-    def _pieces(self, address: Address) -> Iterator[bytes]:
-        cell = address.cell
-        match address:
-            case Bag():
-                yield from self._pieces_of_bag(self._cell(cell, _BAG))
-            case MapKeys():
-                for _, _, map_key in self._map_keys(cell):
-                    yield map_key
-            case MapValues(_, map_key):
-                yield from self._values(self._cell(cell, _MAP), map_key)
-            case MapEntries():
-                # KV(key, iterable of its values): the iterable says first how many they are.
-                prefix = self._cell(cell, _MAP)
-                for count, _, map_key in self._map_keys(cell):
-                    values = self._values(prefix, map_key)
-                    yield b"".join([map_key, _COUNT.pack(count), *values])
-            case ListRange(_, start, end):
-                prefix = self._cell(cell, _LIST)
-                for record, value in self._in_range(prefix, start, end):
-                    is_first = len(record) == len(prefix) + _SEQUENCE.size + len(_FIRST)
-                    yield value[_SEQUENCE.size :] if is_first else value
-
-    def _append_to_bag(self, prefix: bytes, data: bytes) -> None:
-        first = self._records.get(prefix + _FIRST)
-        if first is None:  # most bags have one value
-            self._records.put(prefix + _FIRST, _SEQUENCE.pack(1) + data)
-            return
-        (count,) = _SEQUENCE.unpack_from(first)
-        self._records.put(prefix + _MORE + _SEQUENCE.pack(count), data)
-        self._records.put(prefix + _FIRST, _SEQUENCE.pack(count + 1) + first[_SEQUENCE.size :])
-
-    def _pieces_of_bag(self, prefix: bytes) -> Iterator[bytes]:
-        first = self._records.get(prefix + _FIRST)
-        if first is not None:
-            yield first[_SEQUENCE.size :]
-            for _, value in self._records.scan(prefix + _MORE):
-                yield value
-
-    def _append_to_map(self, prefix: bytes, cell: Cell, map_key: bytes, data: bytes) -> None:
-        record = prefix + _MAP_KEY + part(map_key)
-        found = self._records.get(record)
-        count, pieces = _COUNTS.unpack_from(found) if found is not None else (0, 0)
-        place = prefix + _MAP_VALUE + part(map_key) + _SEQUENCE.pack(pieces)
-        self._records.put(place, data)
-        count += self._count_values(cell, data)
-        self._records.put(record, _COUNTS.pack(count, pieces + 1) + map_key)
-
-    def _map_keys(self, cell: Cell) -> Iterator[tuple[int, int, bytes]]:
-        for _, value in self._records.scan(self._cell(cell, _MAP) + _MAP_KEY):
-            count, pieces = _COUNTS.unpack_from(value)
-            yield count, pieces, value[_COUNTS.size :]
-
-    def _values(self, prefix: bytes, map_key: bytes) -> Iterator[bytes]:
-        for _, value in self._records.scan(prefix + _MAP_VALUE + part(map_key)):
-            yield value
-
-    def _in_range(self, prefix: bytes, start: int, end: int) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the records of a list whose sort keys are in a range."""
-        last = prefix + ordered(end) if end < 1 << 63 else None
-        for record, value in self._records.scan(prefix, prefix + ordered(start)):
-            if last is not None and record >= last:
-                return
-            yield record, value
+        old = Counter(coded for _, coded in before)  # that are still to come
+        done = 0
+        for record, coded in before:
+            old[coded] -= 1
+            following = after[done] if done < len(after) else None
+            if following == coded:
+                done += 1
+            elif following is not None and not old[following]:
+                self._records.put(record, following)
+                done += 1
+            else:
+                self._records.delete(record)
+        following_number = number_of(before[-1][0]) + 1 if before else 0
+        for number, coded in enumerate(after[done:], following_number):
+            self._records.put(prefix + numbered(number), coded)
 
     def _index(
         self,
-        transform: str,
-        key: bytes,
+        owner: bytes,
+        place: bytes,
         before: Sequence[StoredTimer],
         after: Sequence[StoredTimer],
     ) -> None:
-        """Have the first due time of each domain, and the least hold, be those of other timers."""
-        owner = store_pb2.StoredTimers(key=key, transform=transform).SerializeToString()
+        """Have the first due time of each domain, and the least hold, be those of other timers.
+
+        Args:
+            owner: of the timers, see ``StoreKeys.owner``.
+            place: the same in words: what ``due`` yields, encoded.
+            before: the timers that the index has.
+            after: those that it is to have.
+        """
         for domain in (_EVENT, _CLOCK):
             old_us, new_us = _first_due(before, domain), _first_due(after, domain)
             if old_us == new_us:
                 continue
             if old_us is not None:
-                self._records.delete(self._keys.due(domain, old_us, transform, key))
+                self._records.delete(self._keys.due(domain, old_us, owner))
             if new_us is not None:
-                self._records.put(self._keys.due(domain, new_us, transform, key), owner)
+                self._records.put(self._keys.due(domain, new_us, owner), place)
         old_us, new_us = _least_hold(before), _least_hold(after)
         if old_us != new_us:
             self._count_hold(old_us, -1)
@@ -331,9 +194,11 @@ class StoredState:
             return
         record = self._keys.hold(time_us)
         found = self._records.get(record)
-        count = change + (_SEQUENCE.unpack(found)[0] if found is not None else 0)
+        count = change + (_HOLDERS.unpack(found)[0] if found is not None else 0)
+        if count < 0:
+            raise InvariantError(f"nothing holds {time_us} us")
         if count:
-            self._records.put(record, _SEQUENCE.pack(count))
+            self._records.put(record, _HOLDERS.pack(count))
         else:
             self._records.delete(record)
 
@@ -347,25 +212,19 @@ def _least_hold(timers: Sequence[StoredTimer]) -> int:
     return min((timer.hold_us for timer in timers), default=MAX_US)
 
 
-def _coded(transform: str, key: bytes, timers: Sequence[StoredTimer]) -> bytes:
-    coded = [
-        store_pb2.StoredTimer(**{**timer._asdict(), "domain": timer.domain.value})
-        for timer in timers
-    ]
-    proto = store_pb2.StoredTimers(key=key, transform=transform, timers=coded)
+def _coded(timer: StoredTimer) -> bytes:
+    proto = store_pb2.StoredTimer(**{**timer._asdict(), "domain": timer.domain.value})
     return bytes(proto.SerializeToString(deterministic=True))
 
 
-def _timers_of(coded: bytes) -> tuple[StoredTimer, ...]:
-    return tuple(
-        StoredTimer(
-            each.family,
-            each.tag,
-            each.window,
-            Domain(each.domain),
-            each.fires_us,
-            each.hold_us,
-            each.pane,
-        )
-        for each in store_pb2.StoredTimers.FromString(coded).timers
+def _timer_of(coded: bytes) -> StoredTimer:
+    proto = store_pb2.StoredTimer.FromString(coded)
+    return StoredTimer(
+        proto.family,
+        proto.tag,
+        proto.window,
+        Domain(proto.domain),
+        proto.fires_us,
+        proto.hold_us,
+        proto.pane,
     )

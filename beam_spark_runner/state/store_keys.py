@@ -11,9 +11,8 @@ from functools import lru_cache
 from beam_spark_runner.core import routing
 from beam_spark_runner.state.backend import Cell
 
-_LONGEST_PART = 100
+_LONGEST_PART = 128
 _STAGE = struct.Struct(">H")
-_TIME = struct.Struct(">q")
 _NUMBER = struct.Struct(">Q")
 _SIGN = 1 << 63
 _CELLS, _TIMERS, _DUE, _HOLDS = b"c", b"t", b"d", b"h"
@@ -36,29 +35,37 @@ class StoreKeys:
         return self.of_key(key) + _name(transform) + part(window)
 
     def of_cell(self, cell: Cell) -> bytes:
-        """All records of a cell begin with it."""
+        """All records of a cell begin with it; one is it."""
         return self.of_window(cell.transform, cell.window, cell.key) + _name(cell.state)
 
     def timers_of_key(self, key: bytes) -> bytes:
         """The timers of a key, in all transforms, begin with it."""
         return self._timers + _key_part(key)
 
-    def timers(self, transform: str, key: bytes) -> bytes:
-        """The timers of a key in a transform."""
-        return self.timers_of_key(key) + _name(transform)
+    def owner(self, transform: str, key: bytes) -> bytes:
+        """Say in a part of keys whose timers they are: a key's, in a transform."""
+        return _key_part(key) + _name(transform)
+
+    def timers(self, owner: bytes) -> bytes:
+        """The timers of a key in a transform begin with it; their numbers follow."""
+        return self._timers + owner
+
+    def owner_of_timer(self, record: bytes) -> bytes:
+        """Return whose timer a record is that begins with ``timers``."""
+        return record[len(self._timers) : -_NUMBER.size]
 
     def due_in(self, domain: bytes) -> bytes:
         """All due times of a domain begin with it, and follow in the order of time."""
         return self._due + domain
 
-    def due(self, domain: bytes, time_us: int, transform: str, key: bytes) -> bytes:
-        """When a key is due."""
-        return self.due_in(domain) + ordered(time_us) + _key_part(key) + _name(transform)
+    def due(self, domain: bytes, time_us: int, owner: bytes) -> bytes:
+        """When a key is due in a transform."""
+        return self.due_in(domain) + ordered(time_us) + owner
 
     def due_time(self, record: bytes) -> int:
         """Return the time of a key of ``due``."""
         start = len(self._due) + 1
-        return time_of(record[start : start + _TIME.size])
+        return time_of(record[start : start + _NUMBER.size])
 
     def holds(self) -> bytes:
         """All holds begin with it, and follow in the order of time."""
@@ -83,6 +90,17 @@ def part(content: bytes) -> bytes:
 def ordered(number: int) -> bytes:
     """Return eight bytes that sort as the signed number does."""
     return _NUMBER.pack(number + _SIGN)
+
+
+def numbered(number: int) -> bytes:
+    """Return eight bytes that sort as the number does, which is not negative."""
+    return _NUMBER.pack(number)
+
+
+def number_of(record: bytes) -> int:
+    """Return the number of ``numbered`` with which a key ends."""
+    number: int = _NUMBER.unpack_from(record, len(record) - _NUMBER.size)[0]
+    return number
 
 
 def time_of(coded: bytes) -> int:

@@ -1,6 +1,6 @@
 """Pipelines that run in epochs, driven by a TestStream."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +282,28 @@ def test_the_same_command_goes_on_where_it_was(spark_session: Any, tmp_path: Pat
     stop.unlink()
     assert harvest(spark_session, build, flag)["numbers"] == [("a", 3)]
     assert harvest(spark_session, build, flag)["numbers"] == []  # it is done
+
+
+def test_what_a_checkpoint_is_not_for(spark_session: Any, tmp_path: Path) -> None:
+    """Each of these runs ends before it could take the pipeline over from the first one."""
+    flags = (f"--checkpoint_dir={tmp_path}", "--parallelism=2")
+
+    def build(name: str) -> Callable[[beam.Pipeline], dict[str, Any]]:
+        def build_it(p: beam.Pipeline) -> dict[str, Any]:
+            events = stream().add_elements(pairs(1)).advance_watermark_to_infinity()
+            return {"numbers": p | events | name >> beam.ParDo(Number())}
+
+        return build_it
+
+    harvest(spark_session, build("Number"), *flags)
+    for name, more, message in (
+        ("Other", (), r"step Number is gone\n  - step Other is new"),
+        ("Number", ("--restart=fresh",), "--restart: an earlier run has committed 3 epochs"),
+        ("Number", ("--parallelism=3",), "--parallelism: the checkpoint has 2 partitions"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            harvest(spark_session, build(name), *flags, *more)
+    assert len(list(tmp_path.glob("*.fence"))) == 1
 
 
 @pytest.mark.parametrize(

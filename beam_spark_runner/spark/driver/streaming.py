@@ -98,30 +98,36 @@ class _StreamRun:
         self._runs = 0
         self._storage = checkpoints.storage
         self._must_not_change = must_not_change(plan)
+        self._found(checkpoints)  # a run that cannot go on must not fence one off that can
         fence = claim(self._storage)
+        found = self._found(checkpoints) or Manifest(
+            epoch=0,
+            fence=fence,
+            lineage=checkpoints.lineage,
+            parent=None,
+            plan=self._must_not_change,
+            partitions=settings.least_partitions,
+        )
+        if found.epoch:
+            _LOGGER.info("goes on after epoch %d", found.epoch)
+        self._manifest = dataclasses.replace(found, fence=fence)
+        tally.accepted[self._segment.id] = found.metrics
+
+    def _found(self, checkpoints: Checkpoints) -> Manifest | None:
+        """Return what was committed last, if this run may go on from there."""
         found = newest(self._storage, checkpoints.lineage)
-        if found is None and checkpoints.restart == "resume":
-            raise OptionsError("restart", "nothing has been committed in --checkpoint_dir")
-        if found is not None and checkpoints.restart == "fresh":
+        if found is None:
+            if checkpoints.restart == "resume":
+                raise OptionsError("restart", "nothing has been committed in --checkpoint_dir")
+            return None
+        if checkpoints.restart == "fresh":
             raise OptionsError(
                 "restart",
                 f"an earlier run has committed {found.epoch} epochs in --checkpoint_dir; remove "
                 "the folder, or name another one",
             )
-        if found is None:
-            found = Manifest(
-                epoch=0,
-                fence=fence,
-                lineage=checkpoints.lineage,
-                parent=None,
-                plan=self._must_not_change,
-                partitions=settings.least_partitions,
-            )
-        else:
-            self._check(found)
-            _LOGGER.info("goes on after epoch %d", found.epoch)
-        self._manifest = dataclasses.replace(found, fence=fence)
-        tally.accepted[self._segment.id] = found.metrics
+        self._check(found)
+        return found
 
     def _check(self, found: Manifest) -> None:
         if differs := differences(found.plan, self._must_not_change):

@@ -115,6 +115,46 @@ def test_pages_of_what_was_cleared_meanwhile(address: Address, clears: Address) 
         backend.get(address, page.token)
 
 
+@pytest.mark.parametrize("address", [Bag(cell()), MapValues(cell(), b"m"), MapKeys(cell())])
+@pytest.mark.parametrize("is_made_anew", [True, False])
+def test_pages_of_what_was_dropped_meanwhile(address: Address, *, is_made_anew: bool) -> None:
+    for whole_key in (True, False):
+        backend = state(page_bytes=1)
+        places = [address] * 2
+        if isinstance(address, MapKeys):
+            places = [MapValues(cell(), b"m"), MapValues(cell(), b"n")]
+        for place in places:
+            backend.append(place, coded([b"v"]))
+        page = backend.get(address)
+        if whole_key:
+            backend.drop(b"key")
+        else:
+            backend.drop_window("step", b"", b"key")
+        for place in places if is_made_anew else ():
+            backend.append(place, coded([b"w"]))
+        with pytest.raises(FnApiProtocolError, match="while it was read"):
+            backend.get(address, page.token)
+
+
+def test_a_window_of_a_transform_is_dropped() -> None:
+    backend = state()
+    kept = [
+        cell("seen", b"key", b"other window"),
+        cell("seen", b"other key", b"window"),
+        Cell("other step", "seen", b"window", b"key"),
+    ]
+    dropped = [cell(name, b"key", b"window") for name in ("seen", "also seen")]
+    for each in kept + dropped:
+        backend.append(Bag(each), coded([b"v"]))
+    backend.set_timers("step", b"key", [timer(1)])
+    backend.drop_window("step", b"window", b"key")
+    backend.drop_window("step", b"window", b"key that has nothing")
+    assert [read(backend, Bag(each)) for each in kept] == [[b"v"]] * 3
+    assert [read(backend, Bag(each)) for each in dropped] == [[]] * 2
+    assert list(backend.timers("step", b"key")) == [timer(1)]
+    assert not backend.timers("step", b"other key")
+
+
 def test_a_token_that_is_none() -> None:
     backend = state()
     backend.append(Bag(cell()), coded([b"v"]))

@@ -1,0 +1,295 @@
+"""The cells of a stage's user state among the sorted records of a shard.
+
+A cell that is not empty has a *head*, at the key with which all its records begin. It says of
+which kind the cell is, and has a *stamp*: a random number that is another one after each change
+that makes the tokens of pages void. So a token is right or void whoever reads it, also after the
+store was opened anew. Random, since an attempt that is rolled back must not have used up the
+stamps of the next one.
+"""
+
+import os
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from beam_spark_runner.core.errors import FnApiProtocolError
+from beam_spark_runner.state.backend import (
+    Address,
+    Bag,
+    Cell,
+    ListRange,
+    MapEntries,
+    MapKeys,
+    MapValues,
+    Page,
+)
+from beam_spark_runner.state.memory import CountValues, list_entries
+from beam_spark_runner.state.store_keys import StoreKeys, numbered, ordered, part
+
+_BAG, _LIST, _MAP = b"b", b"l", b"m"
+_KINDS: dict[type[Address], bytes] = {
+    Bag: _BAG,
+    ListRange: _LIST,
+    MapKeys: _MAP,
+    MapValues: _MAP,
+    MapEntries: _MAP,
+}
+_BY_KEY, _BY_NUMBER, _VALUES = b"k", b"n", b"v"  # records of a map
+_SMALL = 256  # bytes of a bag's first piece that may stand in its head
+_COUNT = struct.Struct(">i")
+_STAMP_BYTES = 4  # few: they do not compress, and each delta has those of all changed cells
+_HEAD = struct.Struct(f">c{_STAMP_BYTES}sQ")
+_ENTRY = struct.Struct(">QiQ")
+_TOKEN = struct.Struct(f">{_STAMP_BYTES}sQ")  # stamp, end; then the place to go on
+
+
+class Records(Protocol):
+    """Sorted records, in one transaction. ``shards.Shard`` is one."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key; None: it has none."""
+        ...
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Give a key a value, in place of any that it has."""
+        ...
+
+    def delete(self, key: bytes) -> bool:
+        """Remove a key; return whether it was there."""
+        ...
+
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys that begin with a prefix, in order, whatever is changed meanwhile."""
+        ...
+
+    def delete_prefix(self, prefix: bytes) -> None:
+        """Remove all keys that begin with a prefix."""
+        ...
+
+
+class _Head(NamedTuple):
+    kind: bytes
+    stamp: bytes
+    next: int  # number of the next piece of a bag, key of a map, entry of a list
+    first: bytes = b""  # piece of a bag, if it is small: most bags have one value
+
+
+class _MapEntry(NamedTuple):
+    number: int  # of the key, in the order in which keys came
+    values: int
+    pieces: int  # that hold them
+
+
+class StoredCells:
+    """The verbs of ``StateBackend`` that concern cells.
+
+    Args:
+        records: of the shard.
+        keys: of the stage.
+        count_values: see ``MemoryState``.
+        page_bytes: a page ends with the piece that reaches it.
+    """
+
+    def __init__(
+        self, records: Records, keys: StoreKeys, count_values: CountValues, page_bytes: int
+    ) -> None:
+        self._records = records
+        self._keys = keys
+        self._count_values = count_values
+        self._page_bytes = page_bytes
+
+    def get(self, address: Address, token: bytes = b"") -> Page:
+        """See ``StateBackend.get``."""
+        prefix = self._keys.of_cell(address.cell)
+        head = self._head(prefix, address)
+        if token:
+            place_bytes = 16 if isinstance(address, ListRange) else 8
+            if len(token) != _TOKEN.size + place_bytes:
+                raise FnApiProtocolError("the SDK asked for a page by a token that is none")
+            stamp, end = _TOKEN.unpack_from(token)
+            if head is None or head.stamp != stamp:
+                raise FnApiProtocolError("state was cleared while it was read page by page")
+            return self._page(address, prefix, head, token[_TOKEN.size :], end)
+        if head is None:
+            return Page(b"", b"")
+        end = head.next
+        if isinstance(address, MapValues):
+            entry = self._entry(prefix, address.map_key)
+            end = 0 if entry is None else entry.pieces
+        return self._page(address, prefix, head, b"", end)
+
+    def append(self, address: Address, data: bytes) -> None:
+        """See ``StateBackend.append``."""
+        if not data:
+            return
+        if isinstance(address, MapKeys | MapEntries):
+            raise FnApiProtocolError(
+                f"nothing can be added to the {type(address).__name__} of a state"
+            )
+        prefix = self._keys.of_cell(address.cell)
+        head = self._head(prefix, address)
+        match address:
+            case Bag():
+                self._append_to_bag(prefix, head, data)
+            case MapValues(cell, map_key):
+                self._append_to_map(prefix, head, map_key, data, self._count_values(cell, data))
+            case ListRange():
+                entries = list(list_entries(data))  # all of them are sound, or none is added
+                first = 0 if head is None else head.next
+                for number, (sort_key, entry) in enumerate(entries, first):
+                    self._records.put(prefix + ordered(sort_key) + numbered(number), entry)
+                # A reader may have passed the place where an entry has come.
+                self._put_head(prefix, _Head(_LIST, _new_stamp(), first + len(entries)))
+
+    def clear(self, address: Address) -> None:
+        """See ``StateBackend.clear``. A cell that is empty then has no records."""
+        if isinstance(address, MapEntries):
+            raise FnApiProtocolError("the entries of a multimap are cleared by its keys")
+        prefix = self._keys.of_cell(address.cell)
+        head = self._head(prefix, address)
+        if head is None:
+            return
+        match address:
+            case Bag() if head.next == 1 and head.first:
+                self._records.delete(prefix)
+            case Bag() | MapKeys():
+                self._records.delete_prefix(prefix)
+            case MapValues(_, map_key):
+                entry = self._entry(prefix, map_key)
+                if entry is not None:
+                    self._records.delete(prefix + _BY_KEY + part(map_key))
+                    self._records.delete(prefix + _BY_NUMBER + numbered(entry.number))
+                    self._records.delete_prefix(prefix + _VALUES + numbered(entry.number))
+                self._was_changed(prefix, head)
+            case ListRange(_, start, end):
+                for place, _ in self._between(prefix, ordered(start), ordered(end)):
+                    self._records.delete(prefix + place)
+                self._was_changed(prefix, head)
+
+    def drop(self, key: bytes) -> None:
+        """Remove all cells of a key."""
+        self._records.delete_prefix(self._keys.of_key(key))
+
+    def drop_window(self, transform: str, window: bytes, key: bytes) -> None:
+        """See ``StateBackend.drop_window``."""
+        self._records.delete_prefix(self._keys.of_window(transform, window, key))
+
+    def _head(self, prefix: bytes, address: Address) -> _Head | None:
+        """Return the head of a cell; None: the cell is empty.
+
+        Raises:
+            FnApiProtocolError: the cell is of another kind than the address.
+        """
+        coded = self._records.get(prefix)
+        if coded is None:
+            return None
+        kind, stamp, following = _HEAD.unpack_from(coded)
+        head = _Head(kind, stamp, following, coded[_HEAD.size :])
+        if head.kind != _KINDS[type(address)]:
+            cell: Cell = address.cell
+            raise FnApiProtocolError(
+                f"the state {cell.state} is used as if it were of another kind"
+            )
+        return head
+
+    def _put_head(self, prefix: bytes, head: _Head) -> None:
+        self._records.put(prefix, _HEAD.pack(head.kind, head.stamp, head.next) + head.first)
+
+    def _was_changed(self, prefix: bytes, head: _Head) -> None:
+        """Make tokens void, once something was removed from a cell; an empty one has no head."""
+        behind_the_head = self._records.scan(prefix, prefix + b"\0")
+        if next(behind_the_head, None) is None:
+            self._records.delete(prefix)
+        else:
+            self._put_head(prefix, head._replace(stamp=_new_stamp()))
+
+    def _append_to_bag(self, prefix: bytes, head: _Head | None, data: bytes) -> None:
+        # The head is written anew with each piece, so a large one never stands in it. Its place
+        # is number 0; the other pieces have records of their own, from number 1 on.
+        if head is None:
+            head = _Head(_BAG, _new_stamp(), 1)
+            if len(data) <= _SMALL:
+                self._put_head(prefix, head._replace(first=data))
+                return
+        self._records.put(prefix + numbered(head.next), data)
+        self._put_head(prefix, head._replace(next=head.next + 1))
+
+    def _append_to_map(
+        self, prefix: bytes, head: _Head | None, map_key: bytes, data: bytes, count: int
+    ) -> None:
+        entry = self._entry(prefix, map_key)
+        if entry is None:
+            if head is None:
+                head = _Head(_MAP, _new_stamp(), 0)
+            entry = _MapEntry(head.next, 0, 0)
+            self._put_head(prefix, head._replace(next=head.next + 1))
+            self._records.put(prefix + _BY_NUMBER + numbered(entry.number), map_key)
+        pieces = prefix + _VALUES + numbered(entry.number)
+        self._records.put(pieces + numbered(entry.pieces), data)
+        coded = _ENTRY.pack(entry.number, entry.values + count, entry.pieces + 1)
+        self._records.put(prefix + _BY_KEY + part(map_key), coded)
+
+    def _entry(self, prefix: bytes, map_key: bytes) -> _MapEntry | None:
+        coded = self._records.get(prefix + _BY_KEY + part(map_key))
+        return None if coded is None else _MapEntry(*_ENTRY.unpack(coded))
+
+    def _page(self, address: Address, prefix: bytes, head: _Head, start: bytes, end: int) -> Page:
+        data: list[bytes] = []
+        room = self._page_bytes
+        for place, piece in self._pieces(address, prefix, head, start, end):
+            if room <= 0:
+                return Page(b"".join(data), _TOKEN.pack(head.stamp, end) + place)
+            if isinstance(address, MapEntries):
+                piece = self._whole_entry(prefix, piece)
+            data.append(piece)
+            room -= len(piece)
+        return Page(data[0] if len(data) == 1 else b"".join(data), b"")
+
+    def _pieces(
+        self, address: Address, prefix: bytes, head: _Head, start: bytes, end: int
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield what stands at an address, each piece with its place.
+
+        Args:
+            address: whose pieces.
+            prefix: of the cell's records.
+            head: of the cell.
+            start: place of the first piece; empty: from the beginning.
+            end: number before which the pieces are that were there when the reader began. What
+                comes later has a higher number. (Whatever comes to a list makes tokens void.)
+        """
+        match address:
+            case Bag():
+                first = numbered(0)
+                if head.first and start <= first:
+                    yield first, head.first
+                if end > 1:
+                    yield from self._between(prefix, max(start, numbered(1)), numbered(end))
+            case MapKeys() | MapEntries():
+                yield from self._between(prefix + _BY_NUMBER, start, numbered(end))
+            case MapValues(_, map_key):
+                entry = self._entry(prefix, map_key)
+                if entry is not None:
+                    pieces = prefix + _VALUES + numbered(entry.number)
+                    yield from self._between(pieces, start, numbered(end))
+            case ListRange(_, first_key, end_key):
+                yield from self._between(prefix, start or ordered(first_key), ordered(end_key))
+
+    def _between(self, prefix: bytes, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield what follows a prefix, from ``start`` to before ``end``, and the values."""
+        for record, value in self._records.scan(prefix, prefix + start):
+            place = record[len(prefix) :]
+            if place >= end:
+                return
+            yield place, value
+
+    def _whole_entry(self, prefix: bytes, map_key: bytes) -> bytes:
+        """Encode KV(key, iterable of its values): the iterable says first how many they are."""
+        entry = self._entry(prefix, map_key)
+        assert entry is not None  # the key is listed
+        values = self._records.scan(prefix + _VALUES + numbered(entry.number))
+        return b"".join([map_key, _COUNT.pack(entry.values), *(value for _, value in values)])
+
+
+def _new_stamp() -> bytes:
+    return os.urandom(_STAMP_BYTES)
