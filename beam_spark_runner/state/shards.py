@@ -360,7 +360,7 @@ class Shard:
 
 def _seek(cursor: "lmdb.Cursor[bytes]", start: bytes, *, is_passed: bool) -> bool:
     """Move to the first key that is not before ``start``, nor it itself if it is passed."""
-    # What is longer than a key can be stands behind that of which it is the continuation.
+    # A start that is longer than any key comes after the key that it continues.
     found = cursor.set_range(start[:KEY_LIMIT]) if start else cursor.first()
     if found and ((key := cursor.key()) < start or (is_passed and key == start)):
         return cursor.next()

@@ -197,8 +197,8 @@ class StoredCells:
 
     def _was_changed(self, prefix: bytes, head: _Head) -> None:
         """Make tokens void, once something was removed from a cell; an empty one has no head."""
-        behind_the_head = self._records.scan(prefix, prefix + b"\0")
-        if next(behind_the_head, None) is None:
+        after_the_head = self._records.scan(prefix, prefix + b"\0")
+        if next(after_the_head, None) is None:
             self._records.delete(prefix)
         else:
             self._put_head(prefix, head._replace(stamp=_new_stamp()))
