@@ -103,7 +103,7 @@ class SessionHandle:
 
     def can_grow(self) -> bool:
         """Whether Spark starts more executors when tasks wait."""
-        return get_conf(self.spark, "spark.dynamicAllocation.enabled") == "true"
+        return get_conf(self.spark, "spark.dynamicAllocation.enabled", "false") == "true"
 
     def shuffle_partitions(self) -> int | None:
         """Return the user's number of partitions for a shuffle; None if it is Spark's default."""
