@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\rreports.proto\x12\x14\x62\x65\x61m_spark_runner.v1\"\xc8\x05\n\nTaskReport\x12\r\n\x05level\x18\x01 \x01(\r\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x06\x12@\n\x08\x63onsumed\x18\x04 \x03(\x0b\x32..beam_spark_runner.v1.TaskReport.ConsumedEntry\x12\x18\n\x10monitoring_infos\x18\x06 \x03(\x0c\x12.\n\x07\x66\x61ilure\x18\x07 \x01(\x0b\x32\x1d.beam_spark_runner.v1.Failure\x12\x10\n\x08poisoned\x18\x08 \x01(\x08\x12\x15\n\remitted_bytes\x18\t \x01(\x04\x12\x42\n\tresiduals\x18\n \x03(\x0b\x32/.beam_spark_runner.v1.TaskReport.ResidualsEntry\x12\x0e\n\x06worker\x18\x0b \x01(\t\x12\x15\n\rmessages_sent\x18\x0c \x01(\x04\x12I\n\rwatermarks_us\x18\x0e \x03(\x0b\x32\x32.beam_spark_runner.v1.TaskReport.WatermarksUsEntry\x12\x11\n\tfinalizes\x18\r \x01(\x08\x12\x30\n\x05shard\x18\x0f \x01(\x0b\x32!.beam_spark_runner.v1.ShardReport\x1aO\n\rConsumedEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12-\n\x05value\x18\x02 \x01(\x0b\x32\x1e.beam_spark_runner.v1.Attempts:\x02\x38\x01\x1aQ\n\x0eResidualsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12.\n\x05value\x18\x02 \x01(\x0b\x32\x1f.beam_spark_runner.v1.Residuals:\x02\x38\x01\x1a\x33\n\x11WatermarksUsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x12:\x02\x38\x01\"\x89\x01\n\x0bShardReport\x12\r\n\x05\x65poch\x18\x01 \x01(\x06\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x06\x12\x1a\n\rnext_event_us\x18\x03 \x01(\x12H\x00\x88\x01\x01\x12\x1a\n\rnext_clock_us\x18\x04 \x01(\x12H\x01\x88\x01\x01\x42\x10\n\x0e_next_event_usB\x10\n\x0e_next_clock_us\"&\n\x08\x41ttempts\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x0b\n\x03sum\x18\x02 \x01(\x06\"+\n\tResiduals\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x0f\n\x07hold_us\x18\x02 \x01(\x12\"G\n\x07\x46\x61ilure\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\r\n\x05\x63\x61use\x18\x02 \x01(\t\x12\x11\n\ttraceback\x18\x03 \x01(\t\x12\x0c\n\x04kind\x18\x04 \x01(\t\"\x80\x02\n\x0b\x41ttemptMark\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\x06\x12\x0e\n\x06\x66\x61iled\x18\x02 \x01(\x08\x12\x16\n\x0eleft_residuals\x18\x03 \x01(\x08\x12J\n\rwatermarks_us\x18\x05 \x03(\x0b\x32\x33.beam_spark_runner.v1.AttemptMark.WatermarksUsEntry\x12\x0b\n\x03run\x18\x04 \x01(\r\x12*\n\x05\x65poch\x18\x06 \x01(\x0b\x32\x1b.beam_spark_runner.v1.Epoch\x1a\x33\n\x11WatermarksUsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x12:\x02\x38\x01\"\xd4\x01\n\x05\x45poch\x12\x0e\n\x06number\x18\x01 \x01(\x06\x12\x10\n\x08\x63lock_us\x18\x02 \x01(\x12\x12.\n\x05heads\x18\x03 \x03(\x0b\x32\x1f.beam_spark_runner.v1.ShardHead\x12\x44\n\rwatermarks_us\x18\x04 \x03(\x0b\x32-.beam_spark_runner.v1.Epoch.WatermarksUsEntry\x1a\x33\n\x11WatermarksUsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x12:\x02\x38\x01\"M\n\tShardHead\x12\r\n\x05level\x18\x01 \x01(\r\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\r\n\x05\x65poch\x18\x03 \x01(\x06\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\x06\"\xb7\x02\n\x0fSideInputReport\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\x06\x12\x45\n\x08\x63onsumed\x18\x02 \x03(\x0b\x32\x33.beam_spark_runner.v1.SideInputReport.ConsumedEntry\x12\x0c\n\x04path\x18\x03 \x01(\t\x12?\n\x05\x62lobs\x18\x04 \x03(\x0b\x32\x30.beam_spark_runner.v1.SideInputReport.BlobsEntry\x1aO\n\rConsumedEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12-\n\x05value\x18\x02 \x01(\x0b\x32\x1e.beam_spark_runner.v1.Attempts:\x02\x38\x01\x1a,\n\nBlobsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\rreports.proto\x12\x14\x62\x65\x61m_spark_runner.v1\"\xdc\x06\n\nTaskReport\x12\r\n\x05level\x18\x01 \x01(\r\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x06\x12@\n\x08\x63onsumed\x18\x04 \x03(\x0b\x32..beam_spark_runner.v1.TaskReport.ConsumedEntry\x12\x18\n\x10monitoring_infos\x18\x06 \x03(\x0c\x12.\n\x07\x66\x61ilure\x18\x07 \x01(\x0b\x32\x1d.beam_spark_runner.v1.Failure\x12\x10\n\x08poisoned\x18\x08 \x01(\x08\x12\x15\n\remitted_bytes\x18\t \x01(\x04\x12\x42\n\tresiduals\x18\n \x03(\x0b\x32/.beam_spark_runner.v1.TaskReport.ResidualsEntry\x12\x0e\n\x06worker\x18\x0b \x01(\t\x12\x15\n\rmessages_sent\x18\x0c \x01(\x04\x12I\n\rwatermarks_us\x18\x0e \x03(\x0b\x32\x32.beam_spark_runner.v1.TaskReport.WatermarksUsEntry\x12\x11\n\tfinalizes\x18\r \x01(\x08\x12\x30\n\x05shard\x18\x0f \x01(\x0b\x32!.beam_spark_runner.v1.ShardReport\x12@\n\x08\x64\x65\x66\x65rred\x18\x10 \x03(\x0b\x32..beam_spark_runner.v1.TaskReport.DeferredEntry\x1aO\n\rConsumedEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12-\n\x05value\x18\x02 \x01(\x0b\x32\x1e.beam_spark_runner.v1.Attempts:\x02\x38\x01\x1aQ\n\x0eResidualsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12.\n\x05value\x18\x02 \x01(\x0b\x32\x1f.beam_spark_runner.v1.Residuals:\x02\x38\x01\x1a\x33\n\x11WatermarksUsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x12:\x02\x38\x01\x1aP\n\rDeferredEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12.\n\x05value\x18\x02 \x01(\x0b\x32\x1f.beam_spark_runner.v1.Residuals:\x02\x38\x01\"\x9e\x01\n\x0bShardReport\x12\r\n\x05\x65poch\x18\x01 \x01(\x06\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x06\x12\x1a\n\rnext_event_us\x18\x03 \x01(\x12H\x00\x88\x01\x01\x12\x1a\n\rnext_clock_us\x18\x04 \x01(\x12H\x01\x88\x01\x01\x12\x13\n\x0bwas_cut_off\x18\x05 \x01(\x08\x42\x10\n\x0e_next_event_usB\x10\n\x0e_next_clock_us\"&\n\x08\x41ttempts\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x0b\n\x03sum\x18\x02 \x01(\x06\"+\n\tResiduals\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x0f\n\x07hold_us\x18\x02 \x01(\x12\"G\n\x07\x46\x61ilure\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\r\n\x05\x63\x61use\x18\x02 \x01(\t\x12\x11\n\ttraceback\x18\x03 \x01(\t\x12\x0c\n\x04kind\x18\x04 \x01(\t\"\x80\x02\n\x0b\x41ttemptMark\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\x06\x12\x0e\n\x06\x66\x61iled\x18\x02 \x01(\x08\x12\x16\n\x0eleft_residuals\x18\x03 \x01(\x08\x12J\n\rwatermarks_us\x18\x05 \x03(\x0b\x32\x33.beam_spark_runner.v1.AttemptMark.WatermarksUsEntry\x12\x0b\n\x03run\x18\x04 \x01(\r\x12*\n\x05\x65poch\x18\x06 \x01(\x0b\x32\x1b.beam_spark_runner.v1.Epoch\x1a\x33\n\x11WatermarksUsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x12:\x02\x38\x01\"\xfd\x01\n\x05\x45poch\x12\x0e\n\x06number\x18\x01 \x01(\x06\x12\x10\n\x08\x63lock_us\x18\x02 \x01(\x12\x12.\n\x05heads\x18\x03 \x03(\x0b\x32\x1f.beam_spark_runner.v1.ShardHead\x12\x44\n\rwatermarks_us\x18\x04 \x03(\x0b\x32-.beam_spark_runner.v1.Epoch.WatermarksUsEntry\x12\x14\n\x0c\x63lock_stands\x18\x05 \x01(\x08\x12\x11\n\tbudget_us\x18\x06 \x01(\x12\x1a\x33\n\x11WatermarksUsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x12:\x02\x38\x01\"M\n\tShardHead\x12\r\n\x05level\x18\x01 \x01(\r\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\r\n\x05\x65poch\x18\x03 \x01(\x06\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\x06\"\xb7\x02\n\x0fSideInputReport\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\x06\x12\x45\n\x08\x63onsumed\x18\x02 \x03(\x0b\x32\x33.beam_spark_runner.v1.SideInputReport.ConsumedEntry\x12\x0c\n\x04path\x18\x03 \x01(\t\x12?\n\x05\x62lobs\x18\x04 \x03(\x0b\x32\x30.beam_spark_runner.v1.SideInputReport.BlobsEntry\x1aO\n\rConsumedEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12-\n\x05value\x18\x02 \x01(\x0b\x32\x1e.beam_spark_runner.v1.Attempts:\x02\x38\x01\x1a,\n\nBlobsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -27,6 +27,8 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_TASKREPORT_RESIDUALSENTRY']._serialized_options = b'8\001'
   _globals['_TASKREPORT_WATERMARKSUSENTRY']._options = None
   _globals['_TASKREPORT_WATERMARKSUSENTRY']._serialized_options = b'8\001'
+  _globals['_TASKREPORT_DEFERREDENTRY']._options = None
+  _globals['_TASKREPORT_DEFERREDENTRY']._serialized_options = b'8\001'
   _globals['_ATTEMPTMARK_WATERMARKSUSENTRY']._options = None
   _globals['_ATTEMPTMARK_WATERMARKSUSENTRY']._serialized_options = b'8\001'
   _globals['_EPOCH_WATERMARKSUSENTRY']._options = None
@@ -36,35 +38,37 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_SIDEINPUTREPORT_BLOBSENTRY']._options = None
   _globals['_SIDEINPUTREPORT_BLOBSENTRY']._serialized_options = b'8\001'
   _globals['_TASKREPORT']._serialized_start=40
-  _globals['_TASKREPORT']._serialized_end=752
-  _globals['_TASKREPORT_CONSUMEDENTRY']._serialized_start=537
-  _globals['_TASKREPORT_CONSUMEDENTRY']._serialized_end=616
-  _globals['_TASKREPORT_RESIDUALSENTRY']._serialized_start=618
-  _globals['_TASKREPORT_RESIDUALSENTRY']._serialized_end=699
-  _globals['_TASKREPORT_WATERMARKSUSENTRY']._serialized_start=701
-  _globals['_TASKREPORT_WATERMARKSUSENTRY']._serialized_end=752
-  _globals['_SHARDREPORT']._serialized_start=755
-  _globals['_SHARDREPORT']._serialized_end=892
-  _globals['_ATTEMPTS']._serialized_start=894
-  _globals['_ATTEMPTS']._serialized_end=932
-  _globals['_RESIDUALS']._serialized_start=934
-  _globals['_RESIDUALS']._serialized_end=977
-  _globals['_FAILURE']._serialized_start=979
-  _globals['_FAILURE']._serialized_end=1050
-  _globals['_ATTEMPTMARK']._serialized_start=1053
-  _globals['_ATTEMPTMARK']._serialized_end=1309
-  _globals['_ATTEMPTMARK_WATERMARKSUSENTRY']._serialized_start=701
-  _globals['_ATTEMPTMARK_WATERMARKSUSENTRY']._serialized_end=752
-  _globals['_EPOCH']._serialized_start=1312
-  _globals['_EPOCH']._serialized_end=1524
-  _globals['_EPOCH_WATERMARKSUSENTRY']._serialized_start=701
-  _globals['_EPOCH_WATERMARKSUSENTRY']._serialized_end=752
-  _globals['_SHARDHEAD']._serialized_start=1526
-  _globals['_SHARDHEAD']._serialized_end=1603
-  _globals['_SIDEINPUTREPORT']._serialized_start=1606
-  _globals['_SIDEINPUTREPORT']._serialized_end=1917
-  _globals['_SIDEINPUTREPORT_CONSUMEDENTRY']._serialized_start=537
-  _globals['_SIDEINPUTREPORT_CONSUMEDENTRY']._serialized_end=616
-  _globals['_SIDEINPUTREPORT_BLOBSENTRY']._serialized_start=1873
-  _globals['_SIDEINPUTREPORT_BLOBSENTRY']._serialized_end=1917
+  _globals['_TASKREPORT']._serialized_end=900
+  _globals['_TASKREPORT_CONSUMEDENTRY']._serialized_start=603
+  _globals['_TASKREPORT_CONSUMEDENTRY']._serialized_end=682
+  _globals['_TASKREPORT_RESIDUALSENTRY']._serialized_start=684
+  _globals['_TASKREPORT_RESIDUALSENTRY']._serialized_end=765
+  _globals['_TASKREPORT_WATERMARKSUSENTRY']._serialized_start=767
+  _globals['_TASKREPORT_WATERMARKSUSENTRY']._serialized_end=818
+  _globals['_TASKREPORT_DEFERREDENTRY']._serialized_start=820
+  _globals['_TASKREPORT_DEFERREDENTRY']._serialized_end=900
+  _globals['_SHARDREPORT']._serialized_start=903
+  _globals['_SHARDREPORT']._serialized_end=1061
+  _globals['_ATTEMPTS']._serialized_start=1063
+  _globals['_ATTEMPTS']._serialized_end=1101
+  _globals['_RESIDUALS']._serialized_start=1103
+  _globals['_RESIDUALS']._serialized_end=1146
+  _globals['_FAILURE']._serialized_start=1148
+  _globals['_FAILURE']._serialized_end=1219
+  _globals['_ATTEMPTMARK']._serialized_start=1222
+  _globals['_ATTEMPTMARK']._serialized_end=1478
+  _globals['_ATTEMPTMARK_WATERMARKSUSENTRY']._serialized_start=767
+  _globals['_ATTEMPTMARK_WATERMARKSUSENTRY']._serialized_end=818
+  _globals['_EPOCH']._serialized_start=1481
+  _globals['_EPOCH']._serialized_end=1734
+  _globals['_EPOCH_WATERMARKSUSENTRY']._serialized_start=767
+  _globals['_EPOCH_WATERMARKSUSENTRY']._serialized_end=818
+  _globals['_SHARDHEAD']._serialized_start=1736
+  _globals['_SHARDHEAD']._serialized_end=1813
+  _globals['_SIDEINPUTREPORT']._serialized_start=1816
+  _globals['_SIDEINPUTREPORT']._serialized_end=2127
+  _globals['_SIDEINPUTREPORT_CONSUMEDENTRY']._serialized_start=603
+  _globals['_SIDEINPUTREPORT_CONSUMEDENTRY']._serialized_end=682
+  _globals['_SIDEINPUTREPORT_BLOBSENTRY']._serialized_start=2083
+  _globals['_SIDEINPUTREPORT_BLOBSENTRY']._serialized_end=2127
 # @@protoc_insertion_point(module_scope)

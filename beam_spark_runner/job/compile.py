@@ -1,9 +1,11 @@
 """From the proto to the plan. START READING HERE."""
 
+import logging
+
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_spark_runner.core import urns
-from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.errors import PipelineRefusedError, UnsupportedFeatureError
 from beam_spark_runner.graph.model import Graph
 from beam_spark_runner.graph.passes import (
     BATCH,
@@ -13,11 +15,14 @@ from beam_spark_runner.graph.passes import (
     ignore,
     run_passes,
 )
+from beam_spark_runner.graph.passes.refuse_unstreamable import unstreamable
 from beam_spark_runner.plan.build import build
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.coders import Coders, check_key_coders
 from beam_spark_runner.portable.pipeline import from_proto
 from beam_spark_runner.portable.test_stream import events_of
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def compile_pipeline(
@@ -36,7 +41,8 @@ def compile_pipeline(
         pipeline: as an SDK wrote it; client-side optimisations (lifted combiners) are fine.
         allow_non_deterministic_key_coders: Beam's option of that name.
         drains: splittable DoFns truncate their restrictions before they process them.
-        streams: ``--streaming``: a pipeline without an end is not to be taken for a batch.
+        streams: ``--streaming``: what is unbounded must stream. Without it, a pipeline that has
+            what cannot stream yet runs in batch, until its sources end.
         expands_reshuffles: what Beam's SDK put into a Reshuffle runs, not ours in its place.
         may_unpickle: whether this process may run code of whoever wrote the pipeline. Without
             it, key coders of Python that are pickled are not checked.
@@ -45,29 +51,57 @@ def compile_pipeline(
     Raises:
         PipelineRefusedError: with everything in it that this runner cannot run.
         InvalidPipelineError: it is not a legal proto.
-        OptionsError: it is to stream, and has an unbounded collection.
     """
     described = from_proto(pipeline, expands_reshuffles=expands_reshuffles)
-    plays = [each for each in described.transforms.values() if each.urn == urns.TEST_STREAM]
-    for test_stream in plays:
-        events_of(test_stream)  # raises if they are wrong
-    passes = STREAMING if plays else DRAINING if drains else BATCH
+    in_epochs = _runs_in_epochs(described, drains=drains, streams=streams)
+    passes = STREAMING if in_epochs else DRAINING if drains else BATCH
     graph = run_passes(described, passes, observe)
-    if streams and not plays:  # after the passes: what they refuse is said first
-        _refuse_unbounded(described)
     check_key_coders(
         graph,
         Coders(graph, may_unpickle=may_unpickle),
         allow_non_deterministic_key_coders=allow_non_deterministic_key_coders,
     )
-    return build(graph, streams=bool(plays))
+    plan = build(graph, streams=in_epochs)
+    if in_epochs and len(plan.segments) > 1:
+        reader = plan.stages[plan.segments[1].levels[0].stages[0]]
+        raise PipelineRefusedError(
+            [
+                UnsupportedFeatureError(
+                    "in a streaming pipeline, so many exchanges one after another",
+                    graph.transforms[reader.transforms[0]].name,
+                )
+            ]
+        )
+    return plan
 
 
-def _refuse_unbounded(graph: Graph) -> None:
-    for transform in graph.transforms.values():
-        if not all(graph.pcollections[id_].is_bounded for id_ in transform.outputs.values()):
-            raise OptionsError(
-                "streaming",
-                f"{transform.name} makes an unbounded collection, and streaming pipelines are not "
-                "supported yet; without the option it runs as a batch until its sources end",
-            )
+def _runs_in_epochs(graph: Graph, *, drains: bool, streams: bool) -> bool:
+    """Whether a pipeline streams.
+
+    Raises:
+        InvalidPipelineError: events of a TestStream are wrong.
+    """
+    plays = [each for each in graph.transforms.values() if each.urn == urns.TEST_STREAM]
+    for test_stream in plays:
+        events_of(test_stream)
+    if plays:
+        return True
+    source = next(
+        (
+            transform.name
+            for transform in graph.transforms.values()
+            if not all(graph.pcollections[id_].is_bounded for id_ in transform.outputs.values())
+        ),
+        None,
+    )
+    if source is None or drains:
+        return False
+    if streams or not (problems := unstreamable(graph)):
+        return True
+    _LOGGER.warning(
+        "%s makes an unbounded collection, and the pipeline cannot stream yet (%s): it runs as a "
+        "batch, until its sources end",
+        source,
+        problems[0],
+    )
+    return False

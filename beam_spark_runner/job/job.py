@@ -32,7 +32,7 @@ from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors, Fi
 from beam_spark_runner.spark.driver.program_builder import Limits
 from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
 from beam_spark_runner.spark.driver.segment_job import segment_title
-from beam_spark_runner.spark.driver.streaming import Checkpoints, run_epochs
+from beam_spark_runner.spark.driver.streaming import Checkpoints, Pace, run_epochs
 from beam_spark_runner.spark.program import ShardPlaces
 from beam_spark_runner.spark.rows.schema import MAX_VALUE_BYTES
 from beam_spark_runner.spark.session import progress
@@ -178,7 +178,9 @@ class Job:
             settings = self._settings(folder, telemetry)
             began = time.time()
             if self.plan.streams:
-                run_epochs(self.plan, settings, self.tally, self._checkpoints(settings))
+                run_epochs(
+                    self.plan, settings, self.tally, self._checkpoints(settings), self._pace()
+                )
             else:
                 run_plan(self.plan, settings, self.tally)
             state = PipelineState.DONE
@@ -333,6 +335,11 @@ class Job:
             storage=CheckpointFolder(Path(places.deltas)),
             lineage=places.lineage,
             restart=self._config.restart,
+        )
+
+    def _pace(self) -> Pace:
+        return Pace(
+            interval_us=round(self._config.batch_interval_s * 1e6), sleep=self._cancelled.wait
         )
 
     def _with_packages(self, folder: Path | None) -> HarnessSettings | None:

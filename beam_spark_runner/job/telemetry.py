@@ -29,6 +29,8 @@ class Deferrals(NamedTuple):
 class LiveTasks:
     """How far the tasks of the Spark job that runs now are, as far as they have reported.
 
+    Also what the epoch before has deferred, in a streaming pipeline.
+
     Threads: any.
     """
 
@@ -36,12 +38,23 @@ class LiveTasks:
         self._lock = threading.Lock()
         self._run = 0
         self._tasks: dict[int, TaskProgress] = {}  # by attempt
+        self._stored: Mapping[TransformId, Deferrals] = {}
 
     def begin(self, run: int) -> None:
         """Forget what was reported: it has been counted, or is void."""
         with self._lock:
             self._run = run
             self._tasks.clear()
+
+    def commit(self, reports: Iterable[Report]) -> None:
+        """Note what an epoch has deferred. It replaces what the one before had."""
+        stored = _summed(
+            (name, left.count, left.hold_us)
+            for report in reports
+            for name, left in report.deferred.items()
+        )
+        with self._lock:
+            self._stored = stored
 
     def take(self, progress: Iterable[TaskProgress]) -> None:
         """Note what tasks have reported, if it is of the Spark job that runs."""
@@ -57,16 +70,23 @@ class LiveTasks:
     def deferrals(self) -> Mapping[TransformId, Deferrals]:
         """Return what splittable DoFns have put off, by transform."""
         with self._lock:
-            tasks = list(self._tasks.values())
-        found: dict[TransformId, Deferrals] = {}
-        for task in tasks:
-            for name, deferred in task.deferred.items():
-                step = TransformId(name)
-                before = found.get(step, Deferrals())
-                found[step] = Deferrals(
-                    before.number + deferred.count, min(before.hold_us, deferred.hold_us)
-                )
-        return found
+            tasks, stored = list(self._tasks.values()), self._stored
+        running = _summed(
+            (name, deferred.count, deferred.hold_us)
+            for task in tasks
+            for name, deferred in task.deferred.items()
+        )
+        return {**stored, **running}
+
+
+def _summed(deferred: Iterable[tuple[str, int, int]]) -> dict[TransformId, Deferrals]:
+    """Join what several tasks have deferred: each a step, a number and a hold."""
+    found: dict[TransformId, Deferrals] = {}
+    for name, number, hold_us in deferred:
+        step = TransformId(name)
+        before = found.get(step, Deferrals())
+        found[step] = Deferrals(before.number + number, min(before.hold_us, hold_us))
+    return found
 
 
 class TaskTelemetry:
@@ -115,6 +135,7 @@ class TaskTelemetry:
 
     def accepted(self, reports: Sequence[Report]) -> None:
         """See ``Observer.accepted``."""
+        self._live.commit(reports)
         by_worker: dict[str, list[int]] = {}
         for report in reports:
             if report.finalizes:
@@ -144,3 +165,4 @@ class TaskTelemetry:
         self.end_job()
         self._server.close()
         self._live.begin(0)
+        self._live.commit(())

@@ -18,7 +18,11 @@ from apache_beam.options.pipeline_options import (
 from beam_spark_runner.core.backchannel import BackchannelKind
 from beam_spark_runner.core.environments import EnvironmentKind, ExecutorEnvironment
 from beam_spark_runner.core.errors import OptionsError
-from beam_spark_runner.options.declared import DEFAULT_ROUND_BUDGET_S, SparkPortableRunnerOptions
+from beam_spark_runner.options.declared import (
+    DEFAULT_BATCH_INTERVAL_MS,
+    DEFAULT_ROUND_BUDGET_S,
+    SparkPortableRunnerOptions,
+)
 from beam_spark_runner.options.values import master, number, one_of, positive, spark_conf
 
 _LOGGER = logging.getLogger(__name__)
@@ -87,6 +91,7 @@ class RunnerConfig:
     streams: bool = False  # --streaming: obeyed where every collection is bounded
     checkpoint_dir: str | None = None  # of a streaming pipeline: a folder
     restart: Restart = "auto"  # of a streaming pipeline
+    batch_interval_s: float = DEFAULT_BATCH_INTERVAL_MS / 1e3  # of its epochs
     job_name: str | None = None
     show_plan: PlanFormat | None = None
     progress: Progress = "auto"
@@ -138,6 +143,11 @@ class RunnerConfig:
             drains=bool(getattr(ours, "drain", False)),
             streams=bool(options.view_as(StandardOptions).streaming),
             checkpoint_dir=_checkpoint_dir(getattr(ours, "checkpoint_dir", None)),
+            batch_interval_s=number(
+                "batch_interval_millis",
+                getattr(ours, "batch_interval_millis", DEFAULT_BATCH_INTERVAL_MS),
+            )
+            / 1000,
             restart=one_of("restart", getattr(ours, "restart", "auto"), Restart),
             job_name=cloud.job_name or None,
             show_plan=one_of("show_plan", getattr(ours, "show_plan", None), PlanFormat),

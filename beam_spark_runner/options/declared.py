@@ -12,6 +12,7 @@ from typing import Any
 from apache_beam.options.pipeline_options import PipelineOptions
 
 DEFAULT_ROUND_BUDGET_S = 2
+DEFAULT_BATCH_INTERVAL_MS = 500
 
 
 class SparkPortableRunnerOptions(PipelineOptions):  # type: ignore[misc]
@@ -74,6 +75,13 @@ _DECLARED: Mapping[str, Mapping[str, Any]] = {
         "metavar": "FOLDER",
         "help": "Where a streaming pipeline commits its epochs: a folder that this machine and all "
         "executors share. The same command with the same folder goes on where it was.",
+    },
+    "batch_interval_millis": {
+        "default": str(DEFAULT_BATCH_INTERVAL_MS),
+        "metavar": "MILLISECONDS",
+        "help": "How long an epoch of a streaming pipeline should take, and at least from the "
+        "beginning of one to that of the next. Sources with a backlog take longer ones. "
+        f"Default: {DEFAULT_BATCH_INTERVAL_MS}.",
     },
     "restart": {
         "default": "auto",

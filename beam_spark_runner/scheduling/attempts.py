@@ -66,12 +66,14 @@ class ShardReport:
         attempt: that wrote it.
         next_event_us: when its next timer is due, event time; None: it has no timer.
         next_clock_us: the same in processing time.
+        was_cut_off: sources had more than the budget of the epoch allowed.
     """
 
     epoch: int
     attempt: int
     next_event_us: int | None
     next_clock_us: int | None
+    was_cut_off: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,7 @@ class Report:
     messages_sent: int = 0  # by then, over the backchannel
     finalizes: bool = False  # it holds callbacks for when the attempt's output is accepted
     shard: ShardReport | None = None  # of a streaming level, if the task has one
+    deferred: Mapping[str, Residuals] = field(default_factory=dict)  # by step: in the shard
 
 
 @dataclass(frozen=True, slots=True)

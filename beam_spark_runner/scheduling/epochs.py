@@ -1,9 +1,14 @@
-"""Which epoch of a streaming pipeline comes next, and when there is none left."""
+"""Which epoch of a streaming pipeline comes next, when, and when there is none left."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.scheduling.playback import AdvanceClock, Elements, Event
+
+_LARGEST_SHARE = 5
+"""Of the time of an epoch under backlog: what it costs by itself is at most a fifth."""
+_MOST_BUDGET_US = 60_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,11 +20,15 @@ class Progress:
         clock_us: processing time of the last one, microseconds since the Unix epoch.
         events: how many events of the TestStream have happened. The end of the stream counts
             as one more.
+        next_clock_us: processing time at which something is due next; None: nothing is.
+        is_final: nothing is left to do.
     """
 
     epoch: int = 0
     clock_us: int = 0
     events: int = 0
+    next_clock_us: int | None = None
+    is_final: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,37 +41,82 @@ class Epoch:
         events: how many events of the TestStream have happened once it has run.
         elements: what the TestStream gives in this epoch.
         feeds_impulses: whether impulses give their element.
-        is_last: the watermarks of all sources are at the end of time.
     """
 
     number: int
     clock_us: int
-    events: int
-    elements: Elements | None
+    events: int = 0
+    elements: Elements | None = None
     feeds_impulses: bool
-    is_last: bool
 
 
-def next_epoch(progress: Progress, events: Sequence[Event]) -> Epoch | None:
-    """Return the next epoch; None: the pipeline is done.
+def next_played_epoch(progress: Progress, events: Sequence[Event]) -> Epoch | None:
+    """Return the next epoch of a pipeline with a TestStream; None: the pipeline is done.
 
-    Each event of the TestStream has an epoch of its own, so that nothing is due any more when the
-    next event happens. Processing time begins with the Unix epoch, and stands still but for what
-    the TestStream adds to it.
+    Each event has an epoch of its own. Before the next one happens, further epochs run as long as
+    something is due. Processing time begins with the Unix epoch, and stands still but for what
+    the TestStream adds to it; after its end it jumps to when something is due next.
 
     Args:
         progress: of the last manifest.
         events: of the TestStream.
     """
-    if progress.events > len(events):
+    if progress.is_final:
         return None
-    happened = progress.events + 1
-    event = events[progress.events] if happened <= len(events) else None
+    due_us = progress.next_clock_us
+    number, clock_us, happened = progress.epoch + 1, progress.clock_us, progress.events
+    elements: Elements | None = None
+    if progress.epoch and due_us is not None and due_us <= clock_us:
+        pass
+    elif happened <= len(events):
+        event = events[happened] if happened < len(events) else None
+        happened += 1
+        clock_us += event.by_us if isinstance(event, AdvanceClock) else 0
+        elements = event if isinstance(event, Elements) else None
+    else:
+        clock_us = _due(due_us)
     return Epoch(
-        number=progress.epoch + 1,
-        clock_us=progress.clock_us + (event.by_us if isinstance(event, AdvanceClock) else 0),
+        number=number,
+        clock_us=clock_us,
         events=happened,
-        elements=event if isinstance(event, Elements) else None,
-        feeds_impulses=progress.epoch == 0,
-        is_last=happened > len(events),
+        elements=elements,
+        feeds_impulses=number == 1,
     )
+
+
+def next_timed_epoch(progress: Progress, now_us: int) -> Epoch | None:
+    """Return the next epoch of a pipeline whose processing time is the wall clock's.
+
+    Args:
+        progress: of the last manifest.
+        now_us: the driver's clock. Processing time never goes back, whatever it says.
+
+    Returns:
+        An epoch, which is to begin at its ``clock_us``: now, or when something is due. None: the
+        pipeline is done.
+    """
+    if progress.is_final:
+        return None
+    clock_us = max(now_us, progress.clock_us)
+    if progress.epoch:
+        clock_us = max(clock_us, _due(progress.next_clock_us))
+    return Epoch(number=progress.epoch + 1, clock_us=clock_us, feeds_impulses=progress.epoch == 0)
+
+
+def budget_us(interval_us: int, overhead_us: int | None) -> int:
+    """Return for how long the tasks of an epoch take elements from their sources.
+
+    Args:
+        interval_us: what an epoch should take.
+        overhead_us: what the epoch before took beyond its budget, if sources had more elements;
+            None: they had not.
+    """
+    if overhead_us is None:
+        return interval_us
+    return max(interval_us, min((_LARGEST_SHARE - 1) * overhead_us, _MOST_BUDGET_US))
+
+
+def _due(next_clock_us: int | None) -> int:
+    if next_clock_us is None:
+        raise InvariantError("the pipeline is not done, and nothing is due")
+    return next_clock_us

@@ -117,6 +117,11 @@ class StoredState:
             return self._keys.hold_time(record)
         return None
 
+    def count_holders(self) -> int:
+        """Count the keys that hold the output's watermark, in each transform."""
+        counts = (_HOLDERS.unpack(count)[0] for _, count in self._records.scan(self._keys.holds()))
+        return sum(counts)
+
     def drop(self, key: bytes) -> None:
         """See ``StateBackend.drop``."""
         self._cells.drop(key)

@@ -14,7 +14,6 @@ from apache_beam.transforms.window import TimestampedValue
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.core.errors import (
     InvalidPipelineError,
-    OptionsError,
     PipelineError,
     PipelineRefusedError,
 )
@@ -48,12 +47,15 @@ def test_all_at_once(spark_session: Any) -> None:
 
 
 def test_the_option_for_streams(spark_session: Any) -> None:
-    pipeline = beam.Pipeline(
-        runner=SparkPortableRunner(spark=spark_session), options=PipelineOptions(["--streaming"])
-    )
-    pipeline | "clock" >> PeriodicImpulse(start_timestamp=0, stop_timestamp=1)
-    with pytest.raises(OptionsError, match=r"--streaming: clock.* makes an unbounded collection"):
-        pipeline.run()
+    """Without it, the pipeline would run in batch."""
+
+    def build(p: beam.Pipeline) -> None:
+        clock = p | "clock" >> PeriodicImpulse(start_timestamp=0, stop_timestamp=1)
+        table = beam.pvalue.AsList(p | beam.Create([1]))
+        clock | "use" >> beam.Map(lambda element, _: element, table)
+
+    text = refusal(spark_session, build, "--streaming")
+    assert "use: in a streaming pipeline, a side input is not supported" in text
 
 
 def test_the_option_for_streams_where_all_is_bounded(spark_session: Any) -> None:

@@ -7,6 +7,7 @@ Source: Beam design "self-checkpoint for portable runners"; Java ``BundleCheckpo
 """
 
 import itertools
+import operator
 import uuid
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
@@ -68,6 +69,7 @@ class StateAndTimerBundleCheckpointHandler:
         window_coder: of its windows, which are the namespaces.
         new_id: must never give an id again, not after a restart either. Default: random ones
             with numbers.
+        delay_us: how long a residual waits. Default: as long as it asks for.
     """
 
     def __init__(
@@ -78,12 +80,14 @@ class StateAndTimerBundleCheckpointHandler:
         window_coder: Coder,
         *,
         new_id: Callable[[], str] | None = None,
+        delay_us: Callable[[Residual], int] = operator.attrgetter("delay_us"),
     ) -> None:
         self._timers = timer_internals_factory
         self._states = state_internals_factory
         self._decode = input_coder.get_impl().decode_nested
         self._encode_window = window_coder.get_impl().encode
         self._new_id = new_id or map(f"{uuid.uuid4().hex}-{{}}".format, itertools.count()).__next__
+        self._delay_us = delay_us
 
     def on_checkpoint(self, response: Checkpoint) -> None:
         """Schedule what ``response`` gives back.
@@ -105,11 +109,11 @@ class StateAndTimerBundleCheckpointHandler:
 
     def schedule(self, residual: Residual) -> None:
         """Let the residual be processed, once in each of its windows, after its delay."""
-        element, delay_us, hold_us = residual
+        element, _, hold_us = residual
         id_ = self._new_id()
         timers = self._timers.timer_internals_for(element)
         states = self._states.state_internals_for(element)
-        fire_at_us = timers.processing_time_us() + delay_us
+        fire_at_us = timers.processing_time_us() + self._delay_us(residual)
         for part in in_each_window(element):
             namespace = self._encode_window(part.windows[0])
             states.write(namespace, id_, part)

@@ -3,14 +3,12 @@
 Each restriction is pushed by itself, so that a bundle can end between two of them.
 """
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from apache_beam.coders import WindowedValueCoder
-from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import InvariantError
@@ -24,13 +22,11 @@ from beam_spark_runner.harness.sdf.checkpoint_handler import (
     StateAndTimerBundleCheckpointHandler,
     in_each_window,
 )
+from beam_spark_runner.harness.sdf.timed_checkpoint import TimedCheckpoint
 from beam_spark_runner.scheduling.rounds import may_leave_work
 from beam_spark_runner.state.residuals import InMemoryTimers, InMemoryValues, ResidualTimer
 
 _MOST_GATHERED = 1_000
-_ASK_AGAIN_S = 0.05
-_LITTLE = (0.0, 1 / 64, 1 / 16, 1 / 4)
-"""How much of a restriction to keep. Sources that read records refuse to keep none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +90,7 @@ class SplittableInput:
         )
         self._ready: deque[WindowedValue] = deque()
         self._bundle: Bundle | None = None
-        self._checkpoint: _TimedCheckpoint | None = None  # of the bundle
+        self._checkpoint: TimedCheckpoint | None = None  # of the bundle
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Process sized restrictions, each once in each of its windows.
@@ -181,7 +177,7 @@ class SplittableInput:
                 push([element.value], [element])
             return
         left_s = (self._ends_us - self._now_us()) / 1e6
-        self._checkpoint = _TimedCheckpoint(self._bundle, max(0.0, left_s), self._budget.pieces)
+        self._checkpoint = TimedCheckpoint(self._bundle, max(0.0, left_s), self._budget.pieces)
         while self._ready:
             element = self._ready.popleft()
             push([element.value], [element])
@@ -203,7 +199,7 @@ class SplittableInput:
         for residual in result.deferred:
             self._handler.schedule(residual)
 
-    def _end_checkpoint(self) -> "_TimedCheckpoint | None":
+    def _end_checkpoint(self) -> "TimedCheckpoint | None":
         checkpoint, self._checkpoint = self._checkpoint, None
         if checkpoint is not None:
             checkpoint.stop()
@@ -230,49 +226,6 @@ class SplittableInput:
         element = state.read(timer.window, timer.id)
         state.clear(timer.window, timer.id)
         return element
-
-
-class _TimedCheckpoint:
-    """Splits a bundle when its time is spent, from a thread of its own.
-
-    What is left of the restriction under way is cut into pieces, as far as its tracker can:
-    one after another off the end, and last what is left but for what has been claimed (or a
-    little more, where the tracker wants it so).
-
-    Attributes:
-        residual_roots: what was split off. To be read after ``stop``, as ``error``.
-        error: what the tracker raised.
-    """
-
-    def __init__(self, bundle: Bundle, after_s: float, pieces: int) -> None:
-        self.residual_roots: list[beam_fn_api_pb2.DelayedBundleApplication] = []
-        self.error: BaseException | None = None
-        self._bundle = bundle
-        self._after_s = after_s
-        self._pieces = pieces
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="beam-checkpoint", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Split no more. Returns once no split is under way."""
-        self._stopped.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        wait_s = self._after_s
-        try:
-            # Between two elements there is nothing to split; some trackers never split.
-            while not self.residual_roots and not self._stopped.wait(wait_s):
-                wait_s = _ASK_AGAIN_S
-                for count in range(self._pieces, 1, -1):
-                    self.residual_roots += self._bundle.split((count - 1) / count)
-                for fraction in _LITTLE:
-                    if roots := self._bundle.split(fraction):
-                        self.residual_roots += roots
-                        break
-        except BaseException as error:
-            self.error = error
 
 
 class Deferring(Protocol):

@@ -2,7 +2,8 @@
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from apache_beam.coders import BytesCoder, WindowedValueCoder
@@ -35,7 +36,13 @@ from beam_spark_runner.recovery.manifest import (
 )
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import Accepted, Failed, Report
-from beam_spark_runner.scheduling.epochs import Epoch, Progress, next_epoch
+from beam_spark_runner.scheduling.epochs import (
+    Epoch,
+    Progress,
+    budget_us,
+    next_played_epoch,
+    next_timed_epoch,
+)
 from beam_spark_runner.scheduling.playback import Event, watermarks_after
 from beam_spark_runner.spark.driver.outputs import OutputRows
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
@@ -52,6 +59,7 @@ from beam_spark_runner.spark.rows.reports import error_of
 
 _LOGGER = logging.getLogger(__name__)
 _KEPT = 3  # manifests
+_LONGEST_SLEEP_S = 60.0  # after it the clock is read again: it may have been set
 _ELEMENT_CODER = WindowedValueCoder(BytesCoder(), GlobalWindowCoder())
 
 
@@ -70,7 +78,23 @@ class Checkpoints:
     restart: str
 
 
-def run_epochs(plan: Plan, settings: RunSettings, tally: Tally, checkpoints: Checkpoints) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """When epochs run.
+
+    Attributes:
+        interval_us: what one should take; also the least time between the beginnings of two, as
+            long as sources have nothing more.
+        sleep: sleeps for so many seconds, or until the job is to end.
+    """
+
+    interval_us: int
+    sleep: Callable[[float], object]
+
+
+def run_epochs(
+    plan: Plan, settings: RunSettings, tally: Tally, checkpoints: Checkpoints, pace: Pace
+) -> None:
     """Run epochs until the pipeline is done; go on after the newest one that is committed.
 
     Raises:
@@ -79,16 +103,21 @@ def run_epochs(plan: Plan, settings: RunSettings, tally: Tally, checkpoints: Che
         IncompatibleCheckpointError: what was committed is of another pipeline.
         FencedError: another driver has taken the pipeline over.
     """
-    run = _StreamRun(plan, settings, tally, checkpoints)
+    run = _StreamRun(plan, settings, tally, checkpoints, pace)
     while run.step():
         settings.check_cancelled()
 
 
 class _StreamRun:
     def __init__(
-        self, plan: Plan, settings: RunSettings, tally: Tally, checkpoints: Checkpoints
+        self,
+        plan: Plan,
+        settings: RunSettings,
+        tally: Tally,
+        checkpoints: Checkpoints,
+        pace: Pace,
     ) -> None:
-        self._plan, self._settings, self._tally = plan, settings, tally
+        self._plan, self._settings, self._tally, self._pace = plan, settings, tally, pace
         (self._segment,) = plan.segments
         self._title = segment_title(plan, self._segment)
         self._jobs = SegmentJobs(
@@ -96,6 +125,8 @@ class _StreamRun:
         )
         self._events, self._tags = _played(plan)
         self._runs = 0
+        self._began_ns = -pace.interval_us * 1_000  # when the last epoch began, monotonic
+        self._overhead_us: int | None = None  # see ``budget_us``
         self._storage = checkpoints.storage
         self._must_not_change = must_not_change(plan)
         self._found(checkpoints)  # a run that cannot go on must not fence one off that can
@@ -141,12 +172,13 @@ class _StreamRun:
 
     def step(self) -> bool:
         """Run one epoch and commit it; False if none was left."""
-        last = self._manifest
-        progress = Progress(epoch=last.epoch, clock_us=last.clock_us, events=last.events)
-        epoch = next_epoch(progress, self._events)
+        epoch = self._next()
         if epoch is None:
             return False
-        result = self._accepted(epoch)
+        last = self._manifest
+        self._began_ns = time.monotonic_ns()
+        budget = budget_us(self._pace.interval_us, self._overhead_us)
+        result = self._accepted(epoch, budget)
         infos = [info for report in result.reports for info in report.monitoring_infos]
         mine = self._after(epoch, result.reports, merge([*last.metrics, *infos]))
         committed = commit(self._storage, mine)
@@ -158,9 +190,38 @@ class _StreamRun:
         # The fence remains that of this start, whoever has committed the epoch.
         self._manifest = dataclasses.replace(committed, fence=mine.fence)
         self._storage.delete(superseded(self._storage, mine.lineage, _KEPT, mine.fence))
+        took_us = (time.monotonic_ns() - self._began_ns) // 1_000
+        was_cut_off = any(each.shard and each.shard.was_cut_off for each in result.reports)
+        self._overhead_us = max(0, took_us - budget) if was_cut_off else None
         return True
 
-    def _accepted(self, epoch: Epoch) -> JobResult:
+    def _next(self) -> Epoch | None:
+        """Return the next epoch once its time has come; None: the pipeline is done."""
+        last = self._manifest
+        progress = Progress(
+            epoch=last.epoch,
+            clock_us=last.clock_us,
+            events=last.events,
+            next_clock_us=last.next_clock_us,
+            is_final=last.is_final,
+        )
+        if self._events is not None:
+            return next_played_epoch(progress, self._events)
+        while True:
+            now_us = time.time_ns() // 1_000
+            epoch = next_timed_epoch(progress, now_us)
+            if epoch is None:
+                return None
+            wait_us = epoch.clock_us - now_us
+            if self._overhead_us is None:
+                since_us = (time.monotonic_ns() - self._began_ns) // 1_000
+                wait_us = max(wait_us, self._pace.interval_us - since_us)
+            if wait_us <= 0:
+                return epoch
+            self._pace.sleep(min(wait_us / 1e6, _LONGEST_SLEEP_S))
+            self._settings.check_cancelled()
+
+    def _accepted(self, epoch: Epoch, budget: int) -> JobResult:
         """Run an epoch until one attempt at it is accepted."""
         order = segments.SegmentOrder({self._segment.id: frozenset()})
         action = order.start()
@@ -169,12 +230,12 @@ class _StreamRun:
             self._settings.check_cancelled()
             if isinstance(action, segments.GiveUp):
                 raise SparkJobError(self._title, action.reason)
-            result, event = self._attempt(epoch)
+            result, event = self._attempt(epoch, budget)
             action = order.on(event)
         assert result is not None
         return result
 
-    def _attempt(self, epoch: Epoch) -> tuple[JobResult | None, segments.Event]:
+    def _attempt(self, epoch: Epoch, budget: int) -> tuple[JobResult | None, segments.Event]:
         segment = self._segment
         self._runs += 1
         try:
@@ -184,7 +245,7 @@ class _StreamRun:
                         run=self._runs,
                         segment=segment,
                         levels=range(len(segment.levels)),
-                        source=self._source(epoch),
+                        source=self._source(epoch, budget),
                         side_inputs={},
                         partitions=self._settings.least_partitions,
                         materialises=False,
@@ -238,12 +299,15 @@ class _StreamRun:
             next_event_us=min(events, default=None),
             next_clock_us=min(clocks, default=None),
             metrics=metrics,
-            is_final=epoch.is_last,
+            is_final=(self._events is None or epoch.events > len(self._events))
+            and not (events or clocks)
+            and set(watermarks_us.values()) <= {MAX_US},
         )
 
-    def _source(self, epoch: Epoch) -> OutputRows:
+    def _source(self, epoch: Epoch, budget: int) -> OutputRows:
         """Return what the first level reads: the epoch, and what its sources give."""
-        watermarks = watermarks_after(self._events, epoch.events, tuple(self._tags.values()))
+        tags = tuple(self._tags.values())
+        watermarks = watermarks_after(self._events or (), epoch.events, tags)
         mark = reports_pb2.AttemptMark(
             epoch=reports_pb2.Epoch(
                 number=epoch.number,
@@ -255,6 +319,8 @@ class _StreamRun:
                     for (level, partition), head in self._manifest.heads.items()
                 ],
                 watermarks_us=self._manifest.watermarks_us,
+                clock_stands=self._events is not None,
+                budget_us=budget,
             ),
             watermarks_us={int(dest): watermarks[tag] for dest, tag in self._tags.items()},
         )
@@ -283,10 +349,13 @@ def _windowed(coded: bytes, timestamp_us: int) -> WindowedValue:
     return WindowedValue(coded, Timestamp(micros=timestamp_us), (GlobalWindow(),))
 
 
-def _played(plan: Plan) -> tuple[Sequence[Event], Mapping[DestinationId, str]]:
-    """Return the events of the plan's TestStream, and the output that each destination reads."""
+def _played(plan: Plan) -> tuple[Sequence[Event] | None, Mapping[DestinationId, str]]:
+    """Return the events of the plan's TestStream, and the output that each destination reads.
+
+    None: the plan has none.
+    """
     (segment,) = plan.segments
-    events: Sequence[Event] = ()
+    events: Sequence[Event] | None = None
     tags: dict[DestinationId, str] = {}
     for transform in plan.graph.transforms.values():
         if transform.urn == urns.TEST_STREAM:

@@ -1,5 +1,8 @@
 """What tasks report to the driver: ``reports.proto`` and what it stands for."""
 
+from collections.abc import Mapping
+from typing import TypeVar
+
 from pyspark.sql import DataFrame
 
 from beam_spark_runner._generated import reports_pb2
@@ -17,6 +20,8 @@ from beam_spark_runner.core.rendering import MOST_OF_A_TRACEBACK, message_of, va
 from beam_spark_runner.scheduling.attempts import Failure, Report, Residuals, ShardReport
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import consumed_of
+
+_Name = TypeVar("_Name", int, str)
 
 _LOST_HARNESSES = {kind.__name__: kind for kind in (EnvironmentStartError, SdkDisconnectedError)}
 
@@ -46,14 +51,17 @@ def _report_of(proto: reports_pb2.TaskReport) -> Report:
         poisoned=proto.poisoned,
         emitted_bytes=proto.emitted_bytes,
         watermarks_us=dict(proto.watermarks_us),
-        residuals={
-            dest: Residuals(left.count, left.hold_us) for dest, left in proto.residuals.items()
-        },
+        residuals=_residuals_of(proto.residuals),
         worker=proto.worker,
         messages_sent=proto.messages_sent,
         finalizes=proto.finalizes,
         shard=_shard_of(proto.shard) if proto.HasField("shard") else None,
+        deferred=_residuals_of(proto.deferred),
     )
+
+
+def _residuals_of(counted: Mapping[_Name, reports_pb2.Residuals]) -> dict[_Name, Residuals]:
+    return {name: Residuals(left.count, left.hold_us) for name, left in counted.items()}
 
 
 def _shard_of(proto: reports_pb2.ShardReport) -> ShardReport:
@@ -62,6 +70,7 @@ def _shard_of(proto: reports_pb2.ShardReport) -> ShardReport:
         attempt=proto.attempt,
         next_event_us=proto.next_event_us if proto.HasField("next_event_us") else None,
         next_clock_us=proto.next_clock_us if proto.HasField("next_clock_us") else None,
+        was_cut_off=proto.was_cut_off,
     )
 
 

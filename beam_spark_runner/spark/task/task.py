@@ -36,7 +36,8 @@ from beam_spark_runner.spark.task.epoch_stages import EpochStages
 from beam_spark_runner.spark.task.garbage_collection import exempt_from_collection
 from beam_spark_runner.spark.task.input import TaskInput
 from beam_spark_runner.spark.task.interruptible import Interruptible
-from beam_spark_runner.spark.task.open_stages import AbandonedError, OpenStages
+from beam_spark_runner.spark.task.open_stage import AbandonedError
+from beam_spark_runner.spark.task.open_stages import OpenStages
 from beam_spark_runner.spark.task.task_shard import open_shard_of, seal
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime, worker
 
@@ -268,7 +269,9 @@ class LevelTask:
             infos = self._run_stages(task_input)
             report.watermarks_us.update(stages.inputs_us)
             if shard is not None:
-                report.shard.CopyFrom(seal(shard, epoch.number, self._attempt, stages.next_due()))
+                for step, left in stages.deferred().items():
+                    report.deferred[step].CopyFrom(left)
+                report.shard.CopyFrom(seal(shard, self._attempt, stages))
         return infos
 
     def _pass_on(self, task_input: TaskInput) -> None:

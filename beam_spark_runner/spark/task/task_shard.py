@@ -7,7 +7,7 @@ from pathlib import Path
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.spark.program import LevelProgram
-from beam_spark_runner.spark.task.epoch_stages import stores_keys
+from beam_spark_runner.spark.task.epoch_stages import EpochStages, uses_shard
 from beam_spark_runner.state.delta import Version
 from beam_spark_runner.state.shards import FolderOfDeltas, Shard, open_shard
 
@@ -17,11 +17,11 @@ def open_shard_of(
 ) -> contextlib.AbstractContextManager[Shard | None]:
     """Open the shard of a level and partition, as the epoch's parent names it.
 
-    None: no stage of the level stores keys.
+    None: no stage of the level stores anything.
     """
     places = program.shards
     assert places is not None
-    if not any(map(stores_keys, program.stages)):
+    if not any(map(uses_shard, program.stages)):
         return contextlib.nullcontext()
     heads = {(head.level, head.partition): head for head in epoch.heads}
     head = heads.get((program.level, partition))
@@ -36,22 +36,20 @@ def open_shard_of(
     )
 
 
-def seal(
-    shard: Shard, epoch: int, attempt: int, next_due: tuple[int | None, int | None]
-) -> reports_pb2.ShardReport:
+def seal(shard: Shard, attempt: int, stages: EpochStages) -> reports_pb2.ShardReport:
     """Seal what an attempt has changed, and return what the driver is to know of it.
 
     Args:
         shard: of the task.
-        epoch: its number.
         attempt: of the task.
-        next_due: event time and processing time at which a timer of the shard is due next.
+        stages: of the level; they have finished.
     """
-    head = shard.seal(Version(epoch, attempt))
-    next_event_us, next_clock_us = next_due
+    next_event_us, next_clock_us = stages.next_due()
+    head = shard.seal(Version(stages.epoch.number, attempt))
     return reports_pb2.ShardReport(
         epoch=0 if head is None else head.epoch,
         attempt=0 if head is None else head.attempt,
         next_event_us=next_event_us,
         next_clock_us=next_clock_us,
+        was_cut_off=stages.was_cut_off,
     )

@@ -1,33 +1,21 @@
 """Bundles over what is deferred, with a scripted SDK and a clock of the test's own."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from apache_beam.utils.windowed_value import WindowedValue
 from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_spark_runner.core.time import MAX_US, MIN_US
-from beam_spark_runner.harness.bundle import BundleResult
 from beam_spark_runner.harness.sdf.splittable import Budget, SplittableInput, run_to_end
-from tests.unit.harness.sdf.residual_protos import INPUT_CODER, residual, restriction
+from tests.unit.harness.sdf.residual_protos import INPUT_CODER, restriction
+from tests.unit.harness.sdf.scripted_sdk import Process, ScriptedSdk, three_times
 
-Process = Callable[[str, int], list[tuple[str, int, float, float]]]  # see ``Sdk``
 
-
-class Sdk:
-    """Runs ``process(element, position)``, which says what it defers.
-
-    Each deferred part is an element, a position, a delay in ms, and its output watermark.
-    """
+class Sdk(ScriptedSdk):
+    """Also waits until something is due."""
 
     def __init__(self, process: Process) -> None:
-        self.process = process
-        self.now_us = 0
-        self.done: list[tuple[str, int, int]] = []  # element, position, when
-        self.bundles: list[int] = []  # how many elements each got
-        self.windows: list[Any] = []
+        super().__init__(process)
         self.waits_us: list[int] = []
         self.input = self.open()
 
@@ -44,7 +32,7 @@ class Sdk:
 
     def open(self, budget: Budget | None = None) -> SplittableInput:
         return SplittableInput(
-            start_bundle=lambda: _Bundle(self),
+            start_bundle=self.start_bundle,
             on_completed=lambda result: None,
             input_coder=INPUT_CODER,
             collection="words",
@@ -63,60 +51,8 @@ class Sdk:
         self.now_us += duration_us
 
 
-class _Bundle:
-    def __init__(self, sdk: Sdk) -> None:
-        self._sdk = sdk
-        self._residuals: list[Any] = []
-        sdk.bundles.append(0)
-
-    def enter(self) -> None:
-        pass
-
-    def progress(self) -> list[bytes]:
-        return [b"%d" % self._sdk.bundles[-1]]
-
-    def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        for value, origin in zip(values, origins, strict=True):
-            (element, (position, _)), _ = value
-            self._sdk.bundles[-1] += 1
-            self._sdk.done.append((element, position, self._sdk.now_us))
-            self._sdk.windows.append(origin.windows)
-            for deferred, rest, delay_ms, watermark in self._sdk.process(element, position):
-                self._residuals.append(
-                    residual(
-                        origin.with_value(((deferred, (rest, 0)), 1.0)),
-                        delay_ms,
-                        {"out": watermark},
-                    )
-                )
-
-    def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        raise NotImplementedError
-
-    def flush(self) -> None:
-        pass
-
-    def advance_key(self) -> None:
-        raise AssertionError("a splittable DoFn has no keys")
-
-    def split(self, fraction_of_remainder: float) -> Any:
-        return ()  # nothing is ever under way for long
-
-    def finish(self) -> BundleResult:
-        return BundleResult(monitoring_infos=(), residual_roots=tuple(self._residuals))
-
-    def abort(self) -> None:
-        raise NotImplementedError
-
-
-def _three_times(delay_ms: float) -> Process:
-    return lambda element, position: (
-        [(element, position + 1, delay_ms, 0.0)] if position < 2 else []
-    )
-
-
 def test_what_is_deferred_without_delay_goes_into_the_next_bundle() -> None:
-    sdk = Sdk(_three_times(0))
+    sdk = Sdk(three_times(0))
     sdk.push(restriction("a"), restriction("b"))
     sdk.run()
     assert sdk.bundles == [2, 2, 2]
@@ -125,7 +61,7 @@ def test_what_is_deferred_without_delay_goes_into_the_next_bundle() -> None:
 
 
 def test_a_delay_is_waited_for_and_no_longer() -> None:
-    sdk = Sdk(_three_times(1500))
+    sdk = Sdk(three_times(1500))
     sdk.push(restriction("a"))
     sdk.run()
     assert sdk.done == [("a", 0, 0), ("a", 1, 1_500_000), ("a", 2, 3_000_000)]
@@ -148,7 +84,7 @@ def test_those_that_are_due_go_first() -> None:
 
 
 def test_two_stages_wait_at_the_same_time() -> None:
-    one, other = Sdk(_three_times(1000)), Sdk(_three_times(1000))
+    one, other = Sdk(three_times(1000)), Sdk(three_times(1000))
     one.push(restriction("a"))
     other.push(restriction("b"))
 
@@ -162,7 +98,7 @@ def test_two_stages_wait_at_the_same_time() -> None:
 
 
 def test_one_that_defers_for_ever_does_not_keep_the_other_waiting() -> None:
-    for_ever, other = Sdk(lambda each, at: [(each, at + 1, 0.0, 0.0)]), Sdk(_three_times(0))
+    for_ever, other = Sdk(lambda each, at: [(each, at + 1, 0.0, 0.0)]), Sdk(three_times(0))
     for_ever.push(restriction("a"))
     other.push(restriction("b"))
 
@@ -179,7 +115,7 @@ def test_one_that_defers_for_ever_does_not_keep_the_other_waiting() -> None:
 
 
 def test_whoever_is_not_wanted_any_more_is_told_while_it_waits() -> None:
-    sdk = Sdk(_three_times(3_600_000))
+    sdk = Sdk(three_times(3_600_000))
     sdk.push(restriction("a"))
 
     class AbandonedError(Exception):
@@ -195,7 +131,7 @@ def test_whoever_is_not_wanted_any_more_is_told_while_it_waits() -> None:
 
 
 def test_an_element_in_many_windows_is_processed_in_each() -> None:
-    sdk = Sdk(_three_times(0))
+    sdk = Sdk(three_times(0))
     sdk.push(restriction("a", windows=(0, 10)))
     sdk.run()
     assert len(sdk.done) == 6
@@ -204,14 +140,14 @@ def test_an_element_in_many_windows_is_processed_in_each() -> None:
 
 
 def test_nothing_is_late_for_a_replay() -> None:
-    sdk = Sdk(_three_times(0))
+    sdk = Sdk(three_times(0))
     sdk.push(restriction("a", timestamp=-1e9))
     sdk.run()
     assert len(sdk.done) == 3
 
 
 def test_no_input_no_bundle() -> None:
-    sdk = Sdk(_three_times(0))
+    sdk = Sdk(three_times(0))
     sdk.run()
     assert sdk.bundles == []
 
@@ -230,7 +166,7 @@ def _slow(sdk: Sdk, step_us: int, then: Process) -> Process:
 
 
 def test_what_is_not_begun_in_time_is_left() -> None:
-    sdk = Sdk(_three_times(0))
+    sdk = Sdk(three_times(0))
     sdk.process = _slow(sdk, 3_000_000, lambda *_: [])
     left = sdk.give_budget(2_000_000)
     sdk.push(_sized("a", 9), _sized("b", 1), _sized("c", 1, 7))
@@ -242,7 +178,7 @@ def test_what_is_not_begun_in_time_is_left() -> None:
 
 
 def test_what_is_deferred_is_left_with_its_time() -> None:
-    sdk = Sdk(_three_times(0))
+    sdk = Sdk(three_times(0))
     later: Process = lambda name, at: [(name, at + 1, 60_000 if name == "a" else 0, 5.0)]  # noqa: E731
     sdk.process = _slow(sdk, 1_500_000, later)
     left = sdk.give_budget(2_000_000)
@@ -253,7 +189,7 @@ def test_what_is_deferred_is_left_with_its_time() -> None:
 
 
 def test_it_is_left_when_time_is_spent_by_waiting() -> None:
-    sdk = Sdk(_three_times(60_000))
+    sdk = Sdk(three_times(60_000))
     left = sdk.give_budget(2_000_000)
     sdk.push(_sized("a", 1))
     sdk.run()
@@ -262,7 +198,7 @@ def test_it_is_left_when_time_is_spent_by_waiting() -> None:
 
 
 def test_what_was_left_elsewhere_is_due_when_it_says() -> None:
-    sdk = Sdk(_three_times(0))
+    sdk = Sdk(three_times(0))
     left = sdk.give_budget(4_000_000)
     sdk.input.push_later(_sized("a", 1, 1), 3_000_000)
     sdk.input.push_later(_sized("b", 1, 1), 30_000_000)
@@ -273,8 +209,8 @@ def test_what_was_left_elsewhere_is_due_when_it_says() -> None:
 
 @pytest.mark.parametrize("count", [3, 1_500])
 def test_many_of_one_size_stay(count: int) -> None:
-    sdk = Sdk(_three_times(0))
-    sdk.process = _slow(sdk, 3_000_000, _three_times(0))
+    sdk = Sdk(three_times(0))
+    sdk.process = _slow(sdk, 3_000_000, three_times(0))
     left = sdk.give_budget(2_000_000)
     for number in range(count):
         sdk.push(_sized(str(number), 5))
@@ -285,7 +221,7 @@ def test_many_of_one_size_stay(count: int) -> None:
 
 
 def test_a_budget_of_nothing_still_makes_progress() -> None:
-    sdk = Sdk(_three_times(0))
+    sdk = Sdk(three_times(0))
     left = sdk.give_budget(0)
     sdk.push(_sized("a", 1))
     sdk.run()

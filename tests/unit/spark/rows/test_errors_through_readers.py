@@ -15,7 +15,7 @@ from beam_spark_runner.harness.values.spill import ValueLogs
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.readers import reader_for
-from beam_spark_runner.spark.task.open_stages import AbandonedError
+from beam_spark_runner.spark.task.open_stage import AbandonedError
 from tests.unit.spark.rows.test_large_group_readers import sessions_edge
 from tests.unit.spark.rows.written_rows import Pushing, as_spark_would, edge_of, written
 

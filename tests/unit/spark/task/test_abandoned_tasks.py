@@ -13,7 +13,7 @@ from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.spark.driver.program_builder import Limits, ProgramBuilder
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.task import task
-from beam_spark_runner.spark.task.open_stages import AbandonedError
+from beam_spark_runner.spark.task.open_stage import AbandonedError
 from beam_spark_runner.spark.task.worker_runtime import worker
 from tests.unit.portable.pipelines import proto_of
 

@@ -1,0 +1,173 @@
+"""Running a stage whose root is a splittable DoFn for an epoch: what is left is stored."""
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from apache_beam.coders import WindowedValueCoder
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.harness.bundle import Bundle, BundleResult, Residual
+from beam_spark_runner.harness.sdf.checkpoint_handler import (
+    Checkpoint,
+    SdfKeySelector,
+    SdfStateInternals,
+    SdfStateInternalsFactory,
+    SdfTimerInternalsFactory,
+    StateAndTimerBundleCheckpointHandler,
+)
+from beam_spark_runner.harness.sdf.timed_checkpoint import TimedCheckpoint
+from beam_spark_runner.state.residuals import ResidualTimer
+from beam_spark_runner.state.store import StoredState
+from beam_spark_runner.state.stored_residuals import StoredTimers, StoredValues
+
+_MOST_AT_ONCE = 64
+_LEAST_SLICE_US = 20_000
+
+
+class EpochRestrictions:
+    """The input of one such stage in one task of an epoch. A ``BundleInput``.
+
+    All restrictions go through the store, from which those that are due are taken, the least
+    recently processed first. Each gets a slice of the budget; what is left of it then is stored
+    again, as is what it has deferred itself.
+
+    Threads: the bundle's.
+
+    Args:
+        store: of the stage.
+        start_bundle: begins a bundle; called for each.
+        on_completed: gets what is known of a bundle that has finished, before its residuals
+            are scheduled.
+        input_coder: of the stage's input.
+        collection: the input's name, for errors.
+        now_us: processing time, microseconds since the Unix epoch.
+        spent_us: microseconds for which the task has run.
+        budget_us: for which the task processes restrictions, at least one.
+        idle_us: how long a restriction waits of which a bundle has claimed nothing, if it asks
+            for no delay.
+
+    Attributes:
+        was_cut_off: something that was due is left, since the budget was spent.
+
+    Raises:
+        InvalidPipelineError: the input is not made of sized restrictions.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: StoredState,
+        start_bundle: Callable[[], Bundle],
+        on_completed: Callable[[BundleResult], None],
+        input_coder: WindowedValueCoder,
+        collection: str,
+        now_us: Callable[[], int],
+        spent_us: Callable[[], int],
+        budget_us: int,
+        idle_us: int,
+    ) -> None:
+        self.was_cut_off = False
+        self._start_bundle = start_bundle
+        self._on_completed = on_completed
+        self._spent_us = spent_us
+        self._budget_us = budget_us
+        self._idle_us = idle_us
+        self._timers = StoredTimers(store, now_us)
+        self._values = StoredValues(store, input_coder)
+        self._encode = input_coder.get_impl().encode
+        self._begun: set[bytes] = set()  # restrictions of the bundle, as they were
+        key_of = SdfKeySelector(input_coder, collection)
+        self._handler = StateAndTimerBundleCheckpointHandler(
+            SdfTimerInternalsFactory(key_of, self._timers),
+            SdfStateInternalsFactory(key_of, self._values),
+            input_coder,
+            input_coder.window_coder,
+            delay_us=self._delay_us,
+        )
+        self._bundle: Bundle | None = None
+        self._checkpoint: TimedCheckpoint | None = None  # of the bundle
+
+    def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """Store sized restrictions, due now. Each holds its own timestamp until it is begun."""
+        for value, origin in zip(values, origins, strict=True):
+            self._handler.schedule(Residual(origin.with_value(value), 0, origin.timestamp.micros))
+
+    def advance_key(self) -> None:
+        """See ``BundleInput.advance_key``. ``graph.passes.validate`` refuses keyed stages here."""
+        raise InvariantError("a splittable DoFn was given keys")
+
+    def flush(self) -> None:
+        """See ``BundleInput.flush``: nothing waits."""
+
+    def progress(self) -> Sequence[bytes]:
+        """See ``Bundle.progress``: of the bundle that is open, if one is."""
+        bundle = self._bundle
+        return () if bundle is None else bundle.progress()
+
+    def run_due(self) -> None:
+        """Process what is due, residuals of residuals too, until the budget is spent."""
+        while due := list(itertools.islice(self._timers.due(), _MOST_AT_ONCE)):
+            pending = deque(due)
+            while pending:
+                self._run(pending)
+                if self._left_us() <= 0:
+                    self.was_cut_off = next(self._timers.due(), None) is not None
+                    return
+
+    def _run(self, pending: deque[ResidualTimer]) -> None:
+        """Run a bundle over the first ones, for a slice of the budget; at least one."""
+        slice_us = max(_LEAST_SLICE_US, self._left_us() // len(pending))
+        until_us = self._spent_us() + slice_us
+        self._bundle = self._start_bundle()
+        self._bundle.enter()
+        self._begun.clear()
+        self._checkpoint = TimedCheckpoint(self._bundle, slice_us / 1e6, pieces=1)
+        while pending:
+            element = self._take(pending.popleft())
+            self._begun.add(self._encode(element))
+            self._bundle.push([element.value], [element])
+            if self._spent_us() >= until_us:
+                break
+        result = self._bundle.finish()
+        checkpoint = self._end_checkpoint()
+        assert checkpoint is not None
+        self._bundle = None
+        self._on_completed(result)
+        if checkpoint.error is not None:
+            raise checkpoint.error
+        checkpoints: list[Checkpoint] = [checkpoint, result]
+        for each in checkpoints:
+            self._handler.on_checkpoint(each)
+        for residual in result.deferred:
+            self._handler.schedule(residual)
+
+    def _delay_us(self, residual: Residual) -> int:
+        """A restriction that was processed without a claim waits, so that it does not spin."""
+        if residual.delay_us or not self._begun:
+            return residual.delay_us
+        return self._idle_us if self._encode(residual.element) in self._begun else 0
+
+    def _left_us(self) -> int:
+        return self._budget_us - self._spent_us()
+
+    def _take(self, timer: ResidualTimer) -> WindowedValue:
+        self._timers.remove(timer)
+        state = SdfStateInternals(timer.key, self._values)
+        element = state.read(timer.window, timer.id)
+        state.clear(timer.window, timer.id)
+        return element
+
+    def _end_checkpoint(self) -> TimedCheckpoint | None:
+        checkpoint, self._checkpoint = self._checkpoint, None
+        if checkpoint is not None:
+            checkpoint.stop()
+        return checkpoint
+
+    def abort(self) -> None:
+        """Forget the bundle that is open."""
+        self._end_checkpoint()
+        if self._bundle is not None:
+            self._bundle.abort()

@@ -1,0 +1,208 @@
+"""A stage with a bundle under way, its reader and its writers."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core.callbacks import Callbacks
+from beam_spark_runner.core.errors import BundleFailedError, RunnerError
+from beam_spark_runner.core.ids import PCollectionId, StageId
+from beam_spark_runner.harness.bundle import Bundle, BundleResult, Receiver
+from beam_spark_runner.harness.failures import failure_of
+from beam_spark_runner.harness.sdf.checkpoint_handler import RefusingCheckpointHandler
+from beam_spark_runner.harness.values.constants import Kind, may_be_shared
+from beam_spark_runner.harness.values.spill import ValueLogs
+from beam_spark_runner.spark.program import LevelProgram, StageProgram
+from beam_spark_runner.spark.rows.cursor import RowCursor
+from beam_spark_runner.spark.rows.readers import reader_for
+from beam_spark_runner.spark.rows.writers import writer_for
+from beam_spark_runner.spark.rows.writing import Outlet, Writer
+from beam_spark_runner.spark.task.worker_runtime import JobRuntime
+from beam_spark_runner.state.policy import BATCH, KeyPolicy
+
+
+class AbandonedError(Exception):
+    """Spark does not want the rest of the output: the task was cancelled."""
+
+    _tagged_with_step = True  # Beam passes it on as it is, from within user code, too
+
+
+class StagesOfTask(Protocol):
+    """The other stages that a task runs.
+
+    Attributes:
+        job: what this process keeps for the job.
+        logs: of large groups; any stage may hold them until all have finished.
+    """
+
+    job: JobRuntime
+    logs: ValueLogs
+
+    def __getitem__(self, id_: StageId) -> "OpenStage":
+        """The stage, opened if it is not yet."""
+        ...
+
+
+class OpenStage:
+    """A stage with a bundle under way."""
+
+    def __init__(
+        self,
+        level: LevelProgram,
+        program: StageProgram,
+        outlet: Outlet,
+        others: StagesOfTask,
+        now_us: Callable[[], int],
+    ) -> None:
+        self.program = program
+        self.callbacks: list[Callbacks] = []
+        self._level = level
+        self._outlet = outlet
+        self._others = others
+        self._logs = others.logs
+        self._job = others.job
+        self._harness = self._job.stage(program)
+        self._writers: list[Writer] = []
+        self._receivers: dict[PCollectionId, Receiver] = {}
+        following: list[NextStage] = []
+        for collection, coder in self._harness.output_coders.items():
+            targets: list[Receiver] = []
+            for edge in program.outputs.get(collection, ()):
+                writer = writer_for(edge, coder, outlet)
+                self._writers.append(writer)
+                targets.append(writer)
+            for stage in program.local.get(collection, ()):
+                following.append(NextStage(stage, others))
+                targets.append(following[-1])
+            self._receivers[collection] = targets[0] if len(targets) == 1 else _FanOut(targets)
+        self._side_inputs: Mapping[tuple[str, str], Any] = {
+            reader: self._job.side_input(source) for reader, source in program.side_inputs.items()
+        }
+        self._following = following
+        self._open_input(now_us)
+
+    def _open_input(self, now_us: Callable[[], int]) -> None:
+        self._bundle = self._start_bundle()
+        self._joined = JoinedInput(self._bundle, self._following)
+        self._reader = reader_for(
+            self.program.input, self._harness.input_coder, self._joined, self._logs
+        )
+
+    def _start_bundle(self, policy: KeyPolicy = BATCH) -> Bundle:
+        try:
+            return self._harness.start_bundle(self._receivers, self._side_inputs, policy)
+        except BundleFailedError:
+            self._job.discard(self.program.stage)
+            raise
+
+    def read(self, cursor: RowCursor) -> None:
+        """Process a run of rows.
+
+        Raises:
+            BundleFailedError: user code, or a coder, raised.
+        """
+        with charged_to(self.program.name):
+            self._bundle.enter()
+            self._reader.read(cursor)
+
+    def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """Process what another stage hands over while it runs itself."""
+        self._bundle.push_from_within(values, origins)
+
+    def flush(self) -> None:
+        """Process what waits here, and in the stages after it."""
+        self._joined.flush()
+
+    def finish(self) -> Iterable[bytes]:
+        """Finish the bundle and emit its last rows.
+
+        Returns:
+            Monitoring infos.
+        """
+        with charged_to(self.program.name):
+            result = self._bundle.finish()
+            self._keep_callbacks(result)
+            RefusingCheckpointHandler(self.program.name).on_checkpoint(result)
+            self._flush()
+        return result.monitoring_infos
+
+    def _keep_callbacks(self, result: BundleResult) -> None:
+        self.callbacks += result.callbacks
+
+    def progress(self) -> Sequence[bytes]:
+        """See ``Bundle.progress``."""
+        return self._bundle.progress()
+
+    def _flush(self) -> None:
+        for writer in self._writers:
+            writer.flush()
+
+    def abort(self) -> None:
+        self._bundle.abort()
+
+
+@contextlib.contextmanager
+def charged_to(stage_name: str) -> Iterator[None]:
+    """Charge what is raised inside to a step; to the stage, if no step is known."""
+    try:
+        yield
+    except (AbandonedError, RunnerError):
+        raise
+    except BaseException as error:  # user code may call sys.exit
+        raise failure_of(error, stage_name) from error
+
+
+class JoinedInput:
+    """The input of a bundle whose output goes on to other stages. See ``BundleInput``."""
+
+    def __init__(self, bundle: Bundle, following: "Sequence[NextStage]") -> None:
+        self.push = bundle.push
+        self.advance_key = bundle.advance_key
+        self._bundle = bundle
+        self._following = following
+
+    def flush(self) -> None:
+        self._bundle.flush()
+        for stage in self._following:
+            stage.flush()
+
+
+class NextStage:
+    """Opens the stage downstream of a pointwise edge with its first element."""
+
+    def __init__(self, stage: StageId, opened: StagesOfTask) -> None:
+        self._stage = stage
+        self._opened = opened
+        self._push: Callable[[list[Any], list[WindowedValue]], None] | None = None
+
+    def accept(self, windowed_value: WindowedValue) -> None:
+        self.accept_chunk([windowed_value.value], [windowed_value])
+
+    def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        if self._push is None:
+            self._push = self._opened[self._stage].push_from_within
+        self._push(values, origins)
+
+    def flush(self) -> None:
+        """Process what waits in the stage."""
+        if self._push is not None:
+            self._opened[self._stage].flush()
+
+
+class _FanOut:
+    def __init__(self, targets: list[Receiver]) -> None:
+        self._targets = targets
+
+    def accept(self, windowed_value: WindowedValue) -> None:
+        for target in self._targets:
+            target.accept(windowed_value)
+
+    def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        if may_be_shared(values, Kind.OWN):
+            for target in self._targets:
+                target.accept_chunk(values, origins)
+            return
+        for value, origin in zip(values, origins, strict=True):
+            self.accept(origin.with_value(value))

@@ -1,0 +1,99 @@
+"""What splittable DoFns have deferred, among the records of a shard: it outlives the epoch.
+
+As in ``residuals``, a residual is one timer and one value, both under one id in the namespace of
+its window. The id stands where user state has its transform, so that each residual is stored by
+itself, however many one element has.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+
+from apache_beam.coders import WindowedValueCoder
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core.time import MAX_US, MIN_US
+from beam_spark_runner.semantics.timers import Domain
+from beam_spark_runner.state.backend import Bag, Cell, StateBackend, StoredTimer
+from beam_spark_runner.state.residuals import ResidualTimer
+from beam_spark_runner.state.store import StoredState
+
+_STATE = "residual"
+
+
+class StoredTimers:
+    """See ``KeyedTimers``.
+
+    Args:
+        store: of the stage.
+        now_us: processing time, microseconds since the Unix epoch.
+    """
+
+    def __init__(self, store: StoredState, now_us: Callable[[], int]) -> None:
+        self.lock = threading.Lock()
+        self._store = store
+        self._now_us = now_us
+        self._key = b""
+
+    def processing_time_us(self) -> int:
+        return self._now_us()
+
+    def set_current_key(self, key: bytes) -> None:
+        self._key = key
+
+    def set_timer(self, window: bytes, id_: str, fire_at_us: int, hold_us: int) -> None:
+        hold_us = min(hold_us, MAX_US - 1)  # a source that is at the end has not ended yet
+        timer = StoredTimer("", "", window, Domain.PROCESSING_TIME, fire_at_us, hold_us, b"")
+        others = self._store.timers(id_, self._key)  # of the same element in other windows
+        self._store.set_timers(id_, self._key, [*others, timer])
+
+    def due(self) -> Iterator[ResidualTimer]:
+        """Yield the timers whose time has come, the earliest first. They remain until removed."""
+        now_us = self._now_us()
+        for id_, key in self._store.due(MIN_US, now_us):
+            for timer in self._store.timers(id_, key):
+                if timer.fires_us <= now_us:
+                    yield ResidualTimer(timer.fires_us, key, timer.window, id_, timer.hold_us)
+
+    def remove(self, timer: ResidualTimer) -> None:
+        """Remove a timer, and its hold."""
+        left = [
+            each for each in self._store.timers(timer.id, timer.key) if each.window != timer.window
+        ]
+        self._store.set_timers(timer.id, timer.key, left)
+
+
+class StoredValues:
+    """See ``KeyedValues``.
+
+    Args:
+        store: of the stage.
+        coder: of the values.
+    """
+
+    def __init__(self, store: StateBackend, coder: WindowedValueCoder) -> None:
+        self.lock = threading.Lock()
+        self._store = store
+        self._encode = coder.get_impl().encode
+        self._decode = coder.get_impl().decode
+        self._key = b""
+
+    def set_current_key(self, key: bytes) -> None:
+        self._key = key
+
+    def write(self, window: bytes, id_: str, value: WindowedValue) -> None:
+        self._store.append(self._bag(window, id_), self._encode(value))
+
+    def read(self, window: bytes, id_: str) -> WindowedValue:
+        bag = self._bag(window, id_)
+        page = self._store.get(bag)
+        parts = [page.data]
+        while page.token:
+            page = self._store.get(bag, page.token)
+            parts.append(page.data)
+        return self._decode(b"".join(parts))
+
+    def clear(self, window: bytes, id_: str) -> None:
+        self._store.clear(self._bag(window, id_))
+
+    def _bag(self, window: bytes, id_: str) -> Bag:
+        return Bag(Cell(id_, _STATE, window, self._key))

@@ -1,0 +1,126 @@
+"""Restrictions that are stored from epoch to epoch, with a scripted SDK and clock."""
+
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.harness.sdf.epoch_input import EpochRestrictions
+from beam_spark_runner.state.store import StoredState
+from tests.unit.harness.sdf.residual_protos import INPUT_CODER, restriction
+from tests.unit.harness.sdf.scripted_sdk import Process, ScriptedSdk, three_times
+from tests.unit.state.sorted_records import SortedRecords, count_values
+
+BUDGET_US = 500_000
+
+
+class Epochs(ScriptedSdk):
+    """Each step of the script takes ``step_us``."""
+
+    def __init__(self, process: Process, step_us: int = 0) -> None:
+        def timed(element: str, position: int) -> list[tuple[str, int, float, float]]:
+            self.spent_us += step_us
+            return process(element, position)
+
+        super().__init__(timed)
+        self.records = SortedRecords()
+        self.spent_us = 0
+
+    @property
+    def store(self) -> StoredState:
+        return StoredState(self.records, 1, count_values)
+
+    def epoch(self, *elements: WindowedValue, begins_us: int = 0) -> EpochRestrictions:
+        self.spent_us, self.now_us = 0, begins_us
+        opened = EpochRestrictions(
+            store=self.store,
+            start_bundle=self.start_bundle,
+            on_completed=lambda result: None,
+            input_coder=INPUT_CODER,
+            collection="words",
+            now_us=lambda: begins_us + self.spent_us,
+            spent_us=lambda: self.spent_us,
+            budget_us=BUDGET_US,
+            idle_us=100_000,
+        )
+        opened.push([each.value for each in elements], list(elements))
+        opened.run_due()
+        return opened
+
+
+def test_what_is_deferred_without_delay_goes_on_in_the_same_epoch() -> None:
+    sdk = Epochs(three_times(0))
+    opened = sdk.epoch(restriction("a"), restriction("b"))
+    assert sorted(sdk.done) == [(each, position, 0) for each in "ab" for position in range(3)]
+    assert sdk.bundles == [2, 2, 2]
+    assert not sdk.records.values
+    assert not opened.was_cut_off
+
+
+def test_what_waits_goes_on_in_the_epoch_in_which_it_is_due() -> None:
+    sdk = Epochs(three_times(1_500))
+    sdk.epoch(restriction("a"))
+    assert sdk.store.next_due() == (None, 1_500_000)
+    sdk.epoch(begins_us=1_499_999)
+    sdk.epoch(begins_us=1_500_000)
+    assert [(element, position) for element, position, _ in sdk.done] == [("a", 0), ("a", 1)]
+    sdk.epoch(begins_us=4_000_000)
+    assert [position for _, position, _ in sdk.done] == [0, 1, 2]
+    assert not sdk.records.values
+
+
+def test_a_delay_may_end_within_the_epoch() -> None:
+    steps = {"waits": (3, 5.0), "busy": (10, 0.0)}
+
+    def process(element: str, position: int) -> list[tuple[str, int, float, float]]:
+        count, delay_ms = steps[element]
+        return [(element, position + 1, delay_ms, 0.0)] if position + 1 < count else []
+
+    sdk = Epochs(process, step_us=9_000)
+    sdk.epoch(restriction("waits"), restriction("busy"))
+    assert [position for element, position, _ in sdk.done if element == "waits"] == [0, 1, 2]
+    assert not sdk.records.values
+
+
+def test_the_budget_ends_an_epoch_and_the_least_recent_goes_first() -> None:
+    sdk = Epochs(lambda each, at: [(each, at + 1, 0, 0.0)], step_us=200_000)
+    opened = sdk.epoch(restriction("a"), restriction("b"))
+    assert opened.was_cut_off
+    sdk.epoch(begins_us=1_000_000)
+    elements = [element for element, _, _ in sdk.done]
+    assert [sorted(elements[:2]), sorted(elements[2:4])] == [["a", "b"], ["a", "b"]]
+
+
+def test_an_epoch_processes_something_whatever_its_budget() -> None:
+    sdk = Epochs(lambda each, at: [(each, at + 1, 0, 0.0)], step_us=BUDGET_US)
+    for epoch in range(3):
+        sdk.epoch(*[restriction("a")][epoch:], begins_us=epoch * 1_000_000)
+    assert [at for _, at, _ in sdk.done] == [0, 1, 2]
+
+
+def test_a_restriction_that_has_not_begun_holds_its_timestamp() -> None:
+    sdk = Epochs(lambda each, at: [], step_us=BUDGET_US)
+    timestamps = {"a": 3_000_000, "b": 4_000_000}
+    sdk.epoch(restriction("a", timestamp=3), restriction("b", timestamp=4))
+    ((begun, _, _),) = sdk.done
+    (left,) = timestamps.keys() - {begun}
+    assert (sdk.store.least_hold(), sdk.store.count_holders()) == (timestamps[left], 1)
+
+
+def test_one_that_has_begun_holds_what_it_says() -> None:
+    sdk = Epochs(lambda each, at: [(each, at + 1, 50, {"a": 7.0, "b": 6.0}[each])])
+    sdk.epoch(restriction("a"), restriction("b"))
+    assert sdk.store.least_hold() == 6_000_000
+
+
+def test_each_window_by_itself() -> None:
+    sdk = Epochs(three_times(1_000))
+    sdk.epoch(restriction("a", windows=(0, 10)))
+    sdk.epoch(begins_us=1_000_000)
+    assert sorted(window.start for (window,) in sdk.windows) == [0, 0, 10, 10]
+
+
+def test_one_that_has_claimed_nothing_backs_off() -> None:
+    """It comes back as it was: to run it again at once would spin."""
+    sdk = Epochs(lambda each, at: [(each, at, 0, 3.5)] if each == "idle" else [])
+    opened = sdk.epoch(restriction("idle"), restriction("busy"), begins_us=7)
+    assert len(sdk.done) == 2
+    assert sdk.store.next_due() == (None, 100_007)
+    assert not opened.was_cut_off
