@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TaskReport(_message.Message):
-    __slots__ = ("level", "partition", "attempt", "consumed", "monitoring_infos", "failure", "poisoned", "emitted_bytes", "residuals", "worker", "messages_sent", "watermarks_us", "finalizes", "shard", "deferred")
+    __slots__ = ("level", "partition", "attempt", "consumed", "monitoring_infos", "failure", "poisoned", "emitted_bytes", "residuals", "worker", "messages_sent", "watermarks_us", "finalizes", "shard", "deferred", "views")
     class ConsumedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -50,6 +50,7 @@ class TaskReport(_message.Message):
     FINALIZES_FIELD_NUMBER: _ClassVar[int]
     SHARD_FIELD_NUMBER: _ClassVar[int]
     DEFERRED_FIELD_NUMBER: _ClassVar[int]
+    VIEWS_FIELD_NUMBER: _ClassVar[int]
     level: int
     partition: int
     attempt: int
@@ -65,21 +66,24 @@ class TaskReport(_message.Message):
     finalizes: bool
     shard: ShardReport
     deferred: _containers.MessageMap[str, Residuals]
-    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., messages_sent: _Optional[int] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., finalizes: bool = ..., shard: _Optional[_Union[ShardReport, _Mapping]] = ..., deferred: _Optional[_Mapping[str, Residuals]] = ...) -> None: ...
+    views: _containers.RepeatedCompositeFieldContainer[View]
+    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., messages_sent: _Optional[int] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., finalizes: bool = ..., shard: _Optional[_Union[ShardReport, _Mapping]] = ..., deferred: _Optional[_Mapping[str, Residuals]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ...) -> None: ...
 
 class ShardReport(_message.Message):
-    __slots__ = ("epoch", "attempt", "next_event_us", "next_clock_us", "was_cut_off")
+    __slots__ = ("epoch", "attempt", "next_event_us", "next_clock_us", "was_cut_off", "awaits_views")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     NEXT_EVENT_US_FIELD_NUMBER: _ClassVar[int]
     NEXT_CLOCK_US_FIELD_NUMBER: _ClassVar[int]
     WAS_CUT_OFF_FIELD_NUMBER: _ClassVar[int]
+    AWAITS_VIEWS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     attempt: int
     next_event_us: int
     next_clock_us: int
     was_cut_off: bool
-    def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., next_event_us: _Optional[int] = ..., next_clock_us: _Optional[int] = ..., was_cut_off: bool = ...) -> None: ...
+    awaits_views: bool
+    def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., next_event_us: _Optional[int] = ..., next_clock_us: _Optional[int] = ..., was_cut_off: bool = ..., awaits_views: bool = ...) -> None: ...
 
 class Attempts(_message.Message):
     __slots__ = ("count", "sum")
@@ -133,7 +137,7 @@ class AttemptMark(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., failed: bool = ..., left_residuals: bool = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., run: _Optional[int] = ..., epoch: _Optional[_Union[Epoch, _Mapping]] = ...) -> None: ...
 
 class Epoch(_message.Message):
-    __slots__ = ("number", "clock_us", "heads", "watermarks_us", "clock_stands", "budget_us")
+    __slots__ = ("number", "clock_us", "heads", "watermarks_us", "clock_stands", "budget_us", "views")
     class WatermarksUsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -147,13 +151,25 @@ class Epoch(_message.Message):
     WATERMARKS_US_FIELD_NUMBER: _ClassVar[int]
     CLOCK_STANDS_FIELD_NUMBER: _ClassVar[int]
     BUDGET_US_FIELD_NUMBER: _ClassVar[int]
+    VIEWS_FIELD_NUMBER: _ClassVar[int]
     number: int
     clock_us: int
     heads: _containers.RepeatedCompositeFieldContainer[ShardHead]
     watermarks_us: _containers.ScalarMap[int, int]
     clock_stands: bool
     budget_us: int
-    def __init__(self, number: _Optional[int] = ..., clock_us: _Optional[int] = ..., heads: _Optional[_Iterable[_Union[ShardHead, _Mapping]]] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., clock_stands: bool = ..., budget_us: _Optional[int] = ...) -> None: ...
+    views: _containers.RepeatedCompositeFieldContainer[View]
+    def __init__(self, number: _Optional[int] = ..., clock_us: _Optional[int] = ..., heads: _Optional[_Iterable[_Union[ShardHead, _Mapping]]] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., clock_stands: bool = ..., budget_us: _Optional[int] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ...) -> None: ...
+
+class View(_message.Message):
+    __slots__ = ("dest", "window", "file")
+    DEST_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    dest: int
+    window: bytes
+    file: str
+    def __init__(self, dest: _Optional[int] = ..., window: _Optional[bytes] = ..., file: _Optional[str] = ...) -> None: ...
 
 class ShardHead(_message.Message):
     __slots__ = ("level", "partition", "epoch", "attempt")

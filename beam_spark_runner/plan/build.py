@@ -4,10 +4,18 @@ READ FIRST: ``plan/model.py``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.core.ids import DestinationId, PCollectionId, SegmentId, StageId, TransformId
+from beam_spark_runner.core.ids import (
+    DestinationId,
+    EnvironmentId,
+    PCollectionId,
+    SegmentId,
+    StageId,
+    TransformId,
+)
 from beam_spark_runner.graph import facts
 from beam_spark_runner.graph.model import FusedStage, Graph, Transform
 from beam_spark_runner.plan.layout import Edges, Place, lay_out
@@ -45,7 +53,7 @@ def build(
         graph: after ``fuse``.
         max_exchanges: how many exchanges one Spark job may have.
         max_destinations: how many stages may follow one exchange.
-        streams: see ``Plan``.
+        streams: see ``Plan``. Then a stage gathers each side input, and no step waits for one.
 
     Example:
         Read | GroupByKey | Format   ==>
@@ -57,6 +65,8 @@ def build(
     if not is_fused:
         raise InvariantError("plan.build needs a graph that went through fuse")
     wiring = _Wiring(graph)
+    if streams:
+        wiring.add_views()
     edges = wiring.edges()
     places = lay_out(edges, max_exchanges=max_exchanges, max_destinations=max_destinations)
     return Plan(
@@ -102,6 +112,7 @@ class _Wiring:
     def edges(self) -> Edges:
         makers = self.makers
         edges = Edges(len(self.stages))
+        gathered = {id_ for id_, each in self.destinations.items() if each.stage is None}
         for id_, stage in self.stages.items():
             if self._is_stable(stage.transforms):
                 edges.is_stable.add(id_)
@@ -113,10 +124,32 @@ class _Wiring:
                 tuple(
                     maker
                     for side in dict.fromkeys(side.destination for side in stage.side_inputs)
+                    if side in gathered
                     for maker in makers.get(self.destinations[side].arriving, ())
                 )
             )
         return edges
+
+    def add_views(self) -> None:
+        """Have each side input gathered by a stage, which its readers need not wait for."""
+        for id_ in self._side.values():
+            destination, stage = self.destinations[id_], StageId(len(self.stages))
+            self.destinations[id_] = replace(destination, stage=stage)
+            self.main[stage] = id_
+            self.stages[stage] = Stage(
+                id=stage,
+                name=f"side input of {destination.name}",
+                transforms=(),
+                input=destination.arriving,
+                outputs=(),
+                # No code runs there, but it has to read what code there has written.
+                environment=self._environment_of(destination.arriving),
+            )
+
+    def _environment_of(self, collection: PCollectionId) -> EnvironmentId | None:
+        makers = self.makers.get(collection, ())
+        known = (self.stages[maker].environment for maker in makers)
+        return next(known, next(iter(self.graph.environments), None))
 
     def _add_stage(self, id_: StageId, fused: FusedStage) -> None:
         self.main[id_] = self._main_destination(id_, fused)
@@ -244,7 +277,11 @@ def _segments(
     for id_, stage in wiring.stages.items():
         here, destination = segment_of[id_], wiring.main[id_]
         levels[here].setdefault(places[id_].level, []).append(id_)
-        sides[here].update(dict.fromkeys(side.destination for side in stage.side_inputs))
+        sides[here].update(
+            (side.destination, None)
+            for side in stage.side_inputs
+            if wiring.destinations[side.destination].stage is None
+        )
         if destination in wiring.impulses:
             impulses[here].append(destination)
         if destination in wiring.test_streams:
@@ -256,6 +293,8 @@ def _segments(
                     wiring, edges, places, segment_of, maker, id_, max_exchanges
                 )
     for destination, steps in wiring.readers.items():
+        if wiring.destinations[destination].stage is not None:
+            continue
         why = f"side input of {step_list(steps)}"
         for maker in wiring.makers.get(wiring.destinations[destination].arriving, ()):
             writes[segment_of[maker]][destination] = why

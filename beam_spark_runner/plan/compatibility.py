@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 
 from beam_spark_runner.graph import facts
-from beam_spark_runner.plan.model import Plan, Stage
+from beam_spark_runner.plan.model import Delivery, Plan, Stage
 
 
 def must_not_change(plan: Plan) -> Mapping[str, str]:
@@ -35,6 +35,17 @@ def must_not_change(plan: Plan) -> Mapping[str, str]:
             )
             name = facts.fresh(f"step {transform.name}", found)  # copies of a Flatten
             found[name] = ", ".join(parts)
+    for destination in plan.destinations.values():
+        if destination.delivery is Delivery.SIDE_INPUT and destination.stage is not None:
+            gathering = plan.stages[destination.stage]
+            name = facts.fresh(f"side input of {destination.name}", found)  # it may have several
+            found[name] = ", ".join(
+                (
+                    f"stage {gathering.id}",
+                    f"level {level_of[gathering.id]}",
+                    _digest_of_input(plan, gathering),
+                )
+            )
     return found
 
 

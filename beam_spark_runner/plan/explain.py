@@ -125,23 +125,32 @@ class Explainer:
             pattern = _PATTERNS.get(destination.access_pattern, destination.access_pattern)
             collection = f"output of {self._collection(destination.arriving)}"
             writers = self.writers.get(side.destination, [])
-            origin = f"from {_segments(writers)}" if writers else "always empty"
+            if destination.stage is not None:
+                origin = f"as Beam stage {destination.stage} has it from earlier epochs"
+            else:
+                origin = f"from {_segments(writers)}" if writers else "always empty"
             reader = self.plan.graph.transforms[side.transform].name
             yield f"{_INDENT}looks up {collection} as {pattern}, for {reader} ({origin})"
         if self.plan.streams and self.main[stage.id].delivery is Delivery.GROUP_BY_KEY:
             yield f"{_INDENT}keeps    windows that have not fired, for each key"
+        is_view = self.main[stage.id].delivery is Delivery.SIDE_INPUT
+        if is_view:
+            yield f"{_INDENT}keeps    the last pane of each window, and what has not fired"
+        if self.plan.streams and stage.side_inputs and not stage.is_splittable:
+            yield f"{_INDENT}keeps    elements that wait for side inputs"
         if stage.is_keyed:
             root = self.plan.graph.transforms[stage.transforms[0]]
             kept = ", ".join(facts.kept_by_key(root))
             if kept:
                 yield f"{_INDENT}keeps    {kept}, for each key and window"
-        if not stage.transforms:
+        if not stage.transforms and not is_view:
             yield f"{_INDENT}runs     nothing: it passes its input on"
         for number, transform in enumerate(stage.transforms):
             label = " " * 4 if number else "runs"
             yield f"{_INDENT}{label}     {self.plan.graph.transforms[transform].name}"
         if stage.is_splittable:
-            yield f"{_INDENT}defers   what a restriction leaves: to later bundles, or to a round"
+            later = "a later epoch" if self.plan.streams else "later bundles, or to a round"
+            yield f"{_INDENT}defers   what a restriction leaves: to {later}"
         for collection_id in stage.outputs:
             for id_ in self.plan.consumers.get(collection_id, ()):
                 yield f"{_INDENT}writes   {self._target(segment, self.plan.destinations[id_])}"

@@ -28,7 +28,7 @@ class Delivery(Enum):
     REDISTRIBUTE_BY_SIZE = "redistribute by size"  # sized restrictions: spread by their size
     GROUP_BY_KEY = "group by key"  # partitioned and sorted by key and window
     BY_KEY = "by key"  # partitioned and sorted by key, for user state; element by element
-    SIDE_INPUT = "side input"  # gathered whole; readers look it up
+    SIDE_INPUT = "side input"  # gathered; readers look it up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Destination:
     id: DestinationId
     delivery: Delivery
     arriving: PCollectionId
-    stage: StageId | None  # the reader; None for SIDE_INPUT
+    stage: StageId | None  # the reader; None for a SIDE_INPUT that is gathered between segments
     name: str  # of the step that asked for the exchange: "Count/Group", "Read/Reshuffle", …
     timestamp_combiner: TimestampCombiner = TimestampCombiner.END_OF_WINDOW  # GROUP_BY_KEY only
     access_pattern: str = ""  # SIDE_INPUT only: urns.SIDE_INPUT_*
@@ -64,10 +64,10 @@ class Stage:
     """A fused run of transforms in one environment, with one main input.
 
     ``transforms`` is in topological order and may be empty: such a stage only
-    carries its input on to other destinations. A Flatten that was unzipped
-    stands in several stages, in each as a transform of its own id, whose
-    ``inputs`` are only those that exist there. ``input`` is among ``outputs``
-    only if ``transforms`` is empty.
+    carries its input on to other destinations, or gathers it for those that look
+    it up. A Flatten that was unzipped stands in several stages, in each as a
+    transform of its own id, whose ``inputs`` are only those that exist there.
+    ``input`` is among ``outputs`` only if ``transforms`` is empty.
     """
 
     id: StageId

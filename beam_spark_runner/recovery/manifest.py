@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from beam_spark_runner.core.errors import RunnerError
 
-_FORMAT = 1
+_FORMAT = 2
 _NAME = re.compile(r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})\.manifest")
 _FENCE = re.compile(r"(?P<fence>\d{12})\.fence")
 
@@ -76,6 +76,9 @@ class Manifest:
         watermarks_us: event time, by destination: of its input.
         next_event_us: when the next timer of all shards is due, event time.
         next_clock_us: the same in processing time.
+        is_due: another epoch is due at once: elements wait for side inputs that have changed.
+        views: the file with the content of each window of each side input, by destination and
+            encoded window.
         events: how many events of a TestStream have happened.
         metrics: serialised MonitoringInfos of all epochs.
         plan: see ``plan.compatibility``.
@@ -92,6 +95,8 @@ class Manifest:
     watermarks_us: Mapping[int, int] = field(default_factory=dict)
     next_event_us: int | None = None
     next_clock_us: int | None = None
+    is_due: bool = False
+    views: Mapping[tuple[int, bytes], str] = field(default_factory=dict)
     events: int = 0
     metrics: tuple[bytes, ...] = ()
     plan: Mapping[str, str] = field(default_factory=dict)
@@ -107,6 +112,9 @@ def encode(manifest: Manifest) -> bytes:
     fields["format"] = _FORMAT
     fields["heads"] = sorted([*place, *head] for place, head in manifest.heads.items())
     fields["watermarks_us"] = sorted(map(list, manifest.watermarks_us.items()))
+    fields["views"] = sorted(
+        [dest, window.hex(), file] for (dest, window), file in manifest.views.items()
+    )
     fields["metrics"] = [each.hex() for each in manifest.metrics]
     text = json.dumps(fields, sort_keys=True).encode()
     return _digest(text) + b"\n" + text + b"\n"
@@ -134,6 +142,9 @@ def decode(data: bytes, name: str) -> Manifest:
         for level, partition, epoch, attempt in fields["heads"]
     }
     fields["watermarks_us"] = dict(fields["watermarks_us"])
+    fields["views"] = {
+        (dest, bytes.fromhex(window)): file for dest, window, file in fields["views"]
+    }
     fields["metrics"] = tuple(map(bytes.fromhex, fields["metrics"]))
     return Manifest(**fields)
 

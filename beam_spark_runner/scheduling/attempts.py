@@ -67,6 +67,7 @@ class ShardReport:
         next_event_us: when its next timer is due, event time; None: it has no timer.
         next_clock_us: the same in processing time.
         was_cut_off: sources had more than the budget of the epoch allowed.
+        awaits_views: elements wait for side inputs.
     """
 
     epoch: int
@@ -74,6 +75,16 @@ class ShardReport:
     next_event_us: int | None
     next_clock_us: int | None
     was_cut_off: bool = False
+    awaits_views: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ViewReport:
+    """The new content of a side input in one window."""
+
+    dest: int
+    window: bytes
+    file: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +108,7 @@ class Report:
     finalizes: bool = False  # it holds callbacks for when the attempt's output is accepted
     shard: ShardReport | None = None  # of a streaming level, if the task has one
     deferred: Mapping[str, Residuals] = field(default_factory=dict)  # by step: in the shard
+    views: tuple[ViewReport, ...] = ()  # new content of side inputs
 
 
 @dataclass(frozen=True, slots=True)

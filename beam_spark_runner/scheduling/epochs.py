@@ -21,6 +21,7 @@ class Progress:
         events: how many events of the TestStream have happened. The end of the stream counts
             as one more.
         next_clock_us: processing time at which something is due next; None: nothing is.
+        is_due: something is due at once.
         is_final: nothing is left to do.
     """
 
@@ -28,6 +29,7 @@ class Progress:
     clock_us: int = 0
     events: int = 0
     next_clock_us: int | None = None
+    is_due: bool = False
     is_final: bool = False
 
 
@@ -63,7 +65,7 @@ def next_played_epoch(progress: Progress, events: Sequence[Event]) -> Epoch | No
     """
     if progress.is_final:
         return None
-    due_us = progress.next_clock_us
+    due_us = progress.clock_us if progress.is_due else progress.next_clock_us
     number, clock_us, happened = progress.epoch + 1, progress.clock_us, progress.events
     elements: Elements | None = None
     if progress.epoch and due_us is not None and due_us <= clock_us:
@@ -98,7 +100,7 @@ def next_timed_epoch(progress: Progress, now_us: int) -> Epoch | None:
     if progress.is_final:
         return None
     clock_us = max(now_us, progress.clock_us)
-    if progress.epoch:
+    if progress.epoch and not progress.is_due:
         clock_us = max(clock_us, _due(progress.next_clock_us))
     return Epoch(number=progress.epoch + 1, clock_us=clock_us, feeds_impulses=progress.epoch == 0)
 

@@ -23,7 +23,8 @@ class Edge:
     is_global: bool  # its windowing is the global window
     timestamp_combiner: TimestampCombiner = TimestampCombiner.END_OF_WINDOW
     access_pattern: str = ""
-    coded_windowing: bytes = b""  # set: values of a key are grouped by ``semantics.grouping``
+    # Set: values of a key are grouped by ``semantics.grouping``; a side input's are, in epochs.
+    coded_windowing: bytes = b""
     is_keyed: bool = False  # the reader is notified of each key's end
     is_time_sorted: bool = False
 
@@ -69,6 +70,7 @@ class StageProgram:
     outputs: Mapping[PCollectionId, tuple[Edge, ...]]
     local: Mapping[PCollectionId, tuple[StageId, ...]]
     side_inputs: Mapping[tuple[str, str], SideInputRows]  # (transform id, local name)
+    views: Mapping[tuple[str, str], Edge]  # the same in epochs: what a stage of the level gathers
     collection: str  # the name of what it reads, for messages
 
 

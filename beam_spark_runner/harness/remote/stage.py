@@ -38,14 +38,17 @@ class RemoteStage:
         settings: HarnessSettings,
         stage_id: int,
         log_sink: LogSink = STDERR,
+        side_inputs: frozenset[str] = frozenset(),
     ) -> None:
+        self.side_inputs = side_inputs  # ids of those of which the harness keeps views
         self._name = name
         self._description = description
         self._settings = settings
         self._stage_id = stage_id
         self._log_sink = log_sink  # takes what the harness logs
         self._descriptor = description.descriptor()
-        digest = hashlib.sha256(description.coded_descriptor).hexdigest()[:16]
+        content = description.coded_descriptor + repr(sorted(side_inputs)).encode()
+        digest = hashlib.sha256(content).hexdigest()[:16]
         self._id = f"{settings.job_id}/{stage_id}/{digest}"
         environment = beam_runner_api_pb2.Environment.FromString(description.coded_environment)
         self._runs_our_steps = runs_our_steps(environment)

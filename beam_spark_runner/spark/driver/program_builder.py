@@ -77,8 +77,11 @@ class ProgramBuilder:
             timestamp_combiner=destination.timestamp_combiner,
             access_pattern=destination.access_pattern,
             coded_windowing=windowing.coded
-            if destination.delivery is Delivery.GROUP_BY_KEY
-            and (self._plan.streams or not windowing.groups_by_window)
+            if (
+                destination.delivery is Delivery.GROUP_BY_KEY
+                and (self._plan.streams or not windowing.groups_by_window)
+            )
+            or (destination.delivery is Delivery.SIDE_INPUT and self._plan.streams)
             else b"",
             is_keyed=destination.stage is not None
             and self._plan.stages[destination.stage].is_keyed,
@@ -198,6 +201,12 @@ class ProgramBuilder:
             side_inputs={
                 (side.transform, side.local_name): side_inputs[side.destination]
                 for side in stage.side_inputs
+                if side.destination in side_inputs
+            },
+            views={
+                (side.transform, side.local_name): self.edges[side.destination]
+                for side in stage.side_inputs
+                if self._plan.destinations[side.destination].stage is not None
             },
             collection=self._plan.graph.pcollections[stage.input].name,
         )

@@ -18,7 +18,7 @@ from beam_spark_runner.core.errors import OptionsError, RunnerError, SparkJobErr
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.plan.compatibility import must_not_change
-from beam_spark_runner.plan.model import Plan
+from beam_spark_runner.plan.model import Delivery, Plan
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.portable.test_stream import events_of
 from beam_spark_runner.recovery.commit import (
@@ -124,6 +124,11 @@ class _StreamRun:
             plan, settings, ProgramBuilder(plan, settings.job_id, settings.limits)
         )
         self._events, self._tags = _played(plan)
+        self._views = [
+            int(id_)
+            for id_, destination in plan.destinations.items()
+            if destination.delivery is Delivery.SIDE_INPUT
+        ]
         self._runs = 0
         self._began_ns = -pace.interval_us * 1_000  # when the last epoch began, monotonic
         self._overhead_us: int | None = None  # see ``budget_us``
@@ -203,6 +208,7 @@ class _StreamRun:
             clock_us=last.clock_us,
             events=last.events,
             next_clock_us=last.next_clock_us,
+            is_due=last.is_due,
             is_final=last.is_final,
         )
         if self._events is not None:
@@ -213,7 +219,7 @@ class _StreamRun:
             if epoch is None:
                 return None
             wait_us = epoch.clock_us - now_us
-            if self._overhead_us is None:
+            if self._overhead_us is None and not last.is_due:
                 since_us = (time.monotonic_ns() - self._began_ns) // 1_000
                 wait_us = max(wait_us, self._pace.interval_us - since_us)
             if wait_us <= 0:
@@ -288,19 +294,27 @@ class _StreamRun:
         shards = [report.shard for report in reports if report.shard is not None]
         events = [each.next_event_us for each in shards if each.next_event_us is not None]
         clocks = [each.next_clock_us for each in shards if each.next_clock_us is not None]
+        changed = {(v.dest, v.window): v.file for report in reports for v in report.views}
+        last = self._manifest
+        has_moved = bool(changed) or any(
+            watermarks_us.get(dest) != last.watermarks_us.get(dest) for dest in self._views
+        )
+        waits = any(each.awaits_views for each in shards)
         return dataclasses.replace(
-            self._manifest,
+            last,
             epoch=epoch.number,
-            parent=self._manifest.epoch,
+            parent=last.epoch,
             clock_us=epoch.clock_us,
             events=epoch.events,
             heads=heads,
             watermarks_us=watermarks_us,
             next_event_us=min(events, default=None),
             next_clock_us=min(clocks, default=None),
+            is_due=waits and has_moved,
+            views={**last.views, **changed},
             metrics=metrics,
             is_final=(self._events is None or epoch.events > len(self._events))
-            and not (events or clocks)
+            and not (events or clocks or waits)
             and set(watermarks_us.values()) <= {MAX_US},
         )
 
@@ -321,6 +335,10 @@ class _StreamRun:
                 watermarks_us=self._manifest.watermarks_us,
                 clock_stands=self._events is not None,
                 budget_us=budget,
+                views=[
+                    reports_pb2.View(dest=dest, window=window, file=file)
+                    for (dest, window), file in self._manifest.views.items()
+                ],
             ),
             watermarks_us={int(dest): watermarks[tag] for dest, tag in self._tags.items()},
         )

@@ -17,7 +17,13 @@ from beam_spark_runner.core.errors import (
     SdkDisconnectedError,
 )
 from beam_spark_runner.core.rendering import MOST_OF_A_TRACEBACK, message_of, valid_text
-from beam_spark_runner.scheduling.attempts import Failure, Report, Residuals, ShardReport
+from beam_spark_runner.scheduling.attempts import (
+    Failure,
+    Report,
+    Residuals,
+    ShardReport,
+    ViewReport,
+)
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import consumed_of
 
@@ -57,6 +63,7 @@ def _report_of(proto: reports_pb2.TaskReport) -> Report:
         finalizes=proto.finalizes,
         shard=_shard_of(proto.shard) if proto.HasField("shard") else None,
         deferred=_residuals_of(proto.deferred),
+        views=tuple(ViewReport(view.dest, view.window, view.file) for view in proto.views),
     )
 
 
@@ -71,6 +78,7 @@ def _shard_of(proto: reports_pb2.ShardReport) -> ShardReport:
         next_event_us=proto.next_event_us if proto.HasField("next_event_us") else None,
         next_clock_us=proto.next_clock_us if proto.HasField("next_clock_us") else None,
         was_cut_off=proto.was_cut_off,
+        awaits_views=proto.awaits_views,
     )
 
 

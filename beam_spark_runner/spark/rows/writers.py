@@ -19,6 +19,7 @@ from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.group_writer import GroupWriter
 from beam_spark_runner.spark.rows.keyed_writer import KeyedWriter
 from beam_spark_runner.spark.rows.side_input_writer import SideInputWriter
+from beam_spark_runner.spark.rows.view_writer import ViewWriter
 from beam_spark_runner.spark.rows.writing import (
     FLUSH_BYTES,
     ROW_BYTES,
@@ -162,6 +163,8 @@ def writer_for(edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> Writer:
             return GroupWriter(edge, coder, outlet)
         case Delivery.BY_KEY:
             return KeyedWriter(edge, coder, outlet)
+        case Delivery.SIDE_INPUT if edge.coded_windowing:
+            return ViewWriter(edge, coder, outlet)
         case Delivery.SIDE_INPUT:
             return SideInputWriter(edge, coder, outlet)
         case Delivery.REDISTRIBUTE_BY_SIZE:

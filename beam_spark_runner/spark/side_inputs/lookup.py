@@ -59,7 +59,7 @@ class GatheredRows:
     """
 
     def __init__(self, source: SideInputRows) -> None:
-        self.id = source.id
+        self.id = self.kept_as = source.id
         self._code = source.code
         self._maps: list[mmap.mmap] = []
         self._batches: list[_Batch] = []

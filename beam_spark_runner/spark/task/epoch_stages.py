@@ -2,40 +2,39 @@
 
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.time import MAX_US, MIN_US
-from beam_spark_runner.harness.bundle import Bundle, StoringInput
-from beam_spark_runner.harness.sdf.epoch_input import EpochRestrictions
-from beam_spark_runner.plan.model import Delivery
+from beam_spark_runner.harness.waiting import WAITING
 from beam_spark_runner.portable.descriptor import StageDescription
+from beam_spark_runner.portable.windowing import decode_windowing
 from beam_spark_runner.semantics.timers import Instant
-from beam_spark_runner.spark.program import LevelProgram, StageProgram
-from beam_spark_runner.spark.rows.group_reader import GroupReader
-from beam_spark_runner.spark.rows.keyed_reader import KeyedReader
-from beam_spark_runner.spark.rows.readers import ElementReader, reader_for
+from beam_spark_runner.spark.program import Edge, LevelProgram, StageProgram
 from beam_spark_runner.spark.rows.reading import StageEpoch
-from beam_spark_runner.spark.task.open_stage import (
-    JoinedInput,
-    NextStage,
-    OpenStage,
-    charged_to,
+from beam_spark_runner.spark.side_inputs.lookup import GatheredRows
+from beam_spark_runner.spark.side_inputs.views import EpochView
+from beam_spark_runner.spark.task.epoch_stage import (
+    SplittableInEpochs,
+    StoringStage,
+    ViewStage,
+    WaitingStage,
+    stage_kind,
+    uses_shard,
 )
+from beam_spark_runner.spark.task.open_stage import OpenStage
 from beam_spark_runner.spark.task.open_stages import OpenStages
-from beam_spark_runner.spark.task.splittable_stage import OpenSplittable
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime
 from beam_spark_runner.state.memory import CountValues
-from beam_spark_runner.state.policy import KeyPolicy
 from beam_spark_runner.state.requests import declared_states, value_counter
 from beam_spark_runner.state.shards import Shard
 from beam_spark_runner.state.store import StoredState
-
-_IDLE_US = 100_000
 
 
 class EpochStages(OpenStages):
@@ -48,6 +47,8 @@ class EpochStages(OpenStages):
         inputs_us: by destination: the watermark of a stage's input in this task.
         outputs_us: by destination in a later level: until where this task has sent its elements.
         was_cut_off: sources had more than the epoch's budget allowed.
+        awaits_views: elements wait for side inputs.
+        views: the windows of side inputs that have new content.
     """
 
     def __init__(
@@ -67,7 +68,9 @@ class EpochStages(OpenStages):
         self._began_ns = 0
         self.inputs_us: dict[int, int] = {}
         self.outputs_us: dict[int, int] = {}
-        self.was_cut_off = False
+        self._view_files: dict[int, dict[bytes, str]] = defaultdict(dict)
+        self.was_cut_off = self.awaits_views = False
+        self.views: list[reports_pb2.View] = []
 
     def begin(
         self, epoch: reports_pb2.Epoch, watermarks_us: Mapping[int, int], shard: Shard | None
@@ -84,6 +87,13 @@ class EpochStages(OpenStages):
         self._epoch = epoch
         self._shard = shard
         self._began_ns = time.monotonic_ns()
+        places = self._level.shards
+        assert places is not None
+        for view in epoch.views:
+            path = str(Path(places.deltas, view.file))
+            self._view_files[view.dest][view.window] = path
+        paths = {path for files in self._view_files.values() for path in files.values()}
+        self.job.forget_side_inputs(besides=paths)
 
     @property
     def epoch(self) -> reports_pb2.Epoch:
@@ -113,20 +123,52 @@ class EpochStages(OpenStages):
         before = Instant(before_us, self._epoch.clock_us)
         return StageEpoch(self.store_of(program), before, Instant(now_us, clock_us))
 
+    def side_inputs(
+        self, program: StageProgram
+    ) -> Mapping[tuple[str, str], GatheredRows | EpochView]:
+        """See ``StagesOfTask.side_inputs``."""
+        return {
+            reader: EpochView(
+                edge, self.job.job_id, self._view_files[edge.dest], self.job.side_input
+            )
+            for reader, edge in program.views.items()
+        }
+
+    def has_view(self, edge: Edge, window: Any) -> bool:
+        """Whether the content of a side input is known for a window of its own.
+
+        It is, if a pane of the window has fired; and if none can fire any more in time, since it
+        is empty then.
+        """
+        if self._before.get(edge.dest, MIN_US) > window.max_timestamp().micros:
+            return True
+        encode = _window_encoder(edge.coded_windowing)
+        return encode(window) in self._view_files[edge.dest]
+
     def finish(self) -> list[bytes]:
         """See ``OpenStages.finish``; before that, run what is due, stage by stage."""
         for program in self._level.stages:
             if uses_shard(program) and (program.stage in self._open or self._is_due(program)):
                 stage = self[program.stage]
-                assert isinstance(stage, _StoringStage | _SplittableInEpochs)
+                assert isinstance(
+                    stage, StoringStage | WaitingStage | SplittableInEpochs | ViewStage
+                )
                 stage.run_due()
-                if isinstance(stage, _SplittableInEpochs):
-                    self.was_cut_off |= stage.was_cut_off
+        stages = list(self._open.values())
         infos = super().finish()
+        for stage in stages:
+            if isinstance(stage, SplittableInEpochs):
+                self.was_cut_off |= stage.was_cut_off
+            elif isinstance(stage, ViewStage):
+                self.views += stage.views
+            elif isinstance(stage, StoringStage | WaitingStage):
+                self.awaits_views |= stage.awaits_views
         self._advance_watermarks()
         return infos
 
     def _is_due(self, program: StageProgram) -> bool:
+        if program.views and self.store_of(program).timers(WAITING, b""):
+            return True
         event_us, clock_us = self.store_of(program).next_due()
         now = self.epoch_of(program).now
         until_us = self.clock_us() if program.description.is_splittable else now.clock_us
@@ -182,92 +224,20 @@ class EpochStages(OpenStages):
     def _make(self, program: StageProgram) -> OpenStage:
         if not uses_shard(program):
             return super()._make(program)
-        kind = _SplittableInEpochs if program.description.is_splittable else _StoringStage
+        kind = stage_kind(program)
         return kind(self._level, program, self._outlet, self, self._now_us)
-
-
-class _StoringStage(OpenStage):
-    """A stage whose keys outlive the epoch."""
-
-    def _open_input(self, now_us: Callable[[], int]) -> None:
-        stages = cast(EpochStages, self._others)
-        self._epoch = epoch = stages.epoch_of(self.program)
-        clock_us = epoch.before.clock_us if stages.epoch.clock_stands else None
-        self._bundle = self._start_bundle(
-            KeyPolicy(epoch.now, epoch.store, epoch.before.watermark_us, clock_us=clock_us)
-        )
-        if self.program.input.is_keyed:
-            bundle = cast(StoringInput, self._bundle)
-            self._joined = _JoinedStoringInput(bundle, self._bundle, self._following)
-        else:
-            self._joined = JoinedInput(self._bundle, self._following)
-        self._reader = reader_for(
-            self.program.input, self._harness.input_coder, self._joined, self._logs, epoch
-        )
-
-    def run_due(self) -> None:
-        """Fire all timers and panes that are due, key by key."""
-        reader, store, now = self._reader, self._epoch.store, self._epoch.now
-        assert isinstance(reader, GroupReader | KeyedReader)
-        with charged_to(self.program.name):
-            self._bundle.enter()
-            for _, key in store.due(now.watermark_us, now.clock_us):
-                reader.fire(key)
-
-
-class _JoinedStoringInput(JoinedInput):
-    """See ``StoringInput``."""
-
-    def __init__(
-        self, keys: StoringInput, bundle: Bundle, following: "Sequence[NextStage]"
-    ) -> None:
-        super().__init__(bundle, following)
-        self.begin_key = keys.begin_key
-        self.advance_key_until = keys.advance_key_until
-
-
-class _SplittableInEpochs(OpenSplittable):
-    """Goes on until the budget of the epoch is spent; what is left is stored."""
-
-    _input: EpochRestrictions
-
-    def _open_restrictions(self, now_us: Callable[[], int]) -> None:
-        stages = cast(EpochStages, self._others)
-        self._input = EpochRestrictions(
-            store=stages.store_of(self.program),
-            start_bundle=self._start_bundle,
-            on_completed=self._count,
-            input_coder=self._harness.input_coder,
-            collection=self.program.collection,
-            now_us=stages.clock_us,
-            spent_us=stages.spent_us,
-            budget_us=stages.epoch.budget_us,
-            idle_us=0 if stages.epoch.clock_stands else _IDLE_US,
-        )
-        self._reader = ElementReader(self.program.input, self._harness.input_coder, self._input)
-
-    @property
-    def was_cut_off(self) -> bool:
-        """See ``EpochRestrictions``."""
-        return self._input.was_cut_off
-
-    def run_due(self) -> None:
-        """See ``EpochRestrictions.run_due``."""
-        with charged_to(self.program.name):
-            self._input.run_due()
-
-
-def uses_shard(program: StageProgram) -> bool:
-    """Whether a stage of a streaming pipeline has something in the shard."""
-    return (
-        program.input.is_keyed
-        or program.input.delivery is Delivery.GROUP_BY_KEY
-        or program.description.is_splittable
-    )
 
 
 def _lower(watermarks: dict[int, int], dest: int, watermark_us: int) -> None:
     watermarks[dest] = min(watermarks.get(dest, watermark_us), watermark_us)
+
+
+@functools.lru_cache(64)
+def _window_encoder(coded_windowing: bytes) -> Callable[[Any], bytes]:
+    encode: Callable[[Any], bytes] = (
+        decode_windowing(coded_windowing).windowfn.get_window_coder().encode
+    )
+    return encode
 
 
 def _value_counter(description: StageDescription) -> CountValues:

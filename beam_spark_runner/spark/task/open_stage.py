@@ -19,6 +19,8 @@ from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.readers import reader_for
 from beam_spark_runner.spark.rows.writers import writer_for
 from beam_spark_runner.spark.rows.writing import Outlet, Writer
+from beam_spark_runner.spark.side_inputs.lookup import GatheredRows
+from beam_spark_runner.spark.side_inputs.views import EpochView
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime
 from beam_spark_runner.state.policy import BATCH, KeyPolicy
 
@@ -44,6 +46,12 @@ class StagesOfTask(Protocol):
         """The stage, opened if it is not yet."""
         ...
 
+    def side_inputs(
+        self, program: StageProgram
+    ) -> Mapping[tuple[str, str], GatheredRows | EpochView]:
+        """Return what a stage looks up: (transform id, local name) -> lookup."""
+        ...
+
 
 class OpenStage:
     """A stage with a bundle under way."""
@@ -63,7 +71,10 @@ class OpenStage:
         self._others = others
         self._logs = others.logs
         self._job = others.job
-        self._harness = self._job.stage(program)
+        self._side_inputs = others.side_inputs(program)
+        self._harness = self._job.stage(
+            program, frozenset(each.kept_as for each in self._side_inputs.values())
+        )
         self._writers: list[Writer] = []
         self._receivers: dict[PCollectionId, Receiver] = {}
         following: list[NextStage] = []
@@ -77,9 +88,6 @@ class OpenStage:
                 following.append(NextStage(stage, others))
                 targets.append(following[-1])
             self._receivers[collection] = targets[0] if len(targets) == 1 else _FanOut(targets)
-        self._side_inputs: Mapping[tuple[str, str], Any] = {
-            reader: self._job.side_input(source) for reader, source in program.side_inputs.items()
-        }
         self._following = following
         self._open_input(now_us)
 

@@ -1,6 +1,6 @@
 """The stages of a level while a task runs them: each with its bundle, reader and writers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
@@ -13,6 +13,8 @@ from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.scheduling.attempts import Residuals
 from beam_spark_runner.spark.program import LevelProgram, StageProgram
 from beam_spark_runner.spark.rows.writing import Outlet
+from beam_spark_runner.spark.side_inputs.lookup import GatheredRows
+from beam_spark_runner.spark.side_inputs.views import EpochView
 from beam_spark_runner.spark.task.open_stage import OpenStage
 from beam_spark_runner.spark.task.splittable_stage import SplittableInRounds
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime
@@ -66,6 +68,14 @@ class OpenStages:
         if stage is None:
             stage = self._open[id_] = self._make(self._programs[id_])
         return stage
+
+    def side_inputs(
+        self, program: StageProgram
+    ) -> Mapping[tuple[str, str], GatheredRows | EpochView]:
+        """See ``StagesOfTask.side_inputs``."""
+        return {
+            reader: self.job.side_input(source) for reader, source in program.side_inputs.items()
+        }
 
     def _make(self, program: StageProgram) -> OpenStage:
         kind = SplittableInRounds if program.description.is_splittable else OpenStage

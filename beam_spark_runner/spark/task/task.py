@@ -271,6 +271,7 @@ class LevelTask:
             if shard is not None:
                 for step, left in stages.deferred().items():
                     report.deferred[step].CopyFrom(left)
+                report.views.extend(stages.views)
                 report.shard.CopyFrom(seal(shard, self._attempt, stages))
         return infos
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.spark.program import LevelProgram
-from beam_spark_runner.spark.task.epoch_stages import EpochStages, uses_shard
+from beam_spark_runner.spark.task.epoch_stage import uses_shard
+from beam_spark_runner.spark.task.epoch_stages import EpochStages
 from beam_spark_runner.state.delta import Version
 from beam_spark_runner.state.shards import FolderOfDeltas, Shard, open_shard
 
@@ -52,4 +53,5 @@ def seal(shard: Shard, attempt: int, stages: EpochStages) -> reports_pb2.ShardRe
         next_event_us=next_event_us,
         next_clock_us=next_clock_us,
         was_cut_off=stages.was_cut_off,
+        awaits_views=stages.awaits_views,
     )

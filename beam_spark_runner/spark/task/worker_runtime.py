@@ -7,7 +7,7 @@ a long time, or too many other jobs have. A task of another job changes nothing.
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from beam_spark_runner.backchannel.log_lines import STDERR, LogHandler
 from beam_spark_runner.backchannel.process_log import ProcessLog, logging_to
@@ -77,15 +77,18 @@ class JobRuntime:
         with contextlib.nullcontext() if channel is None else channel.watching(attempt, look):
             yield
 
-    def stage(self, program: StageProgram) -> StageHarness:
+    def stage(self, program: StageProgram, side_inputs: frozenset[str]) -> StageHarness:
         """Return a stage, kept from an earlier task of the job where there was one.
 
         One that has read other side inputs is made anew, since operations keep views: the rows
-        of side inputs were made again when machines were lost.
+        of side inputs were made again when machines were lost, or in an epoch.
+
+        Args:
+            program: of the stage.
+            side_inputs: ids of those of which operations keep views beyond a bundle.
         """
         stage = self._stages.get(program.stage)
-        side_inputs = frozenset(source.id for source in program.side_inputs.values())
-        if isinstance(stage, EmbeddedStage) and stage.side_inputs != side_inputs:
+        if stage is not None and stage.side_inputs != side_inputs:
             self.discard(program.stage)
             stage = None
         if stage is None:
@@ -103,7 +106,12 @@ class JobRuntime:
             raise InvariantError(f"{program.name} needs an SDK harness, and has no settings of it")
         log_sink = self._channel or STDERR
         return RemoteStage(
-            program.name, program.description, self._harnesses, program.stage, log_sink
+            program.name,
+            program.description,
+            self._harnesses,
+            program.stage,
+            log_sink,
+            side_inputs,
         )
 
     def discard(self, stage_id: StageId) -> None:
@@ -118,6 +126,15 @@ class JobRuntime:
         if found is None:
             found = self._side_inputs[source.id] = GatheredRows(source)
         return found
+
+    def forget_side_inputs(self, besides: Collection[str]) -> None:
+        """Let go of the rows of side inputs but for some.
+
+        Args:
+            besides: ids of these.
+        """
+        for id_ in self._side_inputs.keys() - set(besides):
+            del self._side_inputs[id_]
 
     def hold(self, attempt: int, callbacks: Sequence[Callbacks]) -> bool:
         """See ``Backchannel.hold``."""

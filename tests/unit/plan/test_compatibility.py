@@ -13,6 +13,11 @@ pairs :: kv<bytes,bytes>, fixed
 groups :: kv<bytes,iterable<bytes>>, fixed
 counted :: kv<bytes,bytes>
 """
+WITH_SIDE_INPUT = """Events: test_stream() -> events
+Rates: impulse() -> rates
+Look: pardo(events, rates as iterable) -> found @py
+rates :: bytes, fixed
+"""
 
 
 def found(given: str) -> dict[str, str]:
@@ -38,3 +43,9 @@ def test_each_step_and_where_it_stores_what() -> None:
 def test_what_changes_is_noticed(before: str, after: str) -> None:
     assert found(GIVEN) == found(GIVEN)
     assert found(GIVEN.replace(before, after)) != found(GIVEN)
+
+
+def test_what_a_side_input_stores() -> None:
+    given = WITH_SIDE_INPUT
+    assert found(given)["side input of Look"].startswith("stage 2, level 1, ")
+    assert found(given) != found(given.replace("bytes, fixed", "bytes, sliding"))

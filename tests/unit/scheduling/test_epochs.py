@@ -96,6 +96,13 @@ def test_an_epoch_begins_when_something_is_due(
     )
 
 
+def test_what_is_due_at_once_waits_for_no_clock() -> None:
+    progress = Progress(epoch=1, clock_us=50, next_clock_us=80, is_due=True)
+    epoch = Epoch(number=2, clock_us=50, feeds_impulses=False)
+    assert next_timed_epoch(progress, 40) == epoch
+    assert next_played_epoch(progress, EVENTS) == epoch
+
+
 def test_a_pipeline_that_would_wait_for_ever_is_an_error() -> None:
     with pytest.raises(InvariantError, match="nothing is due"):
         next_timed_epoch(Progress(epoch=1), 5)

@@ -1,0 +1,115 @@
+"""Elements that wait, from epoch to epoch, until what their step looks up is there."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from apache_beam.coders import WindowedValueCoder
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.harness.bundle import BundleInput
+from beam_spark_runner.harness.chunking import Chunks
+from beam_spark_runner.semantics.timers import Domain
+from beam_spark_runner.state.backend import Bag, Cell, StateBackend, StoredTimer
+
+WAITING = "waiting"
+"""Stands for the transform in addresses of the store: not the id of a step of the stage's."""
+_NO_KEY = b""
+
+Push = Callable[[list[Any], list[WindowedValue]], None]
+
+
+class WaitingElements:
+    """Lets elements pass whose window is ready, and stores the others.
+
+    Those of one window are a bag in the store, with a timer that never fires, and holds the least
+    of their timestamps.
+
+    Args:
+        store: of the stage.
+        coder: of the elements.
+        is_ready: whether what the step looks up for a window of its input is there. The answer is
+            the same for the whole epoch.
+    """
+
+    def __init__(
+        self, store: StateBackend, coder: WindowedValueCoder, is_ready: Callable[[Any], bool]
+    ) -> None:
+        self._store = store
+        self._is_ready = is_ready
+        self._encode = coder.get_impl().encode_nested
+        self._decode_all = coder.get_impl().decode_all
+        self._encode_window = coder.window_coder.encode
+        self._decode_window = coder.window_coder.decode
+        self._known: dict[Any, bool] = {}  # windows that were asked for
+        self._holds = {timer.window: timer.hold_us for timer in store.timers(WAITING, _NO_KEY)}
+        self._stored = dict(self._holds)
+
+    def pass_on(self, push: Push, values: list[Any], origins: list[WindowedValue]) -> None:
+        """Push the elements that are ready. One in several windows may be so in some of them."""
+        if all(self._ready(window) for origin in origins for window in origin.windows):
+            push(values, origins)
+            return
+        ready_values: list[Any] = []
+        ready_origins: list[WindowedValue] = []
+        for value, origin in zip(values, origins, strict=True):
+            for window in origin.windows:
+                part = WindowedValue(value, origin.timestamp, (window,), origin.pane_info)
+                if self._ready(window):
+                    ready_values.append(value)
+                    ready_origins.append(part)
+                else:
+                    self._wait(window, part)
+        if ready_values:
+            push(ready_values, ready_origins)
+
+    def _ready(self, window: Any) -> bool:
+        known = self._known.get(window)
+        if known is None:
+            known = self._known[window] = self._is_ready(window)
+        return known
+
+    def _wait(self, window: Any, element: WindowedValue) -> None:
+        coded = self._encode_window(window)
+        self._store.append(_bag(coded), self._encode(element))
+        self._holds[coded] = min(self._holds.get(coded, MAX_US), element.timestamp.micros)
+
+    def ready_windows(self) -> Iterator[bytes]:
+        """Yield the windows, encoded, whose elements need not wait any more."""
+        for coded in list(self._holds):
+            if self._ready(self._decode_window(coded)):
+                yield coded
+
+    def release(self, bundle: BundleInput) -> None:
+        """Push what was stored and is ready now."""
+        chunks = Chunks(bundle)
+        for coded in self.ready_windows():
+            token, has_more = b"", True
+            while has_more:
+                page = self._store.get(_bag(coded), token)
+                for element in self._decode_all(page.data):
+                    chunks.add(element.value, element, 0)
+                token = page.token
+                has_more = bool(token)
+            self._store.clear(_bag(coded))
+            del self._holds[coded]
+        chunks.push()
+
+    def save(self) -> bool:
+        """Store what the elements hold.
+
+        Returns:
+            Whether any wait.
+        """
+        if self._holds != self._stored:
+            self._stored = dict(self._holds)
+            timers = [
+                StoredTimer("", "", window, Domain.EVENT_TIME, MAX_US, hold_us, b"")
+                for window, hold_us in self._holds.items()
+            ]
+            self._store.set_timers(WAITING, _NO_KEY, timers)
+        return bool(self._holds)
+
+
+def _bag(window: bytes) -> Bag:
+    return Bag(Cell(WAITING, "elements", window, _NO_KEY))

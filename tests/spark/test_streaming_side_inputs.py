@@ -1,0 +1,150 @@
+"""Side inputs of pipelines that run in epochs."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.pvalue import AsDict, AsIter, AsList, AsSingleton
+from apache_beam.testing.test_stream import TestStream as Stream
+from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeatedly
+from apache_beam.transforms.window import FixedWindows, GlobalWindows, TimestampedValue
+
+from tests.spark.harvest import HARNESSES, RARE_HARNESSES, harvest
+
+pytestmark = pytest.mark.spark
+
+
+def numbers(*times: int) -> list[TimestampedValue]:
+    return [TimestampedValue(time, time) for time in times]
+
+
+def look_up(main: Any, view: Any) -> Any:
+    return main | "look up" >> beam.Map(lambda number, some: (number, sorted(some)), view)
+
+
+@pytest.mark.parametrize("flags", HARNESSES)
+def test_a_bounded_side_input(spark_session: Any, flags: tuple[str, ...]) -> None:
+    """The first elements wait for it, since it is there only after the epoch that makes it."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = Stream().add_elements(numbers(1, 2)).add_elements(numbers(3))
+        events.advance_watermark_to_infinity()
+        table = p | beam.Create([("x", 7), ("y", 8)])
+        main = p | events
+        return {
+            "list": look_up(main, AsIter(table)),
+            "dict": main | beam.Map(lambda number, some: (number, some["y"]), AsDict(table)),
+        }
+
+    found = harvest(spark_session, build, *flags)
+    assert found["list"] == [(number, [("x", 7), ("y", 8)]) for number in (1, 2, 3)]
+    assert found["dict"] == [(number, 8) for number in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
+def test_elements_wait_for_their_window(spark_session: Any, flags: tuple[str, ...]) -> None:
+    """An element before its side input's window is closed does not see a part of it."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = Stream(output_tags=["main", "side"])
+        events.add_elements(numbers(1, 11), tag="main").add_elements(numbers(2), tag="side")
+        events.advance_watermark_to(50, tag="main").add_elements(numbers(3, 12), tag="side")
+        events.advance_watermark_to(10, tag="side").add_elements(numbers(4), tag="main")
+        events.add_elements(numbers(13), tag="side").advance_watermark_to(30, tag="side")
+        events.add_elements(numbers(21), tag="main")
+        events.advance_watermark_to_infinity("main").advance_watermark_to_infinity("side")
+        found = p | events
+        window = FixedWindows(10)
+        main = found["main"] | "M" >> beam.WindowInto(window)
+        return {"seen": look_up(main, AsList(found["side"] | "S" >> beam.WindowInto(window)))}
+
+    assert harvest(spark_session, build, *flags)["seen"] == [
+        (1, [2, 3]),
+        (4, [2, 3]),
+        (11, [12, 13]),
+        (21, []),
+    ]
+
+
+def test_what_waits_holds_the_watermark(spark_session: Any) -> None:
+    """A group downstream does not close before the elements that wait are in it."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = Stream(output_tags=["main", "side"])
+        events.add_elements(numbers(1, 2), tag="main").advance_watermark_to(40, tag="main")
+        events.add_elements(numbers(5), tag="side").advance_watermark_to(10, tag="side")
+        events.advance_watermark_to_infinity("main").advance_watermark_to_infinity("side")
+        found = p | events
+        side = found["side"] | "S" >> beam.WindowInto(FixedWindows(10))
+        main = found["main"] | "M" >> beam.WindowInto(FixedWindows(10))
+        seen = look_up(main, AsList(side)) | beam.Map(lambda pair: ("k", pair[0]))
+        return {"groups": seen | beam.GroupByKey() | beam.MapTuple(lambda _, some: sorted(some))}
+
+    assert harvest(spark_session, build)["groups"] == [[1, 2]]
+
+
+@pytest.mark.parametrize("flags", HARNESSES)
+def test_a_side_input_that_changes(spark_session: Any, flags: tuple[str, ...]) -> None:
+    """Each pane replaces the one before it; elements see the last one of an earlier epoch."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = Stream(output_tags=["main", "side"])
+        events.add_elements(numbers(1), tag="main")
+        events.add_elements(numbers(70), tag="side").add_elements(numbers(2), tag="main")
+        events.add_elements(numbers(80), tag="side").add_elements(numbers(3), tag="main")
+        events.advance_watermark_to_infinity("main").advance_watermark_to_infinity("side")
+        found = p | events
+        always = beam.WindowInto(
+            GlobalWindows(),
+            trigger=Repeatedly(AfterCount(1)),
+            accumulation_mode=AccumulationMode.DISCARDING,
+        )
+        rate = AsSingleton(found["side"] | always)
+        return {"seen": found["main"] | beam.Map(lambda number, now: (number, now), rate)}
+
+    assert harvest(spark_session, build, *flags)["seen"] == [(1, 70), (2, 70), (3, 80)]
+
+
+def test_groups_with_a_side_input(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = Stream().with_output_types(tuple[str, int])
+        events.add_elements([TimestampedValue(("a", n), n) for n in (1, 2, 11)])
+        events.advance_watermark_to(10).advance_watermark_to_infinity()
+        limit = AsSingleton(p | beam.Create([1]))
+        groups = p | events | beam.WindowInto(FixedWindows(10)) | beam.GroupByKey()
+
+        def above(group: tuple[str, Iterable[int]], least: int) -> tuple[str, list[int]]:
+            return group[0], sorted(value for value in group[1] if value > least)
+
+        return {"groups": groups | beam.Map(above, limit)}
+
+    assert harvest(spark_session, build)["groups"] == [("a", [2]), ("a", [11])]
+
+
+def test_a_failed_run_goes_on_with_what_waits(spark_session: Any, tmp_path: Path) -> None:
+    flag = f"--checkpoint_dir={tmp_path / 'checkpoints'}"
+    stop = tmp_path / "stop"
+    stop.touch()
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = Stream(output_tags=["main", "side"])
+        events.add_elements(numbers(1), tag="main").add_elements(numbers(5), tag="side")
+        events.advance_watermark_to(10, tag="side").add_elements(numbers(12), tag="main")
+        events.advance_watermark_to_infinity("main").advance_watermark_to_infinity("side")
+
+        def check(number: int) -> int:
+            if number == 12 and stop.exists():
+                raise RuntimeError("stopped")
+            return number
+
+        found = p | events
+        side = found["side"] | "S" >> beam.WindowInto(FixedWindows(10))
+        main = found["main"] | beam.Map(check) | "M" >> beam.WindowInto(FixedWindows(10))
+        return {"seen": look_up(main, AsList(side))}
+
+    with pytest.raises(RuntimeError, match="stopped"):
+        harvest(spark_session, build, flag)
+    stop.unlink()
+    assert harvest(spark_session, build, flag)["seen"] == [(12, [])]

@@ -1,0 +1,91 @@
+"""Elements that wait for side inputs, over records in memory."""
+
+from typing import Any
+
+from apache_beam.coders import StrUtf8Coder, WindowedValueCoder
+from apache_beam.coders.coders import IntervalWindowCoder
+from apache_beam.transforms.window import IntervalWindow
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.harness.waiting import WaitingElements
+from beam_spark_runner.state.store import StoredState
+from tests.unit.state.sorted_records import SortedRecords, count_values
+
+CODER = WindowedValueCoder(StrUtf8Coder(), IntervalWindowCoder())
+
+
+class Seen:
+    """Gets what is pushed. See ``BundleInput``."""
+
+    def __init__(self) -> None:
+        self.elements: list[tuple[str, int]] = []  # and the start of their only window
+
+    def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        for value, origin in zip(values, origins, strict=True):
+            self.elements += [(value, int(window.start)) for window in origin.windows]
+
+    def flush(self) -> None: ...
+
+    def advance_key(self) -> None: ...
+
+
+class Epochs:
+    """One epoch after another over the same records."""
+
+    def __init__(self) -> None:
+        self.records = SortedRecords()
+        self.store = StoredState(self.records, 1, count_values, page_bytes=64)
+
+    def epoch(
+        self, *elements: WindowedValue, ready: tuple[int, ...] = ()
+    ) -> tuple[list[tuple[str, int]], bool]:
+        """Return what passes in an epoch, and whether something waits after it."""
+        waiting = WaitingElements(self.store, CODER, lambda window: window.start in ready)
+        seen = Seen()
+        waiting.release(seen)
+        waiting.pass_on(seen.push, [each.value for each in elements], list(elements))
+        return sorted(seen.elements), waiting.save()
+
+
+def element(value: str, *starts: int, at: int = 7) -> WindowedValue:
+    windows = tuple(IntervalWindow(start, start + 10) for start in starts)
+    return WindowedValue(value, Timestamp(at), windows)
+
+
+def test_what_is_ready_passes() -> None:
+    epochs = Epochs()
+    assert epochs.epoch(element("a", 0), ready=(0,)) == ([("a", 0)], False)
+    assert not epochs.records.values
+
+
+def test_what_is_not_ready_waits_until_it_is() -> None:
+    epochs = Epochs()
+    assert epochs.epoch(element("a", 0), element("b", 10), ready=(10,)) == ([("b", 10)], True)
+    assert epochs.epoch(element("c", 0)) == ([], True)
+    assert epochs.epoch(element("d", 0), ready=(0,)) == ([("a", 0), ("c", 0), ("d", 0)], False)
+    assert not epochs.records.values
+
+
+def test_an_element_may_be_ready_in_some_of_its_windows() -> None:
+    epochs = Epochs()
+    assert epochs.epoch(element("a", 0, 5), ready=(5,)) == ([("a", 5)], True)
+    assert epochs.epoch(ready=(0, 5)) == ([("a", 0)], False)
+
+
+def test_many_elements_wait_in_pages() -> None:
+    epochs = Epochs()
+    many = [element(str(number), 0) for number in range(500)]
+    epochs.epoch(*many)
+    passed, waits = epochs.epoch(ready=(0,))
+    assert sorted(passed) == sorted((str(number), 0) for number in range(500))
+    assert not waits
+    assert not epochs.records.values
+
+
+def test_the_least_timestamp_holds_the_watermark() -> None:
+    epochs = Epochs()
+    epochs.epoch(element("a", 0, at=5), element("b", 0, at=3), element("c", 10, at=12))
+    assert epochs.store.least_hold() == 3_000_000
+    epochs.epoch(ready=(0,))
+    assert epochs.store.least_hold() == 12_000_000
