@@ -55,7 +55,7 @@ def test_a_signal_leaves_nothing_behind(
     ("number", "code"),
     [
         pytest.param(signal.SIGINT, -signal.SIGINT, id="Ctrl-C"),
-        pytest.param(signal.SIGTERM, 128 + signal.SIGTERM, id="SIGTERM"),
+        pytest.param(signal.SIGTERM, 128 + signal.SIGTERM, id="SIGTERM", marks=pytest.mark.rare),
     ],
 )
 def test_a_signal_while_the_jvm_starts_leaves_nothing_behind(

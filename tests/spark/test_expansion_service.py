@@ -72,6 +72,7 @@ def walk_by(address: str) -> Callable[[beam.Pipeline], dict[str, Any]]:
     return walk
 
 
+@pytest.mark.rare
 def test_steps_run_in_the_service_if_it_serves_workers(
     spark_session: Any, serve: Callable[..., tuple[str, psutil.Process]]
 ) -> None:

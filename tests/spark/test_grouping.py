@@ -166,6 +166,7 @@ class Careless(beam.DoFn):  # type: ignore[misc]
             yield GlobalWindows.windowed_value((key, sum(map(len, values))))
 
 
+@pytest.mark.rare
 def test_groups_larger_than_memory_should_be(spark_session: Any) -> None:
     size, count = 10_000, 5_000
     keys = ["in part", "twice", "at once", "kept", "whole", "never"]

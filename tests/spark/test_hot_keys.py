@@ -101,7 +101,11 @@ def test_a_hot_key_under_many_windows_is_spread(spark_session: Any) -> None:
         assert max(shares) < 0.8, label
 
 
-@pytest.mark.parametrize("flags", [(), REUSED_PROCESS], ids=["embedded", "process"])
+@pytest.mark.parametrize(
+    "flags",
+    [(), pytest.param(REUSED_PROCESS, marks=pytest.mark.rare)],
+    ids=["embedded", "process"],
+)
 def test_sessions_that_are_larger_than_memory(spark_session: Any, flags: tuple[str, ...]) -> None:
     """One key: a session of 24 MB, whose values are read twice, and two hundred of 40 kB."""
     value = bytes(20_000)

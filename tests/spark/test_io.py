@@ -174,7 +174,7 @@ class RefusingCoder(beam.coders.StrUtf8Coder):  # type: ignore[misc]
         return bytes(super().encode(value))
 
 
-@pytest.mark.parametrize("shards", [0, 3])
+@pytest.mark.parametrize("shards", [pytest.param(0, marks=pytest.mark.rare), 3])
 def test_windowed_writes_that_fail_leave_no_files(
     spark_session: Any, tmp_path: Path, shards: int
 ) -> None:

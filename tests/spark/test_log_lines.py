@@ -152,7 +152,7 @@ ONE_MODULE = (
         (("--default_sdk_harness_log_level=30",), {"mind"}),
         (('--sdk_harness_log_level_overrides={"user":"ERROR"}',), set()),
         (ONE_MODULE, {"detail", "saw", "mind"}),
-        ((*ONE_MODULE, *PROCESS), {"detail", "saw", "mind"}),
+        pytest.param((*ONE_MODULE, *PROCESS), {"detail", "saw", "mind"}, marks=pytest.mark.rare),
     ],
 )
 def test_levels_are_obeyed(spark_session: Any, flags: tuple[str, ...], expected: set[str]) -> None:

@@ -66,6 +66,7 @@ def test_pieces_of_a_value_stay_together(session: SessionHandle, tmp_path: Path)
     assert sorted(sizes) == [10, 10, VALUES * VALUE_MB * MB]
 
 
+@pytest.mark.rare
 def test_row_groups_and_batches_are_small(session: SessionHandle, tmp_path: Path) -> None:
     """Also where small rows come first, from which Spark's writer would conclude the rest."""
 

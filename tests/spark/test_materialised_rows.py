@@ -163,7 +163,11 @@ REPORTS = f"dest = {schema.REPORT}"
     "second",
     [
         pytest.param(f"not ({REPORTS})", id="all rows"),
-        pytest.param(f"not ({REPORTS}) and spark_partition_id() % 2 = 1", id="rows of one task"),
+        pytest.param(
+            f"not ({REPORTS}) and spark_partition_id() % 2 = 1",
+            id="rows of one task",
+            marks=pytest.mark.rare,
+        ),
         pytest.param(REPORTS, id="what the driver reads"),
     ],
 )
@@ -175,6 +179,7 @@ def test_who_reads_other_rows_than_the_driver_makes_them_be_made_again(
     assert len(kept.names) == 2
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("folder", [False, True], ids=["through the driver", "by tasks"])
 @pytest.mark.parametrize("build", [in_place, as_iterable])
 def test_large_side_inputs_are_judged_too(
@@ -192,6 +197,7 @@ def test_large_side_inputs_are_judged_too(
     assert len(kept.names) == (1 if folder else 2)
 
 
+@pytest.mark.rare
 @pytest.mark.rare
 @pytest.mark.parametrize("build", [in_place, as_iterable])
 @pytest.mark.parametrize(

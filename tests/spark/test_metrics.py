@@ -112,8 +112,8 @@ class Slow(beam.DoFn):  # type: ignore[misc]
     ("flags", "is_live"),
     [
         pytest.param((), True, id="socket"),
-        pytest.param(("--backchannel=files",), True, id="files"),
-        pytest.param(("--backchannel=off",), False, id="off"),
+        pytest.param(("--backchannel=files",), True, id="files", marks=pytest.mark.rare),
+        pytest.param(("--backchannel=off",), False, id="off", marks=pytest.mark.rare),
         pytest.param(REUSED_PROCESS, True, id="PROCESS"),
     ],
 )

@@ -27,7 +27,7 @@ from tests.spark.random_pipelines.steps import KINDS, is_coded
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-COUNT = int(os.environ.get("RANDOM_PIPELINES", "15"))
+COUNT = int(os.environ.get("RANDOM_PIPELINES", "8"))
 DEALT = [kind for kind in os.environ.get("RANDOM_KINDS", "").split(";") if kind]
 PACK = min(50, COUNT)
 EMBEDDED = PACK * 4 // 5  # of a pack; the others run in SDK harnesses

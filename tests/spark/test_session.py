@@ -232,6 +232,7 @@ def check_that_its_slots_are_free(session: SessionHandle) -> None:
     assert time.monotonic() - start < 60
 
 
+@pytest.mark.rare
 def test_cancel(session: SessionHandle) -> None:
     cancel_a_job_that_never_ends(session, "classic")
     check_that_its_slots_are_free(session)
@@ -278,6 +279,7 @@ class TestConnect:
             "True None",
         ]
 
+    @pytest.mark.rare
     def test_session_of_the_environment(self, connect_server: str, tmp_path: Path) -> None:
         script = """
             with open_session(RunnerConfig()) as session:

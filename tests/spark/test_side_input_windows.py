@@ -118,7 +118,14 @@ def _broadcast_in_parts(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "way", [_in_the_closure, _one_file, _files_by_tasks, _broadcast, _broadcast_in_parts]
+    "way",
+    [
+        _in_the_closure,
+        pytest.param(_one_file, marks=pytest.mark.rare),
+        _files_by_tasks,
+        pytest.param(_broadcast, marks=pytest.mark.rare),
+        _broadcast_in_parts,
+    ],
 )
 def test_views_are_those_of_beams_own_runner(
     spark_session: Any,

@@ -226,6 +226,7 @@ def test_what_waits_for_a_side_input_stays_spread(spark_session: Any) -> None:
         assert len(found.partitions(label)) > 1, label
 
 
+@pytest.mark.rare
 def test_a_million_entries(spark_session: Any) -> None:
     count, share = 1_000_000, 10_000
 

@@ -306,6 +306,7 @@ def test_yaml(spark_session: Any) -> None:
     assert harvest(spark_session, build)["totals"] == [("be", 4), ("to", 8)]
 
 
+@pytest.mark.rare
 def test_inference_with_a_small_model(spark_session: Any, tmp_path: Any) -> None:
     import pickle
 
