@@ -85,7 +85,7 @@ def test_what_waits_holds_the_watermark(spark_session: Any) -> None:
     assert harvest(spark_session, build)["groups"] == [[1, 2]]
 
 
-@pytest.mark.parametrize("flags", HARNESSES)
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
 def test_a_side_input_that_changes(spark_session: Any, flags: tuple[str, ...]) -> None:
     """Each pane replaces the one before it; elements see the last one of an earlier epoch."""
 
