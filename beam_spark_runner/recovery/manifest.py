@@ -56,10 +56,17 @@ class IncompatibleCheckpointError(RunnerError):
 
 
 class Head(NamedTuple):
-    """The newest delta of a shard."""
+    """The newest delta of a shard.
+
+    Attributes:
+        epoch: of it.
+        attempt: that wrote it.
+        base: epoch of the newest delta of its chain that is complete in itself.
+    """
 
     epoch: int
     attempt: int
+    base: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,8 +145,8 @@ def decode(data: bytes, name: str) -> Manifest:
     if fields.pop("format") != _FORMAT:
         raise CorruptManifestError(name, "it has a format that this version does not know")
     fields["heads"] = {
-        (level, partition): Head(epoch, attempt)
-        for level, partition, epoch, attempt in fields["heads"]
+        (level, partition): Head(epoch, attempt, base)
+        for level, partition, epoch, attempt, base in fields["heads"]
     }
     fields["watermarks_us"] = dict(fields["watermarks_us"])
     fields["views"] = {

@@ -17,6 +17,7 @@ from typing import BinaryIO, NamedTuple
 import zstandard
 
 from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.recovery import sweep
 
 FRAME_BYTES = 1 << 20
 _FORMAT = 1
@@ -69,9 +70,8 @@ class DeltaHeader:
 
 
 def delta_name(lineage: str, level: int, partition: int, version: Version) -> str:
-    """Return the name of a delta's file. Those of a shard sort by their epochs."""
-    epoch, attempt = version
-    return f"{lineage}-{level}-{partition}-{epoch:012d}-{attempt:016x}.delta"
+    """Return the name of the file of a delta that leads to a version."""
+    return sweep.delta_name(lineage, level, partition, *version)
 
 
 class DeltaWriter:

@@ -151,6 +151,7 @@ class Shard:
 
     Attributes:
         changed: whether anything was put or deleted.
+        is_complete: whether the delta that was stored with ``seal`` needs no other one.
     """
 
     def __init__(
@@ -173,6 +174,7 @@ class Shard:
         self._room = Room(claim.folder)
         self._changes = 0
         self._is_broken = self._is_closed = False
+        self.is_complete = False
 
     def __enter__(self) -> "Shard":
         return self
@@ -280,6 +282,7 @@ class Shard:
                 self._writer.abandon()
                 self._writer = self._snapshot(header)
             self._writer.finish(header)
+            self.is_complete = header.parent is None
         except OSError as error:
             raise self._failed(error) from error
         try:

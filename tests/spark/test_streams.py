@@ -306,6 +306,35 @@ def test_what_a_checkpoint_is_not_for(spark_session: Any, tmp_path: Path) -> Non
     assert len(list(tmp_path.glob("*.fence"))) == 1
 
 
+@pytest.mark.rare
+def test_what_old_epochs_have_written_goes(spark_session: Any, tmp_path: Path) -> None:
+    """Each epoch changes a shard and a side input; after fifty, a shard is written whole."""
+    flags = (f"--checkpoint_dir={tmp_path}", "--parallelism=1")
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = stream()
+        for number in range(120):
+            events.add_elements(pairs(number))
+        always = beam.WindowInto(
+            GlobalWindows(),
+            trigger=Repeatedly(AfterCount(1)),
+            accumulation_mode=AccumulationMode.DISCARDING,
+        )
+        numbers = p | events.advance_watermark_to_infinity()
+        newest = beam.pvalue.AsList(numbers | always)
+        look = beam.Map(lambda pair, some: (pair[0], len(some)), newest)
+        seen = numbers | look.with_output_types(tuple[str, int])
+        return {"numbers": seen | beam.ParDo(Number())}
+
+    assert len(harvest(spark_session, build, *flags)["numbers"]) == 120
+    names = [path.name for path in tmp_path.iterdir()]
+    assert sum(name.endswith(".manifest") for name in names) == 3
+    assert sum(name.endswith(".view") for name in names) <= 4
+    # Three stages store something, in shards of two levels or three.
+    assert sum(name.endswith(".delta") for name in names) <= 3 * (50 + 3)
+    assert len(names) < 3 * 53 + 10
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -34,6 +35,7 @@ from beam_spark_runner.recovery.manifest import (
     Manifest,
     differences,
 )
+from beam_spark_runner.recovery.sweep import unneeded
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import Accepted, Failed, Report
 from beam_spark_runner.scheduling.epochs import (
@@ -130,6 +132,7 @@ class _StreamRun:
             if destination.delivery is Delivery.SIDE_INPUT
         ]
         self._runs = 0
+        self._kept: deque[Manifest] = deque(maxlen=_KEPT)  # of this start, the oldest first
         self._began_ns = -pace.interval_us * 1_000  # when the last epoch began, monotonic
         self._overhead_us: int | None = None  # see ``budget_us``
         self._storage = checkpoints.storage
@@ -194,11 +197,20 @@ class _StreamRun:
             _LOGGER.warning("epoch %d was committed by an earlier start", epoch.number)
         # The fence remains that of this start, whoever has committed the epoch.
         self._manifest = dataclasses.replace(committed, fence=mine.fence)
-        self._storage.delete(superseded(self._storage, mine.lineage, _KEPT, mine.fence))
+        self._kept.append(committed)
+        self._sweep()
         took_us = (time.monotonic_ns() - self._began_ns) // 1_000
         was_cut_off = any(each.shard and each.shard.was_cut_off for each in result.reports)
         self._overhead_us = max(0, took_us - budget) if was_cut_off else None
         return True
+
+    def _sweep(self) -> None:
+        """Delete what no manifest needs that is kept."""
+        lineage = self._manifest.lineage
+        old = superseded(self._storage, lineage, _KEPT, self._manifest.fence)
+        if old and len(self._kept) == _KEPT:  # else some that are kept are of an earlier start
+            old += unneeded(self._storage.names(), lineage, list(self._kept))
+        self._storage.delete(old)
 
     def _next(self) -> Epoch | None:
         """Return the next epoch once its time has come; None: the pipeline is done."""
@@ -288,7 +300,7 @@ class _StreamRun:
         for report in reports:
             if report.shard is not None and report.shard.epoch:
                 place = report.level, report.partition
-                heads[place] = Head(report.shard.epoch, report.shard.attempt)
+                heads[place] = Head(report.shard.epoch, report.shard.attempt, report.shard.base)
             for dest, watermark_us in report.watermarks_us.items():
                 watermarks_us[dest] = min(watermark_us, watermarks_us.get(dest, MAX_US))
         shards = [report.shard for report in reports if report.shard is not None]
@@ -328,7 +340,11 @@ class _StreamRun:
                 clock_us=epoch.clock_us,
                 heads=[
                     reports_pb2.ShardHead(
-                        level=level, partition=partition, epoch=head.epoch, attempt=head.attempt
+                        level=level,
+                        partition=partition,
+                        epoch=head.epoch,
+                        attempt=head.attempt,
+                        base=head.base,
                     )
                     for (level, partition), head in self._manifest.heads.items()
                 ],

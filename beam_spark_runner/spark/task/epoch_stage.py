@@ -14,6 +14,7 @@ from beam_spark_runner.harness.bundle import Bundle, BundleInput, StoringInput
 from beam_spark_runner.harness.sdf.epoch_input import EpochRestrictions
 from beam_spark_runner.harness.waiting import WAITING, WaitingElements
 from beam_spark_runner.plan.model import Delivery
+from beam_spark_runner.recovery.sweep import view_name
 from beam_spark_runner.spark.program import Edge, StageProgram
 from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.group_reader import GroupReader
@@ -262,7 +263,7 @@ class ViewStage(OpenStage):
         windows, places, edge = self._panes.windows(), self._level.shards, self.program.input
         if windows:
             assert places is not None
-            name = f"{places.lineage}-{self._number:012d}-{edge.dest}-{uuid.uuid4().hex}.view"
+            name = view_name(places.lineage, self._number, int(edge.dest), uuid.uuid4().hex)
             folder = FolderOfDeltas(Path(places.deltas))
             with charged_to(self.program.name):
                 self._panes.write(

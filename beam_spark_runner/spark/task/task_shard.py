@@ -24,8 +24,7 @@ def open_shard_of(
     assert places is not None
     if not any(map(uses_shard, program.stages)):
         return contextlib.nullcontext()
-    heads = {(head.level, head.partition): head for head in epoch.heads}
-    head = heads.get((program.level, partition))
+    head = _head_of(program, epoch, partition)
     local = places.local or os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     return open_shard(
         Path(local or tempfile.gettempdir()),
@@ -37,21 +36,35 @@ def open_shard_of(
     )
 
 
-def seal(shard: Shard, attempt: int, stages: EpochStages) -> reports_pb2.ShardReport:
+def seal(
+    shard: Shard, program: LevelProgram, partition: int, attempt: int, stages: EpochStages
+) -> reports_pb2.ShardReport:
     """Seal what an attempt has changed, and return what the driver is to know of it.
 
     Args:
         shard: of the task.
+        program: of its level.
+        partition: of the task.
         attempt: of the task.
         stages: of the level; they have finished.
     """
     next_event_us, next_clock_us = stages.next_due()
+    before = _head_of(program, stages.epoch, partition)
     head = shard.seal(Version(stages.epoch.number, attempt))
+    base = stages.epoch.number if shard.is_complete else 0 if before is None else before.base
     return reports_pb2.ShardReport(
         epoch=0 if head is None else head.epoch,
         attempt=0 if head is None else head.attempt,
+        base=base,
         next_event_us=next_event_us,
         next_clock_us=next_clock_us,
         was_cut_off=stages.was_cut_off,
         awaits_views=stages.awaits_views,
     )
+
+
+def _head_of(
+    program: LevelProgram, epoch: reports_pb2.Epoch, partition: int
+) -> reports_pb2.ShardHead | None:
+    place = program.level, partition
+    return next((head for head in epoch.heads if (head.level, head.partition) == place), None)

@@ -1,0 +1,73 @@
+"""What may be deleted of what tasks have written."""
+
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import pytest
+
+from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.recovery.manifest import Head, Manifest
+from beam_spark_runner.recovery.sweep import delta_name, unneeded, view_name
+
+NONE = Manifest(epoch=0, fence=1, lineage="main", parent=None, partitions=1)
+
+
+def manifest(
+    epoch: int, *, base: int, views: Mapping[tuple[int, bytes], str] = MappingProxyType({})
+) -> Manifest:
+    return dataclasses.replace(
+        NONE, epoch=epoch, heads={(1, 0): Head(epoch, 77, base)}, views=views
+    )
+
+
+def delta(epoch: int, partition: int = 0, lineage: str = "main") -> str:
+    return delta_name(lineage, 1, partition, epoch, 77)
+
+
+def test_a_chain_is_needed_back_to_its_complete_delta() -> None:
+    kept = [manifest(epoch, base=5) for epoch in (7, 8, 9)]
+    names = [delta(epoch) for epoch in range(1, 12)]
+    assert unneeded(names, "main", kept) == tuple(delta(epoch) for epoch in range(1, 5))
+
+
+def test_the_oldest_manifest_that_is_kept_decides() -> None:
+    kept = [manifest(7, base=3), manifest(8, base=8), manifest(9, base=8)]
+    names = [delta(epoch) for epoch in range(1, 12)]
+    assert unneeded(names, "main", kept) == (delta(1), delta(2))
+
+
+def test_what_rejected_attempts_wrote_in_a_shard_that_is_empty() -> None:
+    kept = [manifest(epoch, base=5) for epoch in (7, 8, 9)]
+    names = [delta(epoch, partition=1) for epoch in (6, 7, 8)]
+    assert unneeded(names, "main", kept) == (delta(6, 1), delta(7, 1))
+
+
+def test_what_killed_tasks_have_left() -> None:
+    kept = [manifest(epoch, base=5) for epoch in (7, 8, 9)]
+    names = [f".{delta(epoch)}.0a1b" for epoch in (6, 7, 8)] + [
+        f".{view_name('main', epoch, 4, 'ff')}.0a1b" for epoch in (6, 7, 8)
+    ]
+    assert unneeded(names, "main", kept) == (names[0], names[1], names[3], names[4])
+
+
+def test_views_are_needed_as_long_as_a_manifest_names_them() -> None:
+    named, once, later, never = (view_name("main", epoch, 4, "ff") for epoch in (2, 3, 8, 4))
+    kept = [
+        manifest(7, base=7, views={(4, b"a"): named, (4, b"b"): once}),
+        manifest(8, base=8, views={(4, b"a"): named, (4, b"b"): later}),
+    ]
+    names = [named, once, later, never]
+    assert unneeded(names, "main", kept) == (never,)
+    assert unneeded(names, "main", kept[1:]) == (once, never)
+
+
+def test_nothing_else_is_touched() -> None:
+    kept = [manifest(epoch, base=5) for epoch in (7, 8, 9)]
+    names = [delta(1, lineage="other"), "main-000000000001.manifest", "000000000001.fence", "notes"]
+    assert unneeded(names, "main", kept) == ()
+
+
+def test_something_must_be_kept() -> None:
+    with pytest.raises(InvariantError):
+        unneeded([], "main", [])
