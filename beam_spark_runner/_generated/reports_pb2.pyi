@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TaskReport(_message.Message):
-    __slots__ = ("level", "partition", "attempt", "consumed", "monitoring_infos", "failure", "poisoned", "emitted_bytes", "residuals", "worker", "messages_sent", "watermarks_us", "finalizes", "shard", "deferred", "views")
+    __slots__ = ("level", "partition", "attempt", "consumed", "monitoring_infos", "failure", "poisoned", "emitted_bytes", "residuals", "worker", "messages_sent", "watermarks_us", "finalizes", "shard", "deferred", "views", "looks_up_us")
     class ConsumedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,13 @@ class TaskReport(_message.Message):
         key: str
         value: Residuals
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Residuals, _Mapping]] = ...) -> None: ...
+    class LooksUpUsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -51,6 +58,7 @@ class TaskReport(_message.Message):
     SHARD_FIELD_NUMBER: _ClassVar[int]
     DEFERRED_FIELD_NUMBER: _ClassVar[int]
     VIEWS_FIELD_NUMBER: _ClassVar[int]
+    LOOKS_UP_US_FIELD_NUMBER: _ClassVar[int]
     level: int
     partition: int
     attempt: int
@@ -67,7 +75,8 @@ class TaskReport(_message.Message):
     shard: ShardReport
     deferred: _containers.MessageMap[str, Residuals]
     views: _containers.RepeatedCompositeFieldContainer[View]
-    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., messages_sent: _Optional[int] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., finalizes: bool = ..., shard: _Optional[_Union[ShardReport, _Mapping]] = ..., deferred: _Optional[_Mapping[str, Residuals]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ...) -> None: ...
+    looks_up_us: _containers.ScalarMap[int, int]
+    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., messages_sent: _Optional[int] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., finalizes: bool = ..., shard: _Optional[_Union[ShardReport, _Mapping]] = ..., deferred: _Optional[_Mapping[str, Residuals]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., looks_up_us: _Optional[_Mapping[int, int]] = ...) -> None: ...
 
 class ShardReport(_message.Message):
     __slots__ = ("epoch", "attempt", "next_event_us", "next_clock_us", "was_cut_off", "awaits_views", "base")
@@ -164,14 +173,16 @@ class Epoch(_message.Message):
     def __init__(self, number: _Optional[int] = ..., clock_us: _Optional[int] = ..., heads: _Optional[_Iterable[_Union[ShardHead, _Mapping]]] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., clock_stands: bool = ..., budget_us: _Optional[int] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ...) -> None: ...
 
 class View(_message.Message):
-    __slots__ = ("dest", "window", "file")
+    __slots__ = ("dest", "window", "file", "expires_us")
     DEST_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     FILE_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_US_FIELD_NUMBER: _ClassVar[int]
     dest: int
     window: bytes
     file: str
-    def __init__(self, dest: _Optional[int] = ..., window: _Optional[bytes] = ..., file: _Optional[str] = ...) -> None: ...
+    expires_us: int
+    def __init__(self, dest: _Optional[int] = ..., window: _Optional[bytes] = ..., file: _Optional[str] = ..., expires_us: _Optional[int] = ...) -> None: ...
 
 class ShardHead(_message.Message):
     __slots__ = ("level", "partition", "epoch", "attempt", "base")

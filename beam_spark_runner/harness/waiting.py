@@ -30,24 +30,33 @@ class WaitingElements:
         coder: of the elements.
         is_ready: whether what the step looks up for a window of its input is there. The answer is
             the same for the whole epoch.
+        is_expired: whether a window of the input is over, so that what it looks up may be gone:
+            new elements in it are dropped, as too late.
     """
 
     def __init__(
-        self, store: StateBackend, coder: WindowedValueCoder, is_ready: Callable[[Any], bool]
+        self,
+        store: StateBackend,
+        coder: WindowedValueCoder,
+        *,
+        is_ready: Callable[[Any], bool],
+        is_expired: Callable[[Any], bool],
     ) -> None:
         self._store = store
         self._is_ready = is_ready
+        self._is_expired = is_expired
         self._encode = coder.get_impl().encode_nested
         self._decode_all = coder.get_impl().decode_all
         self._encode_window = coder.window_coder.encode
         self._decode_window = coder.window_coder.decode
         self._known: dict[Any, bool] = {}  # windows that were asked for
+        self._known_expired: dict[Any, bool] = {}
         self._holds = {timer.window: timer.hold_us for timer in store.timers(WAITING, _NO_KEY)}
         self._stored = dict(self._holds)
 
     def pass_on(self, push: Push, values: list[Any], origins: list[WindowedValue]) -> None:
         """Push the elements that are ready. One in several windows may be so in some of them."""
-        if all(self._ready(window) for origin in origins for window in origin.windows):
+        if all(self._passes(window) for origin in origins for window in origin.windows):
             push(values, origins)
             return
         ready_values: list[Any] = []
@@ -55,6 +64,8 @@ class WaitingElements:
         for value, origin in zip(values, origins, strict=True):
             for window in origin.windows:
                 part = WindowedValue(value, origin.timestamp, (window,), origin.pane_info)
+                if self._expired(window):
+                    continue
                 if self._ready(window):
                     ready_values.append(value)
                     ready_origins.append(part)
@@ -62,6 +73,15 @@ class WaitingElements:
                     self._wait(window, part)
         if ready_values:
             push(ready_values, ready_origins)
+
+    def _passes(self, window: Any) -> bool:
+        return self._ready(window) and not self._expired(window)
+
+    def _expired(self, window: Any) -> bool:
+        known = self._known_expired.get(window)
+        if known is None:
+            known = self._known_expired[window] = self._is_expired(window)
+        return known
 
     def _ready(self, window: Any) -> bool:
         known = self._known.get(window)

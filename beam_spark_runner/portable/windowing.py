@@ -84,6 +84,15 @@ def decode_windowing(coded: bytes) -> core.Windowing:
     )
 
 
+def allowed_lateness_us(coded: bytes) -> int:
+    """Return how long after its end a window takes elements, in microseconds of event time.
+
+    Args:
+        coded: a strategy, as ``graph.model.Windowing.coded`` holds it.
+    """
+    return int(beam_runner_api_pb2.WindowingStrategy.FromString(coded).allowed_lateness) * 1_000
+
+
 def trigger_is_default(trigger: beam_runner_api_pb2.Trigger) -> bool:
     """Whether each window of a bounded collection yields exactly one pane, on time."""
     kind = trigger.WhichOneof("trigger")

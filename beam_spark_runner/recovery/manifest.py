@@ -69,6 +69,18 @@ class Head(NamedTuple):
     base: int
 
 
+class View(NamedTuple):
+    """The last pane of a side input in one window.
+
+    Attributes:
+        file: with its content.
+        expires_us: event time from which on nobody looks it up.
+    """
+
+    file: str
+    expires_us: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """What a streaming pipeline is after an epoch.
@@ -84,8 +96,7 @@ class Manifest:
         next_event_us: when the next timer of all shards is due, event time.
         next_clock_us: the same in processing time.
         is_due: another epoch is due at once: elements wait for side inputs that have changed.
-        views: the file with the content of each window of each side input, by destination and
-            encoded window.
+        views: the content of each window of each side input, by destination and encoded window.
         events: how many events of a TestStream have happened.
         metrics: serialised MonitoringInfos of all epochs.
         plan: see ``plan.compatibility``.
@@ -103,7 +114,7 @@ class Manifest:
     next_event_us: int | None = None
     next_clock_us: int | None = None
     is_due: bool = False
-    views: Mapping[tuple[int, bytes], str] = field(default_factory=dict)
+    views: Mapping[tuple[int, bytes], View] = field(default_factory=dict)
     events: int = 0
     metrics: tuple[bytes, ...] = ()
     plan: Mapping[str, str] = field(default_factory=dict)
@@ -120,7 +131,7 @@ def encode(manifest: Manifest) -> bytes:
     fields["heads"] = sorted([*place, *head] for place, head in manifest.heads.items())
     fields["watermarks_us"] = sorted(map(list, manifest.watermarks_us.items()))
     fields["views"] = sorted(
-        [dest, window.hex(), file] for (dest, window), file in manifest.views.items()
+        [dest, window.hex(), *view] for (dest, window), view in manifest.views.items()
     )
     fields["metrics"] = [each.hex() for each in manifest.metrics]
     text = json.dumps(fields, sort_keys=True).encode()
@@ -150,7 +161,7 @@ def decode(data: bytes, name: str) -> Manifest:
     }
     fields["watermarks_us"] = dict(fields["watermarks_us"])
     fields["views"] = {
-        (dest, bytes.fromhex(window)): file for dest, window, file in fields["views"]
+        (dest, bytes.fromhex(window)): View(*view) for dest, window, *view in fields["views"]
     }
     fields["metrics"] = tuple(map(bytes.fromhex, fields["metrics"]))
     return Manifest(**fields)

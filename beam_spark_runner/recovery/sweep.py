@@ -52,7 +52,7 @@ def unneeded(names: Iterable[str], lineage: str, kept: Sequence[Manifest]) -> tu
     for manifest in kept:
         for shard, head in manifest.heads.items():
             bases[shard] = min(bases.get(shard, head.base), head.base)
-    views = {file for manifest in kept for file in manifest.views.values()}
+    views = {view.file for manifest in kept for view in manifest.views.values()}
     return tuple(
         name
         for name in names

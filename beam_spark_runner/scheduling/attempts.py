@@ -87,6 +87,7 @@ class ViewReport:
     dest: int
     window: bytes
     file: str
+    expires_us: int  # event time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +112,9 @@ class Report:
     shard: ShardReport | None = None  # of a streaming level, if the task has one
     deferred: Mapping[str, Residuals] = field(default_factory=dict)  # by step: in the shard
     views: tuple[ViewReport, ...] = ()  # new content of side inputs
+    looks_up_us: Mapping[int, int] = field(default_factory=dict)
+    """By destination that gathers a side input: the event time of the earliest element for which
+    the task may still look it up."""
 
 
 @dataclass(frozen=True, slots=True)

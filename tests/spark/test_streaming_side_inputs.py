@@ -11,6 +11,7 @@ from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeatedly
 from apache_beam.transforms.window import FixedWindows, GlobalWindows, TimestampedValue
 
+from beam_spark_runner.recovery.manifest import decode
 from tests.spark.harvest import HARNESSES, RARE_HARNESSES, harvest
 
 pytestmark = pytest.mark.spark
@@ -50,7 +51,7 @@ def test_elements_wait_for_their_window(spark_session: Any, flags: tuple[str, ..
     def build(p: beam.Pipeline) -> dict[str, Any]:
         events = Stream(output_tags=["main", "side"])
         events.add_elements(numbers(1, 11), tag="main").add_elements(numbers(2), tag="side")
-        events.advance_watermark_to(50, tag="main").add_elements(numbers(3, 12), tag="side")
+        events.advance_watermark_to(5, tag="main").add_elements(numbers(3, 12), tag="side")
         events.advance_watermark_to(10, tag="side").add_elements(numbers(4), tag="main")
         events.add_elements(numbers(13), tag="side").advance_watermark_to(30, tag="side")
         events.add_elements(numbers(21), tag="main")
@@ -148,3 +149,24 @@ def test_a_failed_run_goes_on_with_what_waits(spark_session: Any, tmp_path: Path
         harvest(spark_session, build, flag)
     stop.unlink()
     assert harvest(spark_session, build, flag)["seen"] == [(12, [])]
+
+
+def test_windows_that_are_over_go(spark_session: Any, tmp_path: Path) -> None:
+    """Their elements come too late; those before their lateness has passed do not."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = Stream(output_tags=["main", "side"])
+        events.add_elements(numbers(1, 11, 21), tag="side")
+        events.advance_watermark_to(90, tag="side").add_elements(numbers(2, 12), tag="main")
+        events.advance_watermark_to(14, tag="main").add_elements(numbers(3), tag="main")
+        events.advance_watermark_to(27, tag="main").add_elements(numbers(4, 13, 22), tag="main")
+        events.advance_watermark_to(60, tag="main").advance_processing_time(1)
+        found = p | events
+        side = found["side"] | "S" >> beam.WindowInto(FixedWindows(10))
+        main = found["main"] | "M" >> beam.WindowInto(FixedWindows(10), allowed_lateness=10)
+        return {"seen": look_up(main, AsList(side))}
+
+    found = harvest(spark_session, build, f"--checkpoint_dir={tmp_path}")
+    assert found["seen"] == [(2, [1]), (3, [1]), (12, [11]), (13, [11]), (22, [21])]
+    newest = max(tmp_path.glob("*.manifest"))
+    assert decode(newest.read_bytes(), newest.name).views == {}

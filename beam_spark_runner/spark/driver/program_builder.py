@@ -8,8 +8,9 @@ from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
-from beam_spark_runner.plan.model import Delivery, Level, Plan, Segment
+from beam_spark_runner.plan.model import Delivery, Level, Plan, Segment, Stage
 from beam_spark_runner.portable.descriptor import describe
+from beam_spark_runner.portable.windowing import allowed_lateness_us
 from beam_spark_runner.spark.program import (
     Edge,
     LevelProgram,
@@ -209,4 +210,22 @@ class ProgramBuilder:
                 if self._plan.destinations[side.destination].stage is not None
             },
             collection=self._plan.graph.pcollections[stage.input].name,
+            lateness_us=max(map(self._lateness_us, self._readers_of_view(stage) or (stage,))),
+        )
+
+    def _readers_of_view(self, stage: Stage) -> list[Stage]:
+        """Return the stages that look up what a stage gathers; none if it gathers nothing."""
+        dest = self._input_of[stage.id]
+        if self._plan.destinations[dest].delivery is not Delivery.SIDE_INPUT:
+            return []
+        return [
+            each
+            for each in self._plan.stages.values()
+            if any(side.destination == dest for side in each.side_inputs)
+        ]
+
+    def _lateness_us(self, stage: Stage) -> int:
+        graph = self._plan.graph
+        return allowed_lateness_us(
+            graph.windowings[graph.pcollections[stage.input].windowing].coded
         )

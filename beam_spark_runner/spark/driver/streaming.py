@@ -17,7 +17,6 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.errors import OptionsError, RunnerError, SparkJobError
 from beam_spark_runner.core.ids import DestinationId
-from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.plan.compatibility import must_not_change
 from beam_spark_runner.plan.model import Delivery, Plan
 from beam_spark_runner.portable.monitoring import merge
@@ -30,14 +29,13 @@ from beam_spark_runner.recovery.commit import (
     superseded,
 )
 from beam_spark_runner.recovery.manifest import (
-    Head,
     IncompatibleCheckpointError,
     Manifest,
     differences,
 )
 from beam_spark_runner.recovery.sweep import unneeded
 from beam_spark_runner.scheduling import segments
-from beam_spark_runner.scheduling.attempts import Accepted, Failed, Report
+from beam_spark_runner.scheduling.attempts import Accepted, Failed
 from beam_spark_runner.scheduling.epochs import (
     Epoch,
     Progress,
@@ -46,6 +44,7 @@ from beam_spark_runner.scheduling.epochs import (
     next_timed_epoch,
 )
 from beam_spark_runner.scheduling.playback import Event, watermarks_after
+from beam_spark_runner.spark.driver.epoch_manifest import manifest_after
 from beam_spark_runner.spark.driver.outputs import OutputRows
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
@@ -188,7 +187,14 @@ class _StreamRun:
         budget = budget_us(self._pace.interval_us, self._overhead_us)
         result = self._accepted(epoch, budget)
         infos = [info for report in result.reports for info in report.monitoring_infos]
-        mine = self._after(epoch, result.reports, merge([*last.metrics, *infos]))
+        mine = manifest_after(
+            last,
+            epoch,
+            result.reports,
+            metrics=merge([*last.metrics, *infos]),
+            has_more_events=self._events is not None and epoch.events <= len(self._events),
+            gathers=self._views,
+        )
         committed = commit(self._storage, mine)
         self._tally.accepted[self._segment.id] = committed.metrics
         if committed == mine:
@@ -291,45 +297,6 @@ class _StreamRun:
         _LOGGER.warning("epoch %d runs again: %s", epoch.number, why)
         return None, segments.Rejected(segment.id, why)
 
-    def _after(
-        self, epoch: Epoch, reports: Sequence[Report], metrics: tuple[bytes, ...]
-    ) -> Manifest:
-        """Return the manifest that commits an epoch."""
-        heads: dict[tuple[int, int], Head] = {}
-        watermarks_us: dict[int, int] = {}
-        for report in reports:
-            if report.shard is not None and report.shard.epoch:
-                place = report.level, report.partition
-                heads[place] = Head(report.shard.epoch, report.shard.attempt, report.shard.base)
-            for dest, watermark_us in report.watermarks_us.items():
-                watermarks_us[dest] = min(watermark_us, watermarks_us.get(dest, MAX_US))
-        shards = [report.shard for report in reports if report.shard is not None]
-        events = [each.next_event_us for each in shards if each.next_event_us is not None]
-        clocks = [each.next_clock_us for each in shards if each.next_clock_us is not None]
-        changed = {(v.dest, v.window): v.file for report in reports for v in report.views}
-        last = self._manifest
-        has_moved = bool(changed) or any(
-            watermarks_us.get(dest) != last.watermarks_us.get(dest) for dest in self._views
-        )
-        waits = any(each.awaits_views for each in shards)
-        return dataclasses.replace(
-            last,
-            epoch=epoch.number,
-            parent=last.epoch,
-            clock_us=epoch.clock_us,
-            events=epoch.events,
-            heads=heads,
-            watermarks_us=watermarks_us,
-            next_event_us=min(events, default=None),
-            next_clock_us=min(clocks, default=None),
-            is_due=waits and has_moved,
-            views={**last.views, **changed},
-            metrics=metrics,
-            is_final=(self._events is None or epoch.events > len(self._events))
-            and not (events or clocks or waits)
-            and set(watermarks_us.values()) <= {MAX_US},
-        )
-
     def _source(self, epoch: Epoch, budget: int) -> OutputRows:
         """Return what the first level reads: the epoch, and what its sources give."""
         tags = tuple(self._tags.values())
@@ -352,8 +319,8 @@ class _StreamRun:
                 clock_stands=self._events is not None,
                 budget_us=budget,
                 views=[
-                    reports_pb2.View(dest=dest, window=window, file=file)
-                    for (dest, window), file in self._manifest.views.items()
+                    reports_pb2.View(dest=dest, window=window, file=view.file)
+                    for (dest, window), view in self._manifest.views.items()
                 ],
             ),
             watermarks_us={int(dest): watermarks[tag] for dest, tag in self._tags.items()},

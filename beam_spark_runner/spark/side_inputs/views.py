@@ -82,9 +82,12 @@ class PanesOfView:
     def advance_key(self) -> None:
         """See ``BundleInput.advance_key``: there are no keys."""
 
-    def windows(self) -> Sequence[bytes]:
-        """Return the windows that have a new pane, encoded."""
-        return list(self._panes)
+    def windows(self) -> Sequence[tuple[bytes, int]]:
+        """Return the windows that have a new pane: encoded, and their last moment."""
+        return [
+            (coded, origin.windows[0].max_timestamp().micros)
+            for coded, (origin, _) in self._panes.items()
+        ]
 
     def write(self, edge: Edge, put: Callable[[Path], None], *, most_element_bytes: int) -> None:
         """Write all panes to a file.

@@ -15,6 +15,7 @@ from beam_spark_runner.harness.sdf.epoch_input import EpochRestrictions
 from beam_spark_runner.harness.waiting import WAITING, WaitingElements
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.recovery.sweep import view_name
+from beam_spark_runner.semantics.timers import expiry_us
 from beam_spark_runner.spark.program import Edge, StageProgram
 from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.group_reader import GroupReader
@@ -62,6 +63,10 @@ class StagesOfEpoch(StagesOfTask, Protocol):
         """Return what a stage that stores keys begins with."""
         ...
 
+    def is_expired(self, program: StageProgram, window: Any) -> bool:
+        """Whether a window of a stage's input is over, so that its elements are too late."""
+        ...
+
     def has_view(self, edge: Edge, window: Any) -> bool:
         """Whether the content of a side input is known for a window of its own."""
         ...
@@ -105,9 +110,12 @@ class _EpochStage(OpenStage):
         self._waiting: WaitingElements | None = None
         if not self.program.views:
             return
-        is_ready = _readiness(stages, self.program.views.values())
-        store = stages.store_of(self.program)
-        self._waiting = WaitingElements(store, self._harness.input_coder, is_ready)
+        self._waiting = WaitingElements(
+            stages.store_of(self.program),
+            self._harness.input_coder,
+            is_ready=_readiness(stages, self.program.views.values()),
+            is_expired=functools.partial(stages.is_expired, self.program),
+        )
         self._bundle.enter()
         with charged_to(self.program.name):
             self._waiting.release(self._joined)
@@ -272,7 +280,13 @@ class ViewStage(OpenStage):
                     most_element_bytes=self._level.max_element_bytes,
                 )
             self.views = [
-                reports_pb2.View(dest=edge.dest, window=window, file=name) for window in windows
+                reports_pb2.View(
+                    dest=edge.dest,
+                    window=coded,
+                    file=name,
+                    expires_us=expiry_us(end_us, self.program.lateness_us),
+                )
+                for coded, end_us in windows
             ]
         return ()
 

@@ -15,7 +15,7 @@ from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.harness.waiting import WAITING
 from beam_spark_runner.portable.descriptor import StageDescription
 from beam_spark_runner.portable.windowing import decode_windowing
-from beam_spark_runner.semantics.timers import Instant
+from beam_spark_runner.semantics.timers import Instant, expiry_us
 from beam_spark_runner.spark.program import Edge, LevelProgram, StageProgram
 from beam_spark_runner.spark.rows.reading import StageEpoch
 from beam_spark_runner.spark.side_inputs.lookup import GatheredRows
@@ -49,6 +49,8 @@ class EpochStages(OpenStages):
         was_cut_off: sources had more than the epoch's budget allowed.
         awaits_views: elements wait for side inputs.
         views: the windows of side inputs that have new content.
+        looks_up_us: by destination that gathers a side input: the event time of the earliest
+            element for which a stage of this task may still look it up.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class EpochStages(OpenStages):
         self._view_files: dict[int, dict[bytes, str]] = defaultdict(dict)
         self.was_cut_off = self.awaits_views = False
         self.views: list[reports_pb2.View] = []
+        self.looks_up_us: dict[int, int] = {}
 
     def begin(
         self, epoch: reports_pb2.Epoch, watermarks_us: Mapping[int, int], shard: Shard | None
@@ -133,6 +136,11 @@ class EpochStages(OpenStages):
             )
             for reader, edge in program.views.items()
         }
+
+    def is_expired(self, program: StageProgram, window: Any) -> bool:
+        """Whether a window of a stage's input is over, so that its elements are too late."""
+        expires_us = expiry_us(window.max_timestamp().micros, program.lateness_us)
+        return expires_us <= self._before.get(int(program.input.dest), MIN_US)
 
     def has_view(self, edge: Edge, window: Any) -> bool:
         """Whether the content of a side input is known for a window of its own.
@@ -200,6 +208,8 @@ class EpochStages(OpenStages):
             if uses_shard(program):
                 hold_us = self.store_of(program).least_hold()
                 output_us = min(output_us, MAX_US if hold_us is None else hold_us)
+            for view in program.views.values():
+                _lower(self.looks_up_us, int(view.dest), output_us)
             for edges in program.outputs.values():
                 for edge in edges:
                     _lower(self.outputs_us, int(edge.dest), output_us)

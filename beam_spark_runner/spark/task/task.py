@@ -268,6 +268,7 @@ class LevelTask:
             stages.begin(epoch, marks.watermarks_us, shard)
             infos = self._run_stages(task_input)
             report.watermarks_us.update(stages.inputs_us)
+            report.looks_up_us.update(stages.looks_up_us)
             if shard is not None:
                 for step, left in stages.deferred().items():
                     report.deferred[step].CopyFrom(left)

@@ -38,10 +38,15 @@ class Epochs:
         self.store = StoredState(self.records, 1, count_values, page_bytes=64)
 
     def epoch(
-        self, *elements: WindowedValue, ready: tuple[int, ...] = ()
+        self, *elements: WindowedValue, ready: tuple[int, ...] = (), expired: int = -1
     ) -> tuple[list[tuple[str, int]], bool]:
         """Return what passes in an epoch, and whether something waits after it."""
-        waiting = WaitingElements(self.store, CODER, lambda window: window.start in ready)
+        waiting = WaitingElements(
+            self.store,
+            CODER,
+            is_ready=lambda window: window.start in ready,
+            is_expired=lambda window: window.start == expired,
+        )
         seen = Seen()
         waiting.release(seen)
         waiting.pass_on(seen.push, [each.value for each in elements], list(elements))
@@ -89,3 +94,11 @@ def test_the_least_timestamp_holds_the_watermark() -> None:
     assert epochs.store.least_hold() == 3_000_000
     epochs.epoch(ready=(0,))
     assert epochs.store.least_hold() == 12_000_000
+
+
+def test_what_comes_too_late_is_dropped_and_what_waits_is_not() -> None:
+    epochs = Epochs()
+    assert epochs.epoch(element("a", 0)) == ([], True)
+    late = element("late", 0, 10), element("later", 0)
+    assert epochs.epoch(*late, ready=(0, 10), expired=0) == ([("a", 0), ("late", 10)], False)
+    assert epochs.epoch(element("late", 0), expired=0) == ([], False)

@@ -7,17 +7,20 @@ from types import MappingProxyType
 import pytest
 
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.recovery.manifest import Head, Manifest
+from beam_spark_runner.recovery.manifest import Head, Manifest, View
 from beam_spark_runner.recovery.sweep import delta_name, unneeded, view_name
 
 NONE = Manifest(epoch=0, fence=1, lineage="main", parent=None, partitions=1)
 
 
 def manifest(
-    epoch: int, *, base: int, views: Mapping[tuple[int, bytes], str] = MappingProxyType({})
+    epoch: int, *, base: int, views: Mapping[bytes, str] = MappingProxyType({})
 ) -> Manifest:
     return dataclasses.replace(
-        NONE, epoch=epoch, heads={(1, 0): Head(epoch, 77, base)}, views=views
+        NONE,
+        epoch=epoch,
+        heads={(1, 0): Head(epoch, 77, base)},
+        views={(4, window): View(file, 0) for window, file in views.items()},
     )
 
 
@@ -54,8 +57,8 @@ def test_what_killed_tasks_have_left() -> None:
 def test_views_are_needed_as_long_as_a_manifest_names_them() -> None:
     named, once, later, never = (view_name("main", epoch, 4, "ff") for epoch in (2, 3, 8, 4))
     kept = [
-        manifest(7, base=7, views={(4, b"a"): named, (4, b"b"): once}),
-        manifest(8, base=8, views={(4, b"a"): named, (4, b"b"): later}),
+        manifest(7, base=7, views={b"a": named, b"b": once}),
+        manifest(8, base=8, views={b"a": named, b"b": later}),
     ]
     names = [named, once, later, never]
     assert unneeded(names, "main", kept) == (never,)

@@ -36,7 +36,7 @@ def written(panes: PanesOfView, of: Edge, path: Path) -> EpochView:
         shutil.copy(source, path)
 
     panes.write(of, put, most_element_bytes=1 << 30)
-    return EpochView(of, "job", dict.fromkeys(panes.windows(), str(path)), GatheredRows)
+    return EpochView(of, "job", {window: str(path) for window, _ in panes.windows()}, GatheredRows)
 
 
 def found(view: EpochView, window: bytes, key: bytes | None) -> list[tuple[bytes, int]]:

@@ -1,0 +1,77 @@
+"""The manifest that commits an epoch, from what its tasks have reported."""
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from beam_spark_runner.core.time import MAX_US, MIN_US
+from beam_spark_runner.recovery.manifest import Head, Manifest, View
+from beam_spark_runner.scheduling.attempts import Report
+from beam_spark_runner.scheduling.epochs import Epoch
+
+
+def manifest_after(
+    last: Manifest,
+    epoch: Epoch,
+    reports: Sequence[Report],
+    *,
+    metrics: tuple[bytes, ...],
+    has_more_events: bool,
+    gathers: Collection[int],
+) -> Manifest:
+    """Return the manifest of an epoch.
+
+    Args:
+        last: the one before.
+        epoch: which.
+        reports: of the attempts that are accepted: one for each task.
+        metrics: serialised MonitoringInfos of all epochs.
+        has_more_events: a TestStream has not come to its end.
+        gathers: destinations that gather side inputs.
+    """
+    shards = [report.shard for report in reports if report.shard is not None]
+    events = [each.next_event_us for each in shards if each.next_event_us is not None]
+    clocks = [each.next_clock_us for each in shards if each.next_clock_us is not None]
+    watermarks_us = _least(report.watermarks_us for report in reports)
+    changed = {
+        (view.dest, view.window): View(view.file, view.expires_us)
+        for report in reports
+        for view in report.views
+    }
+    have_moved = bool(changed) or any(
+        watermarks_us.get(dest) != last.watermarks_us.get(dest) for dest in gathers
+    )
+    looks_up_us = _least(report.looks_up_us for report in reports)
+    waits = any(each.awaits_views for each in shards)
+    return dataclasses.replace(
+        last,
+        epoch=epoch.number,
+        parent=last.epoch,
+        clock_us=epoch.clock_us,
+        events=epoch.events,
+        heads={
+            (report.level, report.partition): Head(shard.epoch, shard.attempt, shard.base)
+            for report in reports
+            if (shard := report.shard) is not None and shard.epoch
+        },
+        watermarks_us=watermarks_us,
+        next_event_us=min(events, default=None),
+        next_clock_us=min(clocks, default=None),
+        is_due=waits and have_moved,
+        views={
+            (dest, window): view
+            for (dest, window), view in {**last.views, **changed}.items()
+            if looks_up_us.get(dest, MIN_US) <= view.expires_us
+        },
+        metrics=metrics,
+        is_final=not (has_more_events or events or clocks or waits)
+        and set(watermarks_us.values()) <= {MAX_US},
+    )
+
+
+def _least(reported: Iterable[Mapping[int, int]]) -> dict[int, int]:
+    """Return the least of the times that tasks have reported, by destination."""
+    least: dict[int, int] = {}
+    for times_us in reported:
+        for dest, time_us in times_us.items():
+            least[dest] = min(time_us, least.get(dest, time_us))
+    return least
