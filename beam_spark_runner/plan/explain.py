@@ -136,7 +136,7 @@ class Explainer:
         is_view = self.main[stage.id].delivery is Delivery.SIDE_INPUT
         if is_view:
             yield f"{_INDENT}keeps    the last pane of each window, and what has not fired"
-        if self.plan.streams and stage.side_inputs and not stage.is_splittable:
+        if self.plan.streams and stage.side_inputs and not (stage.is_splittable or stage.is_keyed):
             yield f"{_INDENT}keeps    elements that wait for side inputs"
         if stage.is_keyed:
             root = self.plan.graph.transforms[stage.transforms[0]]

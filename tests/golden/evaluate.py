@@ -63,7 +63,7 @@ def run(
     transform = graph.transforms[id_]
     outputs = list(transform.outputs.values())
     if transform.urn == urns.FLATTEN:
-        flat = [x for collection in transform.inputs.values() for x in data[collection]]
+        flat = [x for collection in transform.main_inputs.values() for x in data[collection]]
         data.setdefault(outputs[0], []).extend(flat)
         return
     elements = [x for c in transform.main_inputs.values() for x in data[c]]

@@ -100,6 +100,11 @@ def test_refuse_unstreamable(case: Case) -> None:
     check("refuse_unstreamable", case)
 
 
+@pytest.mark.parametrize("case", cases("await_side_inputs"))
+def test_await_side_inputs(case: Case) -> None:
+    check("await_side_inputs", case)
+
+
 @pytest.mark.parametrize("case", cases("lift_combiners"))
 def test_lift_combiners(case: Case) -> None:
     check("lift_combiners", case)

@@ -33,37 +33,15 @@ def refusal(spark: Any, build: Any, *flags: str) -> str:
     return str(caught.value)
 
 
-class Looks(beam.DoFn):  # type: ignore[misc]
-    """Has state and a side input; nobody ever runs it."""
-
-    def process(
-        self, pair: Any, table: Any, seen: Any = beam.DoFn.StateParam(Keeps.SEEN)
-    ) -> Any: ...
-
-
 def test_all_at_once(spark_session: Any) -> None:
     def build(p: beam.Pipeline) -> None:
-        stream = p | test_stream.TestStream().add_elements([("a", 1)])
-        table = beam.pvalue.AsList(p | beam.Create([1]))
-        for name in ("one", "other"):
-            stream | f"use {name}" >> beam.ParDo(Looks(), table)
+        for name in ("one", "other", "third"):
+            p | f"events {name}" >> test_stream.TestStream().add_elements([("a", 1)])
 
     text = refusal(spark_session, build)
-    for pattern in ("use one: in a streaming pipeline, a side input of a step", "use other: "):
+    for pattern in ("events other: a second TestStream", "events third: a second TestStream"):
         assert re.search(rf"^  - {pattern}", text, re.MULTILINE), text
     assert text.startswith("the pipeline cannot run (2 problem(s))"), text
-
-
-def test_the_option_for_streams(spark_session: Any) -> None:
-    """Without it, the pipeline would run in batch."""
-
-    def build(p: beam.Pipeline) -> None:
-        clock = p | "clock" >> PeriodicImpulse(start_timestamp=0, stop_timestamp=1)
-        table = beam.pvalue.AsList(p | beam.Create([1]))
-        clock | "pair" >> beam.Map(lambda time: ("a", time)) | "use" >> beam.ParDo(Looks(), table)
-
-    text = refusal(spark_session, build, "--streaming")
-    assert "use: in a streaming pipeline, a side input of a step with state" in text
 
 
 def test_the_option_for_streams_where_all_is_bounded(spark_session: Any) -> None:

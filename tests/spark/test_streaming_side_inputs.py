@@ -1,14 +1,17 @@
 """Side inputs of pipelines that run in epochs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.coders import VarIntCoder
 from apache_beam.pvalue import AsDict, AsIter, AsList, AsSingleton
 from apache_beam.testing.test_stream import TestStream as Stream
+from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeatedly
+from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from apache_beam.transforms.window import FixedWindows, GlobalWindows, TimestampedValue
 
 from beam_spark_runner.recovery.manifest import decode
@@ -122,6 +125,58 @@ def test_groups_with_a_side_input(spark_session: Any) -> None:
         return {"groups": groups | beam.Map(above, limit)}
 
     assert harvest(spark_session, build)["groups"] == [("a", [2]), ("a", [11])]
+
+
+class Above(beam.DoFn):  # type: ignore[misc]
+    """Keeps numbers in its state, and gives those above the side input at the end of a window."""
+
+    SEEN = BagStateSpec("seen", VarIntCoder())
+    END = TimerSpec("end", TimeDomain.WATERMARK)
+
+    def process(
+        self,
+        pair: tuple[str, int],
+        least: Any,
+        window: Any = beam.DoFn.WindowParam,
+        seen: Any = beam.DoFn.StateParam(SEEN),
+        end: Any = beam.DoFn.TimerParam(END),
+    ) -> None:
+        end.set(window.end)
+        if pair[1] > min(least):
+            seen.add(pair[1])
+
+    @on_timer(END)  # type: ignore[untyped-decorator]
+    def flush(
+        self, key: Any = beam.DoFn.KeyParam, seen: Any = beam.DoFn.StateParam(SEEN)
+    ) -> Iterator[tuple[str, list[int]]]:
+        yield key, sorted(seen.read())
+
+
+@pytest.mark.parametrize("is_grouped", [False, True])
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
+def test_state_and_timers_with_a_side_input(
+    spark_session: Any, flags: tuple[str, ...], is_grouped: bool
+) -> None:
+    """What waits is not late, though the watermark has passed its window meanwhile."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = Stream(output_tags=["main", "side"])
+        events.add_elements(numbers(1, 4, 12), tag="main").advance_watermark_to(50, tag="main")
+        events.add_elements(numbers(2, 3, 11), tag="side").advance_watermark_to(10, tag="side")
+        events.add_elements(numbers(15), tag="side").advance_watermark_to(20, tag="side")
+        events.advance_watermark_to_infinity("main").advance_watermark_to_infinity("side")
+        found = p | events
+        least = AsList(found["side"] | "S" >> beam.WindowInto(FixedWindows(10)))
+        main = found["main"] | "M" >> beam.WindowInto(FixedWindows(10))
+        pair = beam.Map(lambda number: ("a", number)).with_output_types(tuple[str, int])
+        pairs = main | pair
+        if is_grouped:
+            unpack = beam.MapTuple(lambda key, values: (key, max(values)))
+            pairs = pairs | beam.GroupByKey() | unpack.with_output_types(tuple[str, int])
+        return {"above": pairs | beam.ParDo(Above(), least)}
+
+    expected = [("a", [4]), ("a", [12])]
+    assert harvest(spark_session, build, *flags)["above"] == expected
 
 
 def test_a_failed_run_goes_on_with_what_waits(spark_session: Any, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Splittable DoFns without an end, in epochs."""
 
-import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -183,28 +182,3 @@ def test_what_is_deferred_can_be_seen(spark_session: Any) -> None:
         result.cancel()
     assert result.state == PipelineState.CANCELLED
     assert time.monotonic() - began < 60  # it slept until an hour had passed
-
-
-class NumberWith(beam.DoFn):  # type: ignore[misc]
-    """Numbers elements, and has a side input."""
-
-    def process(
-        self, pair: tuple[str, int], some: Any, count: Any = beam.DoFn.StateParam(Number.NEXT)
-    ) -> Iterator[tuple[int, list[int]]]:
-        number = count.read() or 0
-        count.write(number + 1)
-        yield number, some
-
-
-def test_what_cannot_stream_yet_runs_in_batch(
-    spark_session: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    def build(p: beam.Pipeline) -> dict[str, Any]:
-        table = beam.pvalue.AsList(p | beam.Create([1]))
-        numbers = p | "pairs" >> beam.Create([("a", 3)]) | "count" >> count()
-        return {"seen": numbers | beam.ParDo(NumberWith(), table)}
-
-    with caplog.at_level(logging.WARNING):
-        found = harvest(spark_session, build)
-    assert found["seen"] == [(n, [1]) for n in range(3)]
-    assert "count makes an unbounded collection, and the pipeline cannot stream yet" in caplog.text

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from beam_spark_runner.graph.model import Graph
+from beam_spark_runner.graph.passes.await_side_inputs import await_side_inputs
 from beam_spark_runner.graph.passes.expand_splittable import expand_splittable
 from beam_spark_runner.graph.passes.fuse import fuse
 from beam_spark_runner.graph.passes.insert_fusion_breaks import insert_fusion_breaks
@@ -17,6 +18,7 @@ __all__ = [
     "STREAMING",
     "Observer",
     "Pass",
+    "await_side_inputs",
     "expand_splittable",
     "fuse",
     "ignore",
@@ -55,6 +57,7 @@ STREAMING: tuple[Pass, ...] = (
     refuse_unstreamable,
     lift_combiners,
     expand_splittable,
+    await_side_inputs,
     insert_fusion_breaks,
     fuse,
 )

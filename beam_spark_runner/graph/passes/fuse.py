@@ -111,7 +111,7 @@ class _Fuser:
             self._made_by_runner.update(transform.outputs.values())
             if transform.urn == urns.TEST_STREAM:
                 self._of_test_streams.update(transform.outputs.values())
-        elif transform.urn == urns.FLATTEN:
+        elif transform.urn == urns.FLATTEN and not transform.side_inputs:
             self._unzip(id_, transform)
         else:
             self._transforms[id_] = transform

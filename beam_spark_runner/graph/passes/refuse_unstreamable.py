@@ -44,8 +44,6 @@ def unstreamable(graph: Graph) -> list[UnsupportedFeatureError]:
 
 
 def _unstreamable(transform: Transform) -> Iterator[str]:
-    if transform.side_inputs and transform.is_keyed:
-        yield "a side input of a step with state or timers"
     if transform.requires_stable_input:
         yield "stable input (@RequiresStableInput)"
     if transform.requires_time_sorted_input:

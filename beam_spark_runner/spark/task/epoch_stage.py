@@ -108,7 +108,8 @@ class _EpochStage(OpenStage):
     def _wait_in_front(self, stages: StagesOfEpoch) -> None:
         """Set ``_waiting``; ``_joined`` is set."""
         self._waiting: WaitingElements | None = None
-        if not self.program.views:
+        # See ``graph.passes.await_side_inputs``.
+        if not self.program.views or self.program.input.is_keyed:
             return
         self._waiting = WaitingElements(
             stages.store_of(self.program),

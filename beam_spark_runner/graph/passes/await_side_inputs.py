@@ -1,0 +1,53 @@
+"""Let elements wait for side inputs before they come to a step with state or timers."""
+
+from dataclasses import replace
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.ids import PCollectionId, TransformId
+from beam_spark_runner.graph.facts import fresh, main_input, producers
+from beam_spark_runner.graph.model import Graph, Transform
+
+
+def await_side_inputs(graph: Graph) -> Graph:
+    """Put a Flatten of one collection, with their side inputs, in front of keyed transforms.
+
+    It becomes the root of a stage, in front of which elements wait until their side inputs are
+    there, and hold the watermark. So whatever reaches the keyed transform is neither late because
+    it has waited, nor comes after the end of its window.
+
+    Example:
+        pairs -> Count(state, rates)   ==>   pairs -> Count/Wait(rates) -> Count(state, rates)
+
+    Returns:
+        A new graph. A second run changes nothing.
+    """
+    maker = producers(graph)
+    pcollections = dict(graph.pcollections)
+    transforms: dict[TransformId, Transform] = {}
+    taken = set(graph.transforms)
+    for id_, keyed in graph.transforms.items():
+        if not (keyed.is_keyed and keyed.side_inputs) or _waits(graph, keyed, maker):
+            transforms[id_] = keyed
+            continue
+        ((local_name, source_id),) = keyed.main_inputs.items()
+        waited_id = PCollectionId(fresh(f"{source_id}_waited", pcollections))
+        name = f"{keyed.name}/Wait"
+        pcollections[waited_id] = replace(graph.pcollections[source_id], name=f"{name}.out")
+        wait_id = TransformId(fresh(f"{id_}/Wait", taken))
+        taken.add(wait_id)
+        transforms[wait_id] = Transform(
+            name=name,
+            urn=urns.FLATTEN,
+            inputs=keyed.inputs,
+            outputs={"out": waited_id},
+            side_inputs=keyed.side_inputs,
+        )
+        transforms[id_] = replace(keyed, inputs={**keyed.inputs, local_name: waited_id})
+    return replace(graph, transforms=transforms, pcollections=pcollections)
+
+
+def _waits(graph: Graph, keyed: Transform, maker: dict[PCollectionId, TransformId]) -> bool:
+    before = maker.get(main_input(keyed))
+    return before is not None and bool(
+        graph.transforms[before].urn == urns.FLATTEN and graph.transforms[before].side_inputs
+    )

@@ -1,0 +1,73 @@
+"""Which pipelines stream."""
+
+import logging
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.testing.test_stream import TestStream as Stream
+from apache_beam.transforms.periodicsequence import PeriodicImpulse
+from apache_beam.transforms.window import FixedWindows
+
+from beam_spark_runner.core.errors import PipelineRefusedError
+from beam_spark_runner.job.compile import compile_pipeline
+from tests.unit.portable.pipelines import proto_of
+
+
+def ticks(p: beam.Pipeline) -> Any:
+    return p | "ticks" >> PeriodicImpulse(0, 1) | "use" >> beam.Map(str)
+
+
+def with_stable_input(proto: Any) -> Any:
+    """Return the pipeline with a step "use" that asks for stable input."""
+    for transform in proto.components.transforms.values():
+        if transform.unique_name == "use" and transform.spec.urn == "beam:transform:pardo:v1":
+            payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
+            payload.requires_stable_input = True
+            transform.spec.payload = payload.SerializeToString()
+    proto.requirements.append("beam:requirement:pardo:stable_input:v1")
+    return proto
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_what_is_unbounded_streams(streams: bool) -> None:
+    assert compile_pipeline(proto_of(ticks), streams=streams).streams
+
+
+def test_a_test_stream_does_too() -> None:
+    assert compile_pipeline(proto_of(lambda p: p | Stream().add_elements([1]))).streams
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_what_is_bounded_does_not(streams: bool) -> None:
+    proto = proto_of(lambda p: p | beam.Create([1]) | beam.Map(str))
+    assert not compile_pipeline(proto, streams=streams).streams
+
+
+def test_nor_what_is_drained() -> None:
+    assert not compile_pipeline(proto_of(ticks), drains=True).streams
+
+
+def test_what_cannot_stream_yet_runs_in_batch(caplog: pytest.LogCaptureFixture) -> None:
+    proto = with_stable_input(proto_of(ticks))
+    with caplog.at_level(logging.WARNING):
+        assert not compile_pipeline(proto).streams
+    assert "ticks" in caplog.text
+    assert "makes an unbounded collection, and the pipeline cannot stream yet (use: " in caplog.text
+
+
+def test_unless_it_is_to_stream() -> None:
+    with pytest.raises(PipelineRefusedError, match="use: in a streaming pipeline, stable input"):
+        compile_pipeline(with_stable_input(proto_of(ticks)), streams=True)
+
+
+def test_a_plan_that_is_too_deep_for_one_job() -> None:
+    def build(p: beam.Pipeline) -> None:
+        pairs = p | Stream().add_elements([("a", 1)]) | beam.WindowInto(FixedWindows(1))
+        for number in range(13):
+            pairs = pairs | f"group {number}" >> beam.GroupByKey()
+            pairs = pairs | f"deep {number}" >> beam.MapTuple(lambda key, values: (key, 1))
+
+    with pytest.raises(PipelineRefusedError, match=r"deep 12: .*so many exchanges"):
+        compile_pipeline(proto_of(build))
