@@ -3,7 +3,9 @@
 import os
 import random
 import signal
+import textwrap
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,13 +14,17 @@ from tests.cli.programs import Program
 
 KILLS = int(os.environ.get("STREAM_KILLS", "4"))
 EVENTS = 12
-PIPELINE = """
+EACH = """
     from pathlib import Path
+    from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
+    from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
     from apache_beam.metrics import Metrics, MetricsFilter
     from apache_beam.testing.test_stream import TestStream
+    from apache_beam.transforms.core import RestrictionProvider
     from apache_beam.transforms.timeutil import TimeDomain
     from apache_beam.transforms.userstate import CombiningValueStateSpec, TimerSpec, on_timer
     from apache_beam.transforms.window import FixedWindows, TimestampedValue
+    from apache_beam.utils.timestamp import Duration, Timestamp
 
     OUT = Path(os.environ["OUT"])
 
@@ -46,6 +52,13 @@ PIPELINE = """
         for key, start, total in group[1]:
             (OUT / f"sum-{key}-{start}-{total}").touch()
 
+    def finish(pipeline):
+        result = pipeline.run()
+        result.wait_until_finish()
+        (counter,) = result.metrics().query(MetricsFilter().with_name("seen"))["counters"]
+        print("seen", counter.committed)
+    """
+PLAYED = """
     events = TestStream().with_output_types(beam.typehints.Tuple[str, int])
     for number in range(EVENTS):
         events.add_elements(
@@ -57,14 +70,50 @@ PIPELINE = """
     pipeline = beam.Pipeline(argv=OPTIONS)
     sums = pipeline | events | beam.WindowInto(FixedWindows(4)) | beam.ParDo(Sum())
     sums | "Wider" >> beam.WindowInto(FixedWindows(8)) | beam.GroupByKey() | beam.Map(write)
-    result = pipeline.run()
-    result.wait_until_finish()
-    (counter,) = result.metrics().query(MetricsFilter().with_name("seen"))["counters"]
-    print("seen", counter.committed)
+    finish(pipeline)
+    """
+SOURCES = """
+    class Numbers(RestrictionProvider):
+        def initial_restriction(self, key):
+            return OffsetRange(0, EVENTS)
+
+        def create_tracker(self, restriction):
+            return OffsetRestrictionTracker(restriction)
+
+        def restriction_size(self, key, restriction):
+            return restriction.size()
+
+    class Count(beam.DoFn):
+        @beam.DoFn.unbounded_per_element()
+        def process(self, key, tracker=beam.DoFn.RestrictionParam(Numbers()),
+                    estimator=beam.DoFn.WatermarkEstimatorParam(
+                        ManualWatermarkEstimator.default_provider())):
+            position = tracker.current_restriction().start
+            while tracker.try_claim(position):
+                yield TimestampedValue((key, position), position)
+                position += 1
+                estimator.set_watermark(Timestamp(position))
+                if position % 3 == 0:
+                    tracker.defer_remainder(Duration(0.3))
+                    return
+
+    pipeline = beam.Pipeline(argv=OPTIONS)
+    count = beam.ParDo(Count()).with_output_types(beam.typehints.Tuple[str, int])
+    window = FixedWindows(4)
+    rates = pipeline | "Rate" >> beam.Create(["rate"]) | "Rates" >> count | beam.Values()
+    rates = rates | "Rate windows" >> beam.WindowInto(window)
+    pairs = pipeline | beam.Create(list("ab")) | "Pairs" >> count | beam.WindowInto(window)
+    rated = pairs | beam.Map(
+        lambda pair, rates: (pair[0], pair[1] + sum(rates)), beam.pvalue.AsList(rates)
+    ).with_output_types(beam.typehints.Tuple[str, int])
+    sums = rated | beam.ParDo(Sum())
+    sums | "Wider" >> beam.WindowInto(FixedWindows(8)) | beam.GroupByKey() | beam.Map(write)
+    finish(pipeline)
     """
 
 
-def expected_sums() -> set[str]:
+def sums_of_played() -> set[str]:
+    """Return the names of the files that the pipeline with a TestStream writes."""
     return {
         f"sum-{key}-{start}-{sum(range(start, start + 4))}"
         for key in "abc"
@@ -72,19 +121,45 @@ def expected_sums() -> set[str]:
     }
 
 
+def sums_of_sources() -> set[str]:
+    """The same of the one with splittable DoFns and a side input."""
+    return {
+        f"sum-{key}-{start}-{5 * sum(range(start, start + 4))}"
+        for key in "ab"
+        for start in range(0, EVENTS, 4)
+    }
+
+
 @pytest.mark.timeout(60 * (KILLS + 2))
+@pytest.mark.parametrize(
+    ("pipeline", "seen", "sums", "noted"),
+    [
+        pytest.param(PLAYED, 3 * EVENTS, sums_of_played(), range(EVENTS), id="TestStream"),
+        pytest.param(
+            SOURCES,
+            2 * EVENTS,
+            sums_of_sources(),
+            [n + sum(range(n // 4 * 4, n // 4 * 4 + 4)) for n in range(EVENTS)],
+            id="sources and a side input",
+        ),
+    ],
+)
 @pytest.mark.parametrize("seed", range(1))
-def test_kills_at_any_moment_change_nothing(tmp_path: Path, seed: int) -> None:
+def test_kills_at_any_moment_change_nothing(
+    tmp_path: Path, seed: int, pipeline: str, seen: int, sums: set[str], noted: Sequence[int]
+) -> None:
+    """``noted``: of what elements there is a file once they have been processed."""
     chance = random.Random(seed)
     out = tmp_path / "out"
     out.mkdir()
     flags = ["--spark_master_url=local[2]", f"--checkpoint_dir={tmp_path / 'checkpoints'}"]
-    script = PIPELINE.replace("range(EVENTS)", f"range({EVENTS})")
+    parts = f"    EVENTS = {EVENTS}\n", EACH, pipeline
+    script = "\n".join(map(textwrap.dedent, parts))
     for number in range(KILLS):
         folder = tmp_path / f"run-{number}"
         folder.mkdir()
         program = Program(folder, script, *flags, OUT=str(out))
-        program.wait_for(out / f"event-{chance.randrange(EVENTS)}")
+        program.wait_for(out / f"event-{chance.choice(noted)}")
         time.sleep(chance.random())  # the moment is chance's
         program.send(signal.SIGKILL)
         program.end(60)
@@ -92,5 +167,5 @@ def test_kills_at_any_moment_change_nothing(tmp_path: Path, seed: int) -> None:
     folder.mkdir()
     ended = Program(folder, script, *flags, OUT=str(out)).end(120)
     assert ended.code == 0, ended.err
-    assert ended.out.splitlines()[-1] == f"seen {3 * EVENTS}"
-    assert {path.name for path in out.glob("sum-*")} == expected_sums()
+    assert ended.out.splitlines()[-1] == f"seen {seen}"
+    assert {path.name for path in out.glob("sum-*")} == sums
