@@ -67,9 +67,13 @@ class Program:
         self._wait_for(lambda: any(self.temp.glob(pattern)))
 
     def _wait_for(self, condition: Callable[[], bool]) -> None:
-        self._until(lambda: condition() or self._process.poll() is not None, 240)
-        if not condition():
+        if not self.wait_until(condition):
             raise AssertionError(self._process.communicate()[1])
+
+    def wait_until(self, condition: Callable[[], bool]) -> bool:
+        """Wait for something, or for the program's end; return whether it has come."""
+        self._until(lambda: condition() or self._process.poll() is not None, 240)
+        return condition()
 
     def end(self, limit_s: float = 240, *, jvm_was_killed: bool = False) -> Ended:
         """Wait for its end, then for its processes' and its files'.
