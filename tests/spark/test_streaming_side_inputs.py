@@ -9,6 +9,7 @@ import pytest
 from apache_beam.coders import VarIntCoder
 from apache_beam.pvalue import AsDict, AsIter, AsList, AsSingleton
 from apache_beam.testing.test_stream import TestStream as Stream
+from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeatedly
 from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
@@ -125,6 +126,69 @@ def test_groups_with_a_side_input(spark_session: Any) -> None:
         return {"groups": groups | beam.Map(above, limit)}
 
     assert harvest(spark_session, build)["groups"] == [("a", [2]), ("a", [11])]
+
+
+class Late(beam.DoFn):  # type: ignore[misc]
+    """Gives what it has got at the end of its bundle."""
+
+    def start_bundle(self) -> None:
+        self._got: list[int] = []
+
+    def process(self, number: int) -> None:
+        self._got.append(number)
+
+    def finish_bundle(self) -> Iterator[Any]:
+        for number in self._got:
+            yield GlobalWindows.windowed_value(number)
+
+
+def test_what_comes_at_the_end_of_a_bundle_waits_too(spark_session: Any) -> None:
+    """The step that it waits for has not begun then, and no source is left to wake it."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        ticks = p | PeriodicImpulse(0, 3, 1, apply_windowing=False)
+        table = AsList(p | beam.Create([7]))
+        late = ticks | beam.Map(int) | beam.Reshuffle() | beam.ParDo(Late())
+        return {"seen": look_up(late, table)}
+
+    assert harvest(spark_session, build)["seen"] == [(0, [7]), (1, [7]), (2, [7])]
+
+
+def test_a_side_input_that_the_runner_makes(spark_session: Any) -> None:
+    """No step stands between a TestStream, a GroupByKey or a Flatten and who looks it up."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = Stream(output_tags=["main", "side"]).add_elements(numbers(1), tag="main")
+        events.add_elements(numbers(5), tag="side")
+        events.advance_watermark_to_infinity("main").advance_watermark_to_infinity("side")
+        found = p | events
+        groups = p | beam.Create([("a", 1), ("a", 2)]) | beam.GroupByKey()
+        flat = (found["side"], p | "More" >> beam.Create([6])) | beam.Flatten()
+        main = found["main"]
+        return {
+            "played": main | "P" >> beam.Map(lambda _, some: sorted(some), AsList(found["side"])),
+            "flat": main | "F" >> beam.Map(lambda _, some: sorted(some), AsList(flat)),
+            "groups": main
+            | "G" >> beam.Map(lambda _, some: [(k, sorted(v)) for k, v in some], AsList(groups)),
+            "both": main
+            | "B"
+            >> beam.Map(
+                lambda _, pairs, one: (len(pairs), sorted(one["a"])), AsList(groups), AsDict(groups)
+            ),
+            "none": main
+            | "N" >> beam.Map(len_of, AsList(flat | beam.Filter(lambda number: number > 9))),
+        }
+
+    found = harvest(spark_session, build)
+    assert found["played"] == [[5]]
+    assert found["flat"] == [[5, 6]]
+    assert found["groups"] == [[("a", [1, 2])]]
+    assert found["both"] == [(1, [1, 2])]
+    assert found["none"] == [0]
+
+
+def len_of(_: int, some: list[int]) -> int:
+    return len(some)
 
 
 class Above(beam.DoFn):  # type: ignore[misc]

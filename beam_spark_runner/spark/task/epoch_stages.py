@@ -68,6 +68,7 @@ class EpochStages(OpenStages):
         self._epoch = reports_pb2.Epoch()
         self._shard: Shard | None = None
         self._began_ns = 0
+        self._made: list[OpenStage] = []  # those that use the shard
         self.inputs_us: dict[int, int] = {}
         self.outputs_us: dict[int, int] = {}
         self._view_files: dict[int, dict[bytes, str]] = defaultdict(dict)
@@ -162,9 +163,8 @@ class EpochStages(OpenStages):
                     stage, StoringStage | WaitingStage | SplittableInEpochs | ViewStage
                 )
                 stage.run_due()
-        stages = list(self._open.values())
         infos = super().finish()
-        for stage in stages:
+        for stage in self._made:
             if isinstance(stage, SplittableInEpochs):
                 self.was_cut_off |= stage.was_cut_off
             elif isinstance(stage, ViewStage):
@@ -205,11 +205,15 @@ class EpochStages(OpenStages):
             dest = int(program.input.dest)
             output_us = max(inputs.get(dest, MAX_US), self._before.get(dest, MIN_US))
             self.inputs_us[dest] = output_us
+            looks_up_us = output_us
             if uses_shard(program):
                 hold_us = self.store_of(program).least_hold()
                 output_us = min(output_us, MAX_US if hold_us is None else hold_us)
+                # Restrictions hold what they say, which may be past the windows of their elements.
+                is_pending = program.description.is_splittable and hold_us is not None
+                looks_up_us = MIN_US if is_pending else output_us
             for view in program.views.values():
-                _lower(self.looks_up_us, int(view.dest), output_us)
+                _lower(self.looks_up_us, int(view.dest), looks_up_us)
             for edges in program.outputs.values():
                 for edge in edges:
                     _lower(self.outputs_us, int(edge.dest), output_us)
@@ -234,8 +238,9 @@ class EpochStages(OpenStages):
     def _make(self, program: StageProgram) -> OpenStage:
         if not uses_shard(program):
             return super()._make(program)
-        kind = stage_kind(program)
-        return kind(self._level, program, self._outlet, self, self._now_us)
+        stage = stage_kind(program)(self._level, program, self._outlet, self, self._now_us)
+        self._made.append(stage)
+        return stage
 
 
 def _lower(watermarks: dict[int, int], dest: int, watermark_us: int) -> None:
