@@ -7,6 +7,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.coders import VarIntCoder
+from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.pvalue import AsDict, AsIter, AsList, AsSingleton
 from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.periodicsequence import PeriodicImpulse
@@ -14,11 +15,15 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeatedly
 from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from apache_beam.transforms.window import FixedWindows, GlobalWindows, TimestampedValue
+from apache_beam.utils.timestamp import Duration, Timestamp
 
 from beam_spark_runner.recovery.manifest import decode
 from tests.spark.harvest import HARNESSES, RARE_HARNESSES, harvest
+from tests.spark.restrictions import RESTRICTION
 
 pytestmark = pytest.mark.spark
+
+ESTIMATOR = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_provider())
 
 
 def numbers(*times: int) -> list[TimestampedValue]:
@@ -126,6 +131,36 @@ def test_groups_with_a_side_input(spark_session: Any) -> None:
         return {"groups": groups | beam.Map(above, limit)}
 
     assert harvest(spark_session, build)["groups"] == [("a", [2]), ("a", [11])]
+
+
+class Runs(beam.DoFn):  # type: ignore[misc]
+    """Counts one step per bundle; its watermark is far past the windows of its elements."""
+
+    @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
+    def process(
+        self,
+        element: tuple[str, int],
+        some: Any,
+        tracker: Any = RESTRICTION,
+        estimator: Any = ESTIMATOR,
+    ) -> Iterator[tuple[int, list[int]]]:
+        position = tracker.current_restriction().start
+        if tracker.try_claim(position):
+            estimator.set_watermark(Timestamp(1_000))
+            yield position, sorted(some)
+            tracker.defer_remainder(Duration(0.3))
+
+
+def test_a_restriction_keeps_its_side_input(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        at_3 = beam.Map(lambda element: TimestampedValue(element, 3))
+        table = p | "Table" >> beam.Create([7]) | "T" >> at_3
+        main = p | beam.Create([("a", 4)]) | "M" >> at_3 | beam.WindowInto(FixedWindows(10))
+        side = AsList(table | "S" >> beam.WindowInto(FixedWindows(10)))
+        return {"seen": main | beam.ParDo(Runs(), side)}
+
+    found = harvest(spark_session, build, "--batch_interval_millis=50")
+    assert found["seen"] == [(position, [7]) for position in range(4)]
 
 
 class Late(beam.DoFn):  # type: ignore[misc]
