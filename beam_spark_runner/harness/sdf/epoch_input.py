@@ -2,22 +2,21 @@
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.harness.bundle import Bundle, BundleResult, Residual
 from beam_spark_runner.harness.sdf.checkpoint_handler import (
-    Checkpoint,
     SdfKeySelector,
     SdfStateInternals,
     SdfStateInternalsFactory,
     SdfTimerInternalsFactory,
     StateAndTimerBundleCheckpointHandler,
 )
+from beam_spark_runner.harness.sdf.restriction_input import RestrictionInput
 from beam_spark_runner.harness.sdf.timed_checkpoint import TimedCheckpoint
 from beam_spark_runner.state.residuals import ResidualTimer
 from beam_spark_runner.state.store import StoredState
@@ -27,7 +26,7 @@ _MOST_AT_ONCE = 64
 _LEAST_SLICE_US = 20_000
 
 
-class EpochRestrictions:
+class EpochRestrictions(RestrictionInput):
     """The input of one such stage in one task of an epoch. A ``BundleInput``.
 
     All restrictions go through the store, from which those that are due are taken, the least
@@ -70,8 +69,6 @@ class EpochRestrictions:
         idle_us: int,
     ) -> None:
         self.was_cut_off = False
-        self._start_bundle = start_bundle
-        self._on_completed = on_completed
         self._spent_us = spent_us
         self._budget_us = budget_us
         self._idle_us = idle_us
@@ -80,32 +77,19 @@ class EpochRestrictions:
         self._encode = input_coder.get_impl().encode
         self._begun: set[bytes] = set()  # restrictions of the bundle, as they were
         key_of = SdfKeySelector(input_coder, collection)
-        self._handler = StateAndTimerBundleCheckpointHandler(
+        handler = StateAndTimerBundleCheckpointHandler(
             SdfTimerInternalsFactory(key_of, self._timers),
             SdfStateInternalsFactory(key_of, self._values),
             input_coder,
             input_coder.window_coder,
             delay_us=self._delay_us,
         )
-        self._bundle: Bundle | None = None
-        self._checkpoint: TimedCheckpoint | None = None  # of the bundle
+        super().__init__(start_bundle, on_completed, handler)
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Store sized restrictions, due now. Each holds its own timestamp until it is begun."""
         for value, origin in zip(values, origins, strict=True):
             self._handler.schedule(Residual(origin.with_value(value), 0, origin.timestamp.micros))
-
-    def advance_key(self) -> None:
-        """See ``BundleInput.advance_key``. ``graph.passes.validate`` refuses keyed stages here."""
-        raise InvariantError("a splittable DoFn was given keys")
-
-    def flush(self) -> None:
-        """See ``BundleInput.flush``: nothing waits."""
-
-    def progress(self) -> Sequence[bytes]:
-        """See ``Bundle.progress``: of the bundle that is open, if one is."""
-        bundle = self._bundle
-        return () if bundle is None else bundle.progress()
 
     def run_due(self) -> None:
         """Process what is due, residuals of residuals too, until the budget is spent."""
@@ -131,18 +115,7 @@ class EpochRestrictions:
             self._bundle.push([element.value], [element])
             if self._spent_us() >= until_us:
                 break
-        result = self._bundle.finish()
-        checkpoint = self._end_checkpoint()
-        assert checkpoint is not None
-        self._bundle = None
-        self._on_completed(result)
-        if checkpoint.error is not None:
-            raise checkpoint.error
-        checkpoints: list[Checkpoint] = [checkpoint, result]
-        for each in checkpoints:
-            self._handler.on_checkpoint(each)
-        for residual in result.deferred:
-            self._handler.schedule(residual)
+        self._finish()
 
     def _delay_us(self, residual: Residual) -> int:
         """A restriction that was processed without a claim waits, so that it does not spin."""
@@ -159,15 +132,3 @@ class EpochRestrictions:
         element = state.read(timer.window, timer.id)
         state.clear(timer.window, timer.id)
         return element
-
-    def _end_checkpoint(self) -> TimedCheckpoint | None:
-        checkpoint, self._checkpoint = self._checkpoint, None
-        if checkpoint is not None:
-            checkpoint.stop()
-        return checkpoint
-
-    def abort(self) -> None:
-        """Forget the bundle that is open."""
-        self._end_checkpoint()
-        if self._bundle is not None:
-            self._bundle.abort()

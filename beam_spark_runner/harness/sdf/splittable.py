@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.harness.bundle import Bundle, BundleResult, Residual
 from beam_spark_runner.harness.sdf.checkpoint_handler import (
@@ -22,6 +21,7 @@ from beam_spark_runner.harness.sdf.checkpoint_handler import (
     StateAndTimerBundleCheckpointHandler,
     in_each_window,
 )
+from beam_spark_runner.harness.sdf.restriction_input import RestrictionInput
 from beam_spark_runner.harness.sdf.timed_checkpoint import TimedCheckpoint
 from beam_spark_runner.scheduling.rounds import may_leave_work
 from beam_spark_runner.state.residuals import InMemoryTimers, InMemoryValues, ResidualTimer
@@ -45,7 +45,7 @@ class Budget:
     leave: Callable[[WindowedValue, int, int], None]
 
 
-class SplittableInput:
+class SplittableInput(RestrictionInput):
     """The input of one such stage in one task. A ``BundleInput``.
 
     Threads: the bundle's.
@@ -73,8 +73,6 @@ class SplittableInput:
         now_us: Callable[[], int],
         budget: Budget | None = None,
     ) -> None:
-        self._start_bundle = start_bundle
-        self._on_completed = on_completed
         self._now_us = now_us
         self._budget = budget
         self._gathers = budget is not None  # whether to leave anything depends on all there is
@@ -82,15 +80,14 @@ class SplittableInput:
         self._timers = InMemoryTimers(now_us)
         self._values = InMemoryValues()
         key_of = SdfKeySelector(input_coder, collection)
-        self._handler = StateAndTimerBundleCheckpointHandler(
+        handler = StateAndTimerBundleCheckpointHandler(
             SdfTimerInternalsFactory(key_of, self._timers),
             SdfStateInternalsFactory(key_of, self._values),
             input_coder,
             input_coder.window_coder,
         )
+        super().__init__(start_bundle, on_completed, handler)
         self._ready: deque[WindowedValue] = deque()
-        self._bundle: Bundle | None = None
-        self._checkpoint: TimedCheckpoint | None = None  # of the bundle
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Process sized restrictions, each once in each of its windows.
@@ -109,21 +106,9 @@ class SplittableInput:
         """Process a sized restriction that was deferred elsewhere, not before its time."""
         self._handler.schedule(Residual(element, due_us - self._now_us(), MIN_US))
 
-    def advance_key(self) -> None:
-        """See ``BundleInput.advance_key``. ``graph.passes.validate`` refuses keyed stages here."""
-        raise InvariantError("a splittable DoFn was given keys")
-
-    def flush(self) -> None:
-        """See ``BundleInput.flush``: nothing waits."""
-
     def pending(self) -> int:
         """How many restrictions wait here, deferred or not begun."""
         return len(self._timers) + len(self._ready)
-
-    def progress(self) -> Sequence[bytes]:
-        """See ``Bundle.progress``: of the bundle that is open, if one is."""
-        bundle = self._bundle
-        return () if bundle is None else bundle.progress()
 
     def watermark_hold_us(self) -> int:
         """Event time that waits for them; the end of time if there are none."""
@@ -183,33 +168,6 @@ class SplittableInput:
             push([element.value], [element])
             if self._is_over():
                 break
-
-    def _finish(self) -> None:
-        if self._bundle is None:
-            return
-        result = self._bundle.finish()
-        checkpoint = self._end_checkpoint()
-        self._bundle = None
-        self._on_completed(result)
-        if checkpoint is not None:
-            if checkpoint.error is not None:
-                raise checkpoint.error
-            self._handler.on_checkpoint(checkpoint)
-        self._handler.on_checkpoint(result)
-        for residual in result.deferred:
-            self._handler.schedule(residual)
-
-    def _end_checkpoint(self) -> "TimedCheckpoint | None":
-        checkpoint, self._checkpoint = self._checkpoint, None
-        if checkpoint is not None:
-            checkpoint.stop()
-        return checkpoint
-
-    def abort(self) -> None:
-        """Forget the bundle that is open."""
-        self._end_checkpoint()
-        if self._bundle is not None:
-            self._bundle.abort()
 
     def _leave(self) -> None:
         """Leave what has not been processed, be it due or not."""

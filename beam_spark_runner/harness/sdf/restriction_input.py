@@ -1,0 +1,71 @@
+"""What the inputs of stages with a splittable DoFn at the root have in common."""
+
+from collections.abc import Callable, Sequence
+
+from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.harness.bundle import Bundle, BundleResult
+from beam_spark_runner.harness.sdf.checkpoint_handler import StateAndTimerBundleCheckpointHandler
+from beam_spark_runner.harness.sdf.timed_checkpoint import TimedCheckpoint
+
+
+class RestrictionInput:
+    """Has a bundle of its own for what it reads, one after another.
+
+    Args:
+        start_bundle: begins a bundle; called for each.
+        on_completed: gets what is known of a bundle that has finished, before its residuals
+            are scheduled.
+        handler: schedules residuals.
+    """
+
+    def __init__(
+        self,
+        start_bundle: Callable[[], Bundle],
+        on_completed: Callable[[BundleResult], None],
+        handler: StateAndTimerBundleCheckpointHandler,
+    ) -> None:
+        self._start_bundle = start_bundle
+        self._on_completed = on_completed
+        self._handler = handler
+        self._bundle: Bundle | None = None
+        self._checkpoint: TimedCheckpoint | None = None  # of the bundle
+
+    def advance_key(self) -> None:
+        """See ``BundleInput.advance_key``. ``graph.passes.validate`` refuses keyed stages here."""
+        raise InvariantError("a splittable DoFn was given keys")
+
+    def flush(self) -> None:
+        """See ``BundleInput.flush``: nothing waits."""
+
+    def progress(self) -> Sequence[bytes]:
+        """See ``Bundle.progress``: of the bundle that is open, if one is."""
+        bundle = self._bundle
+        return () if bundle is None else bundle.progress()
+
+    def _finish(self) -> None:
+        """Finish the bundle, if one is open, and schedule its residuals."""
+        if self._bundle is None:
+            return
+        result = self._bundle.finish()
+        checkpoint = self._end_checkpoint()
+        self._bundle = None
+        self._on_completed(result)
+        if checkpoint is not None:
+            if checkpoint.error is not None:
+                raise checkpoint.error
+            self._handler.on_checkpoint(checkpoint)
+        self._handler.on_checkpoint(result)
+        for residual in result.deferred:
+            self._handler.schedule(residual)
+
+    def _end_checkpoint(self) -> TimedCheckpoint | None:
+        checkpoint, self._checkpoint = self._checkpoint, None
+        if checkpoint is not None:
+            checkpoint.stop()
+        return checkpoint
+
+    def abort(self) -> None:
+        """Forget the bundle that is open."""
+        self._end_checkpoint()
+        if self._bundle is not None:
+            self._bundle.abort()
