@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class PaneState(_message.Message):
-    __slots__ = ("finished", "counts", "due_us", "values", "has_news", "hold_us", "panes", "later_panes", "is_closed")
+    __slots__ = ("finished", "counts", "due_us", "has_news", "hold_us", "panes", "later_panes", "is_closed", "bags", "stored")
     class CountsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -24,22 +24,24 @@ class PaneState(_message.Message):
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     DUE_US_FIELD_NUMBER: _ClassVar[int]
-    VALUES_FIELD_NUMBER: _ClassVar[int]
     HAS_NEWS_FIELD_NUMBER: _ClassVar[int]
     HOLD_US_FIELD_NUMBER: _ClassVar[int]
     PANES_FIELD_NUMBER: _ClassVar[int]
     LATER_PANES_FIELD_NUMBER: _ClassVar[int]
     IS_CLOSED_FIELD_NUMBER: _ClassVar[int]
+    BAGS_FIELD_NUMBER: _ClassVar[int]
+    STORED_FIELD_NUMBER: _ClassVar[int]
     finished: _containers.RepeatedScalarFieldContainer[int]
     counts: _containers.ScalarMap[int, int]
     due_us: _containers.ScalarMap[int, int]
-    values: _containers.RepeatedScalarFieldContainer[bytes]
     has_news: bool
     hold_us: int
     panes: int
     later_panes: int
     is_closed: bool
-    def __init__(self, finished: _Optional[_Iterable[int]] = ..., counts: _Optional[_Mapping[int, int]] = ..., due_us: _Optional[_Mapping[int, int]] = ..., values: _Optional[_Iterable[bytes]] = ..., has_news: bool = ..., hold_us: _Optional[int] = ..., panes: _Optional[int] = ..., later_panes: _Optional[int] = ..., is_closed: bool = ...) -> None: ...
+    bags: _containers.RepeatedScalarFieldContainer[bytes]
+    stored: int
+    def __init__(self, finished: _Optional[_Iterable[int]] = ..., counts: _Optional[_Mapping[int, int]] = ..., due_us: _Optional[_Mapping[int, int]] = ..., has_news: bool = ..., hold_us: _Optional[int] = ..., panes: _Optional[int] = ..., later_panes: _Optional[int] = ..., is_closed: bool = ..., bags: _Optional[_Iterable[bytes]] = ..., stored: _Optional[int] = ...) -> None: ...
 
 class TimerOwner(_message.Message):
     __slots__ = ("key", "transform")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from beam_spark_runner.core.errors import RunnerError
 
-_FORMAT = 2
+_FORMAT = 3
 _NAME = re.compile(r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})\.manifest")
 _FENCE = re.compile(r"(?P<fence>\d{12})\.fence")
 

@@ -6,9 +6,9 @@ that elements which no trigger has fired are lost there; here they are in the la
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from apache_beam.transforms.core import Windowing
 from apache_beam.transforms.trigger import AccumulationMode
@@ -21,6 +21,46 @@ from beam_spark_runner.semantics.merging import merged_windows
 from beam_spark_runner.semantics.timers import Instant
 from beam_spark_runner.semantics.trigger_machines import TriggerState
 from beam_spark_runner.semantics.triggers import trigger_of
+
+
+class PaneValues(Protocol):
+    """The values of a window's next pane."""
+
+    def append(self, value: Any) -> None:
+        """Add a value."""
+
+    def absorb(self, other: Any) -> None:
+        """Add what another one of the same kind has, which is not used any more."""
+
+    def pane(self, *, keeps: bool) -> Any:
+        """Return all values.
+
+        Args:
+            keeps: the next pane has them, too; else none remain.
+        """
+
+
+class ListedValues:
+    """See ``PaneValues``: in a list, in memory."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self) -> None:
+        self._values: list[Any] = []
+
+    def append(self, value: Any) -> None:
+        """See ``PaneValues.append``."""
+        self._values.append(value)
+
+    def absorb(self, other: "ListedValues") -> None:
+        """See ``PaneValues.absorb``."""
+        self._values += other._values
+
+    def pane(self, *, keeps: bool) -> list[Any]:
+        """See ``PaneValues.pane``."""
+        values = self._values
+        self._values = [*values] if keeps else []
+        return values
 
 
 @dataclass(slots=True)
@@ -38,7 +78,7 @@ class WindowState:
     """
 
     trigger: TriggerState = field(default_factory=TriggerState)
-    values: list[Any] = field(default_factory=list)
+    values: PaneValues = field(default_factory=ListedValues)
     has_news: bool = False
     hold: Timestamp | None = None
     panes: int = 0
@@ -51,9 +91,17 @@ KeyWindows = dict[Any, WindowState]
 
 
 class PaneMachine:
-    """Groups the values of one key at a time under any trigger. One thread at a time."""
+    """Groups the values of one key at a time under any trigger. One thread at a time.
 
-    def __init__(self, windowing: Windowing) -> None:
+    Args:
+        windowing: of the grouping.
+        new_values: makes what has the values of a window.
+    """
+
+    def __init__(
+        self, windowing: Windowing, new_values: Callable[[], PaneValues] = ListedValues
+    ) -> None:
+        self._new_values = new_values
         self._window_fn = windowing.windowfn
         self._is_merging = windowing.windowfn.is_merging()
         self._trigger = trigger_of(windowing.triggerfn.to_runner_api(None))
@@ -85,7 +133,9 @@ class PaneMachine:
                 if window in added:
                     added[merged] += added.pop(window)
         for window, elements in added.items():
-            state = windows.setdefault(window, WindowState())
+            state = windows.get(window)
+            if state is None:
+                state = windows[window] = WindowState(values=self._new_values())
             if not state.is_closed:
                 self._add(window, state, elements, now)
                 yield from self._fire(window, state, now)
@@ -160,11 +210,13 @@ class PaneMachine:
     ) -> WindowState:
         # Only a window that remains under its own name remembers the panes that have fired.
         state = WindowState(
-            values=[value for each in merging for value in each.values],
+            values=self._new_values(),
             has_news=any(each.has_news for each in merging),
             panes=own.panes if own else 0,
             later_panes=own.later_panes if own else 0,
         )
+        for each in merging:
+            state.values.absorb(each.values)
         self._trigger.merge(
             [each.trigger for each in merging],
             state.trigger,
@@ -234,11 +286,8 @@ class PaneMachine:
             later = -1
         else:
             state.later_panes += 1
-        values, state.has_news = state.values, False
-        if is_last or not self._accumulates:
-            state.values = []
-        else:
-            state.values = [*values]
+        values = state.values.pane(keeps=self._accumulates and not is_last)
+        state.has_news = False
         time = window.max_timestamp() if state.hold is None else state.hold
         if not (is_early and self._has_on_time_pane):
             state.hold = None  # else the pane at the end of the window needs it, even an empty one

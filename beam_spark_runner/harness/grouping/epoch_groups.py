@@ -1,7 +1,10 @@
 """GroupByKey in epochs: the windows of a key are stored until their triggers fire."""
 
+import functools
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 from apache_beam.coders import Coder, WindowedValueCoder
 from apache_beam.utils.timestamp import Timestamp
@@ -12,6 +15,12 @@ from beam_spark_runner.core.mapping import map_all
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.harness.bundle import StoringInput
 from beam_spark_runner.harness.grouping.operator import GroupByKey, Grouping, charged
+from beam_spark_runner.harness.grouping.stored_panes import (
+    GROUPING,
+    PaneBags,
+    StoredPane,
+    StoredValues,
+)
 from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
 from beam_spark_runner.portable.windowing import decode_windowing
 from beam_spark_runner.semantics.panes import KeyWindows, PaneMachine, WindowState
@@ -19,16 +28,27 @@ from beam_spark_runner.semantics.timers import Domain, Instant
 from beam_spark_runner.semantics.trigger_machines import TriggerState
 from beam_spark_runner.state.backend import Bag, Cell, StateBackend, StoredTimer
 
-GROUPING = ""
-"""Stands for the transform in addresses of the store: no step has such an id."""
 _ON_CLOCK = "clock"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What the store has of a key.
+
+    Attributes:
+        windows: by its encoding, what a window has besides its values.
+        bags: with the values of all of them.
+    """
+
+    windows: dict[bytes, bytes] = field(default_factory=dict)
+    bags: set[bytes] = field(default_factory=set)
 
 
 class GroupsInEpochs(GroupByKey):
     """Pushes the panes that fire in an epoch, and stores what waits for a later one.
 
-    Each window of a key is a bag in the store, with a timer for when it has to be looked at again;
-    the timer's hold is the window's.
+    Each window of a key has a cell in the store, with a timer for when it has to be looked at
+    again; the timer's hold is the window's. Its values are in bags of their own.
 
     Args:
         grouping: see there.
@@ -59,11 +79,13 @@ class GroupsInEpochs(GroupByKey):
         value_coder = element_coder.value_coder().value_coder()
         self._key_coder: Coder = element_coder.key_coder()
         self._window_coder: Coder = coder.window_coder
-        self._value = value_coder.get_impl()
+        self._bags = PaneBags(store, value_coder)
         self._decode_windowed = (
             WindowedValueCoder(value_coder, coder.window_coder).get_impl().decode
         )
-        self._machine = PaneMachine(decode_windowing(grouping.coded_windowing))
+        self._machine = PaneMachine(
+            decode_windowing(grouping.coded_windowing), self._bags.new_values
+        )
 
     def group(self, key: bytes, values: list[bytes], order: int) -> None:
         """See ``GroupByKey.group``."""
@@ -85,28 +107,37 @@ class GroupsInEpochs(GroupByKey):
 
     def _advance(self, key: object, elements: Iterable[WindowedValue]) -> None:
         coded_key = self._key_coder.get_impl().encode_nested(key)
+        self._bags.key = coded_key
         before, windows = self._load(coded_key)
         panes = itertools.chain(
             self._machine.add(windows, elements, self._before),
             self._machine.advance(windows, self._before, self._now),
         )
         for pane in charged(panes, self._name):
-            element = (key, pane.value)
-            self._chunks.add(element, pane.with_value(element), 0)
+            if isinstance(pane.value, StoredPane):
+                logged, push = self._logs.new(), functools.partial(self._push_pane, key, pane)
+                self._hand_out(logged, pane.value.coded, pane.value.decode, push)
+            else:
+                self._push_pane(key, pane, pane.value)
         hold_us = self._save(coded_key, windows, before)
         self._chunks.push()
         if self._is_keyed:
             self._input.begin_key(coded_key)
             self._input.advance_key_until(hold_us)
 
-    def _load(self, key: bytes) -> tuple[Mapping[bytes, bytes], KeyWindows]:
-        """Return the windows of a key: as they are stored, by their encoding; and decoded."""
-        stored: dict[bytes, bytes] = {}
+    def _push_pane(self, key: object, pane: WindowedValue, values: Any) -> None:
+        element = (key, values)
+        self._chunks.add(element, pane.with_value(element), 0)
+
+    def _load(self, key: bytes) -> tuple[_Stored, KeyWindows]:
+        stored = _Stored()
         windows: KeyWindows = {}
         for timer in self._store.timers(GROUPING, key):
-            if timer.window not in stored:
-                coded = stored[timer.window] = self._read(_cell(timer.window, key))
-                windows[self._window_coder.decode(timer.window)] = self._decoded(coded)
+            if timer.window not in stored.windows:
+                coded = stored.windows[timer.window] = self._read(_cell(timer.window, key))
+                proto = PaneState.FromString(coded[1:])
+                stored.bags.update(proto.bags)
+                windows[self._window_coder.decode(timer.window)] = self._decoded(proto)
         return stored, windows
 
     def _read(self, cell: Cell) -> bytes:
@@ -117,7 +148,7 @@ class GroupsInEpochs(GroupByKey):
             parts.append(page.data)
         return b"".join(parts)
 
-    def _save(self, key: bytes, windows: KeyWindows, before: Mapping[bytes, bytes]) -> int:
+    def _save(self, key: bytes, windows: KeyWindows, before: _Stored) -> int:
         """Store the windows of a key.
 
         Returns:
@@ -125,14 +156,19 @@ class GroupsInEpochs(GroupByKey):
         """
         timers: list[StoredTimer] = []
         kept: set[bytes] = set()
+        kept_bags: set[bytes] = set()
         least_us = MAX_US
         for window, state in windows.items():
+            values = state.values
+            assert isinstance(values, StoredValues)
+            self._bags.save(values)
+            kept_bags.update(values.bags)
             coded_window = self._window_coder.encode(window)
             kept.add(coded_window)
-            coded = self._encoded(state)
-            if coded != before.get(coded_window):
+            coded = _encoded(state, values)
+            if coded != before.windows.get(coded_window):
                 cell = Bag(_cell(coded_window, key))
-                if coded_window in before:
+                if coded_window in before.windows:
                     self._store.clear(cell)
                 self._store.append(cell, coded)
             hold_us = self._machine.hold_us(window, state)
@@ -148,39 +184,42 @@ class GroupsInEpochs(GroupByKey):
                         _ON_CLOCK, "", coded_window, Domain.PROCESSING_TIME, clock_us, MAX_US, b""
                     )
                 )
-        for coded_window in before.keys() - kept:
+        for coded_window in before.windows.keys() - kept:
             self._store.clear(Bag(_cell(coded_window, key)))
-        if timers or before:
+        for bag in before.bags - kept_bags:
+            self._bags.clear(bag)
+        if timers or before.windows:
             self._store.set_timers(GROUPING, key, timers)
         return least_us
 
-    def _encoded(self, state: WindowState) -> bytes:
-        trigger, hold = state.trigger, state.hold
-        proto = PaneState(
-            finished=sorted(trigger.finished),
-            counts=trigger.counts,
-            due_us=trigger.due_us,
-            values=map(self._value.encode, state.values),
-            has_news=state.has_news,
-            hold_us=None if hold is None else hold.micros,
-            panes=state.panes,
-            later_panes=state.later_panes,
-            is_closed=state.is_closed,
-        )
-        # An empty message would be an empty bag, which is not there.
-        return b"\0" + proto.SerializeToString(deterministic=True)
-
-    def _decoded(self, coded: bytes) -> WindowState:
-        proto = PaneState.FromString(coded[1:])
+    def _decoded(self, proto: PaneState) -> WindowState:
         return WindowState(
             trigger=TriggerState(set(proto.finished), dict(proto.counts), dict(proto.due_us)),
-            values=[self._value.decode(value) for value in proto.values],
+            values=self._bags.new_values(proto.bags, proto.stored),
             has_news=proto.has_news,
             hold=Timestamp(micros=proto.hold_us) if proto.HasField("hold_us") else None,
             panes=proto.panes,
             later_panes=proto.later_panes,
             is_closed=proto.is_closed,
         )
+
+
+def _encoded(state: WindowState, values: StoredValues) -> bytes:
+    trigger, hold = state.trigger, state.hold
+    proto = PaneState(
+        finished=sorted(trigger.finished),
+        counts=trigger.counts,
+        due_us=trigger.due_us,
+        has_news=state.has_news,
+        hold_us=None if hold is None else hold.micros,
+        panes=state.panes,
+        later_panes=state.later_panes,
+        is_closed=state.is_closed,
+        bags=values.bags,
+        stored=values.stored,
+    )
+    # An empty message would be an empty bag, which is not there.
+    return b"\0" + proto.SerializeToString(deterministic=True)
 
 
 def _cell(window: bytes, key: bytes) -> Cell:

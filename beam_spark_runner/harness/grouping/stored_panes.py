@@ -1,0 +1,147 @@
+"""The values of panes that wait for a later epoch: they are added to bags, and never rewritten."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from apache_beam.coders import BytesCoder, Coder
+from apache_beam.coders.coders import LengthPrefixCoder
+
+from beam_spark_runner.state.backend import Bag, Cell, StateBackend
+from beam_spark_runner.state.memory import PAGE_BYTES
+
+GROUPING = ""
+"""Stands for the transform in addresses of the store: no step has such an id."""
+_NAME_BYTES = 8
+
+
+class StoredPane:
+    """A pane that is too large for a list. Its bags must not be cleared before it is read.
+
+    Attributes:
+        coded: the values, encoded. To be read once.
+        decode: gives one value.
+    """
+
+    def __init__(self, coded: Iterator[bytes], decode: Callable[[bytes], Any]) -> None:
+        self.coded = coded
+        self.decode = decode
+
+
+class StoredValues:
+    """See ``PaneValues``.
+
+    Args:
+        read: gives what some bags have, and further values.
+        bags: names of those in the store.
+        stored: how many values they have.
+    """
+
+    __slots__ = ("_read", "added", "bags", "stored")
+
+    def __init__(
+        self,
+        read: Callable[[Sequence[bytes], list[Any]], "list[Any] | StoredPane"],
+        bags: Iterable[bytes] = (),
+        stored: int = 0,
+    ) -> None:
+        self._read = read
+        self.bags = list(bags)
+        self.stored = stored
+        self.added: list[Any] = []  # what is not in the store yet
+
+    def append(self, value: Any) -> None:
+        """See ``PaneValues.append``."""
+        self.added.append(value)
+
+    def absorb(self, other: "StoredValues") -> None:
+        """See ``PaneValues.absorb``."""
+        self.bags += other.bags
+        self.stored += other.stored
+        self.added += other.added
+
+    def pane(self, *, keeps: bool) -> list[Any] | StoredPane:
+        """See ``PaneValues.pane``."""
+        values = self._read(self.bags, self.added)
+        if not keeps:
+            self.bags, self.stored, self.added = [], 0, []
+        return values
+
+
+class PaneBags:
+    """The bags of one key after the other.
+
+    A window that is merged into another one leaves it its bags as they are. So their names say
+    nothing of windows.
+
+    Args:
+        store: of the stage.
+        coder: of the values.
+
+    Attributes:
+        key: whose bags are meant; encoded, nested.
+    """
+
+    key = b""
+
+    def __init__(self, store: StateBackend, coder: Coder) -> None:
+        self._store = store
+        self._decode = coder.get_impl().decode
+        self._encode = coder.get_impl().encode
+        # Values may have encodings without bytes.
+        self._framed = LengthPrefixCoder(coder).get_impl()
+        self._frames = LengthPrefixCoder(BytesCoder()).get_impl()
+
+    def new_values(self, bags: Iterable[bytes] = (), stored: int = 0) -> StoredValues:
+        """Return the values of a window of the key."""
+        return StoredValues(self._read, bags, stored)
+
+    def save(self, values: StoredValues) -> None:
+        """Add what has come to the store."""
+        if not values.added:
+            return
+        if not values.bags:
+            values.bags.append(os.urandom(_NAME_BYTES))
+        bag = self._bag(values.bags[-1])
+        piece: list[bytes] = []
+        room = PAGE_BYTES
+        for coded in map(self._framed.encode, values.added):
+            piece.append(coded)
+            room -= len(coded)
+            if room <= 0:
+                self._store.append(bag, b"".join(piece))
+                piece, room = [], PAGE_BYTES
+        self._store.append(bag, b"".join(piece))
+        values.stored += len(values.added)
+        values.added = []
+
+    def clear(self, bag: bytes) -> None:
+        """Remove a bag of the key."""
+        self._store.clear(self._bag(bag))
+
+    def _read(self, bags: Sequence[bytes], added: list[Any]) -> list[Any] | StoredPane:
+        pages = self._pages(bags)
+        first = next(pages, b"")
+        second = next(pages, None)
+        if second is None:
+            return [*self._framed.decode_all(first), *added]
+        every = itertools.chain((first, second), pages)
+        stored = itertools.chain.from_iterable(map(self._frames.decode_all, every))
+        return StoredPane(itertools.chain(stored, map(self._encode, [*added])), self._decode)
+
+    def _pages(self, bags: Sequence[bytes]) -> Iterator[bytes]:
+        """Yield the contents of bags; small ones make one page together."""
+        small: list[bytes] = []
+        for name in bags:
+            page = self._store.get(self._bag(name))
+            small.append(page.data)
+            while page.token:
+                yield b"".join(small)
+                page = self._store.get(self._bag(name), page.token)
+                small = [page.data]
+        if small:
+            yield b"".join(small)
+
+    def _bag(self, name: bytes) -> Bag:
+        return Bag(Cell(GROUPING, "values", name, self.key))

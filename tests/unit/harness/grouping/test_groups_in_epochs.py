@@ -1,0 +1,203 @@
+"""GroupByKey in epochs, over records in memory."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+from apache_beam.coders import (
+    BytesCoder,
+    Coder,
+    IterableCoder,
+    StrUtf8Coder,
+    TupleCoder,
+    WindowedValueCoder,
+)
+from apache_beam.coders.coders import SingletonCoder
+from apache_beam.runners.pipeline_context import PipelineContext
+from apache_beam.transforms.core import Windowing
+from apache_beam.transforms.trigger import (
+    AccumulationMode,
+    AfterCount,
+    DefaultTrigger,
+    Repeatedly,
+)
+from apache_beam.transforms.window import FixedWindows, Sessions, WindowFn
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core.ids import DestinationId
+from beam_spark_runner.core.time import MIN_US
+from beam_spark_runner.harness.grouping.epoch_groups import GroupsInEpochs
+from beam_spark_runner.harness.values.spill import StreamedValues, ValueLogs
+from beam_spark_runner.plan.model import Delivery
+from beam_spark_runner.semantics.timers import Instant
+from beam_spark_runner.spark.program import Edge
+from beam_spark_runner.state.store import StoredState
+from tests.unit.state.sorted_records import SortedRecords, count_values
+
+_SECOND_US = 1_000_000
+
+
+class Panes:
+    """Gets what is pushed. See ``StoringInput``."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, Sequence[Any]]] = []
+
+    def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        self.seen += values
+
+    def flush(self) -> None: ...
+
+    def advance_key(self) -> None: ...
+
+    def begin_key(self, key: bytes) -> None: ...
+
+    def advance_key_until(self, hold_us: int) -> None: ...
+
+
+class Epochs:
+    """One epoch after another over the same records; the key is always "k"."""
+
+    def __init__(
+        self, windowing: Windowing, value_coder: Coder | None = None, page_bytes: int = 1 << 20
+    ) -> None:
+        self.records = SortedRecords()
+        self._store = StoredState(self.records, 1, count_values, page_bytes=page_bytes)
+        self._windowing = windowing
+        self._values = value_coder or BytesCoder()
+        self._before = Instant(MIN_US, 0)
+        self.logs = ValueLogs(limit_bytes=1000)
+
+    def run(self, *elements: tuple[Any, int], watermark: int = -1) -> list[Sequence[Any]]:
+        """Return the values of the panes that fire in an epoch.
+
+        Args:
+            elements: values, and their timestamps in seconds.
+            watermark: that comes in the epoch, in seconds; negative: none.
+        """
+        window_fn = self._windowing.windowfn
+        windowed = WindowedValueCoder(self._values, window_fn.get_window_coder())
+        edge = Edge(
+            dest=DestinationId(1),
+            code=1,
+            delivery=Delivery.GROUP_BY_KEY,
+            name="Group",
+            is_global=False,
+            coded_windowing=_coded(self._windowing),
+        )
+        panes = Panes()
+        now = Instant(watermark * _SECOND_US, 0) if watermark >= 0 else self._before
+        groups = GroupsInEpochs(
+            edge,
+            WindowedValueCoder(
+                TupleCoder([StrUtf8Coder(), IterableCoder(self._values)]),
+                window_fn.get_window_coder(),
+            ),
+            panes,
+            self.logs,
+            store=self._store,
+            before=self._before,
+            now=now,
+        )
+        coded = [
+            windowed.encode(WindowedValue(value, Timestamp(at), _windows(window_fn, at)))
+            for value, at in elements
+        ]
+        if coded:
+            groups.group(StrUtf8Coder().encode("k"), coded, 0)
+        else:
+            groups.fire(StrUtf8Coder().get_impl().encode_nested("k"))
+        self._before = now
+        assert {key for key, _ in panes.seen} <= {"k"}
+        return [values for _, values in panes.seen]
+
+
+def _windows(window_fn: WindowFn, at: int) -> tuple[Any, ...]:
+    return tuple(window_fn.assign(WindowFn.AssignContext(Timestamp(at))))
+
+
+def _coded(windowing: Windowing) -> bytes:
+    return bytes(windowing.to_runner_api(PipelineContext()).SerializeToString())
+
+
+def _sorted(panes: Iterable[Iterable[bytes]]) -> list[list[bytes]]:
+    return [sorted(pane) for pane in panes]
+
+
+def test_a_window_gathers_the_values_of_all_epochs() -> None:
+    epochs = Epochs(Windowing(FixedWindows(60)))
+    assert epochs.run((b"a", 1), (b"b", 2)) == []
+    assert epochs.run((b"c", 3), (b"z", 61)) == []
+    assert _sorted(epochs.run(watermark=60)) == [[b"a", b"b", b"c"]]
+    assert _sorted(epochs.run(watermark=120)) == [[b"z"]]
+    assert not epochs.records.values
+
+
+def test_an_epoch_writes_what_has_come_in_it() -> None:
+    epochs = Epochs(Windowing(FixedWindows(60)))
+    written: list[int] = []
+    for _ in range(50):
+        epochs.records.puts.clear()
+        epochs.run((b"x" * 100, 1))
+        written.append(sum(epochs.records.puts))
+    assert max(written[1:]) - min(written[1:]) < 20
+    (values,) = epochs.run(watermark=60)
+    assert list(values) == [b"x" * 100] * 50
+
+
+@pytest.mark.parametrize("mode", [AccumulationMode.ACCUMULATING, AccumulationMode.DISCARDING])
+def test_panes_have_all_values_or_new_ones(mode: int) -> None:
+    epochs = Epochs(Windowing(FixedWindows(60), Repeatedly(AfterCount(2)), mode))
+    accumulates = mode == AccumulationMode.ACCUMULATING
+    assert epochs.run((b"a", 1)) == []
+    assert _sorted(epochs.run((b"b", 2))) == [[b"a", b"b"]]
+    assert epochs.run((b"c", 3)) == []
+    first = [b"a", b"b"] if accumulates else []
+    assert _sorted(epochs.run((b"d", 4))) == [[*first, b"c", b"d"]]
+    assert epochs.run(watermark=60) == []
+    assert not epochs.records.values
+
+
+def test_sessions_that_merge_keep_their_values() -> None:
+    epochs = Epochs(Windowing(Sessions(10)))
+    assert epochs.run((b"a", 1), (b"c", 15)) == []
+    assert epochs.run((b"d", 18)) == []
+    assert epochs.run((b"b", 8)) == []  # joins both
+    assert epochs.run((b"e", 50)) == []
+    assert _sorted(epochs.run(watermark=28)) == [[b"a", b"b", b"c", b"d"]]
+    assert _sorted(epochs.run(watermark=60)) == [[b"e"]]
+    assert not epochs.records.values
+
+
+def test_values_without_bytes_count() -> None:
+    epochs = Epochs(Windowing(FixedWindows(60)), SingletonCoder(None))
+    epochs.run((None, 1), (None, 2))
+    epochs.run((None, 1))
+    (values,) = epochs.run((None, 3), watermark=60)
+    assert list(values) == [None] * 4
+
+
+def test_a_large_pane_is_streamed() -> None:
+    epochs = Epochs(Windowing(FixedWindows(60)), page_bytes=256)
+    expected = [b"%d" % n * 20 for n in range(100)]
+    for value in expected[:-1]:
+        epochs.run((value, 1))
+    (values,) = epochs.run((expected[-1], 1), watermark=60)
+    assert isinstance(values, StreamedValues)
+    assert not epochs.records.values
+    assert sorted(values) == sorted(values) == sorted(expected)
+    epochs.logs.close()
+
+
+def test_a_pane_that_nobody_keeps_leaves_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    epochs = Epochs(Windowing(FixedWindows(60), DefaultTrigger()), page_bytes=64)
+    taken: list[int] = []
+    monkeypatch.setattr(
+        Panes, "push", lambda _, values, origins: taken.extend(len(list(v)) for _, v in values)
+    )
+    for _ in range(20):
+        epochs.run((b"x" * 30, 1))
+    epochs.run(watermark=60)
+    assert taken == [20]
+    assert not epochs.records.values
