@@ -55,6 +55,7 @@ def describe(
     plan: Plan,
     stage_id: StageId,
     *,
+    part: Stage | None = None,
     source_urn: str = SOURCE_URN,
     sink_urn: str = SINK_URN,
 ) -> StageDescription:
@@ -76,13 +77,14 @@ def describe(
     Args:
         plan: its graph gives everything but the edges.
         stage_id: the stage.
+        part: what is described in its place: some of its transforms, that read its input.
         source_urn: how an SDK worker in this process builds the source; a RemoteGrpcPort is
             its payload.
         sink_urn: the same for sinks.
 
     Source: proto ProcessBundleDescriptor; Beam ProcessBundleDescriptors.fromExecutableStage.
     """
-    stage, graph = plan.stages[stage_id], plan.graph
+    stage, graph = part or plan.stages[stage_id], plan.graph
     environment = coded_environment(graph, stage.environment)
     if environment:
         source_urn, sink_urn = urns.GRPC_SOURCE, urns.GRPC_SINK

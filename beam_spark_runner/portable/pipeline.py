@@ -23,7 +23,7 @@ from beam_spark_runner.graph.model import (
     Transform,
 )
 from beam_spark_runner.portable.payloads import COMBINE_URNS, PAR_DO_URNS, read_payload
-from beam_spark_runner.portable.windowing import trigger_is_default, windowing_from_proto
+from beam_spark_runner.portable.windowing import allows_lifting, windowing_from_proto
 
 _RUNNER_EXECUTED = frozenset(
     {urns.IMPULSE, urns.FLATTEN, urns.GROUP_BY_KEY, urns.RESHUFFLE, urns.TEST_STREAM}
@@ -167,7 +167,7 @@ def _may_be_lifted(
         return True
     strategy = components.windowing_strategies[collection.windowing_strategy_id]
     is_bounded = collection.is_bounded != beam_runner_api_pb2.IsBounded.UNBOUNDED
-    return trigger_is_default(strategy.trigger) and (
+    return allows_lifting(strategy.trigger) and (
         is_bounded or strategy.output_time != beam_runner_api_pb2.OutputTime.EARLIEST_IN_PANE
     )
 

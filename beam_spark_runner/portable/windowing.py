@@ -102,6 +102,30 @@ def trigger_is_default(trigger: beam_runner_api_pb2.Trigger) -> bool:
     return kind is None or kind == "default"
 
 
+_INDIFFERENT = (
+    None,
+    "default",
+    "always",
+    "never",
+    "after_processing_time",
+    "after_synchronized_processing_time",
+)
+"""Kinds of triggers to which it does not matter how many elements there are."""
+
+
+def allows_lifting(trigger: beam_runner_api_pb2.Trigger) -> bool:
+    """Whether a trigger fires for accumulators as it would for the elements in them.
+
+    Source: Beam ``translations.lift_combiners``; like there, kinds that are not known to are not.
+    """
+    kind = trigger.WhichOneof("trigger")
+    if kind == "element_count":
+        return int(trigger.element_count.element_count) <= 1
+    if kind in ("after_end_of_window", "after_any", "repeat"):
+        return all(map(allows_lifting, _parts_of(trigger)))
+    return kind in _INDIFFERENT
+
+
 def trigger_text(trigger: beam_runner_api_pb2.Trigger) -> str:
     """Name a trigger's kind and parts, in the proto's words.
 
@@ -111,13 +135,17 @@ def trigger_text(trigger: beam_runner_api_pb2.Trigger) -> str:
     kind = trigger.WhichOneof("trigger")
     if kind is None:
         return "default"
-    value = getattr(trigger, kind)
     if kind == "element_count":
-        return f"{kind}({value.element_count})"
+        return f"{kind}({trigger.element_count.element_count})"
+    parts = _parts_of(trigger)
+    return f"{kind}({', '.join(map(trigger_text, parts))})" if parts else kind
+
+
+def _parts_of(trigger: beam_runner_api_pb2.Trigger) -> list[beam_runner_api_pb2.Trigger]:
     parts: list[beam_runner_api_pb2.Trigger] = []
-    for _, part in value.ListFields():
+    for _, part in getattr(trigger, str(trigger.WhichOneof("trigger"))).ListFields():
         if isinstance(part, beam_runner_api_pb2.Trigger):
             parts.append(part)
         elif isinstance(part, Iterable):
             parts.extend(each for each in part if isinstance(each, beam_runner_api_pb2.Trigger))
-    return f"{kind}({', '.join(map(trigger_text, parts))})" if parts else kind
+    return parts

@@ -72,6 +72,8 @@ class StageProgram:
     side_inputs: Mapping[tuple[str, str], SideInputRows]  # (transform id, local name)
     views: Mapping[tuple[str, str], Edge]  # the same in epochs: what a stage of the level gathers
     collection: str  # the name of what it reads, for messages
+    # Merges the accumulators that the stage reads, in epochs; with an id that no other stage has.
+    merger: "StageProgram | None" = None
     # Of the windows that it reads; of what gathers a side input, the most of those that look it up.
     lateness_us: int = 0
 

@@ -134,19 +134,24 @@ def test_lifted_and_unlifted_combiners(spark_session: Any) -> None:
         events = stream().add_elements(pairs(1, 2)).add_elements(pairs(3)).advance_watermark_to(9)
         events.add_elements(pairs(11, 12)).advance_watermark_to_infinity()
         values = p | events
-        counting = beam.WindowInto(
-            FixedWindows(10),
-            trigger=Repeatedly(AfterCount(2)),
-            accumulation_mode=AccumulationMode.ACCUMULATING,
+        counting, early = (
+            beam.WindowInto(
+                FixedWindows(10),
+                trigger=Repeatedly(AfterCount(count)),
+                accumulation_mode=AccumulationMode.ACCUMULATING,
+            )
+            for count in (2, 1)
         )
         return {
             "sums": values | "F" >> beam.WindowInto(FixedWindows(10)) | beam.CombinePerKey(sum),
             "counts": values | "T" >> counting | "Count" >> beam.CombinePerKey(CountCombineFn()),
+            "early": values | "E" >> early | "Early" >> beam.CombinePerKey(sum),
         }
 
     found = harvest(spark_session, build)
     assert found["sums"] == [("a", 6), ("a", 23)]
     assert found["counts"] == [("a", 2), ("a", 2), ("a", 3)]
+    assert found["early"] == [("a", 3), ("a", 6), ("a", 23)]
 
 
 class Wakes(beam.DoFn):  # type: ignore[misc]

@@ -2,9 +2,9 @@
 
 import functools
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from apache_beam.coders import Coder, WindowedValueCoder
 from apache_beam.utils.timestamp import Timestamp
@@ -29,6 +29,22 @@ from beam_spark_runner.semantics.trigger_machines import TriggerState
 from beam_spark_runner.state.backend import Bag, Cell, StateBackend, StoredTimer
 
 _ON_CLOCK = "clock"
+_MOST_UNMERGED = 1000
+_MOST_UNMERGED_BYTES = 16 << 20
+
+MergeAccumulators = Callable[[Sequence[WindowedValue]], Sequence[Any]]
+"""From elements KV<key, accumulators> to an accumulator for each."""
+
+
+class _Unmerged(NamedTuple):
+    """A window of a key with many accumulators."""
+
+    key: object
+    coded_key: bytes
+    window: Any
+    coded_window: bytes
+    state: WindowState
+    values: StoredValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +74,7 @@ class GroupsInEpochs(GroupByKey):
         store: of the stage.
         before: until when the epoch before came: elements are late by its watermark.
         now: until when this epoch comes.
+        merge: where the values are accumulators: merges some, so that long windows stay small.
     """
 
     def __init__(
@@ -70,8 +87,12 @@ class GroupsInEpochs(GroupByKey):
         store: StateBackend,
         before: Instant,
         now: Instant,
+        merge: MergeAccumulators | None = None,
     ) -> None:
         super().__init__(grouping, coder, bundle, logs)
+        self._merge = merge
+        self._unmerged: dict[bytes, list[_Unmerged]] = {}  # by encoded key
+        self._unmerged_bytes = 0
         self._input = bundle
         self._name = grouping.name
         self._store, self._before, self._now = store, before, now
@@ -107,6 +128,8 @@ class GroupsInEpochs(GroupByKey):
 
     def _advance(self, key: object, elements: Iterable[WindowedValue]) -> None:
         coded_key = self._key_coder.get_impl().encode_nested(key)
+        if coded_key in self._unmerged:
+            self.finish()
         self._bags.key = coded_key
         before, windows = self._load(coded_key)
         panes = itertools.chain(
@@ -119,7 +142,9 @@ class GroupsInEpochs(GroupByKey):
                 self._hand_out(logged, pane.value.coded, pane.value.decode, push)
             else:
                 self._push_pane(key, pane, pane.value)
-        hold_us = self._save(coded_key, windows, before)
+        hold_us = self._save(key, coded_key, windows, before)
+        if len(self._unmerged) >= _MOST_UNMERGED or self._unmerged_bytes >= _MOST_UNMERGED_BYTES:
+            self.finish()
         self._chunks.push()
         if self._is_keyed:
             self._input.begin_key(coded_key)
@@ -148,7 +173,27 @@ class GroupsInEpochs(GroupByKey):
             parts.append(page.data)
         return b"".join(parts)
 
-    def _save(self, key: bytes, windows: KeyWindows, before: _Stored) -> int:
+    def finish(self) -> None:
+        """Merge what waits for it; after the last key."""
+        if self._merge is None or not self._unmerged:
+            return
+        unmerged = [*itertools.chain.from_iterable(self._unmerged.values())]
+        self._unmerged, self._unmerged_bytes = {}, 0
+        merged = self._merge([*map(self._group_of, unmerged)])
+        for each, accumulator in zip(unmerged, merged, strict=True):
+            self._bags.key = each.coded_key
+            self._bags.replace(each.values, accumulator)
+            cell = Bag(_cell(each.coded_window, each.coded_key))
+            self._store.clear(cell)
+            self._store.append(cell, _encoded(each.state, each.values))
+
+    def _group_of(self, each: _Unmerged) -> WindowedValue:
+        self._bags.key = each.coded_key
+        pane = each.values.pane(keeps=True)
+        values = [*map(pane.decode, pane.coded)] if isinstance(pane, StoredPane) else pane
+        return WindowedValue((each.key, values), each.window.max_timestamp(), (each.window,))
+
+    def _save(self, decoded_key: object, key: bytes, windows: KeyWindows, before: _Stored) -> int:
         """Store the windows of a key.
 
         Returns:
@@ -171,6 +216,11 @@ class GroupsInEpochs(GroupByKey):
                 if coded_window in before.windows:
                     self._store.clear(cell)
                 self._store.append(cell, coded)
+            if self._merge is not None and values.is_worth_merging:
+                self._unmerged.setdefault(key, []).append(
+                    _Unmerged(decoded_key, key, window, coded_window, state, values)
+                )
+                self._unmerged_bytes += values.stored_bytes
             hold_us = self._machine.hold_us(window, state)
             hold_us = MAX_US if hold_us is None else hold_us
             least_us = min(least_us, hold_us)
@@ -195,7 +245,7 @@ class GroupsInEpochs(GroupByKey):
     def _decoded(self, proto: PaneState) -> WindowState:
         return WindowState(
             trigger=TriggerState(set(proto.finished), dict(proto.counts), dict(proto.due_us)),
-            values=self._bags.new_values(proto.bags, proto.stored),
+            values=self._bags.new_values(proto),
             has_news=proto.has_news,
             hold=Timestamp(micros=proto.hold_us) if proto.HasField("hold_us") else None,
             panes=proto.panes,
@@ -217,6 +267,8 @@ def _encoded(state: WindowState, values: StoredValues) -> bytes:
         is_closed=state.is_closed,
         bags=values.bags,
         stored=values.stored,
+        stored_bytes=values.stored_bytes,
+        merged_bytes=values.merged_bytes,
     )
     # An empty message would be an empty bag, which is not there.
     return b"\0" + proto.SerializeToString(deterministic=True)

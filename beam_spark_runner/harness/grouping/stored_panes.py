@@ -2,18 +2,23 @@
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from apache_beam.coders import BytesCoder, Coder
 from apache_beam.coders.coders import LengthPrefixCoder
 
+from beam_spark_runner._generated.store_pb2 import PaneState
 from beam_spark_runner.state.backend import Bag, Cell, StateBackend
 from beam_spark_runner.state.memory import PAGE_BYTES
 
 GROUPING = ""
 """Stands for the transform in addresses of the store: no step has such an id."""
 _NAME_BYTES = 8
+_MANY = 64
+
+
+_NOTHING = PaneState()
 
 
 class StoredPane:
@@ -34,22 +39,34 @@ class StoredValues:
 
     Args:
         read: gives what some bags have, and further values.
+        proto: what is stored of the window.
+
+    Attributes:
         bags: names of those in the store.
         stored: how many values they have.
+        stored_bytes: their size.
+        merged_bytes: of these, what accumulators were merged into.
+        added: what is not in the store yet.
     """
 
-    __slots__ = ("_read", "added", "bags", "stored")
+    __slots__ = ("_read", "added", "bags", "merged_bytes", "stored", "stored_bytes")
 
     def __init__(
         self,
         read: Callable[[Sequence[bytes], list[Any]], "list[Any] | StoredPane"],
-        bags: Iterable[bytes] = (),
-        stored: int = 0,
+        proto: PaneState = _NOTHING,
     ) -> None:
         self._read = read
-        self.bags = list(bags)
-        self.stored = stored
-        self.added: list[Any] = []  # what is not in the store yet
+        self.bags = list(proto.bags)
+        self.stored = proto.stored
+        self.stored_bytes = proto.stored_bytes
+        self.merged_bytes = proto.merged_bytes
+        self.added: list[Any] = []
+
+    @property
+    def is_worth_merging(self) -> bool:
+        """Whether accumulators have become many, and as large again as those merged before."""
+        return self.stored >= _MANY and self.stored_bytes >= 2 * self.merged_bytes
 
     def append(self, value: Any) -> None:
         """See ``PaneValues.append``."""
@@ -59,13 +76,16 @@ class StoredValues:
         """See ``PaneValues.absorb``."""
         self.bags += other.bags
         self.stored += other.stored
+        self.stored_bytes += other.stored_bytes
+        self.merged_bytes += other.merged_bytes
         self.added += other.added
 
     def pane(self, *, keeps: bool) -> list[Any] | StoredPane:
         """See ``PaneValues.pane``."""
         values = self._read(self.bags, self.added)
         if not keeps:
-            self.bags, self.stored, self.added = [], 0, []
+            self.bags, self.added = [], []
+            self.stored = self.stored_bytes = self.merged_bytes = 0
         return values
 
 
@@ -93,9 +113,13 @@ class PaneBags:
         self._framed = LengthPrefixCoder(coder).get_impl()
         self._frames = LengthPrefixCoder(BytesCoder()).get_impl()
 
-    def new_values(self, bags: Iterable[bytes] = (), stored: int = 0) -> StoredValues:
-        """Return the values of a window of the key."""
-        return StoredValues(self._read, bags, stored)
+    def new_values(self, proto: PaneState = _NOTHING) -> StoredValues:
+        """Return the values of a window of the key.
+
+        Args:
+            proto: what is stored of the window.
+        """
+        return StoredValues(self._read, proto)
 
     def save(self, values: StoredValues) -> None:
         """Add what has come to the store."""
@@ -111,10 +135,22 @@ class PaneBags:
             room -= len(coded)
             if room <= 0:
                 self._store.append(bag, b"".join(piece))
+                values.stored_bytes += PAGE_BYTES - room
                 piece, room = [], PAGE_BYTES
         self._store.append(bag, b"".join(piece))
+        values.stored_bytes += PAGE_BYTES - room
         values.stored += len(values.added)
         values.added = []
+
+    def replace(self, values: StoredValues, accumulator: Any) -> None:
+        """Have an accumulator stand for all values of a window."""
+        for bag in values.bags:
+            self.clear(bag)
+        values.bags = []
+        values.stored = values.stored_bytes = 0
+        values.added = [accumulator]
+        self.save(values)
+        values.merged_bytes = values.stored_bytes
 
     def clear(self, bag: bytes) -> None:
         """Remove a bag of the key."""

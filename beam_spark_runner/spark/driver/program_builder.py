@@ -8,6 +8,7 @@ from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
+from beam_spark_runner.plan.merging import merging_part
 from beam_spark_runner.plan.model import Delivery, Level, Plan, Segment, Stage
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.portable.windowing import allowed_lateness_us
@@ -191,12 +192,12 @@ class ProgramBuilder:
                 else:
                     edges.append(self.edges[dest])
             outputs[collection], local[collection] = tuple(edges), tuple(stages)
-        description = describe(self._plan, id_)
+        edge = self.edges[self._input_of[id_]]
         return StageProgram(
             stage=id_,
             name=stage.name,
-            description=description,
-            input=self.edges[self._input_of[id_]],
+            description=describe(self._plan, id_),
+            input=edge,
             outputs=outputs,
             local=local,
             side_inputs={
@@ -211,6 +212,25 @@ class ProgramBuilder:
             },
             collection=self._plan.graph.pcollections[stage.input].name,
             lateness_us=max(map(self._lateness_us, self._readers_of_view(stage) or (stage,))),
+            merger=self._merger(stage, edge),
+        )
+
+    def _merger(self, stage: Stage, edge: Edge) -> StageProgram | None:
+        if not self._plan.streams or edge.delivery is not Delivery.GROUP_BY_KEY:
+            return None
+        part = merging_part(self._plan.graph, stage)
+        if part is None:
+            return None
+        return StageProgram(
+            stage=StageId(len(self._plan.stages) + stage.id),
+            name=stage.name,
+            description=describe(self._plan, stage.id, part=part),
+            input=edge,
+            outputs={},
+            local={},
+            side_inputs={},
+            views={},
+            collection=self._plan.graph.pcollections[stage.input].name,
         )
 
     def _readers_of_view(self, stage: Stage) -> list[Stage]:

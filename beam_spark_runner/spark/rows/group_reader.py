@@ -44,6 +44,7 @@ class GroupReader(RunReader):
                 store=epoch.store,
                 before=epoch.before,
                 now=epoch.now,
+                merge=epoch.merge,
             )
         elif edge.coded_windowing:
             self._operator = GroupsInPanes(edge, coder, self._bundle, logs)
@@ -55,6 +56,11 @@ class GroupReader(RunReader):
         """See ``EpochReader.fire``."""
         assert isinstance(self._operator, GroupsInEpochs)
         self._operator.fire(key)
+
+    def finish_epoch(self) -> None:
+        """See ``GroupsInEpochs.finish``."""
+        assert isinstance(self._operator, GroupsInEpochs)
+        self._operator.finish()
 
     def _read(self, cursor: RowCursor) -> None:
         super()._read(cursor)

@@ -12,6 +12,7 @@ from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.core.rendering import render_error, text_of
 from beam_spark_runner.harness.bundle import BundleInput, StoringInput
 from beam_spark_runner.harness.failures import failure_of, is_charged
+from beam_spark_runner.harness.grouping.epoch_groups import MergeAccumulators
 from beam_spark_runner.semantics.timers import Instant
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.rows.cursor import RowCursor
@@ -25,11 +26,13 @@ class StageEpoch(NamedTuple):
         store: of the stage's keys.
         before: watermark of its input and processing time, as the epoch before left them.
         now: the same, as this epoch leaves them.
+        merge: see ``GroupsInEpochs``.
     """
 
     store: StoredState
     before: Instant
     now: Instant
+    merge: MergeAccumulators | None = None
 
 
 class DecodingError(Exception):

@@ -24,6 +24,7 @@ from beam_spark_runner.spark.rows.readers import ElementReader, reader_for
 from beam_spark_runner.spark.rows.reading import StageEpoch
 from beam_spark_runner.spark.rows.view_writer import grouped_coder
 from beam_spark_runner.spark.side_inputs.views import PanesOfView
+from beam_spark_runner.spark.task.accumulator_merger import AccumulatorMerger
 from beam_spark_runner.spark.task.open_stage import (
     JoinedInput,
     NextStage,
@@ -161,7 +162,12 @@ class StoringStage(_EpochStage):
 
     def _open_input(self, now_us: Callable[[], int]) -> None:
         stages = cast(StagesOfEpoch, self._others)
-        self._epoch = epoch = stages.epoch_of(self.program)
+        self._merger: AccumulatorMerger | None = None
+        epoch = stages.epoch_of(self.program)
+        if self.program.merger is not None:
+            self._merger = AccumulatorMerger(self._job, self.program.merger)
+            epoch = epoch._replace(merge=self._merge)
+        self._epoch = epoch
         clock_us = epoch.before.clock_us if stages.epoch.clock_stands else None
         self._bundle = self._start_bundle(
             KeyPolicy(epoch.now, epoch.store, epoch.before.watermark_us, clock_us=clock_us)
@@ -183,6 +189,20 @@ class StoringStage(_EpochStage):
         with charged_to(self.program.name):
             self._bundle.enter()
             _fire_due(reader, self._epoch)
+            if isinstance(reader, GroupReader):
+                reader.finish_epoch()
+
+    def _merge(self, groups: Sequence[WindowedValue]) -> Sequence[Any]:
+        assert self._merger is not None
+        try:
+            return self._merger.merged(groups)
+        finally:
+            self._bundle.enter()
+
+    def finish(self) -> Iterable[bytes]:
+        """See ``OpenStage.finish``."""
+        infos = super().finish()
+        return infos if self._merger is None else [*infos, *self._merger.infos]
 
 
 class _WaitingInput:

@@ -10,7 +10,11 @@ from apache_beam.transforms import trigger, window
 from beam_spark_runner.core import urns
 from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.portable.pipeline import from_proto
-from beam_spark_runner.portable.windowing import trigger_is_default, trigger_text
+from beam_spark_runner.portable.windowing import (
+    allows_lifting,
+    trigger_is_default,
+    trigger_text,
+)
 from tests.unit.portable.graphs import of, transform_named
 from tests.unit.portable.pipelines import proto_of
 
@@ -86,3 +90,22 @@ def test_triggers(made_of: Any, is_default: bool, text: str) -> None:
     proto = made_of.to_runner_api(None)
     assert trigger_is_default(proto) is is_default
     assert trigger_text(proto) == text
+
+
+@pytest.mark.parametrize(
+    ("made_of", "may_be_lifted"),
+    [
+        (trigger.DefaultTrigger(), True),
+        (trigger.AfterCount(1), True),
+        (trigger.AfterCount(2), False),
+        (trigger.AfterWatermark(early=trigger.AfterProcessingTime(3)), True),
+        (trigger.AfterWatermark(early=trigger.AfterCount(3)), False),
+        (trigger.AfterWatermark(late=trigger.Repeatedly(trigger.AfterCount(2))), False),
+        (trigger.AfterAny(trigger.AfterProcessingTime(3), trigger.AfterCount(1)), True),
+        (trigger.AfterAny(trigger.AfterProcessingTime(3), trigger.AfterCount(9)), False),
+        (trigger.AfterEach(trigger.AfterCount(1), trigger.AfterCount(1)), False),
+        (trigger.AfterAll(trigger.AfterCount(1), trigger.AfterProcessingTime(3)), False),
+    ],
+)
+def test_triggers_under_which_combiners_are_lifted(made_of: Any, may_be_lifted: bool) -> None:
+    assert allows_lifting(made_of.to_runner_api(None)) is may_be_lifted

@@ -27,7 +27,10 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.core.time import MIN_US
-from beam_spark_runner.harness.grouping.epoch_groups import GroupsInEpochs
+from beam_spark_runner.harness.grouping.epoch_groups import (
+    GroupsInEpochs,
+    MergeAccumulators,
+)
 from beam_spark_runner.harness.values.spill import StreamedValues, ValueLogs
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.semantics.timers import Instant
@@ -60,8 +63,13 @@ class Epochs:
     """One epoch after another over the same records; the key is always "k"."""
 
     def __init__(
-        self, windowing: Windowing, value_coder: Coder | None = None, page_bytes: int = 1 << 20
+        self,
+        windowing: Windowing,
+        value_coder: Coder | None = None,
+        page_bytes: int = 1 << 20,
+        merge: MergeAccumulators | None = None,
     ) -> None:
+        self._merge = merge
         self.records = SortedRecords()
         self._store = StoredState(self.records, 1, count_values, page_bytes=page_bytes)
         self._windowing = windowing
@@ -99,6 +107,7 @@ class Epochs:
             store=self._store,
             before=self._before,
             now=now,
+            merge=self._merge,
         )
         coded = [
             windowed.encode(WindowedValue(value, Timestamp(at), _windows(window_fn, at)))
@@ -108,6 +117,7 @@ class Epochs:
             groups.group(StrUtf8Coder().encode("k"), coded, 0)
         else:
             groups.fire(StrUtf8Coder().get_impl().encode_nested("k"))
+        groups.finish()
         self._before = now
         assert {key for key, _ in panes.seen} <= {"k"}
         return [values for _, values in panes.seen]
@@ -201,3 +211,56 @@ def test_a_pane_that_nobody_keeps_leaves_no_log(monkeypatch: pytest.MonkeyPatch)
     epochs.run(watermark=60)
     assert taken == [20]
     assert not epochs.records.values
+
+
+class Joining:
+    """Merges accumulators that are strings of bytes; counts how many it has got."""
+
+    def __init__(self) -> None:
+        self.merged: list[int] = []
+
+    def __call__(self, groups: Sequence[WindowedValue]) -> list[bytes]:
+        self.merged += [len(group.value[1]) for group in groups]
+        return [b"".join(group.value[1]) for group in groups]
+
+
+@pytest.mark.parametrize("mode", [AccumulationMode.ACCUMULATING, AccumulationMode.DISCARDING])
+def test_many_accumulators_are_merged(mode: int) -> None:
+    joining = Joining()
+    epochs = Epochs(
+        Windowing(FixedWindows(60), DefaultTrigger(), mode), merge=joining, page_bytes=100
+    )
+    most_records = 0
+    for n in range(200):
+        assert epochs.run((b"%03d" % n, 1), (b"x", 61)) == []
+        most_records = max(most_records, len(epochs.records.values))
+    assert most_records < 150
+    assert max(joining.merged) < 100
+    (values,) = epochs.run(watermark=60)
+    assert b"".join(values) == b"".join(b"%03d" % n for n in range(200))
+    (values,) = epochs.run(watermark=120)
+    assert b"".join(values) == b"x" * 200
+    assert not epochs.records.values
+
+
+def test_accumulators_that_do_not_shrink_are_merged_less_and_less() -> None:
+    joining = Joining()
+    epochs = Epochs(Windowing(FixedWindows(60)), merge=joining)
+    for _ in range(1000):
+        epochs.run((b"x" * 100, 1))
+    assert 3 <= len(joining.merged) <= 6
+    (values,) = epochs.run(watermark=60)
+    assert b"".join(values) == b"x" * 100_000
+
+
+def test_a_key_that_fires_again_has_what_was_merged() -> None:
+    epochs = Epochs(
+        Windowing(FixedWindows(60), Repeatedly(AfterCount(70)), AccumulationMode.ACCUMULATING),
+        merge=Joining(),
+    )
+    assert epochs.run(*[(b"%02d" % n, 1) for n in range(69)]) == []
+    (values,) = epochs.run((b"69", 1))
+    assert b"".join(values) == b"".join(b"%02d" % n for n in range(70))
+    assert epochs.run((b"z", 1)) == []
+    (values,) = epochs.run(watermark=60)
+    assert b"".join(values) == b"".join(b"%02d" % n for n in range(70)) + b"z"

@@ -1,0 +1,26 @@
+"""The part of a stage that merges accumulators: in epochs it runs by itself, too."""
+
+from dataclasses import replace
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.graph.model import Graph
+from beam_spark_runner.plan.model import Stage
+
+
+def merging_part(graph: Graph, stage: Stage) -> Stage | None:
+    """Return the stage with the merging step alone, if all that it reads are accumulators.
+
+    Example:
+        stage [Sum/Merge Sum/ExtractOutputs Format] : groups -> text
+        ==>   stage [Sum/Merge] : groups -> merged
+    """
+    readers = [
+        id_ for id_ in stage.transforms if stage.input in graph.transforms[id_].inputs.values()
+    ]
+    if len(readers) != 1 or stage.input in stage.outputs:
+        return None
+    merge = graph.transforms[readers[0]]
+    if merge.urn != urns.COMBINE_PER_KEY_MERGE_ACCUMULATORS:
+        return None
+    (merged,) = merge.outputs.values()
+    return replace(stage, transforms=(readers[0],), outputs=(merged,), is_keyed=False)
