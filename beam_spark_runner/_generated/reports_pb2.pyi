@@ -79,13 +79,14 @@ class TaskReport(_message.Message):
     def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., messages_sent: _Optional[int] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., finalizes: bool = ..., shard: _Optional[_Union[ShardReport, _Mapping]] = ..., deferred: _Optional[_Mapping[str, Residuals]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., looks_up_us: _Optional[_Mapping[int, int]] = ...) -> None: ...
 
 class ShardReport(_message.Message):
-    __slots__ = ("epoch", "attempt", "next_event_us", "next_clock_us", "was_cut_off", "awaits_views", "base")
+    __slots__ = ("epoch", "attempt", "next_event_us", "next_clock_us", "was_cut_off", "awaits_views", "was_interrupted", "base")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     NEXT_EVENT_US_FIELD_NUMBER: _ClassVar[int]
     NEXT_CLOCK_US_FIELD_NUMBER: _ClassVar[int]
     WAS_CUT_OFF_FIELD_NUMBER: _ClassVar[int]
     AWAITS_VIEWS_FIELD_NUMBER: _ClassVar[int]
+    WAS_INTERRUPTED_FIELD_NUMBER: _ClassVar[int]
     BASE_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     attempt: int
@@ -93,8 +94,9 @@ class ShardReport(_message.Message):
     next_clock_us: int
     was_cut_off: bool
     awaits_views: bool
+    was_interrupted: bool
     base: int
-    def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., next_event_us: _Optional[int] = ..., next_clock_us: _Optional[int] = ..., was_cut_off: bool = ..., awaits_views: bool = ..., base: _Optional[int] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., next_event_us: _Optional[int] = ..., next_clock_us: _Optional[int] = ..., was_cut_off: bool = ..., awaits_views: bool = ..., was_interrupted: bool = ..., base: _Optional[int] = ...) -> None: ...
 
 class Attempts(_message.Message):
     __slots__ = ("count", "sum")

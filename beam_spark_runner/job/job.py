@@ -300,6 +300,7 @@ class Job:
                 route=telemetry.route,
                 harnesses=self._with_packages(folder),
                 shards=self._shards(folder) if self.plan.streams else None,
+                user_timer_batch=self._config.user_timer_batch,
             ),
             materialiser=FilesInSharedStorage(session, str(folder))
             if by_files

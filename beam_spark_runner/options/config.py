@@ -21,6 +21,7 @@ from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.options.declared import (
     DEFAULT_BATCH_INTERVAL_MS,
     DEFAULT_ROUND_BUDGET_S,
+    DEFAULT_TIMER_BATCH,
     SparkPortableRunnerOptions,
 )
 from beam_spark_runner.options.values import master, number, one_of, positive, spark_conf
@@ -92,6 +93,8 @@ class RunnerConfig:
     checkpoint_dir: str | None = None  # of a streaming pipeline: a folder
     restart: Restart = "auto"  # of a streaming pipeline
     batch_interval_s: float = DEFAULT_BATCH_INTERVAL_MS / 1e3  # of its epochs
+    # --unaligned_splittable_timers and --timer_fire_batch_size. None: timers fire all at once
+    user_timer_batch: int | None = None
     job_name: str | None = None
     show_plan: PlanFormat | None = None
     progress: Progress = "auto"
@@ -148,6 +151,7 @@ class RunnerConfig:
                 getattr(ours, "batch_interval_millis", DEFAULT_BATCH_INTERVAL_MS),
             )
             / 1000,
+            user_timer_batch=_user_timer_batch(ours),
             restart=one_of("restart", getattr(ours, "restart", "auto"), Restart),
             job_name=cloud.job_name or None,
             show_plan=one_of("show_plan", getattr(ours, "show_plan", None), PlanFormat),
@@ -156,6 +160,17 @@ class RunnerConfig:
                 "backchannel", getattr(ours, "backchannel", "auto"), BackchannelKind
             ),
         )
+
+
+def _user_timer_batch(ours: SparkPortableRunnerOptions) -> int | None:
+    batch = positive("timer_fire_batch_size", getattr(ours, "timer_fire_batch_size", None))
+    if getattr(ours, "unaligned_splittable_timers", False):
+        return batch or DEFAULT_TIMER_BATCH
+    if batch is not None:
+        raise OptionsError(
+            "timer_fire_batch_size", "has no effect unless --unaligned_splittable_timers is set"
+        )
+    return None
 
 
 def _refuse_unsupported(options: PipelineOptions) -> None:

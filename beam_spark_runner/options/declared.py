@@ -13,6 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 DEFAULT_ROUND_BUDGET_S = 2
 DEFAULT_BATCH_INTERVAL_MS = 500
+DEFAULT_TIMER_BATCH = 1000
 
 
 class SparkPortableRunnerOptions(PipelineOptions):  # type: ignore[misc]
@@ -82,6 +83,18 @@ _DECLARED: Mapping[str, Mapping[str, Any]] = {
         "help": "How long an epoch of a streaming pipeline should take, and at least from the "
         "beginning of one to that of the next. Sources with a backlog take longer ones. "
         f"Default: {DEFAULT_BATCH_INTERVAL_MS}.",
+    },
+    "unaligned_splittable_timers": {
+        "action": "store_true",
+        "default": False,
+        "help": "Let an epoch of a streaming pipeline be committed while timers of user code that "
+        "are due have not fired yet. They fire in the following epochs.",
+    },
+    "timer_fire_batch_size": {
+        "type": int,
+        "metavar": "TIMERS",
+        "help": "With --unaligned_splittable_timers: how many timers an SDK harness gets at once. "
+        f"Default: {DEFAULT_TIMER_BATCH}.",
     },
     "restart": {
         "default": "auto",

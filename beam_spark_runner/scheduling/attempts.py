@@ -68,6 +68,7 @@ class ShardReport:
         next_clock_us: the same in processing time.
         was_cut_off: sources had more than the budget of the epoch allowed.
         awaits_views: elements wait for side inputs.
+        was_interrupted: timers that are due have not fired.
         base: epoch of the newest delta of the head's chain that is complete in itself.
     """
 
@@ -77,6 +78,7 @@ class ShardReport:
     next_clock_us: int | None
     was_cut_off: bool = False
     awaits_views: bool = False
+    was_interrupted: bool = False
     base: int = 0
 
 

@@ -115,5 +115,5 @@ class PaneGrouping:
         machine = self._machine
         for pane in machine.add(windows, values, START_OF_TIME):
             yield pane.with_value((key, pane.value))
-        for pane in machine.advance(windows, START_OF_TIME, END_OF_TIME):
+        for pane in machine.advance(windows, END_OF_TIME):
             yield pane.with_value((key, pane.value))

@@ -75,6 +75,8 @@ class WindowState:
         panes: how many have fired.
         later_panes: how many of these fired after the end of the window.
         is_closed: the trigger has finished; further elements are dropped.
+        has_ended: time had passed the window's end when it was last looked at. Until then its
+            next pane at or after the end is the one on time.
     """
 
     trigger: TriggerState = field(default_factory=TriggerState)
@@ -84,6 +86,7 @@ class WindowState:
     panes: int = 0
     later_panes: int = 0
     is_closed: bool = False
+    has_ended: bool = False
 
 
 KeyWindows = dict[Any, WindowState]
@@ -135,21 +138,20 @@ class PaneMachine:
         for window, elements in added.items():
             state = windows.get(window)
             if state is None:
-                state = windows[window] = WindowState(values=self._new_values())
+                state = windows[window] = WindowState(
+                    values=self._new_values(), has_ended=_has_ended(window, now)
+                )
             if not state.is_closed:
                 self._add(window, state, elements, now)
                 yield from self._fire(window, state, now)
 
-    def advance(
-        self, windows: KeyWindows, before: Instant, now: Instant
-    ) -> Iterator[WindowedValue]:
+    def advance(self, windows: KeyWindows, now: Instant) -> Iterator[WindowedValue]:
         """Let time go on, and yield the panes that fire; windows that are over are dropped.
 
         Args:
             windows: of the key; is changed.
-            before: until when time had come. A pane is on time where the watermark passes the
-                end of its window from there to ``now``; after that, panes are late.
-            now: not before any earlier instant.
+            now: not before any earlier instant. A pane is on time where the watermark is past the
+                end of its window for the first time; after that, panes are late.
         """
         for window in sorted(windows, key=lambda window: window.max_timestamp()):
             state = windows[window]
@@ -157,8 +159,7 @@ class PaneMachine:
             if is_over:
                 del windows[window]
             if not state.is_closed:
-                is_passing = before.watermark_us <= window.max_timestamp().micros
-                yield from self._fire(window, state, now, is_passing=is_passing, closes=is_over)
+                yield from self._fire(window, state, now, closes=is_over)
 
     def due(self, window: Any, state: WindowState, now: Instant) -> tuple[int, int | None]:
         """Return when ``advance`` may have something to do for a window, besides further elements.
@@ -214,6 +215,7 @@ class PaneMachine:
             has_news=any(each.has_news for each in merging),
             panes=own.panes if own else 0,
             later_panes=own.later_panes if own else 0,
+            has_ended=_has_ended(window, now) and all(each.has_ended for each in merging),
         )
         for each in merging:
             state.values.absorb(each.values)
@@ -250,7 +252,6 @@ class PaneMachine:
         state: WindowState,
         now: Instant,
         *,
-        is_passing: bool = False,
         closes: bool = False,
     ) -> Iterator[WindowedValue]:
         """Yield a pane if the trigger fires, or if the window closes and has news.
@@ -259,13 +260,13 @@ class PaneMachine:
             window: of a key.
             state: of the window.
             now: when the trigger is asked.
-            is_passing: the watermark had not passed the end of the window until now.
             closes: the window is over.
         """
         last_us = window.max_timestamp().micros
         timing = PaneInfoTiming.EARLY
-        if now.watermark_us > last_us:
-            timing = PaneInfoTiming.ON_TIME if is_passing else PaneInfoTiming.LATE
+        if _has_ended(window, now):
+            timing = PaneInfoTiming.LATE if state.has_ended else PaneInfoTiming.ON_TIME
+            state.has_ended = True
         fires = self._trigger.should_fire(state.trigger, now, last_us)
         if fires:
             self._trigger.fire(state.trigger, now, last_us)
@@ -297,3 +298,7 @@ class PaneMachine:
             (window,),
             PaneInfo(index == 0, is_last, timing, index, later),
         )
+
+
+def _has_ended(window: Any, now: Instant) -> bool:
+    return bool(now.watermark_us > window.max_timestamp().micros)

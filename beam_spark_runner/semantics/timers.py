@@ -33,6 +33,8 @@ class Instant(NamedTuple):
 START_OF_TIME = Instant(MIN_US, 0)
 END_OF_TIME = Instant(MAX_US, MAX_US)
 """No element comes any more, and no timer waits for a clock."""
+NEVER_US = MIN_US - 1
+"""A time of either kind at which nothing is due."""
 
 
 class TimerId(NamedTuple):
@@ -193,17 +195,27 @@ class TimerQueue:
         """
         if self._set:
             self.changes += 1
-            for domain, due in self._due.items():
-                is_of_clock = domain is Domain.PROCESSING_TIME
-                until_us = to.clock_us if is_of_clock else to.watermark_us
-                while due and not self._is_set(due[0]):
-                    heapq.heappop(due)  # cleared, or set again since
-                if due and due[0][0] <= until_us:
-                    time_us, _, id_ = heapq.heappop(due)
-                    if not is_of_clock:
-                        self._advance(time_us)
-                    return self._set.pop(id_)[1]
+            domain = self._next_due(to)
+            if domain is not None:
+                time_us, _, id_ = heapq.heappop(self._due[domain])
+                if domain is not Domain.PROCESSING_TIME:
+                    self._advance(time_us)
+                return self._set.pop(id_)[1]
         self._advance(to.watermark_us)
+        return None
+
+    def is_due(self, to: Instant) -> bool:
+        """Whether ``pop`` would return a timer."""
+        return self._next_due(to) is not None
+
+    def _next_due(self, to: Instant) -> Domain | None:
+        """Return the domain of the next timer that is due; its heap begins with it."""
+        for domain, due in self._due.items():
+            until_us = to.clock_us if domain is Domain.PROCESSING_TIME else to.watermark_us
+            while due and not self._is_set(due[0]):
+                heapq.heappop(due)  # cleared, or set again since
+            if due and due[0][0] <= until_us:
+                return domain
         return None
 
     def remaining(self) -> list[Timer]:

@@ -120,3 +120,5 @@ class LevelProgram:
     route: Route | None = None  # to the driver, beside the rows
     harnesses: HarnessSettings | None = None  # set where code runs in SDK harnesses
     shards: ShardPlaces | None = None  # set where the pipeline streams
+    # Set where the firing of user timers may be interrupted: how many an SDK harness gets at once.
+    user_timer_batch: int | None = None

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from beam_spark_runner.core.time import MIN_US
+from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.timers import END_OF_TIME, Instant
 from beam_spark_runner.state.backend import StateBackend
 
@@ -18,12 +19,14 @@ class KeyPolicy:
             are dropped.
         clock_us: processing time while elements arrive; None: the wall clock's. User code that
             sets timers reads the wall clock all the same.
+        interruption: when timers that are due remain set; None: all of them fire.
     """
 
     to: Instant
     store: StateBackend | None = None
     watermark_us: int = MIN_US
     clock_us: int | None = None
+    interruption: Interruption | None = None
 
 
 BATCH = KeyPolicy(END_OF_TIME)

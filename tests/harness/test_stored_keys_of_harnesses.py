@@ -1,19 +1,21 @@
 """Keys that outlive a bundle on an SDK harness: what is stored, a later bundle finds."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import apache_beam as beam
 import pytest
-from apache_beam.coders import FastPrimitivesCoder, VarIntCoder
+from apache_beam.coders import BytesCoder, FastPrimitivesCoder, VarIntCoder
 from apache_beam.transforms.environments import ExternalEnvironment, ProcessEnvironment
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.harness.bundle import StoringInput
 from beam_spark_runner.harness.remote import keyed_bundle
 from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
 from beam_spark_runner.harness.remote.stage import RemoteStage
+from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.timers import END_OF_TIME, Instant
 from beam_spark_runner.state.memory import MemoryState
 from beam_spark_runner.state.policy import KeyPolicy
@@ -51,6 +53,23 @@ class Epochs:
             bundle.advance_key()
         bundle.finish()
         return sorted(map(OUTPUT.decode, collected.values), key=repr)
+
+    def fire(self, to: Instant, batch: int, keys: str) -> list[Any]:
+        """Fire what is due of some keys, in order, until that is interrupted after a batch."""
+        collected, interruption = Collected(), Interruption(lambda: 1, 0, batch)
+        bundle = self.stage.start_bundle(
+            dict.fromkeys(self.stage.output_coders, collected),
+            {},
+            KeyPolicy(to, self.store, interruption=interruption),
+        )
+        keyed = cast("StoringInput", bundle)
+        for key in keys:
+            if interruption.is_over():
+                break
+            keyed.begin_key(BytesCoder().get_impl().encode_nested(key.encode()))
+            keyed.advance_key()
+        bundle.finish()
+        return list(map(OUTPUT.decode, collected.values))
 
 
 @pytest.fixture(params=["Beam's harness", "a harness that has this package"])
@@ -112,3 +131,16 @@ def test_many_groups_of_keys(epochs: Epochs, monkeypatch: pytest.MonkeyPatch) ->
             expected += [("event", key.encode(), 9, "tag", 9 * times) for key in keys]
         found = epochs.run(until(watermark_s), **dict.fromkeys(keys, 9))
         assert found == sorted(expected, key=repr)
+
+
+def test_firing_is_interrupted_between_two_batches(epochs: Epochs) -> None:
+    keys = "abcde"
+    epochs.run(until(0), **dict.fromkeys(keys, 3))
+    fired: list[list[str]] = []
+    while keys:
+        out = epochs.fire(until(50), 2, keys)
+        assert {(kind, number) for kind, _, number, *_ in out} == {("event", 3)}
+        fired.append(sorted(key.decode() for _, key, *_ in out))
+        keys = keys[len(out) :]
+    assert fired == [["a", "b"], ["c", "d"], ["e"]]
+    assert epochs.fire(until(50), 2, "abcde") == []

@@ -31,8 +31,15 @@ from beam_spark_runner.harness.beam.keyed_call import KeyedCall, can_call
 from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
 from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.values.constants import Kind
+from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.lateness import in_time
-from beam_spark_runner.semantics.timers import Domain, Instant, Timer, expiration_timer
+from beam_spark_runner.semantics.timers import (
+    NEVER_US,
+    Domain,
+    Instant,
+    Timer,
+    expiration_timer,
+)
 from beam_spark_runner.state.policy import BATCH, KeyPolicy
 
 KEYED_PAR_DO_URN = "beam_spark_runner:keyed_par_do:v1"
@@ -56,6 +63,7 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
 
     _calls = 0
     _policy = BATCH
+    _interruption: Interruption | None = None
 
     def prepare(
         self,
@@ -64,6 +72,8 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         windowing: core.Windowing,
         output_tags: Sequence[str],
         expiration_family: str,
+        *,
+        may_interrupt: bool,
     ) -> None:
         """Say what ``DoOperation`` keeps to itself; before ``setup``.
 
@@ -74,7 +84,9 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
             output_tags: as the transform has them.
             expiration_family: of the timer that fires when a window of a key expires, if the
                 DoFn wants to be notified (``on_window_expiration``).
+            may_interrupt: the DoFn does not ask for all timers that are due to fire at once.
         """
+        self._may_interrupt = may_interrupt
         self.states = states
         self._make_call = make_call
         self._windowing = windowing
@@ -95,6 +107,7 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
     def use(self, policy: KeyPolicy) -> None:
         """Say what is done with keys in the bundle that begins."""
         self._policy = policy
+        self._interruption = policy.interruption if self._may_interrupt else None
         self.states.clock_us = policy.clock_us
 
     def process(self, element: WindowedValue) -> None:
@@ -164,11 +177,17 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         Args:
             to: how far its time advances.
         """
-        timers = self.states.timers
-        while timers and (timer := timers.pop(to)) is not None:
+        timers, interruption = self.states.timers, self._interruption
+        while timers:
+            if interruption is not None and interruption.stops(timers.is_due, to):
+                to, interruption = Instant(NEVER_US, to.clock_us), None
+            if (timer := timers.pop(to)) is None:
+                break
             if timer.id.family:
                 self._fire(timer)
                 self.count(1)
+                if interruption is not None:
+                    interruption.fired()
             if self._is_storing and timer.domain is Domain.WINDOW_EXPIRATION:
                 self.states.drop_window(timer.id.window)
                 self._forget_call()
@@ -258,6 +277,7 @@ def _create_keyed_par_do(
         windowing,
         list(transform.outputs),
         payload.on_window_expiration_timer_family_spec,
+        may_interrupt=getattr(fn, "use_splittable_timers", True),
     )
     return operation
 

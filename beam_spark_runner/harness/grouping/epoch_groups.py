@@ -134,7 +134,7 @@ class GroupsInEpochs(GroupByKey):
         before, windows = self._load(coded_key)
         panes = itertools.chain(
             self._machine.add(windows, elements, self._before),
-            self._machine.advance(windows, self._before, self._now),
+            self._machine.advance(windows, self._now),
         )
         for pane in charged(panes, self._name):
             if isinstance(pane.value, StoredPane):
@@ -251,6 +251,7 @@ class GroupsInEpochs(GroupByKey):
             panes=proto.panes,
             later_panes=proto.later_panes,
             is_closed=proto.is_closed,
+            has_ended=proto.has_ended,
         )
 
 
@@ -265,6 +266,7 @@ def _encoded(state: WindowState, values: StoredValues) -> bytes:
         panes=state.panes,
         later_panes=state.later_panes,
         is_closed=state.is_closed,
+        has_ended=state.has_ended,
         bags=values.bags,
         stored=values.stored,
         stored_bytes=values.stored_bytes,

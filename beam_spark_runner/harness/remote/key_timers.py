@@ -259,6 +259,12 @@ class KeyTimers:
             coded_window = declared.window_coder.encode(window)
             store.drop_window(declared.transform, coded_window, coded_key)
 
+    def is_due(self, to: Instant, holds_us: Mapping[bytes, int] = _NO_HOLDS) -> bool:
+        """Whether ``pop`` would return timers."""
+        return any(
+            queue.is_due(_until(to, holds_us, key)) for (key, _), queue in self._queues.items()
+        )
+
     def pop(self, to: Instant, holds_us: Mapping[bytes, int] = _NO_HOLDS) -> Due:
         """Take the next timer of each key and window: none can change what another one does.
 
@@ -274,8 +280,7 @@ class KeyTimers:
         by_name = {id_.family: id_ for id_ in self._declared.families}
         for place in list(self._queues):
             key, window = place
-            watermark_us = min(to.watermark_us, holds_us.get(key, MAX_US))
-            timer = self._queues[place].pop(Instant(watermark_us, to.clock_us))
+            timer = self._queues[place].pop(_until(to, holds_us, key))
             if timer is None:
                 if not self._queues[place]:
                     del self._queues[place]
@@ -306,3 +311,7 @@ class KeyTimers:
 
     def _expiry_us(self, window: Any) -> int:
         return expiry_us(window.max_timestamp().micros, self._declared.allowed_lateness_us)
+
+
+def _until(to: Instant, holds_us: Mapping[bytes, int], key: bytes) -> Instant:
+    return Instant(min(to.watermark_us, holds_us.get(key, MAX_US)), to.clock_us)

@@ -22,6 +22,7 @@ from beam_spark_runner.harness.codec.blocks import MalformedBlockError
 from beam_spark_runner.harness.remote.key_timers import DeclaredTimers, KeyTimers
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.semantics.lateness import in_time
+from beam_spark_runner.semantics.timers import NEVER_US, Instant
 from beam_spark_runner.state.backend import StateBackend
 from beam_spark_runner.state.policy import BATCH, KeyPolicy
 from beam_spark_runner.state.requests import StateRequests
@@ -170,12 +171,14 @@ class RemoteKeyedBundle:
         """See ``StoringInput.begin_key``."""
         assert self._policy.store is not None
         self._load(self._policy.store, self._timers.key_of(key))
+        self._calls += 1
 
     def advance_key_until(self, hold_us: int) -> None:
         """See ``StoringInput.advance_key_until``."""
         if self._policy.store is not None:
             self._holds_us[self._key] = hold_us
-        if self._calls >= MOST_CALLS:
+        interruption = self._policy.interruption
+        if self._calls >= (MOST_CALLS if interruption is None else interruption.batch):
             self._end_keys()
 
     def enter(self) -> None:
@@ -213,17 +216,28 @@ class RemoteKeyedBundle:
         """Advance the time of all keys that came, fire what is due, and end the work on them."""
         self._close()
         store = self._policy.store
-        while due := self._timers.pop(self._policy.to, self._holds_us):
+        to, interruption = self._policy.to, self._policy.interruption
+        while True:
+            if interruption is not None and interruption.stops(self._is_due, to):
+                to, interruption = Instant(NEVER_US, to.clock_us), None
+            due = self._timers.pop(to, self._holds_us)
+            if not due:
+                break
             if due.timers:
                 bundle = self._open()
                 for family, coded_timers in due.timers.items():
                     bundle.fire(family, coded_timers)
                 self._close()
+                if interruption is not None:
+                    interruption.fired()
             if store is not None:
                 self._timers.drop(store, due.expired)
         if store is not None:
             self._timers.store(store, self._holds_us)
         self._begin_keys()
+
+    def _is_due(self, to: Instant) -> bool:
+        return self._timers.is_due(to, self._holds_us)
 
     def _close(self) -> None:
         if self._bundle is None:

@@ -42,6 +42,7 @@ def manifest_after(
     )
     looks_up_us = _least(report.looks_up_us for report in reports)
     waits = any(each.awaits_views for each in shards)
+    was_interrupted = any(each.was_interrupted for each in shards)
     return dataclasses.replace(
         last,
         epoch=epoch.number,
@@ -56,7 +57,7 @@ def manifest_after(
         watermarks_us=watermarks_us,
         next_event_us=min(events, default=None),
         next_clock_us=min(clocks, default=None),
-        is_due=waits and have_moved,
+        is_due=was_interrupted or (waits and have_moved),
         views={
             (dest, window): view
             for (dest, window), view in {**last.views, **changed}.items()

@@ -30,7 +30,7 @@ class Limits:
     them where user code runs. ``working_folder``: of the program, if tasks run on its machine.
     ``route``: to the driver, beside the rows; None: there is no backchannel.
     ``harnesses``: set where code runs in SDK harnesses. ``shards``: set where the pipeline
-    streams.
+    streams. ``user_timer_batch``: set where the firing of user timers may be interrupted.
     """
 
     max_attempts: int
@@ -43,6 +43,7 @@ class Limits:
     route: Route | None = None
     harnesses: HarnessSettings | None = None
     shards: ShardPlaces | None = None
+    user_timer_batch: int | None = None
 
 
 class ProgramBuilder:
@@ -172,6 +173,7 @@ class ProgramBuilder:
             route=self._limits.route,
             harnesses=self._limits.harnesses,
             shards=self._limits.shards,
+            user_timer_batch=self._limits.user_timer_batch,
         )
 
     def _stage(

@@ -82,6 +82,7 @@ def _shard_of(proto: reports_pb2.ShardReport) -> ShardReport:
         next_clock_us=proto.next_clock_us if proto.HasField("next_clock_us") else None,
         was_cut_off=proto.was_cut_off,
         awaits_views=proto.awaits_views,
+        was_interrupted=proto.was_interrupted,
         base=proto.base,
     )
 

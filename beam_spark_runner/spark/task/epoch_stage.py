@@ -15,7 +15,8 @@ from beam_spark_runner.harness.sdf.epoch_input import EpochRestrictions
 from beam_spark_runner.harness.waiting import WAITING, WaitingElements
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.recovery.sweep import view_name
-from beam_spark_runner.semantics.timers import expiry_us
+from beam_spark_runner.semantics.interruption import Interruption
+from beam_spark_runner.semantics.timers import NEVER_US, expiry_us
 from beam_spark_runner.spark.program import Edge, StageProgram
 from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.group_reader import GroupReader
@@ -102,9 +103,11 @@ class _EpochStage(OpenStage):
 
     Attributes:
         awaits_views: some wait for a later epoch. To be read when it has finished.
+        was_interrupted: timers that are due have not fired.
     """
 
     awaits_views = False
+    was_interrupted = False
 
     def _wait_in_front(self, stages: StagesOfEpoch) -> None:
         """Set ``_waiting``; ``_joined`` is set."""
@@ -168,9 +171,19 @@ class StoringStage(_EpochStage):
             self._merger = AccumulatorMerger(self._job, self.program.merger)
             epoch = epoch._replace(merge=self._merge)
         self._epoch = epoch
+        self._interruption: Interruption | None = None
+        batch = self._level.user_timer_batch
+        if batch is not None or not self.program.input.is_keyed:
+            self._interruption = Interruption(stages.spent_us, stages.epoch.budget_us, batch or 1)
         clock_us = epoch.before.clock_us if stages.epoch.clock_stands else None
         self._bundle = self._start_bundle(
-            KeyPolicy(epoch.now, epoch.store, epoch.before.watermark_us, clock_us=clock_us)
+            KeyPolicy(
+                epoch.now,
+                epoch.store,
+                epoch.before.watermark_us,
+                clock_us=clock_us,
+                interruption=self._interruption,
+            )
         )
         if self.program.input.is_keyed:
             bundle = cast(StoringInput, self._bundle)
@@ -188,7 +201,7 @@ class StoringStage(_EpochStage):
         assert isinstance(reader, GroupReader | KeyedReader)
         with charged_to(self.program.name):
             self._bundle.enter()
-            _fire_due(reader, self._epoch)
+            _fire_due(reader, self._epoch, self._interruption)
             if isinstance(reader, GroupReader):
                 reader.finish_epoch()
 
@@ -202,6 +215,8 @@ class StoringStage(_EpochStage):
     def finish(self) -> Iterable[bytes]:
         """See ``OpenStage.finish``."""
         infos = super().finish()
+        if self._interruption is not None:
+            self.was_interrupted = self._interruption.was_interrupted
         return infos if self._merger is None else [*infos, *self._merger.infos]
 
 
@@ -319,10 +334,23 @@ class ViewStage(OpenStage):
         """See ``OpenStage.abort``: there is no bundle."""
 
 
-def _fire_due(reader: GroupReader | KeyedReader, epoch: StageEpoch) -> None:
-    for owner, key in epoch.store.due(epoch.now.watermark_us, epoch.now.clock_us):
-        if owner != WAITING:
-            reader.fire(key)
+def _fire_due(
+    reader: GroupReader | KeyedReader,
+    epoch: StageEpoch,
+    interruption: Interruption | None = None,
+) -> None:
+    """Fire what is due, key by key. What waits for a clock is not interrupted."""
+    for _, key in epoch.store.due(NEVER_US, epoch.now.clock_us):
+        reader.fire(key)
+    for owner, key in epoch.store.due(epoch.now.watermark_us, NEVER_US):
+        if owner == WAITING:
+            continue
+        if interruption is not None and interruption.is_over():
+            interruption.was_interrupted = True
+            return
+        reader.fire(key)
+        if interruption is not None and isinstance(reader, GroupReader):
+            interruption.fired()
 
 
 def _readiness(stages: StagesOfEpoch, edges: Iterable[Edge]) -> Callable[[Any], bool]:

@@ -48,6 +48,7 @@ class EpochStages(OpenStages):
         outputs_us: by destination in a later level: until where this task has sent its elements.
         was_cut_off: sources had more than the epoch's budget allowed.
         awaits_views: elements wait for side inputs.
+        was_interrupted: timers that are due have not fired.
         views: the windows of side inputs that have new content.
         looks_up_us: by destination that gathers a side input: the event time of the earliest
             element for which a stage of this task may still look it up.
@@ -72,7 +73,7 @@ class EpochStages(OpenStages):
         self.inputs_us: dict[int, int] = {}
         self.outputs_us: dict[int, int] = {}
         self._view_files: dict[int, dict[bytes, str]] = defaultdict(dict)
-        self.was_cut_off = self.awaits_views = False
+        self.was_cut_off = self.awaits_views = self.was_interrupted = False
         self.views: list[reports_pb2.View] = []
         self.looks_up_us: dict[int, int] = {}
 
@@ -171,6 +172,7 @@ class EpochStages(OpenStages):
                 self.views += stage.views
             elif isinstance(stage, StoringStage | WaitingStage):
                 self.awaits_views |= stage.awaits_views
+                self.was_interrupted |= stage.was_interrupted
         self._advance_watermarks()
         return infos
 
@@ -209,6 +211,9 @@ class EpochStages(OpenStages):
             if uses_shard(program):
                 hold_us = self.store_of(program).least_hold()
                 output_us = min(output_us, MAX_US if hold_us is None else hold_us)
+                if self._was_interrupted(program):
+                    event_us, _ = self.store_of(program).next_due()
+                    output_us = min(output_us, MAX_US if event_us is None else event_us - 1)
                 # Restrictions hold what they say, which may be past the windows of their elements.
                 is_pending = program.description.is_splittable and hold_us is not None
                 looks_up_us = MIN_US if is_pending else output_us
@@ -234,6 +239,10 @@ class EpochStages(OpenStages):
         events = [event_us for event_us, _ in due if event_us is not None]
         clocks = [clock_us for _, clock_us in due if clock_us is not None]
         return min(events, default=None), min(clocks, default=None)
+
+    def _was_interrupted(self, program: StageProgram) -> bool:
+        stage = self._open.get(program.stage)
+        return isinstance(stage, StoringStage) and stage.was_interrupted
 
     def _make(self, program: StageProgram) -> OpenStage:
         if not uses_shard(program):

@@ -60,6 +60,7 @@ def seal(
         next_clock_us=next_clock_us,
         was_cut_off=stages.was_cut_off,
         awaits_views=stages.awaits_views,
+        was_interrupted=stages.was_interrupted,
     )
 
 

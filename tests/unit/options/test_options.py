@@ -19,6 +19,12 @@ def test_nothing_given_is_the_default() -> None:
 @pytest.mark.parametrize(
     ("flags", "field", "value"),
     [
+        (["--unaligned_splittable_timers"], "user_timer_batch", 1000),
+        (
+            ["--unaligned_splittable_timers", "--timer_fire_batch_size=7"],
+            "user_timer_batch",
+            7,
+        ),
         (["--spark_master_url=spark://h:7077"], "spark_master_url", "spark://h:7077"),
         (["--spark_master_url", "sc://h"], "spark_master_url", "sc://h"),
         pytest.param(
@@ -111,6 +117,8 @@ def test_reading_twice_gives_the_same() -> None:
         (["--spark_conf={"], "spark_conf"),
         (["--spark_conf=spark.master=local"], "spark_conf"),
         (["--parallelism=0"], "parallelism"),
+        (["--timer_fire_batch_size=5"], "timer_fire_batch_size"),
+        (["--timer_fire_batch_size=0"], "timer_fire_batch_size"),
         (["--max_cache_memory_usage_mb=-1"], "max_cache_memory_usage_mb"),
         (["--max_parallelism=-7"], "max_parallelism"),
         (["--parallelism=9", "--max_parallelism=8"], "parallelism"),

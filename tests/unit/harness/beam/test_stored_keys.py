@@ -1,11 +1,18 @@
 """Keys that outlive a bundle: what is stored of them, a later bundle finds."""
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import apache_beam as beam
 import pytest
-from apache_beam.transforms.window import FixedWindows, IntervalWindow
+from apache_beam.coders import VarIntCoder
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import TimerSpec, on_timer
+from apache_beam.transforms.window import FixedWindows, GlobalWindows, IntervalWindow
+from apache_beam.utils.timestamp import Timestamp
 
+from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.timers import END_OF_TIME, Instant
 from beam_spark_runner.state.memory import MemoryState
 from beam_spark_runner.state.policy import KeyPolicy
@@ -16,17 +23,29 @@ SECOND = 1_000_000
 WINDOW = (IntervalWindow(0, 10),)
 
 
+@contextlib.contextmanager
+def running_stage(do_fn: beam.DoFn, windows: Any) -> Iterator[Running]:
+    running = Running(do_fn, windows)
+    running.bundle.finish()
+    try:
+        yield running
+    finally:
+        running.bundle.abort()
+        running.stage.close()
+
+
 @pytest.fixture
 def running() -> Iterator[Running]:
-    running = Running(Remembers(), FixedWindows(10))
-    running.bundle.finish()
-    yield running
-    running.bundle.abort()
-    running.stage.close()
+    with running_stage(Remembers(), FixedWindows(10)) as running:
+        yield running
 
 
 def work(
-    running: Running, store: MemoryState, watermark: int, clock: int, elements: dict[int, list[int]]
+    running: Running,
+    store: MemoryState,
+    watermark: int,
+    clock: int,
+    elements: dict[int, list[int]],
 ) -> list[Any]:
     """Run a bundle that advances time to a watermark and a clock, in seconds."""
     running.taken.elements.clear()
@@ -106,3 +125,77 @@ def test_elements_in_windows_that_are_over_are_dropped(running: Running) -> None
     running.key(2, [4], (IntervalWindow(0, 10), IntervalWindow(10, 20)))
     running.bundle.finish()
     assert running.out == [(2, None, [4], 4, [0], [4]), ("event", 2, 4, "tag", 4)]
+
+
+class Chain(beam.DoFn):  # type: ignore[misc]
+    """Sets timers for some seconds; one that fires at an even second sets the next one."""
+
+    DUE = TimerSpec("due", TimeDomain.WATERMARK)
+    CLOCK = TimerSpec("clock", TimeDomain.REAL_TIME)
+
+    def process(
+        self,
+        pair: tuple[int, int],
+        due: Any = beam.DoFn.TimerParam(DUE),
+        clock: Any = beam.DoFn.TimerParam(CLOCK),
+    ) -> None:
+        due.set(Timestamp(pair[1]), dynamic_timer_tag=str(pair[1]))
+        clock.set(Timestamp(pair[1]))
+
+    @on_timer(DUE)  # type: ignore[untyped-decorator]
+    def fire(
+        self,
+        time: Any = beam.DoFn.TimestampParam,
+        due: Any = beam.DoFn.TimerParam(DUE),
+    ) -> Iterator[int]:
+        yield int(time)
+        if int(time) % 2 == 0:
+            due.set(Timestamp(int(time) + 1), dynamic_timer_tag=str(int(time) + 1))
+
+    @on_timer(CLOCK)  # type: ignore[untyped-decorator]
+    def tick(self) -> Iterator[str]:
+        yield "clock"
+
+
+class Atomic(Chain):
+    use_splittable_timers = False
+
+
+def fired(
+    running: Running, store: MemoryState, watermark: int, clock: int = 0
+) -> tuple[list[Any], bool]:
+    """Fire what is due of key 1, until it is interrupted; return whether it was."""
+    interruption = Interruption(lambda: 1, 0, 1)
+    running.taken.elements.clear()
+    to = Instant(watermark * SECOND, clock * SECOND)
+    running.bundle = running.start(KeyPolicy(to, store, interruption=interruption))
+    running.bundle.begin_key(VarIntCoder().get_impl().encode_nested(1))
+    running.bundle.advance_key()
+    running.bundle.finish()
+    return running.out, interruption.was_interrupted
+
+
+def test_firing_is_interrupted_and_goes_on() -> None:
+    store = new_store()
+    with running_stage(Chain(), GlobalWindows()) as running:
+        work(running, store, 0, 0, {1: [2, 4, 5]})
+        assert fired(running, store, 4) == ([2], True)
+        assert fired(running, store, 4) == ([3], True)  # which the first one has set
+        assert fired(running, store, 4) == ([4], False)
+        assert fired(running, store, 5) == ([5], False)
+        assert fired(running, store, 9) == ([], False)
+
+
+def test_what_waits_for_a_clock_is_not_interrupted() -> None:
+    store = new_store()
+    with running_stage(Chain(), GlobalWindows()) as running:
+        work(running, store, 0, 0, {1: [1, 3]})
+        assert fired(running, store, 9, clock=9) == ([1, "clock"], True)
+        assert fired(running, store, 9, clock=9) == ([3], False)
+
+
+def test_a_do_fn_may_ask_for_all_timers_at_once() -> None:
+    store = new_store()
+    with running_stage(Atomic(), GlobalWindows()) as running:
+        work(running, store, 0, 0, {1: [1, 3]})
+        assert fired(running, store, 9) == ([1, 3], False)

@@ -83,6 +83,10 @@ def test_who_waits_is_due_when_side_inputs_move(reported: Any, is_due: bool) -> 
     assert not after(task(shard=shard(), **reported)).is_due
 
 
+def test_timers_that_were_interrupted_are_due() -> None:
+    assert after(task(shard=shard(was_interrupted=True))).is_due
+
+
 @pytest.mark.parametrize(
     ("looks_up_us", "left"), [(60, {b"old", b"new"}), (61, {b"new"}), (71, set())]
 )
