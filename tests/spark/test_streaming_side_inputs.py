@@ -8,6 +8,8 @@ import apache_beam as beam
 import pytest
 from apache_beam.coders import VarIntCoder
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
+from apache_beam.metrics import Metrics
+from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.pvalue import AsDict, AsIter, AsList, AsSingleton
 from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.periodicsequence import PeriodicImpulse
@@ -51,6 +53,30 @@ def test_a_bounded_side_input(spark_session: Any, flags: tuple[str, ...]) -> Non
     found = harvest(spark_session, build, *flags)
     assert found["list"] == [(number, [("x", 7), ("y", 8)]) for number in (1, 2, 3)]
     assert found["dict"] == [(number, 8) for number in (1, 2, 3)]
+
+
+class Counts(beam.DoFn):  # type: ignore[misc]
+    """Counts its elements, and passes them on."""
+
+    def __init__(self) -> None:
+        self._seen = Metrics.counter("test", "seen")
+
+    def process(self, element: int) -> Iterator[int]:
+        yield element
+        self._seen.inc()
+
+
+def test_what_a_step_counts_is_its_own_although_the_next_one_begins(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = Stream().add_elements(numbers(1, 2)).add_elements(numbers(3, 4, 5))
+        events.advance_watermark_to_infinity()
+        counted = p | events | "count" >> beam.ParDo(Counts())
+        return {"seen": look_up(counted, AsList(p | beam.Create([7])))}
+
+    found = harvest(spark_session, build)
+    assert found["seen"] == [(number, [7]) for number in range(1, 6)]
+    counters = found.result.metrics().query(MetricsFilter().with_name("seen"))["counters"]
+    assert [(each.key.step, each.committed) for each in counters] == [("count", 5)]
 
 
 @pytest.mark.parametrize("flags", RARE_HARNESSES)

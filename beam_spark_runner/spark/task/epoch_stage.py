@@ -121,9 +121,8 @@ class _EpochStage(OpenStage):
             is_ready=_readiness(stages, self.program.views.values()),
             is_expired=functools.partial(stages.is_expired, self.program),
         )
-        self._bundle.enter()
         with charged_to(self.program.name):
-            self._waiting.release(self._joined)
+            self._waiting.release(_InputFromWithin(self._bundle, self._joined))
 
     def _input(self) -> BundleInput:
         """Return what a reader pushes into."""
@@ -218,6 +217,15 @@ class StoringStage(_EpochStage):
         if self._interruption is not None:
             self.was_interrupted = self._interruption.was_interrupted
         return infos if self._merger is None else [*infos, *self._merger.infos]
+
+
+class _InputFromWithin:
+    """See ``BundleInput``. A stage may be opened while another bundle runs."""
+
+    def __init__(self, bundle: Bundle, joined: JoinedInput) -> None:
+        self.push = bundle.push_from_within
+        self.flush = joined.flush
+        self.advance_key = joined.advance_key
 
 
 class _WaitingInput:
