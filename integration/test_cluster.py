@@ -28,6 +28,7 @@ from integration.pipelines import (
     two_readers,
 )
 from integration.running import run
+from integration.streams import KEYS, windows_of_state
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 RUNS = 8
@@ -50,6 +51,12 @@ def test_two_readers_of_random_numbers_see_the_same(
             cluster_session, lambda p: two_readers(p, 600, in_two_segments=in_two_segments)
         )
         assert counters(result) == {"drawn": 600}
+
+
+def test_a_stream(cluster_session: Any, tmp_path: Path) -> None:
+    arguments = (f"--temp_location={tmp_path}", f"--checkpoint_dir={tmp_path / 'checkpoints'}")
+    result = run(cluster_session, windows_of_state, *arguments)
+    assert counters(result) == {"elements": 3 * KEYS}
 
 
 def test_what_is_spread_is_spread_over_the_hosts(cluster_session: Any) -> None:

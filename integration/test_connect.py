@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from integration.pipelines import (
     two_readers,
 )
 from integration.restrictions import TakeSteps, steps
+from integration.streams import KEYS, windows_of_state
 
 pytestmark = pytest.mark.connect
 
@@ -44,13 +46,18 @@ def build(pipeline: beam.Pipeline) -> None:
 
 
 def run(session: Any, *arguments: str) -> Any:
+    result = finished(session, build, *arguments)
+    assert counters(result) == {"words": 6}
+    return result
+
+
+def finished(session: Any, build: Callable[[beam.Pipeline], None], *arguments: str) -> Any:
     pipeline = beam.Pipeline(
         runner=SparkPortableRunner(session), options=PipelineOptions(list(arguments))
     )
     build(pipeline)
     result = pipeline.run()
     assert result.wait_until_finish(300_000) == PipelineState.DONE
-    assert counters(result) == {"words": 6}
     return result
 
 
@@ -70,6 +77,12 @@ def test_a_given_session_is_left_as_found(remote_session: Any) -> None:
     run(remote_session)
     assert [remote_session.conf.get(key) for key in keys] == before
     assert remote_session.range(3).count() == 3
+
+
+def test_a_stream(remote_session: Any, tmp_path: Path) -> None:
+    arguments = (f"--temp_location={tmp_path}", f"--checkpoint_dir={tmp_path / 'checkpoints'}")
+    result = finished(remote_session, windows_of_state, *arguments)
+    assert counters(result) == {"elements": 3 * KEYS}
 
 
 def test_a_session_that_was_never_used_can_be_cloned(

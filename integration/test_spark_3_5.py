@@ -22,6 +22,7 @@ from beam_spark_runner.spark.session.launch import start_classic, version_of
 from integration.cluster import start_cluster
 from integration.pipelines import Counted, counters, random_keys, two_readers
 from integration.restrictions import TakeSteps, steps
+from integration.streams import KEYS, windows_of_state
 
 pytestmark = [
     pytest.mark.cluster,
@@ -42,6 +43,12 @@ def finished(pipeline: beam.Pipeline) -> Any:
     result = pipeline.run()
     assert result.wait_until_finish(300_000) == PipelineState.DONE
     return result
+
+
+def test_a_stream(local_session: Any) -> None:
+    pipeline = beam.Pipeline(runner=SparkPortableRunner(local_session))
+    windows_of_state(pipeline)
+    assert counters(finished(pipeline)) == {"elements": 3 * KEYS}
 
 
 def test_words_with_a_side_input(local_session: Any) -> None:

@@ -311,6 +311,7 @@ class Job:
             check_cancelled=self._check_cancelled,
             observer=telemetry,
             round_budget_s=self._config.sdf_round_budget_s or None,
+            is_connect=session.is_connect,
         )
 
     def _shards(self, folder: Path | None) -> ShardPlaces:

@@ -122,3 +122,5 @@ class LevelProgram:
     shards: ShardPlaces | None = None  # set where the pipeline streams
     # Set where the firing of user timers may be interrupted: how many an SDK harness gets at once.
     user_timer_batch: int | None = None
+    # Local property of the Spark job that has the rows of the level, in place of its input.
+    rows_from: str | None = None

@@ -137,6 +137,7 @@ def run(
         check_cancelled=lambda: None,
         observer=Nobody(),
         round_budget_s=None,
+        is_connect=False,
     )
     tally = Tally()
     run_plan(compile_pipeline(proto_of(build)), settings, tally)

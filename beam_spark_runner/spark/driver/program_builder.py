@@ -137,6 +137,7 @@ class ProgramBuilder:
         job: range,
         round_budget_s: float | None,
         run: int = 0,
+        rows_from: str | None = None,
     ) -> LevelProgram:
         """Return the program of one level.
 
@@ -148,6 +149,7 @@ class ProgramBuilder:
             job: the levels that the Spark job has.
             round_budget_s: for which splittable DoFns work; None: until they are done.
             run: number of the Spark job among all of the pipeline's.
+            rows_from: see ``LevelProgram``.
         """
         here = frozenset(segment.levels[index].stages)
         programs = tuple(
@@ -174,6 +176,7 @@ class ProgramBuilder:
             harnesses=self._limits.harnesses,
             shards=self._limits.shards,
             user_timer_batch=self._limits.user_timer_batch,
+            rows_from=rows_from,
         )
 
     def _stage(

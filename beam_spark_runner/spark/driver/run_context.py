@@ -48,6 +48,7 @@ class RunSettings:
     check_cancelled: Callable[[], None]  # raises if the job is to end
     observer: Observer
     round_budget_s: float | None  # see ``scheduling.rounds``; None: no rounds
+    is_connect: bool  # the session is a client of Spark Connect
 
 
 @dataclass(slots=True)

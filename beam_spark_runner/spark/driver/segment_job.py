@@ -38,6 +38,7 @@ class SegmentJob:
         partitions: of each exchange.
         materialises: whether its output is materialised.
         round_budget_s: of splittable DoFns; None: they process all that they get.
+        rows_from: see ``LevelProgram``, of the first level.
     """
 
     run: int
@@ -48,6 +49,7 @@ class SegmentJob:
     partitions: int
     materialises: bool
     round_budget_s: float | None
+    rows_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +89,8 @@ class SegmentJobs:
         Raises:
             Exception: of Spark's; see ``spark_errors``.
         """
-        self._last = job
         self._settings.observer.began(job.run)
-        frame, tasks = self._frame(job)
+        frame, tasks = self.frame(job)
         path = None
         if job.materialises:
             name = f"segment-{job.segment.id}-run-{job.run}"
@@ -113,8 +114,9 @@ class SegmentJobs:
             return segment_title(self._plan, segment)
         return _title(self._plan, [segment.levels[levels[-1 - after]]])
 
-    def _frame(self, job: SegmentJob) -> tuple[DataFrame, Mapping[int, int]]:
+    def frame(self, job: SegmentJob) -> tuple[DataFrame, Mapping[int, int]]:
         """Chain the levels. Also returns the number of tasks of each level after an exchange."""
+        self._last = job
         frame = job.source.frame
         tasks: dict[int, int] = {}
         for index in job.levels:
@@ -126,6 +128,7 @@ class SegmentJobs:
                 job=job.levels,
                 round_budget_s=job.round_budget_s,
                 run=job.run,
+                rows_from=job.rows_from if index == job.levels[0] else None,
             )
             if job.segment.levels[index].has_exchange:
                 if index == job.levels[0] and job.source.made_by:

@@ -14,7 +14,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner._generated import reports_pb2
-from beam_spark_runner.core import routing, urns
+from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import OptionsError, RunnerError, SparkJobError
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.plan.compatibility import must_not_change
@@ -35,7 +35,7 @@ from beam_spark_runner.recovery.manifest import (
 )
 from beam_spark_runner.recovery.sweep import unneeded
 from beam_spark_runner.scheduling import segments
-from beam_spark_runner.scheduling.attempts import Accepted, Failed
+from beam_spark_runner.scheduling.attempts import Accepted, Failed, Report
 from beam_spark_runner.scheduling.epochs import (
     Epoch,
     Progress,
@@ -44,16 +44,10 @@ from beam_spark_runner.scheduling.epochs import (
     next_timed_epoch,
 )
 from beam_spark_runner.scheduling.playback import Event, watermarks_after
+from beam_spark_runner.spark.driver.epoch_jobs import EpochJobs, Rows
 from beam_spark_runner.spark.driver.epoch_manifest import manifest_after
-from beam_spark_runner.spark.driver.outputs import OutputRows
-from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
-from beam_spark_runner.spark.driver.segment_job import (
-    JobResult,
-    SegmentJob,
-    SegmentJobs,
-    segment_title,
-)
+from beam_spark_runner.spark.driver.segment_job import segment_title
 from beam_spark_runner.spark.driver.spark_errors import machines_were_lost, reason_of
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.reports import error_of
@@ -121,16 +115,13 @@ class _StreamRun:
         self._plan, self._settings, self._tally, self._pace = plan, settings, tally, pace
         (self._segment,) = plan.segments
         self._title = segment_title(plan, self._segment)
-        self._jobs = SegmentJobs(
-            plan, settings, ProgramBuilder(plan, settings.job_id, settings.limits)
-        )
+        self._jobs = EpochJobs(plan, settings)
         self._events, self._tags = _played(plan)
         self._views = [
             int(id_)
             for id_, destination in plan.destinations.items()
             if destination.delivery is Delivery.SIDE_INPUT
         ]
-        self._runs = 0
         self._kept: deque[Manifest] = deque(maxlen=_KEPT)  # of this start, the oldest first
         self._began_ns = -pace.interval_us * 1_000  # when the last epoch began, monotonic
         self._overhead_us: int | None = None  # see ``budget_us``
@@ -185,12 +176,12 @@ class _StreamRun:
         last = self._manifest
         self._began_ns = time.monotonic_ns()
         budget = budget_us(self._pace.interval_us, self._overhead_us)
-        result = self._accepted(epoch, budget)
-        infos = [info for report in result.reports for info in report.monitoring_infos]
+        reports = self._accepted(epoch, budget)
+        infos = [info for report in reports for info in report.monitoring_infos]
         mine = manifest_after(
             last,
             epoch,
-            result.reports,
+            reports,
             metrics=merge([*last.metrics, *infos]),
             has_more_events=self._events is not None and epoch.events <= len(self._events),
             gathers=self._views,
@@ -198,7 +189,7 @@ class _StreamRun:
         committed = commit(self._storage, mine)
         self._tally.accepted[self._segment.id] = committed.metrics
         if committed == mine:
-            self._settings.observer.accepted(result.reports)
+            self._settings.observer.accepted(reports)
         else:
             _LOGGER.warning("epoch %d was committed by an earlier start", epoch.number)
         # The fence remains that of this start, whoever has committed the epoch.
@@ -206,7 +197,7 @@ class _StreamRun:
         self._kept.append(committed)
         self._sweep()
         took_us = (time.monotonic_ns() - self._began_ns) // 1_000
-        was_cut_off = any(each.shard and each.shard.was_cut_off for each in result.reports)
+        was_cut_off = any(each.shard and each.shard.was_cut_off for each in reports)
         self._overhead_us = max(0, took_us - budget) if was_cut_off else None
         return True
 
@@ -245,59 +236,46 @@ class _StreamRun:
             self._pace.sleep(min(wait_us / 1e6, _LONGEST_SLEEP_S))
             self._settings.check_cancelled()
 
-    def _accepted(self, epoch: Epoch, budget: int) -> JobResult:
-        """Run an epoch until one attempt at it is accepted."""
+    def _accepted(self, epoch: Epoch, budget: int) -> Sequence[Report]:
+        """Run an epoch until one attempt at it is accepted; return what its tasks report."""
         order = segments.SegmentOrder({self._segment.id: frozenset()})
         action = order.start()
-        result: JobResult | None = None
+        reports: Sequence[Report] | None = None
         while not isinstance(action, segments.Finish):
             self._settings.check_cancelled()
             if isinstance(action, segments.GiveUp):
                 raise SparkJobError(self._title, action.reason)
-            result, event = self._attempt(epoch, budget)
+            reports, event = self._attempt(epoch, budget)
             action = order.on(event)
-        assert result is not None
-        return result
+        assert reports is not None
+        return reports
 
-    def _attempt(self, epoch: Epoch, budget: int) -> tuple[JobResult | None, segments.Event]:
+    def _attempt(self, epoch: Epoch, budget: int) -> tuple[Sequence[Report] | None, segments.Event]:
         segment = self._segment
-        self._runs += 1
         try:
             with self._settings.job_scope(self._title):
-                result = self._jobs.run(
-                    SegmentJob(
-                        run=self._runs,
-                        segment=segment,
-                        levels=range(len(segment.levels)),
-                        source=self._source(epoch, budget),
-                        side_inputs={},
-                        partitions=self._settings.least_partitions,
-                        materialises=False,
-                        round_budget_s=None,
-                    )
-                )
+                reports, verdict = self._jobs.run(self._rows(epoch, budget))
         except RunnerError:
             raise
         except Exception as error:
             self._settings.check_cancelled()
             if not machines_were_lost(error):
-                blamed = self._jobs.steps_blamed_for(segment, error)
+                blamed = self._jobs.steps_blamed_for(error)
                 raise SparkJobError(blamed, reason_of(error)) from error
             _LOGGER.warning("epoch %d runs again: %s", epoch.number, reason_of(error))
             return None, segments.Crashed(segment.id, reason_of(error))
-        infos = [info for report in result.reports for info in report.monitoring_infos]
+        infos = [info for report in reports for info in report.monitoring_infos]
         self._tally.attempted = merge([*self._tally.attempted, *infos])
-        self._settings.observer.reported(result.reports)
-        match result.verdict:
+        self._settings.observer.reported(reports)
+        match verdict:
             case Accepted():
-                return result, segments.Ran(segment.id)
+                return reports, segments.Ran(segment.id)
             case Failed(failure):
                 raise error_of(failure)
-        why = result.verdict.reason
-        _LOGGER.warning("epoch %d runs again: %s", epoch.number, why)
-        return None, segments.Rejected(segment.id, why)
+        _LOGGER.warning("epoch %d runs again: %s", epoch.number, verdict.reason)
+        return None, segments.Rejected(segment.id, verdict.reason)
 
-    def _source(self, epoch: Epoch, budget: int) -> OutputRows:
+    def _rows(self, epoch: Epoch, budget: int) -> Rows:
         """Return what the first level reads: the epoch, and what its sources give."""
         tags = tuple(self._tags.values())
         watermarks = watermarks_after(self._events or (), epoch.events, tags)
@@ -335,15 +313,7 @@ class _StreamRun:
                 if tag == epoch.elements.tag
                 for element in epoch.elements.elements
             ]
-        control = routing.route_prefix(routing.CONTROL_CODE)
-        literals = ", ".join(
-            f"({dest}, {control}L, 0L, cast(null as binary), X'{value.hex()}')"
-            for dest, value in rows
-        )
-        frame = self._settings.spark.sql(
-            f"select * from values {literals} as rows(dest, route, `order`, key, value)"
-        )
-        return OutputRows(frame.coalesce(1), {})
+        return rows
 
 
 def _windowed(coded: bytes, timestamp_us: int) -> WindowedValue:

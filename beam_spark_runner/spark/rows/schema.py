@@ -13,9 +13,10 @@ piece after a header. Spark does not keep the order of rows with equal routes,
 so a piece says which value it belongs to and where it goes.
 """
 
+import base64
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,6 +96,21 @@ def batch_of(
         ],
         schema=ARROW_SCHEMA,
     )
+
+
+def text_of_batches(batches: Iterable[pa.RecordBatch]) -> str:
+    """Encode batches as text."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, ARROW_SCHEMA) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return base64.b64encode(sink.getvalue()).decode()
+
+
+def batches_of_text(text: str) -> list[pa.RecordBatch]:
+    """Decode what ``text_of_batches`` gave."""
+    with pa.ipc.open_stream(base64.b64decode(text)) as reader:
+        return list(reader)
 
 
 def conformed(batch: pa.RecordBatch) -> pa.RecordBatch:

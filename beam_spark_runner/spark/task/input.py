@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
+from pyspark import TaskContext
 
+from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import MarkReader
 
@@ -53,3 +55,22 @@ class TaskInput:
         """Read on to the end: Spark throws away a worker that does not, and reports may come."""
         for _ in self:
             pass
+
+
+def rows_of_job(
+    context: TaskContext, name: str, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that a Spark job has as a local property.
+
+    Args:
+        context: of the task.
+        name: of the property.
+        batches: that Spark hands to the task: read to the end, since it throws away a worker that
+            does not, and otherwise ignored.
+    """
+    coded = context.getLocalProperty(name)
+    if coded is None:
+        raise InvariantError(f"the Spark job has no local property {name}")
+    yield from schema.batches_of_text(coded)
+    for _ in batches:
+        pass

@@ -34,7 +34,7 @@ from beam_spark_runner.spark.rows.marks import mark_to_keep, marks_for
 from beam_spark_runner.spark.rows.reports import failure_proto
 from beam_spark_runner.spark.task.epoch_stages import EpochStages
 from beam_spark_runner.spark.task.garbage_collection import exempt_from_collection
-from beam_spark_runner.spark.task.input import TaskInput
+from beam_spark_runner.spark.task.input import TaskInput, rows_of_job
 from beam_spark_runner.spark.task.interruptible import Interruptible
 from beam_spark_runner.spark.task.open_stage import AbandonedError
 from beam_spark_runner.spark.task.open_stages import OpenStages
@@ -88,6 +88,8 @@ class LevelTask:
         partition = context.partitionId() if context else 0
         attempt_number = context.attemptNumber() if context else 0
         is_last_attempt = attempt_number + 1 >= self._program.max_attempts
+        if context is not None and self._program.rows_from is not None:
+            batches = rows_of_job(context, self._program.rows_from, batches)
         thread = threading.Thread(
             target=self._produce,
             args=(batches, partition, is_last_attempt),

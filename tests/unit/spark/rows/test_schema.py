@@ -94,3 +94,12 @@ def test_a_joined_block_keeps_its_other_columns() -> None:
     assert joined.orders.tolist() == [10, 30, 20]
     assert joined.keys == [b"a", None, b"b"]
     assert joined.values == [b"x", b"y", b"abcdef"]
+
+
+def test_batches_travel_as_text() -> None:
+    routes = np.array([1, 2], np.int64)
+    batches = [
+        schema.batch_of(7, routes, None, None, [b"", b"x\0"]),
+        schema.batch_of(8, routes, None, [None, b"k"], [b"y", b"z"]),
+    ]
+    assert schema.batches_of_text(schema.text_of_batches(batches)) == batches
