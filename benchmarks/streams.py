@@ -1,0 +1,272 @@
+"""Streaming pipelines: ``python -m benchmarks.streams epochs latency backlog state timers``.
+
+Times are seen from the outside, by user code at the end of the pipeline. Machines are shared and
+noisy: ratios of one run mean something, other figures only on a quiet machine.
+"""
+
+import argparse
+import itertools
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.coders import VarIntCoder
+from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
+from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing.test_stream import TestStream
+from apache_beam.transforms.core import RestrictionProvider
+from apache_beam.transforms.periodicsequence import PeriodicImpulse
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeatedly
+from apache_beam.transforms.userstate import CombiningValueStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.window import FixedWindows, GlobalWindows, TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+
+from beam_spark_runner import SparkPortableRunner
+from beam_spark_runner.spark.session.launch import start_classic
+
+_SHARDS = 4
+_TIMERS = 1_000_000
+
+
+class _Notes(beam.DoFn):  # type: ignore[misc]
+    """Writes down when elements arrive."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def process(self, element: Any) -> None:
+        with self._path.open("a") as stream:
+            stream.write(f"{time.time()} {element[0]}\n")
+
+
+def _noted(path: Path) -> list[list[float]]:
+    return [[float(each) for each in line.split()] for line in path.read_text().splitlines()]
+
+
+def _run(session: Any, build: Callable[[beam.Pipeline], Any], *flags: str) -> float:
+    began = time.monotonic()
+    options = PipelineOptions(list(flags))
+    with beam.Pipeline(runner=SparkPortableRunner(session), options=options) as pipeline:
+        build(pipeline)
+    return time.monotonic() - began
+
+
+def _percentiles(label: str, seconds: Iterable[float]) -> None:
+    cuts = statistics.quantiles(seconds, n=100)
+    print(f"{label}: p50 {cuts[49] * 1e3:.0f} ms, p99 {cuts[98] * 1e3:.0f} ms")
+
+
+def _at_once() -> beam.WindowInto:
+    return beam.WindowInto(
+        GlobalWindows(),
+        trigger=Repeatedly(AfterCount(1)),
+        accumulation_mode=AccumulationMode.DISCARDING,
+    )
+
+
+def _through_levels(values: Any, levels: int) -> Any:
+    for level in range(levels - 1):
+        values = (
+            values
+            | f"group {level}" >> beam.GroupByKey()
+            | f"take {level}" >> beam.FlatMap(lambda group: [(each, each) for each in group[1]])
+        )
+    return values
+
+
+def epochs(session: Any, folder: Path) -> None:
+    """What an epoch takes that has next to nothing to do; the first hundred warm."""
+    for levels in (3, 5):
+        path = folder / f"epochs-{levels}"
+
+        def build(p: beam.Pipeline, levels: int = levels, path: Path = path) -> None:
+            events = TestStream().with_output_types(tuple[int, int])
+            for number in range(300):
+                events.add_elements([TimestampedValue((number, number), number)])
+            events.advance_watermark_to_infinity()
+            windowed = p | events | _at_once()
+            _through_levels(windowed, levels) | beam.ParDo(_Notes(path))
+
+        _run(session, build)
+        times = [at for at, _ in _noted(path)]
+        between = [later - at for at, later in itertools.pairwise(times[100:])]
+        _percentiles(f"an epoch of {levels} levels", between)
+
+
+def latency(session: Any, folder: Path) -> None:
+    """From element to sink through three levels, 1,000 elements each second for a minute."""
+    path = folder / "latency"
+
+    def build(p: beam.Pipeline) -> None:
+        began = time.time() + 5
+        ticks = p | PeriodicImpulse(began, began + 60, 0.001)
+        now = ticks | beam.Map(lambda at: (float(at), float(at)))
+        _through_levels(now | _at_once(), 3) | beam.ParDo(_Notes(path))
+
+    _run(session, build, "--batch_interval_millis=200")
+    noted = sorted(_noted(path), key=lambda each: each[1])
+    print(f"{len(noted)} elements")
+    _percentiles("from element to sink", [at - due for at, due in noted[len(noted) // 6 :]])
+
+
+class _Ranges(RestrictionProvider):  # type: ignore[misc]
+    def initial_restriction(self, share: tuple[int, int]) -> OffsetRange:
+        return OffsetRange(0, share[1])
+
+    def create_tracker(self, restriction: OffsetRange) -> OffsetRestrictionTracker:
+        return OffsetRestrictionTracker(restriction)
+
+    def restriction_size(self, share: tuple[int, int], restriction: OffsetRange) -> int:
+        return int(restriction.size())
+
+
+_RESTRICTION = beam.DoFn.RestrictionParam(_Ranges())
+_WATERMARK = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_provider())
+
+
+class _Source(beam.DoFn):  # type: ignore[misc]
+    """Gives pairs of a key and 1, a million for each minute of event time."""
+
+    def __init__(self, keys: int) -> None:
+        self._keys = keys
+
+    def process(
+        self, share: tuple[int, int], tracker: Any = _RESTRICTION, watermark: Any = _WATERMARK
+    ) -> Iterator[TimestampedValue]:
+        shard, _ = share
+        number = tracker.current_restriction().start
+        while tracker.try_claim(number):
+            second = number * _SHARDS * 60 // 1_000_000
+            if number % 1000 == 0:
+                watermark.set_watermark(Timestamp(second))
+            yield TimestampedValue(((number * _SHARDS + shard) * 7919 % self._keys, 1), second)
+            number += 1
+
+
+class _UnboundedSource(_Source):
+    @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
+    def process(
+        self, share: tuple[int, int], tracker: Any = _RESTRICTION, watermark: Any = _WATERMARK
+    ) -> Iterator[TimestampedValue]:
+        return super().process(share, tracker, watermark)
+
+
+def _windows(pipeline: beam.Pipeline, kind: type[_Source], size: int, keys: int) -> Any:
+    shares = pipeline | beam.Create([(shard, size // _SHARDS) for shard in range(_SHARDS)])
+    pairs = shares | beam.ParDo(kind(keys)).with_output_types(tuple[int, int])
+    return pairs | beam.WindowInto(FixedWindows(60))
+
+
+def _side_by_side(session: Any, label: str, size: int, keys: int, step: Any) -> None:
+    """Run a step as a batch and in epochs, in turns; the first run of each warms."""
+    seconds: dict[type[_Source], list[float]] = {_Source: [], _UnboundedSource: []}
+    for _ in range(3):
+        for kind, taken in seconds.items():
+
+            def build(p: beam.Pipeline, kind: type[_Source] = kind) -> None:
+                _windows(p, kind, size, keys) | step | beam.Map(len)
+
+            taken.append(_run(session, build))
+    batch, stream = (min(taken[1:]) for taken in seconds.values())
+    print(
+        f"{label}, {size:,} elements: batch {batch:.1f} s, stream {stream:.1f} s: "
+        f"{batch / stream:.0%} of the rate of batch"
+    )
+
+
+def backlog(session: Any, folder: Path) -> None:
+    """Sums per key in windows of a minute, of a source that has everything at once."""
+    _side_by_side(session, "sums of 10,000 keys", 4_000_000, 10_000, beam.CombinePerKey(sum))
+
+
+class _Sums(beam.DoFn):  # type: ignore[misc]
+    """Sums the values of a key, and gives the sum out when its window ends."""
+
+    SUM = CombiningValueStateSpec("sum", VarIntCoder(), sum)
+    END = TimerSpec("end", TimeDomain.WATERMARK)
+
+    def process(
+        self,
+        pair: tuple[int, int],
+        window: Any = beam.DoFn.WindowParam,
+        total: Any = beam.DoFn.StateParam(SUM),
+        end: Any = beam.DoFn.TimerParam(END),
+    ) -> None:
+        total.add(pair[1])
+        end.set(window.end)
+
+    @on_timer(END)  # type: ignore[untyped-decorator]
+    def give(
+        self, key: Any = beam.DoFn.KeyParam, total: Any = beam.DoFn.StateParam(SUM)
+    ) -> Iterator[tuple[int, int]]:
+        yield key, total.read()
+
+
+def state(session: Any, folder: Path) -> None:
+    """A stateful DoFn with a timer."""
+    _side_by_side(session, "state of 100,000 keys", 2_000_000, 100_000, beam.ParDo(_Sums()))
+
+
+def _many(pair: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    return ((number, 1) for number in range(pair[0], _TIMERS, _SHARDS))
+
+
+def timers(session: Any, folder: Path) -> None:
+    """Timers that are all due at once: how long a commit waits."""
+
+    def build(p: beam.Pipeline) -> None:
+        events = TestStream().with_output_types(tuple[int, int])
+        events.add_elements([TimestampedValue((shard, 1), 0) for shard in range(_SHARDS)])
+        events.advance_watermark_to(60).advance_watermark_to_infinity()
+        many = p | events | beam.FlatMap(_many).with_output_types(tuple[int, int])
+        many | beam.WindowInto(FixedWindows(60)) | beam.ParDo(_Sums()) | beam.Map(len)
+
+    for flags in ((), ("--unaligned_splittable_timers",)):
+        checkpoints = folder / f"checkpoints-{len(flags)}"
+        commits, ended = [time.monotonic()], threading.Event()
+        watcher = threading.Thread(target=_watch, args=(checkpoints, commits, ended))
+        watcher.start()
+        _run(session, build, f"--checkpoint_dir={checkpoints}", *flags)
+        ended.set()
+        watcher.join()
+        # The first two epochs read and store the elements.
+        longest = max(later - at for at, later in itertools.pairwise(commits[2:]))
+        print(f"{_TIMERS:,} timers {' '.join(flags)}: a commit waits for {longest:.1f} s at most")
+
+
+def _watch(folder: Path, commits: list[float], ended: threading.Event) -> None:
+    """Note when manifests appear."""
+    seen: set[str] = set()
+    while not ended.wait(0.02):
+        names = {path.name for path in folder.glob("*.manifest")}
+        if names - seen:
+            commits.append(time.monotonic())
+        seen |= names
+
+
+_CASES = {case.__name__: case for case in (epochs, latency, backlog, state, timers)}
+
+
+def main() -> int:
+    """Run the cases that are named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", nargs="*", choices=[*_CASES, []], help="all, if none is named")
+    arguments = parser.parse_args()
+    session = start_classic("local[2]", "streams", {"spark.ui.enabled": "false"})
+    with tempfile.TemporaryDirectory() as folder:
+        for name in arguments.cases or _CASES:
+            _CASES[name](session, Path(folder))
+    session.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
