@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TaskReport(_message.Message):
-    __slots__ = ("level", "partition", "attempt", "consumed", "monitoring_infos", "failure", "poisoned", "emitted_bytes", "residuals", "worker", "messages_sent", "watermarks_us", "finalizes", "shard", "deferred", "views", "looks_up_us")
+    __slots__ = ("level", "partition", "attempt", "consumed", "monitoring_infos", "failure", "poisoned", "emitted_bytes", "residuals", "worker", "messages_sent", "watermarks_us", "finalizes", "shard", "deferred", "views", "looks_up_us", "finished")
     class ConsumedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -59,6 +59,7 @@ class TaskReport(_message.Message):
     DEFERRED_FIELD_NUMBER: _ClassVar[int]
     VIEWS_FIELD_NUMBER: _ClassVar[int]
     LOOKS_UP_US_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
     level: int
     partition: int
     attempt: int
@@ -76,7 +77,8 @@ class TaskReport(_message.Message):
     deferred: _containers.MessageMap[str, Residuals]
     views: _containers.RepeatedCompositeFieldContainer[View]
     looks_up_us: _containers.ScalarMap[int, int]
-    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., messages_sent: _Optional[int] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., finalizes: bool = ..., shard: _Optional[_Union[ShardReport, _Mapping]] = ..., deferred: _Optional[_Mapping[str, Residuals]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., looks_up_us: _Optional[_Mapping[int, int]] = ...) -> None: ...
+    finished: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., messages_sent: _Optional[int] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., finalizes: bool = ..., shard: _Optional[_Union[ShardReport, _Mapping]] = ..., deferred: _Optional[_Mapping[str, Residuals]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., looks_up_us: _Optional[_Mapping[int, int]] = ..., finished: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ShardReport(_message.Message):
     __slots__ = ("epoch", "attempt", "next_event_us", "next_clock_us", "was_cut_off", "awaits_views", "was_interrupted", "base")

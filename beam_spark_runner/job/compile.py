@@ -41,7 +41,7 @@ def compile_pipeline(
         pipeline: as an SDK wrote it; client-side optimisations (lifted combiners) are fine.
         allow_non_deterministic_key_coders: Beam's option of that name.
         drains: splittable DoFns truncate their restrictions before they process them.
-        streams: ``--streaming``: what is unbounded must stream. Without it, a pipeline that has
+        streams: ``--streaming``: the pipeline must stream. Without it, an unbounded one that has
             what cannot stream yet runs in batch, until its sources end.
         expands_reshuffles: what Beam's SDK put into a Reshuffle runs, not ours in its place.
         may_unpickle: whether this process may run code of whoever wrote the pipeline. Without
@@ -84,7 +84,7 @@ def _runs_in_epochs(graph: Graph, *, drains: bool, streams: bool) -> bool:
     plays = [each for each in graph.transforms.values() if each.urn == urns.TEST_STREAM]
     for test_stream in plays:
         events_of(test_stream)
-    if plays:
+    if plays or (streams and not drains):
         return True
     source = next(
         (
@@ -96,7 +96,7 @@ def _runs_in_epochs(graph: Graph, *, drains: bool, streams: bool) -> bool:
     )
     if source is None or drains:
         return False
-    if streams or not (problems := unstreamable(graph)):
+    if not (problems := unstreamable(graph)):
         return True
     _LOGGER.warning(
         "%s makes an unbounded collection, and the pipeline cannot stream yet (%s): it runs as a "

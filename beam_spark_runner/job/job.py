@@ -337,6 +337,7 @@ class Job:
             storage=CheckpointFolder(Path(places.deltas)),
             lineage=places.lineage,
             restart=self._config.restart,
+            after_tasks_finish=self._config.checkpoints_after_tasks_finish,
         )
 
     def _pace(self) -> Pace:

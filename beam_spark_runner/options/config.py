@@ -24,7 +24,14 @@ from beam_spark_runner.options.declared import (
     DEFAULT_TIMER_BATCH,
     SparkPortableRunnerOptions,
 )
-from beam_spark_runner.options.values import master, number, one_of, positive, spark_conf
+from beam_spark_runner.options.values import (
+    boolean,
+    master,
+    number,
+    one_of,
+    positive,
+    spark_conf,
+)
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -89,9 +96,10 @@ class RunnerConfig:
     sdf_round_budget_s: float = DEFAULT_ROUND_BUDGET_S  # 0: no rounds
     group_memory_bytes: int | None = None  # of one group. None: ours to choose
     drains: bool = False  # --drain
-    streams: bool = False  # --streaming: obeyed where every collection is bounded
+    streams: bool = False  # --streaming
     checkpoint_dir: str | None = None  # of a streaming pipeline: a folder
     restart: Restart = "auto"  # of a streaming pipeline
+    checkpoints_after_tasks_finish: bool = True  # of a streaming pipeline
     batch_interval_s: float = DEFAULT_BATCH_INTERVAL_MS / 1e3  # of its epochs
     # --unaligned_splittable_timers and --timer_fire_batch_size. None: timers fire all at once
     user_timer_batch: int | None = None
@@ -152,6 +160,10 @@ class RunnerConfig:
             )
             / 1000,
             user_timer_batch=_user_timer_batch(ours),
+            checkpoints_after_tasks_finish=boolean(
+                "checkpoints_after_tasks_finish",
+                getattr(ours, "checkpoints_after_tasks_finish", True),
+            ),
             restart=one_of("restart", getattr(ours, "restart", "auto"), Restart),
             job_name=cloud.job_name or None,
             show_plan=one_of("show_plan", getattr(ours, "show_plan", None), PlanFormat),

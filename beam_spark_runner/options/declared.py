@@ -103,6 +103,12 @@ _DECLARED: Mapping[str, Mapping[str, Any]] = {
         "--checkpoint_dir. auto: if there is something; resume: there must be; fresh: there must "
         "be nothing.",
     },
+    "checkpoints_after_tasks_finish": {
+        "default": "true",
+        "metavar": "true|false",
+        "help": "Whether epochs of a streaming pipeline are committed although tasks of some steps "
+        "have finished while others go on. false: such a pipeline fails. Default: true.",
+    },
     "backchannel": {
         "default": "auto",
         "metavar": "auto|files|off",

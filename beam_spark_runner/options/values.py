@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 from beam_spark_runner.core.errors import OptionsError
 
@@ -19,6 +19,14 @@ def number(option: str, given: Any) -> float:
     if not 0 <= number < float("inf"):
         raise OptionsError(option, f"must be a number that is not negative, not {given!r}")
     return number
+
+
+def boolean(option: str, given: Any) -> bool:
+    """Read true or false, which a program may set as a value."""
+    if isinstance(given, bool):
+        return given
+    said: str = one_of(option, str(given).lower(), Literal["true", "false"])
+    return said == "true"
 
 
 def master(url: str | None) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from beam_spark_runner.core.errors import RunnerError
 
-_FORMAT = 3
+_FORMAT = 4
 _NAME = re.compile(r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})\.manifest")
 _FENCE = re.compile(r"(?P<fence>\d{12})\.fence")
 
@@ -101,6 +101,8 @@ class Manifest:
         metrics: serialised MonitoringInfos of all epochs.
         plan: see ``plan.compatibility``.
         partitions: of each level.
+        finished: the tasks that have finished, as partitions by destination: see
+            ``scheduling.finish``. Nothing is stored of them.
         is_final: nothing is left to do.
     """
 
@@ -119,6 +121,7 @@ class Manifest:
     metrics: tuple[bytes, ...] = ()
     plan: Mapping[str, str] = field(default_factory=dict)
     partitions: int
+    finished: Mapping[int, frozenset[int]] = field(default_factory=dict)
     is_final: bool = False
 
 
@@ -133,6 +136,7 @@ def encode(manifest: Manifest) -> bytes:
     fields["views"] = sorted(
         [dest, window.hex(), *view] for (dest, window), view in manifest.views.items()
     )
+    fields["finished"] = sorted([dest, sorted(done)] for dest, done in manifest.finished.items())
     fields["metrics"] = [each.hex() for each in manifest.metrics]
     text = json.dumps(fields, sort_keys=True).encode()
     return _digest(text) + b"\n" + text + b"\n"
@@ -163,6 +167,7 @@ def decode(data: bytes, name: str) -> Manifest:
     fields["views"] = {
         (dest, bytes.fromhex(window)): View(*view) for dest, window, *view in fields["views"]
     }
+    fields["finished"] = {dest: frozenset(done) for dest, done in fields["finished"]}
     fields["metrics"] = tuple(map(bytes.fromhex, fields["metrics"]))
     return Manifest(**fields)
 

@@ -117,6 +117,9 @@ class Report:
     looks_up_us: Mapping[int, int] = field(default_factory=dict)
     """By destination that gathers a side input: the event time of the earliest element for which
     the task may still look it up."""
+    finished: frozenset[int] = frozenset()
+    """Destinations to which nothing comes in this partition any more, and whose stages have nothing
+    left in the shard."""
 
 
 @dataclass(frozen=True, slots=True)

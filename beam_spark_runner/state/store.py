@@ -111,6 +111,10 @@ class StoredState:
         )
         return event_us, clock_us
 
+    def is_empty(self) -> bool:
+        """Whether nothing of the stage is in the shard."""
+        return next(iter(self._records.scan(self._keys.stage)), None) is None
+
     def least_hold(self) -> int | None:
         """Return the event time that the output's watermark must not pass; None: none holds it."""
         for record, _ in self._records.scan(self._keys.holds()):

@@ -22,8 +22,9 @@ class StoreKeys:
     """The keys of one stage's records."""
 
     def __init__(self, stage: int) -> None:
+        self.stage = _STAGE.pack(stage)  # all records begin with it
         self._cells, self._timers, self._due, self._holds = (
-            _STAGE.pack(stage) + kind for kind in (_CELLS, _TIMERS, _DUE, _HOLDS)
+            self.stage + kind for kind in (_CELLS, _TIMERS, _DUE, _HOLDS)
         )
 
     def of_key(self, key: bytes) -> bytes:

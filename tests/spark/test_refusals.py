@@ -44,14 +44,6 @@ def test_all_at_once(spark_session: Any) -> None:
     assert text.startswith("the pipeline cannot run (2 problem(s))"), text
 
 
-def test_the_option_for_streams_where_all_is_bounded(spark_session: Any) -> None:
-    def build(p: beam.Pipeline) -> dict[str, Any]:
-        pairs = p | beam.Create([("a", 1), ("a", 2), ("b", 3)])
-        return {"sums": pairs | beam.CombinePerKey(sum) | beam.Reshuffle()}
-
-    assert harvest(spark_session, build, "--streaming")["sums"] == [("a", 3), ("b", 3)]
-
-
 @pytest.mark.parametrize(
     ("one", "other", "message"),
     [

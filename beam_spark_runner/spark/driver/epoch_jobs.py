@@ -43,17 +43,19 @@ class EpochJobs:
             plan, settings, ProgramBuilder(plan, settings.job_id, settings.limits)
         )
         self._runs = 0
+        self._levels = range(0)
         self._chained: tuple[DataFrame, Mapping[int, int]] | None = None
         self._property: str | None = None
         has_threads = os.environ.get("PYSPARK_PIN_THREAD", "true").lower() == "true"
         if has_threads and not settings.is_connect:
             self._property = f"beam_spark_runner.epoch.{settings.job_id}"
 
-    def run(self, rows: Rows) -> tuple[Sequence[Report], Verdict]:
+    def run(self, rows: Rows, levels: range) -> tuple[Sequence[Report], Verdict]:
         """Run an epoch to its end.
 
         Args:
-            rows: that the first level reads.
+            rows: that the first level reads, each of its tasks all of them.
+            levels: that run, at least one. The others have finished.
 
         Returns:
             Reports of tasks, those of repeated attempts included, and whether they agree.
@@ -64,14 +66,14 @@ class EpochJobs:
         self._runs += 1
         self._settings.observer.began(self._runs)
         if self._property is None:
-            frame, tasks = self._jobs.frame(self._job(_in_plan(self._settings, rows)))
+            frame, tasks = self._jobs.frame(self._job(levels, rows))
             reports = collect_reports(frame)
         else:
-            if self._chained is None:
+            if levels != self._levels:
                 # A row, since a frame without any is not run.
-                self._chained = self._jobs.frame(
-                    self._job(_in_plan(self._settings, [(schema.CONTROL, b"")]))
-                )
+                self._chained = self._jobs.frame(self._job(levels, [(schema.CONTROL, b"")]))
+                self._levels = levels
+            assert self._chained is not None
             frame, tasks = self._chained
             context = self._settings.spark.sparkContext
             context.setLocalProperty(self._property, schema.text_of_batches(_batches(rows)))
@@ -79,35 +81,39 @@ class EpochJobs:
                 reports = collect_reports(frame)
             finally:
                 context.setLocalProperty(self._property, cast("str", None))  # removes it
-        return reports, judge(reports, tasks, first=0, materialised={})
+        return reports, judge(reports, tasks, first=levels[0], materialised={})
 
     def steps_blamed_for(self, error: Exception) -> str:
         """See ``SegmentJobs.steps_blamed_for``."""
         return self._jobs.steps_blamed_for(self._segment, error)
 
-    def _job(self, source: OutputRows) -> SegmentJob:
+    def _job(self, levels: range, rows: Rows) -> SegmentJob:
+        partitions = self._settings.least_partitions
+        is_exchanged = self._segment.levels[levels[0]].has_exchange
         return SegmentJob(
             run=0,  # the same in all epochs, so that workers get the same closures
             segment=self._segment,
-            levels=range(len(self._segment.levels)),
-            source=source,
+            levels=levels,
+            source=_in_plan(self._settings, rows, partitions if is_exchanged else 1),
+            is_spread=True,
             side_inputs={},
-            partitions=self._settings.least_partitions,
+            partitions=partitions,
             materialises=False,
             round_budget_s=None,
             rows_from=self._property,
         )
 
 
-def _in_plan(settings: RunSettings, rows: Rows) -> OutputRows:
+def _in_plan(settings: RunSettings, rows: Rows, partitions: int) -> OutputRows:
+    """Return the rows once for each partition."""
     control = routing.route_prefix(routing.CONTROL_CODE)
     literals = ", ".join(
-        f"({dest}, {control}L, 0L, cast(null as binary), X'{value.hex()}')" for dest, value in rows
+        f"named_struct('dest', {dest}, 'route', {control}L, 'order', 0L, "
+        f"'key', cast(null as binary), 'value', X'{value.hex()}')"
+        for dest, value in rows
     )
-    frame = settings.spark.sql(
-        f"select * from values {literals} as rows(dest, route, `order`, key, value)"
-    )
-    return OutputRows(frame.coalesce(1), {})
+    frame = settings.spark.range(0, partitions, 1, partitions)
+    return OutputRows(frame.selectExpr(f"inline(array({literals}))"), {})
 
 
 def _batches(rows: Rows) -> list[pa.RecordBatch]:

@@ -3,10 +3,10 @@
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.recovery.manifest import Head, Manifest, View
 from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.scheduling.epochs import Epoch
+from beam_spark_runner.scheduling.finish import Finishing
 
 
 def manifest_after(
@@ -15,8 +15,8 @@ def manifest_after(
     reports: Sequence[Report],
     *,
     metrics: tuple[bytes, ...],
-    has_more_events: bool,
     gathers: Collection[int],
+    finishing: Finishing,
 ) -> Manifest:
     """Return the manifest of an epoch.
 
@@ -25,13 +25,14 @@ def manifest_after(
         epoch: which.
         reports: of the attempts that are accepted: one for each task.
         metrics: serialised MonitoringInfos of all epochs.
-        has_more_events: a TestStream has not come to its end.
         gathers: destinations that gather side inputs.
+        finishing: of the plan. Levels that have finished have not run, and report nothing.
     """
     shards = [report.shard for report in reports if report.shard is not None]
     events = [each.next_event_us for each in shards if each.next_event_us is not None]
     clocks = [each.next_clock_us for each in shards if each.next_clock_us is not None]
-    watermarks_us = _least(report.watermarks_us for report in reports)
+    watermarks_us = {**last.watermarks_us, **_least(report.watermarks_us for report in reports)}
+    finished = finishing.after(last.finished, reports)
     changed = {
         (view.dest, view.window): View(view.file, view.expires_us)
         for report in reports
@@ -61,11 +62,11 @@ def manifest_after(
         views={
             (dest, window): view
             for (dest, window), view in {**last.views, **changed}.items()
-            if looks_up_us.get(dest, MIN_US) <= view.expires_us
+            if dest in looks_up_us and looks_up_us[dest] <= view.expires_us
         },
         metrics=metrics,
-        is_final=not (has_more_events or events or clocks or waits)
-        and set(watermarks_us.values()) <= {MAX_US},
+        finished=finished,
+        is_final=not finishing.levels(finished),
     )
 
 

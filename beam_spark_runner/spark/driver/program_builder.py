@@ -8,6 +8,7 @@ from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
+from beam_spark_runner.plan.feeding import inputs
 from beam_spark_runner.plan.merging import merging_part
 from beam_spark_runner.plan.model import Delivery, Level, Plan, Segment, Stage
 from beam_spark_runner.portable.descriptor import describe
@@ -53,11 +54,7 @@ class ProgramBuilder:
         self._plan = plan
         self._job_id = job_id
         self._limits = limits
-        self._input_of: dict[StageId, DestinationId] = {
-            destination.stage: id_
-            for id_, destination in plan.destinations.items()
-            if destination.stage is not None
-        }
+        self._input_of = inputs(plan)
         codes: dict[DestinationId, int] = {}
         for segment in plan.segments:
             for level in segment.levels:

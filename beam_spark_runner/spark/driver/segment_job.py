@@ -34,6 +34,7 @@ class SegmentJob:
         segment: of the plan.
         levels: of the segment, one after the other.
         source: the rows that the first level reads.
+        is_spread: each of the first level's tasks reads a partition of the source as it lies.
         side_inputs: those that the levels read, gathered.
         partitions: of each exchange.
         materialises: whether its output is materialised.
@@ -49,6 +50,7 @@ class SegmentJob:
     partitions: int
     materialises: bool
     round_budget_s: float | None
+    is_spread: bool = False
     rows_from: str | None = None
 
 
@@ -130,7 +132,8 @@ class SegmentJobs:
                 run=job.run,
                 rows_from=job.rows_from if index == job.levels[0] else None,
             )
-            if job.segment.levels[index].has_exchange:
+            has_exchange = job.segment.levels[index].has_exchange
+            if has_exchange and not (job.is_spread and index == job.levels[0]):
                 if index == job.levels[0] and job.source.made_by:
                     frame = spread_marks(frame, job.partitions)
                 frame = exchange(
@@ -139,6 +142,7 @@ class SegmentJobs:
                     self._builder.readers(job.segment, index),
                     control_first=program.may_pass_on or self._plan.streams,
                 )
+            if has_exchange:
                 tasks[index] = job.partitions
             frame = frame.mapInArrow(level_function(program), schema.SPARK_SCHEMA)
         return frame, tasks

@@ -43,6 +43,7 @@ from beam_spark_runner.scheduling.epochs import (
     next_played_epoch,
     next_timed_epoch,
 )
+from beam_spark_runner.scheduling.finish import Finishing
 from beam_spark_runner.scheduling.playback import Event, watermarks_after
 from beam_spark_runner.spark.driver.epoch_jobs import EpochJobs, Rows
 from beam_spark_runner.spark.driver.epoch_manifest import manifest_after
@@ -66,11 +67,13 @@ class Checkpoints:
         storage: of manifests.
         lineage: in their names.
         restart: "resume": something must have been committed; "fresh": nothing; "auto": either.
+        after_tasks_finish: epochs are committed although tasks of some stages have finished.
     """
 
     storage: DeletingStorage
     lineage: str
     restart: str
+    after_tasks_finish: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +130,8 @@ class _StreamRun:
         self._overhead_us: int | None = None  # see ``budget_us``
         self._storage = checkpoints.storage
         self._must_not_change = must_not_change(plan)
+        self._finishing = Finishing(plan, settings.least_partitions)
+        self._checkpoints_after_tasks_finish = checkpoints.after_tasks_finish
         self._found(checkpoints)  # a run that cannot go on must not fence one off that can
         fence = claim(self._storage)
         found = self._found(checkpoints) or Manifest(
@@ -159,14 +164,17 @@ class _StreamRun:
         return found
 
     def _check(self, found: Manifest) -> None:
-        if differs := differences(found.plan, self._must_not_change):
-            raise IncompatibleCheckpointError(differs)
         if found.partitions != self._settings.least_partitions:
             raise OptionsError(
                 "parallelism",
                 f"the checkpoint has {found.partitions} partitions, and cannot be read with "
                 f"{self._settings.least_partitions} yet; say --parallelism={found.partitions}",
             )
+
+        if differs := differences(found.plan, self._must_not_change):
+            raise IncompatibleCheckpointError(differs)
+        if contradictions := self._finishing.contradictions(found.finished):
+            raise IncompatibleCheckpointError(contradictions)
 
     def step(self) -> bool:
         """Run one epoch and commit it; False if none was left."""
@@ -183,9 +191,10 @@ class _StreamRun:
             epoch,
             reports,
             metrics=merge([*last.metrics, *infos]),
-            has_more_events=self._events is not None and epoch.events <= len(self._events),
             gathers=self._views,
+            finishing=self._finishing,
         )
+        self._check_finished(mine)
         committed = commit(self._storage, mine)
         self._tally.accepted[self._segment.id] = committed.metrics
         if committed == mine:
@@ -200,6 +209,16 @@ class _StreamRun:
         was_cut_off = any(each.shard and each.shard.was_cut_off for each in reports)
         self._overhead_us = max(0, took_us - budget) if was_cut_off else None
         return True
+
+    def _check_finished(self, mine: Manifest) -> None:
+        if self._checkpoints_after_tasks_finish:
+            return
+        if names := self._finishing.finished_early(mine.finished):
+            raise OptionsError(
+                "checkpoints_after_tasks_finish",
+                f"is false, so epoch {mine.epoch} cannot be committed: {', '.join(names)} has "
+                "finished, or some of its tasks have, while other steps go on",
+            )
 
     def _sweep(self) -> None:
         """Delete what no manifest needs that is kept."""
@@ -254,7 +273,9 @@ class _StreamRun:
         segment = self._segment
         try:
             with self._settings.job_scope(self._title):
-                reports, verdict = self._jobs.run(self._rows(epoch, budget))
+                reports, verdict = self._jobs.run(
+                    self._rows(epoch, budget), self._finishing.levels(self._manifest.finished)
+                )
         except RunnerError:
             raise
         except Exception as error:

@@ -67,6 +67,7 @@ def _report_of(proto: reports_pb2.TaskReport) -> Report:
             ViewReport(view.dest, view.window, view.file, view.expires_us) for view in proto.views
         ),
         looks_up_us=dict(proto.looks_up_us),
+        finished=frozenset(proto.finished),
     )
 
 

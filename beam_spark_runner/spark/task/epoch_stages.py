@@ -186,6 +186,15 @@ class EpochStages(OpenStages):
             clock_us is not None and clock_us <= until_us
         )
 
+    def finished(self) -> list[int]:
+        """Return the inputs of stages to which nothing comes any more, and that store nothing."""
+        return [
+            dest
+            for program in self._level.stages
+            if self.inputs_us[dest := int(program.input.dest)] == MAX_US
+            and not (uses_shard(program) and not self.store_of(program).is_empty())
+        ]
+
     def deferred(self) -> Mapping[str, reports_pb2.Residuals]:
         """Return what waits in the shard, by splittable DoFn; only those that have something."""
         found = {}

@@ -271,6 +271,7 @@ class LevelTask:
             infos = self._run_stages(task_input)
             report.watermarks_us.update(stages.inputs_us)
             report.looks_up_us.update(stages.looks_up_us)
+            report.finished.extend(stages.finished())
             if shard is not None:
                 for step, left in stages.deferred().items():
                     report.deferred[step].CopyFrom(left)

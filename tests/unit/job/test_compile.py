@@ -40,9 +40,9 @@ def test_a_test_stream_does_too() -> None:
 
 
 @pytest.mark.parametrize("streams", [False, True])
-def test_what_is_bounded_does_not(streams: bool) -> None:
+def test_what_is_bounded_does_if_it_is_to(streams: bool) -> None:
     proto = proto_of(lambda p: p | beam.Create([1]) | beam.Map(str))
-    assert not compile_pipeline(proto, streams=streams).streams
+    assert compile_pipeline(proto, streams=streams).streams is streams
 
 
 def test_nor_what_is_drained() -> None:

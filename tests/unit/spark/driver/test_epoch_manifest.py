@@ -5,12 +5,18 @@ from typing import Any
 import pytest
 
 from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.graph.passes import STREAMING, run_passes
+from beam_spark_runner.plan.build import build
 from beam_spark_runner.recovery.manifest import Head, Manifest, View
 from beam_spark_runner.scheduling.attempts import Report, ShardReport, ViewReport
 from beam_spark_runner.scheduling.epochs import Epoch
+from beam_spark_runner.scheduling.finish import Finishing
 from beam_spark_runner.spark.driver.epoch_manifest import manifest_after
+from tests.golden.notation import parse
 
 GATHERS = 9
+EVENTS = "Events: test_stream() -> events\nPair: pardo(events) -> pairs @py"
+FINISHING = Finishing(build(run_passes(parse(EVENTS), STREAMING), streams=True), partitions=2)
 LAST = Manifest(
     epoch=4,
     fence=1,
@@ -28,15 +34,15 @@ def shard(**fields: Any) -> ShardReport:
     )
 
 
-def after(*reports: Report, has_more_events: bool = False) -> Manifest:
+def after(*reports: Report) -> Manifest:
     epoch = Epoch(number=5, clock_us=7, events=2, feeds_impulses=False)
     return manifest_after(
         LAST,
         epoch,
         reports,
         metrics=(b"m",),
-        has_more_events=has_more_events,
         gathers={GATHERS},
+        finishing=FINISHING,
     )
 
 
@@ -59,7 +65,7 @@ def test_the_least_of_all_times() -> None:
         task(0, shard=shard(next_event_us=8, next_clock_us=30), watermarks_us={1: 4, 2: 5}),
         task(1, shard=shard(next_event_us=9), watermarks_us={1: 3}),
     )
-    assert manifest.watermarks_us == {1: 3, 2: 5}
+    assert manifest.watermarks_us == {**LAST.watermarks_us, 1: 3, 2: 5}
     assert (manifest.next_event_us, manifest.next_clock_us) == (8, 30)
 
 
@@ -96,22 +102,19 @@ def test_views_that_have_expired_for_all_tasks_go(looks_up_us: int, left: set[by
 
 
 def test_a_new_pane_replaces_the_one_before_it() -> None:
-    manifest = after(task(views=(ViewReport(GATHERS, b"new", "newer.view", 70),)))
+    pane = ViewReport(GATHERS, b"new", "newer.view", 70)
+    manifest = after(task(views=(pane,), looks_up_us={GATHERS: 0}))
     assert manifest.views[GATHERS, b"new"] == View("newer.view", 70)
     assert manifest.views[GATHERS, b"old"] == LAST.views[GATHERS, b"old"]
 
 
-@pytest.mark.parametrize(
-    ("reported", "is_final"),
-    [
-        pytest.param({}, True, id="nothing is left"),
-        pytest.param({"watermarks_us": {1: 5}}, False, id="an input has not come to its end"),
-        pytest.param({"shard": shard(next_event_us=MAX_US)}, False, id="a timer"),
-        pytest.param({"shard": shard(next_clock_us=1)}, False, id="a residual"),
-        pytest.param({"shard": shard(awaits_views=True)}, False, id="elements that wait"),
-    ],
-)
-def test_when_a_pipeline_is_done(reported: Any, is_final: bool) -> None:
-    reports = task(0, watermarks_us={1: MAX_US}), task(1, **reported)
-    assert after(*reports).is_final is is_final
-    assert not after(*reports, has_more_events=True).is_final
+def test_what_has_finished_runs_no_more_and_stays_as_it_was() -> None:
+    finished = after(task(finished=frozenset({1}), watermarks_us={1: MAX_US}))
+    assert finished.finished == {1: {0}}
+    assert finished.is_final
+    assert not after(task(watermarks_us={1: MAX_US})).is_final
+    assert after().watermarks_us == LAST.watermarks_us
+
+
+def test_views_that_nobody_looks_up_any_more_go() -> None:
+    assert not after(task()).views

@@ -1,0 +1,58 @@
+"""Which stages of a plan feed which."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from beam_spark_runner.core.ids import DestinationId, StageId
+from beam_spark_runner.plan.model import Delivery, Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feeders:
+    """The stages from which a stage gets elements, or what it looks up.
+
+    Attributes:
+        in_task: each task gets only what the same task of these stages gives.
+        exchanged: each task may get what any task of these stages gives; those that gather the
+            stage's side inputs are among them.
+    """
+
+    in_task: frozenset[StageId] = frozenset()
+    exchanged: frozenset[StageId] = frozenset()
+
+
+def inputs(plan: Plan) -> Mapping[StageId, DestinationId]:
+    """Return the destination that each stage reads."""
+    return {
+        destination.stage: id_
+        for id_, destination in plan.destinations.items()
+        if destination.stage is not None
+    }
+
+
+def feeders(plan: Plan) -> Mapping[StageId, Feeders]:
+    """Return what feeds each stage of the plan. What the driver feeds has no feeders."""
+    level_of = {stage: level for level in _levels(plan) for stage in level}
+    in_task: dict[StageId, set[StageId]] = {stage: set() for stage in plan.stages}
+    exchanged: dict[StageId, set[StageId]] = {stage: set() for stage in plan.stages}
+    for id_, stage in plan.stages.items():
+        for collection in stage.outputs:
+            for dest in plan.consumers.get(collection, ()):
+                destination = plan.destinations[dest]
+                reader = destination.stage
+                if reader is None:
+                    continue
+                is_local = destination.delivery is Delivery.POINTWISE and reader in level_of[id_]
+                (in_task if is_local else exchanged)[reader].add(id_)
+        for side_input in stage.side_inputs:
+            gathers = plan.destinations[side_input.destination].stage
+            if gathers is not None:
+                exchanged[id_].add(gathers)
+    return {
+        stage: Feeders(in_task=frozenset(in_task[stage]), exchanged=frozenset(exchanged[stage]))
+        for stage in plan.stages
+    }
+
+
+def _levels(plan: Plan) -> list[frozenset[StageId]]:
+    return [frozenset(level.stages) for segment in plan.segments for level in segment.levels]

@@ -1,0 +1,139 @@
+"""Which tasks have finished, by what they report and by what feeds them."""
+
+from collections.abc import Mapping
+from functools import cache
+
+import pytest
+
+from beam_spark_runner.graph.passes import STREAMING, run_passes
+from beam_spark_runner.plan.build import build
+from beam_spark_runner.plan.feeding import inputs
+from beam_spark_runner.plan.model import Plan
+from beam_spark_runner.scheduling.attempts import Report
+from beam_spark_runner.scheduling.finish import Finished, Finishing
+from tests.golden.notation import parse
+
+BOTH = frozenset({0, 1})
+FIRST = frozenset({0})
+# Events are grouped, and look up rates; a bounded branch is grouped twice.
+GIVEN = """Events: test_stream() -> events
+Pair: pardo(events, rates as iterable) -> pairs @py
+Group: group_by_key(pairs) -> groups
+Count: pardo(groups) -> counted @py state=count timers=due
+Rates: impulse() -> seed
+Make: pardo(seed) -> rates @py
+Start: impulse() -> start
+Key: pardo(start) -> keyed @py
+First: group_by_key(keyed) -> firsts
+Between: pardo(firsts) -> again @py
+Second: group_by_key(again) -> seconds
+Last: pardo(seconds) -> last @py
+events :: kv<bytes,bytes>, fixed
+pairs :: kv<bytes,bytes>, fixed
+groups :: kv<bytes,iterable<bytes>>, fixed
+counted :: kv<bytes,bytes>
+keyed :: kv<bytes,bytes>
+firsts :: kv<bytes,iterable<bytes>>
+again :: kv<bytes,bytes>
+seconds :: kv<bytes,iterable<bytes>>
+"""
+
+
+@cache
+def plan() -> Plan:
+    return build(run_passes(parse(GIVEN), STREAMING), streams=True)
+
+
+def dest(name: str) -> int:
+    """Return the destination that the stage of a name reads."""
+    (found,) = (id_ for stage, id_ in inputs(plan()).items() if plan().stages[stage].name == name)
+    return int(found)
+
+
+def finishing() -> Finishing:
+    return Finishing(plan(), partitions=2)
+
+
+def reports(finished: Mapping[str, frozenset[int]]) -> list[Report]:
+    """Return what two tasks report, if each says which stages have finished in it."""
+    return [
+        Report(
+            level=0,
+            partition=partition,
+            attempt=1,
+            finished=frozenset(dest(name) for name, done in finished.items() if partition in done),
+        )
+        for partition in (0, 1)
+    ]
+
+
+def after(finished: Mapping[str, frozenset[int]], before: Finished | None = None) -> Finished:
+    return finishing().after(before or {}, reports(finished))
+
+
+IMPULSES = {"Make": FIRST, "Key": FIRST}
+RATES = {**IMPULSES, "side input of Pair": BOTH}
+BOUNDED = {**RATES, "Between": BOTH, "Last": BOTH}
+ALL = {**BOUNDED, "Pair": FIRST, "Count": BOTH}
+
+
+@pytest.mark.parametrize(
+    ("finished", "levels"),
+    [
+        pytest.param({}, range(3), id="nothing"),
+        pytest.param(IMPULSES, range(3), id="a level of which a stage goes on"),
+        pytest.param(BOUNDED, range(2), id="the last one"),
+        pytest.param({**RATES, "Pair": FIRST}, range(1, 3), id="the first one"),
+        pytest.param({**RATES, "Pair": FIRST, "Count": FIRST}, range(1, 3), id="a task of a stage"),
+        pytest.param({**RATES, "Pair": FIRST, "Count": BOTH, "Between": BOTH}, range(2, 3), id="2"),
+        pytest.param(ALL, range(0), id="all"),
+    ],
+)
+def test_levels_that_still_have_to_run(
+    finished: Mapping[str, frozenset[int]], levels: range
+) -> None:
+    assert finishing().levels(after(finished)) == levels
+
+
+def test_what_is_recorded() -> None:
+    assert after({**RATES, "Pair": FIRST, "Count": frozenset({1})}) == {
+        dest("Make"): FIRST,
+        dest("Key"): FIRST,
+        dest("side input of Pair"): BOTH,
+        dest("Pair"): FIRST,
+        dest("Count"): {1},
+    }
+
+
+@pytest.mark.parametrize(
+    ("finished", "not_yet"),
+    [
+        pytest.param({**IMPULSES, "Count": BOTH}, "Count", id="its input is not"),
+        pytest.param({"Make": FIRST, "Pair": FIRST}, "Pair", id="its side input is not"),
+        pytest.param(
+            {"Key": FIRST, "Between": FIRST, "Last": BOTH}, "Last", id="a task that feeds it is not"
+        ),
+    ],
+)
+def test_a_watermark_at_the_end_is_not_enough(
+    finished: Mapping[str, frozenset[int]], not_yet: str
+) -> None:
+    assert dest(not_yet) not in after(finished)
+
+
+def test_what_has_finished_need_not_report_again() -> None:
+    before = after(BOUNDED)
+    assert after({"Pair": FIRST}, before) == {**before, dest("Pair"): FIRST}
+
+
+def test_stages_that_finish_before_the_others() -> None:
+    assert finishing().finished_early(after(IMPULSES)) == []
+    assert finishing().finished_early(after({"Key": FIRST, "Between": FIRST})) == ["Between"]
+    assert finishing().finished_early(after(ALL)) == []
+
+
+def test_an_earlier_run_that_contradicts_the_plan() -> None:
+    assert finishing().contradictions(after(BOUNDED)) == ()
+    assert finishing().contradictions({dest("Last"): BOTH}) == (
+        "Last has finished, although a step that feeds it has not",
+    )
