@@ -100,6 +100,22 @@ class SparkJobError(RunnerError):
         return f"Spark failed in {self.segment}: {self.reason}"
 
 
+class CheckpointStorageError(RunnerError):
+    """A disk or a folder that a streaming pipeline commits to is full, away, or broken.
+
+    Args:
+        place: the file or folder.
+        problem: what is wrong with it.
+    """
+
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(place, problem)
+        self.place, self.problem = place, problem
+
+    def __str__(self) -> str:
+        return f"the checkpoint cannot be read or written at {self.place}: {self.problem}"
+
+
 class HarnessError(RunnerError):
     """The SDK side failed."""
 

@@ -6,19 +6,15 @@ import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.recovery.commit import Storage
 
 
-class CheckpointFolderError(RunnerError):
+class CheckpointFolderError(CheckpointStorageError):
     """The folder cannot be read or written: it is full, away, or not ours."""
 
-    def __init__(self, folder: str, problem: str) -> None:
-        super().__init__(folder, problem)
-        self.folder, self.problem = folder, problem
-
     def __str__(self) -> str:
-        return f"the checkpoint folder {self.folder} cannot be used: {self.problem}"
+        return f"the checkpoint folder {self.place} cannot be used: {self.problem}"
 
 
 class CheckpointFolder(Storage):

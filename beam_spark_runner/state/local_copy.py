@@ -20,7 +20,7 @@ from typing import BinaryIO, NamedTuple, TypeAlias
 
 import lmdb
 
-from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.state.delta import CorruptDeltaError, DeltaHeader, Version, read_delta
 
 NameOf: TypeAlias = Callable[[Version], str]
@@ -42,17 +42,8 @@ _TAG = b"tag"
 _LAYOUT = 1  # of a copy; one of another layout does not count
 
 
-class ShardStorageError(RunnerError):
-    """A disk or a storage that a shard needs is full, away, or broken.
-
-    Args:
-        place: the file or folder.
-        problem: what is wrong with it.
-    """
-
-    def __init__(self, place: str, problem: str) -> None:
-        super().__init__(place, problem)
-        self.place, self.problem = place, problem
+class ShardStorageError(CheckpointStorageError):
+    """A disk or a storage that a shard needs is full, away, or broken."""
 
     def __str__(self) -> str:
         return f"the data of a shard cannot be read or written at {self.place}: {self.problem}"

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from apache_beam.coders import BytesCoder, WindowedValueCoder
 from apache_beam.coders.coders import GlobalWindowCoder
@@ -15,7 +16,12 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core import urns
-from beam_spark_runner.core.errors import OptionsError, RunnerError, SparkJobError
+from beam_spark_runner.core.errors import (
+    CheckpointStorageError,
+    OptionsError,
+    RunnerError,
+    SparkJobError,
+)
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.plan.compatibility import must_not_change
 from beam_spark_runner.plan.model import Delivery, Plan
@@ -44,6 +50,7 @@ from beam_spark_runner.scheduling.epochs import (
     next_timed_epoch,
 )
 from beam_spark_runner.scheduling.finish import Finishing
+from beam_spark_runner.scheduling.patience import pause_s
 from beam_spark_runner.scheduling.playback import Event, watermarks_after
 from beam_spark_runner.spark.driver.epoch_jobs import EpochJobs, Rows
 from beam_spark_runner.spark.driver.epoch_manifest import manifest_after
@@ -57,6 +64,9 @@ _LOGGER = logging.getLogger(__name__)
 _KEPT = 3  # manifests
 _LONGEST_SLEEP_S = 60.0  # after it the clock is read again: it may have been set
 _ELEMENT_CODER = WindowedValueCoder(BytesCoder(), GlobalWindowCoder())
+
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +194,7 @@ class _StreamRun:
         last = self._manifest
         self._began_ns = time.monotonic_ns()
         budget = budget_us(self._pace.interval_us, self._overhead_us)
-        reports = self._accepted(epoch, budget)
+        reports = self._outlasting(lambda: self._accepted(epoch, budget))
         infos = [info for report in reports for info in report.monitoring_infos]
         mine = manifest_after(
             last,
@@ -195,7 +205,7 @@ class _StreamRun:
             finishing=self._finishing,
         )
         self._check_finished(mine)
-        committed = commit(self._storage, mine)
+        committed = self._outlasting(lambda: commit(self._storage, mine))
         self._tally.accepted[self._segment.id] = committed.metrics
         if committed == mine:
             self._settings.observer.accepted(reports)
@@ -204,11 +214,26 @@ class _StreamRun:
         # The fence remains that of this start, whoever has committed the epoch.
         self._manifest = dataclasses.replace(committed, fence=mine.fence)
         self._kept.append(committed)
-        self._sweep()
+        self._outlasting(self._sweep)
         took_us = (time.monotonic_ns() - self._began_ns) // 1_000
         was_cut_off = any(each.shard and each.shard.was_cut_off for each in reports)
         self._overhead_us = max(0, took_us - budget) if was_cut_off else None
         return True
+
+    def _outlasting(self, work: Callable[[], _Result]) -> _Result:
+        """Do something that may be done again, until storage that is full or away allows it."""
+        began_s, failures = time.monotonic(), 0
+        while True:
+            try:
+                return work()
+            except CheckpointStorageError as error:
+                failures += 1
+                wait_s = pause_s(failures, time.monotonic() - began_s)
+                if wait_s is None:
+                    raise
+                _LOGGER.warning("%s; it is tried again in %.0f s", error, wait_s)
+            self._pace.sleep(wait_s)
+            self._settings.check_cancelled()
 
     def _check_finished(self, mine: Manifest) -> None:
         if self._checkpoints_after_tasks_finish:

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import (
     BundleFailedError,
+    CheckpointStorageError,
     EnvironmentStartError,
     FnApiProtocolError,
     HarnessStreamError,
@@ -26,6 +27,7 @@ from beam_spark_runner.scheduling.attempts import (
 )
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import consumed_of
+from beam_spark_runner.state.local_copy import ShardStorageError
 
 _Name = TypeVar("_Name", int, str)
 
@@ -95,6 +97,8 @@ def failure_proto(error: RunnerError) -> reports_pb2.Failure:
             step, cause, text = error.step, error.cause, error.traceback_text
         case InvalidPipelineError():
             step, cause, text = error.where, error.problem, ""
+        case CheckpointStorageError():
+            step, cause, text = error.place, error.problem, ""
         case LostHarnessError():
             step, cause, text = "", error.problem, error.output
         case _:
@@ -115,6 +119,8 @@ def error_of(failure: Failure) -> RunnerError:
         return InvalidPipelineError(failure.cause, failure.step)
     if failure.kind == HarnessStreamError.__name__:
         return HarnessStreamError(failure.cause)
+    if failure.kind == ShardStorageError.__name__:
+        return ShardStorageError(failure.step, failure.cause)
     if failure.kind in _LOST_HARNESSES:
         return _LOST_HARNESSES[failure.kind](failure.cause, failure.traceback_text)
     return BundleFailedError(failure.step, failure.cause, failure.traceback_text)

@@ -17,6 +17,7 @@ from beam_spark_runner.spark.rows.writing import Outlet
 from beam_spark_runner.spark.shared_file import SharedFile
 from beam_spark_runner.spark.side_inputs.files import SortedWriter, whole_rows
 from beam_spark_runner.spark.side_inputs.lookup import GatheredRows
+from beam_spark_runner.state.local_copy import ShardStorageError
 
 
 class EpochView:
@@ -48,12 +49,20 @@ class EpochView:
         self._open = open_file
 
     def values(self, window: bytes, key: bytes | None) -> Iterator[tuple[bytes, int]]:
-        """See ``SideInputLookup.values``. A window without content is empty."""
+        """See ``SideInputLookup.values``. A window without content is empty.
+
+        Raises:
+            ShardStorageError: the file cannot be read.
+        """
         path = self._files.get(window)
         if path is None:
             return iter(())
         source = SideInputRows(id=path, code=self._code, files=(SharedFile(path=path),))
-        return self._open(source).values(window, key)
+        try:
+            rows = self._open(source)
+        except OSError as error:
+            raise ShardStorageError(path, str(error)) from error
+        return rows.values(window, key)
 
 
 class PanesOfView:
@@ -96,6 +105,9 @@ class PanesOfView:
             edge: of the side input.
             put: takes the file, which is then removed.
             most_element_bytes: see ``Outlet``.
+
+        Raises:
+            ShardStorageError: the file cannot be written.
         """
         batches: list[pa.RecordBatch] = []
         outlet = Outlet(
@@ -115,4 +127,7 @@ class PanesOfView:
             for _, batch in whole_rows(iter(batches), MarkReader()):
                 sorted_writer.add(batch)
             sorted_writer.close()
-            put(path)
+            try:
+                put(path)
+            except OSError as error:
+                raise ShardStorageError(str(error.filename), str(error)) from error
