@@ -182,7 +182,8 @@ class PaneMachine:
         """Return event time that the output's watermark must not pass; None: nothing holds it."""
         if state.hold is not None:
             return int(state.hold.micros)
-        return int(window.max_timestamp().micros) if state.has_news else None
+        may_be_empty = self._has_on_time_pane and not state.has_ended and not state.is_closed
+        return int(window.max_timestamp().micros) if state.has_news or may_be_empty else None
 
     def _is_over(self, window: Any, now: Instant) -> bool:
         last_us = window.max_timestamp().micros
@@ -290,8 +291,7 @@ class PaneMachine:
         values = state.values.pane(keeps=self._accumulates and not is_last)
         state.has_news = False
         time = window.max_timestamp() if state.hold is None else state.hold
-        if not (is_early and self._has_on_time_pane):
-            state.hold = None  # else the pane at the end of the window needs it, even an empty one
+        state.hold = None  # OutputTime: of the elements since the last output
         return create(
             values,
             whole_milliseconds(time.micros),

@@ -12,10 +12,17 @@ from apache_beam.transforms.trigger import (
     Repeatedly,
     _Never,
 )
-from apache_beam.transforms.window import FixedWindows, IntervalWindow, Sessions
+from apache_beam.transforms.window import (
+    FixedWindows,
+    IntervalWindow,
+    Sessions,
+    TimestampCombiner,
+)
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue
 
 from beam_spark_runner.semantics.grouping import Grouping, PaneGrouping, WindowGrouping
+from beam_spark_runner.semantics.panes import KeyWindows, PaneMachine
+from beam_spark_runner.semantics.timers import START_OF_TIME, Instant
 
 
 @pytest.mark.parametrize("grouping", [WindowGrouping, PaneGrouping])
@@ -68,3 +75,69 @@ def test_panes_of_triggers(trigger: Any, mode: int, expected: list[list[int]]) -
     panes = list(itertools.islice(PaneGrouping(windowing).panes("key", values), 9))
     assert [pane.value for pane in panes] == [("key", values) for values in expected]
     assert {(pane.timestamp.micros, pane.windows) for pane in panes} == {(9_999_000, (window,))}
+
+
+WINDOW = IntervalWindow(0, 10)
+
+
+def _fired(
+    windowing: Windowing, *steps: tuple[int, list[int]]
+) -> list[tuple[list[int], float, str]]:
+    """Return the panes of a key: values, timestamp in seconds, timing.
+
+    Args:
+        windowing: of windows of ten seconds; the first one counts.
+        steps: elements that come, by their seconds; then a watermark.
+    """
+    machine = PaneMachine(windowing)
+    windows: KeyWindows = {}
+    before = START_OF_TIME
+    panes: list[WindowedValue] = []
+    for watermark, times in steps:
+        now = Instant(watermark * 1_000_000, 0)
+        elements = [WindowedValue(time, time, (WINDOW,)) for time in times]
+        panes += [*machine.add(windows, elements, before), *machine.advance(windows, now)]
+        before = now
+    return [
+        (
+            pane.value,
+            pane.timestamp.micros / 1e6,
+            PaneInfoTiming.to_string(pane.pane_info.timing),
+        )
+        for pane in panes
+    ]
+
+
+@pytest.mark.parametrize(
+    ("at", "times"),
+    [
+        (TimestampCombiner.OUTPUT_AT_EARLIEST, [1, 5, 9.999]),
+        (TimestampCombiner.OUTPUT_AT_LATEST, [3, 6, 9.999]),
+    ],
+)
+def test_a_pane_has_the_time_of_what_came_since_the_last_one(at: str, times: list[float]) -> None:
+    """``OutputTime`` of beam_runner_api.proto: of the input elements since the last output."""
+    windowing = Windowing(
+        FixedWindows(10),
+        AfterWatermark(early=AfterCount(2)),
+        accumulation_mode=AccumulationMode.ACCUMULATING,
+        timestamp_combiner=at,
+    )
+    panes = _fired(windowing, (0, [1, 3]), (2, [5, 6]), (10, []))
+    assert [time for _, time, _ in panes] == times
+
+
+def test_a_pane_that_may_be_empty_holds_the_watermark_at_the_end_of_its_window() -> None:
+    windowing = Windowing(
+        FixedWindows(10),
+        AfterWatermark(early=AfterCount(1)),
+        accumulation_mode=AccumulationMode.DISCARDING,
+        allowed_lateness=5,
+    )
+    machine = PaneMachine(windowing)
+    windows: KeyWindows = {}
+    [*machine.add(windows, [WindowedValue(1, 1, (WINDOW,))], START_OF_TIME)]
+    (state,) = windows.values()
+    assert machine.hold_us(WINDOW, state) == 9_999_999
+    [*machine.advance(windows, Instant(10_000_000, 0))]
+    assert machine.hold_us(WINDOW, state) is None
