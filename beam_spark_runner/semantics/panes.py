@@ -75,8 +75,9 @@ class WindowState:
         panes: how many have fired.
         later_panes: how many of these fired after the end of the window.
         is_closed: the trigger has finished; further elements are dropped.
-        has_ended: time had passed the window's end when it was last looked at. Until then its
-            next pane at or after the end is the one on time.
+        has_ended: when it was last looked at, time had passed the window's end, and no pane was
+            to come of what had been there before. Until then its next pane at or after the end is
+            the one on time: a late pane has no value that was on time.
     """
 
     trigger: TriggerState = field(default_factory=TriggerState)
@@ -267,7 +268,6 @@ class PaneMachine:
         timing = PaneInfoTiming.EARLY
         if _has_ended(window, now):
             timing = PaneInfoTiming.LATE if state.has_ended else PaneInfoTiming.ON_TIME
-            state.has_ended = True
         fires = self._trigger.should_fire(state.trigger, now, last_us)
         if fires:
             self._trigger.fire(state.trigger, now, last_us)
@@ -277,6 +277,7 @@ class PaneMachine:
         has_pane = fires and timing == PaneInfoTiming.ON_TIME and self._has_on_time_pane
         if has_pane or (state.has_news and (fires or closes)):
             yield self._pane(window, state, timing, is_last=state.is_closed or closes)
+        state.has_ended |= timing != PaneInfoTiming.EARLY and not state.has_news
 
     def _pane(
         self, window: Any, state: WindowState, timing: int, *, is_last: bool

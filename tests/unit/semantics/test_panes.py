@@ -141,3 +141,25 @@ def test_a_pane_that_may_be_empty_holds_the_watermark_at_the_end_of_its_window()
     assert machine.hold_us(WINDOW, state) == 9_999_999
     [*machine.advance(windows, Instant(10_000_000, 0))]
     assert machine.hold_us(WINDOW, state) is None
+
+
+@pytest.mark.parametrize("trigger", [_Never(), Repeatedly(AfterCount(3))])
+def test_a_late_pane_has_nothing_that_was_on_time(trigger: Any) -> None:
+    """Consistency, in the documentation of ``PaneInfo``; and ``Never`` in beam_runner_api.proto:
+    "There will only be an ON_TIME final output at window expiration."
+    """
+    windowing = Windowing(
+        FixedWindows(10), trigger, accumulation_mode=AccumulationMode.DISCARDING, allowed_lateness=5
+    )
+    assert _fired(windowing, (0, [1, 2]), (12, []), (15, [])) == [([1, 2], 9.999, "ON_TIME")]
+
+
+def test_a_pane_of_late_elements_is_late() -> None:
+    windowing = Windowing(
+        FixedWindows(10),
+        Repeatedly(AfterCount(2)),
+        accumulation_mode=AccumulationMode.DISCARDING,
+        allowed_lateness=5,
+    )
+    steps = (0, [1, 2]), (12, []), (13, [3, 4])
+    assert _fired(windowing, *steps) == [([1, 2], 9.999, "EARLY"), ([3, 4], 9.999, "LATE")]
