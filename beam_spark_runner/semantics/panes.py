@@ -176,7 +176,9 @@ class PaneMachine:
         last_us = window.max_timestamp().micros
         is_open = now.watermark_us <= last_us and not state.is_closed
         event_us = last_us if is_open else last_us + self._lateness_us
-        clock_us = None if state.is_closed else min(state.trigger.due_us.values(), default=None)
+        # A part of the trigger whose time has come may still wait for another part.
+        later_us = (due_us for due_us in state.trigger.due_us.values() if due_us > now.clock_us)
+        clock_us = None if state.is_closed else min(later_us, default=None)
         return min(event_us + 1, MAX_US), clock_us
 
     def hold_us(self, window: Any, state: WindowState) -> int | None:

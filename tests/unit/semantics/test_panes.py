@@ -6,6 +6,7 @@ import pytest
 from apache_beam.transforms.core import Windowing
 from apache_beam.transforms.trigger import (
     AccumulationMode,
+    AfterAll,
     AfterCount,
     AfterProcessingTime,
     AfterWatermark,
@@ -78,6 +79,7 @@ def test_panes_of_triggers(trigger: Any, mode: int, expected: list[list[int]]) -
 
 
 WINDOW = IntervalWindow(0, 10)
+_DISCARDING = AccumulationMode.DISCARDING
 
 
 def _fired(
@@ -163,3 +165,18 @@ def test_a_pane_of_late_elements_is_late() -> None:
     )
     steps = (0, [1, 2]), (12, []), (13, [3, 4])
     assert _fired(windowing, *steps) == [([1, 2], 9.999, "EARLY"), ([3, 4], 9.999, "LATE")]
+
+
+def test_a_clock_that_a_trigger_has_seen_is_not_due_again() -> None:
+    """Else a pipeline would look again and again, and no time would pass."""
+    trigger = Repeatedly(AfterAll(AfterCount(2), AfterProcessingTime(5)))
+    machine = PaneMachine(Windowing(FixedWindows(10), trigger, accumulation_mode=_DISCARDING))
+    windows: KeyWindows = {}
+    now = Instant(0, 0)
+    assert not [*machine.add(windows, [WindowedValue(1, 1, (WINDOW,))], now)]
+    (state,) = windows.values()
+    assert machine.due(WINDOW, state, now) == (10_000_000, 5_000_000)
+    now = Instant(0, 5_000_000)
+    assert not [*machine.advance(windows, now)]
+    assert machine.due(WINDOW, state, now) == (10_000_000, None)
+    assert [*machine.add(windows, [WindowedValue(2, 2, (WINDOW,))], now)]
