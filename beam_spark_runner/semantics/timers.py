@@ -133,7 +133,7 @@ class TimerQueue:
         (3, None)
     """
 
-    __slots__ = ("_due", "_set", "_settings", "changes", "watermark_us")
+    __slots__ = ("_due", "_over", "_set", "_settings", "changes", "watermark_us")
 
     def __init__(self) -> None:
         self.watermark_us: int | None = None  # of the key; None: its elements still come
@@ -141,6 +141,7 @@ class TimerQueue:
         self._set: dict[TimerId, tuple[int, Timer]] = {}
         self._due: dict[Domain, list[_Due]] = {domain: [] for domain in Domain}
         self._settings = 0
+        self._over: set[Hashable] = set()  # windows that have expired
 
     def __len__(self) -> int:
         return len(self._set)
@@ -151,10 +152,13 @@ class TimerQueue:
         Args:
             timer: one of event time that lies after the end of its window fires at that end;
                 it is dropped where event time has come there already, so that a timer which
-                always sets itself again ends with its window.
+                always sets itself again ends with its window. Any timer of a window that has
+                expired is dropped.
             expires_us: when the timer's window is over, see ``expiry_us``.
         """
         id_, domain, fires_us, hold_us, _ = timer
+        if id_.window in self._over:
+            return
         if domain is Domain.EVENT_TIME and fires_us >= expires_us:
             if self.watermark_us is not None and self.watermark_us >= expires_us:
                 self._set.pop(id_, None)
@@ -185,7 +189,8 @@ class TimerQueue:
 
         In the order of event time; then in that of processing time; then windows expire.
         Timers of one moment fire in the order in which they were set. One that is set for a
-        moment gone by, while time advances, is due at once.
+        moment gone by, while time advances, is due at once. What still waits for the clock when
+        its window expires never fires.
 
         Args:
             to: how far time may advance; the same in all calls until None is returned.
@@ -200,7 +205,13 @@ class TimerQueue:
                 time_us, _, id_ = heapq.heappop(self._due[domain])
                 if domain is not Domain.PROCESSING_TIME:
                     self._advance(time_us)
+                if domain is Domain.WINDOW_EXPIRATION:
+                    self._over.add(id_.window)
                 return self._set.pop(id_)[1]
+            if self._over:
+                self._set = {
+                    id_: each for id_, each in self._set.items() if id_.window not in self._over
+                }
         self._advance(to.watermark_us)
         return None
 
@@ -232,6 +243,7 @@ class TimerQueue:
         self.watermark_us = None
         if self._settings:
             self._settings = 0
+            self._over.clear()
             self._set.clear()
             for due in self._due.values():
                 due.clear()

@@ -206,7 +206,7 @@ def test_the_next_key_starts_anew() -> None:
 
 def test_time_advances_no_further_than_it_may() -> None:
     queue = set_all(timer("a", 3), timer("b", 7), timer("p", 5, PROCESSING))
-    queue.set(timer("e", 6, EXPIRATION), expires_us=6)
+    queue.set(Timer(TimerId("e", "", "other window"), EXPIRATION, 6, 6), expires_us=6)
     assert fired(queue, Instant(watermark_us=2, clock_us=4)) == []
     assert queue.watermark_us == 2
     assert fired(queue, Instant(watermark_us=3, clock_us=4)) == [("a", "", 3)]
@@ -355,3 +355,19 @@ def test_times_of_our_days_were_computed_from_the_wall_clock() -> None:
     wall_us, clock_us = 1_700_000_000_000_000, 5_000_000
     assert due_by(clock_us, wall_us + 10, wall_us) == clock_us + 10
     assert due_by(clock_us, 42_000_000, wall_us) == 42_000_000
+
+
+def test_what_waits_for_the_clock_ends_with_its_window() -> None:
+    """Java's ``StatefulDoFnRunner.onTimer`` ignores it: the state of the window is gone."""
+    queue = set_all(timer("clock", 50, PROCESSING), timer("", END, EXPIRATION))
+    other = Timer(TimerId("clock", "", "other window"), PROCESSING, 50, 50)
+    queue.set(other, expires_us=2 * END)
+    now = Instant(END, 40)
+    assert fired(queue, now) == [("", "", END)]
+    queue.set(timer("clock", 60, PROCESSING), expires_us=END)  # by ``on_window_expiration``
+    assert queue.remaining() == [other]
+
+
+def test_what_waits_for_the_clock_fires_before_its_window_ends() -> None:
+    queue = set_all(timer("", END, EXPIRATION), timer("clock", 50, PROCESSING))
+    assert fired(queue, Instant(END, 50)) == [("clock", "", 50), ("", "", END)]
