@@ -1,11 +1,11 @@
-"""The manifest that commits an epoch, from what its tasks have reported."""
+"""From the reports of an epoch to its manifest, and from there to the next epoch."""
 
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from beam_spark_runner.recovery.manifest import Head, Manifest, View
 from beam_spark_runner.scheduling.attempts import Report
-from beam_spark_runner.scheduling.epochs import Epoch
+from beam_spark_runner.scheduling.epochs import Epoch, Progress
 from beam_spark_runner.scheduling.finish import Finishing
 
 
@@ -67,6 +67,18 @@ def manifest_after(
         metrics=metrics,
         finished=finished,
         is_final=not finishing.levels(finished),
+    )
+
+
+def progress_of(last: Manifest) -> Progress:
+    """Return how far a pipeline has come, by its last manifest."""
+    return Progress(
+        epoch=last.epoch,
+        clock_us=last.clock_us,
+        events=last.events,
+        next_clock_us=last.next_clock_us,
+        is_due=last.is_due,
+        is_final=last.is_final,
     )
 
 

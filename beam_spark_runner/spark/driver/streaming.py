@@ -1,9 +1,7 @@
 """Running a streaming plan: one Spark job for each epoch, committed before the next one begins."""
 
-import dataclasses
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -27,24 +25,12 @@ from beam_spark_runner.plan.compatibility import must_not_change
 from beam_spark_runner.plan.model import Delivery, Plan
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.portable.test_stream import events_of
-from beam_spark_runner.recovery.commit import (
-    DeletingStorage,
-    claim,
-    commit,
-    newest,
-    superseded,
-)
-from beam_spark_runner.recovery.manifest import (
-    IncompatibleCheckpointError,
-    Manifest,
-    differences,
-)
-from beam_spark_runner.recovery.sweep import unneeded
+from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
+from beam_spark_runner.recovery.manifest import Manifest
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import Accepted, Failed, Report
 from beam_spark_runner.scheduling.epochs import (
     Epoch,
-    Progress,
     budget_us,
     next_played_epoch,
     next_timed_epoch,
@@ -53,7 +39,7 @@ from beam_spark_runner.scheduling.finish import Finishing
 from beam_spark_runner.scheduling.patience import pause_s
 from beam_spark_runner.scheduling.playback import Event, watermarks_after
 from beam_spark_runner.spark.driver.epoch_jobs import EpochJobs, Rows
-from beam_spark_runner.spark.driver.epoch_manifest import manifest_after
+from beam_spark_runner.spark.driver.epoch_manifest import manifest_after, progress_of
 from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
 from beam_spark_runner.spark.driver.segment_job import segment_title
 from beam_spark_runner.spark.driver.spark_errors import machines_were_lost, reason_of
@@ -61,29 +47,11 @@ from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.reports import error_of
 
 _LOGGER = logging.getLogger(__name__)
-_KEPT = 3  # manifests
 _LONGEST_SLEEP_S = 60.0  # after it the clock is read again: it may have been set
 _ELEMENT_CODER = WindowedValueCoder(BytesCoder(), GlobalWindowCoder())
 
 
 _Result = TypeVar("_Result")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoints:
-    """Where a streaming pipeline commits its epochs.
-
-    Attributes:
-        storage: of manifests.
-        lineage: in their names.
-        restart: "resume": something must have been committed; "fresh": nothing; "auto": either.
-        after_tasks_finish: epochs are committed although tasks of some stages have finished.
-    """
-
-    storage: DeletingStorage
-    lineage: str
-    restart: str
-    after_tasks_finish: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,63 +103,31 @@ class _StreamRun:
             for id_, destination in plan.destinations.items()
             if destination.delivery is Delivery.SIDE_INPUT
         ]
-        self._kept: deque[Manifest] = deque(maxlen=_KEPT)  # of this start, the oldest first
         self._began_ns = -pace.interval_us * 1_000  # when the last epoch began, monotonic
         self._overhead_us: int | None = None  # see ``budget_us``
-        self._storage = checkpoints.storage
-        self._must_not_change = must_not_change(plan)
         self._finishing = Finishing(plan, settings.least_partitions)
         self._checkpoints_after_tasks_finish = checkpoints.after_tasks_finish
-        self._found(checkpoints)  # a run that cannot go on must not fence one off that can
-        fence = claim(self._storage)
-        found = self._found(checkpoints) or Manifest(
-            epoch=0,
-            fence=fence,
-            lineage=checkpoints.lineage,
-            parent=None,
-            plan=self._must_not_change,
-            partitions=settings.least_partitions,
+        self._start = DriverStart(
+            checkpoints,
+            must_not_change(plan),
+            settings.least_partitions,
+            self._finishing.contradictions,
         )
-        if found.epoch:
-            _LOGGER.info("goes on after epoch %d", found.epoch)
-        self._manifest = dataclasses.replace(found, fence=fence)
-        tally.accepted[self._segment.id] = found.metrics
+        if self._last.epoch:
+            _LOGGER.info("goes on after epoch %d", self._last.epoch)
+        tally.accepted[self._segment.id] = self._last.metrics
 
-    def _found(self, checkpoints: Checkpoints) -> Manifest | None:
-        """Return what was committed last, if this run may go on from there."""
-        found = newest(self._storage, checkpoints.lineage)
-        if found is None:
-            if checkpoints.restart == "resume":
-                raise OptionsError("restart", "nothing has been committed in --checkpoint_dir")
-            return None
-        if checkpoints.restart == "fresh":
-            raise OptionsError(
-                "restart",
-                f"an earlier run has committed {found.epoch} epochs in --checkpoint_dir; remove "
-                "the folder, or name another one",
-            )
-        self._check(found)
-        return found
-
-    def _check(self, found: Manifest) -> None:
-        if found.partitions != self._settings.least_partitions:
-            raise OptionsError(
-                "parallelism",
-                f"the checkpoint has {found.partitions} partitions, and cannot be read with "
-                f"{self._settings.least_partitions} yet; say --parallelism={found.partitions}",
-            )
-
-        if differs := differences(found.plan, self._must_not_change):
-            raise IncompatibleCheckpointError(differs)
-        if contradictions := self._finishing.contradictions(found.finished):
-            raise IncompatibleCheckpointError(contradictions)
+    @property
+    def _last(self) -> Manifest:
+        """The newest manifest."""
+        return self._start.manifest
 
     def step(self) -> bool:
         """Run one epoch and commit it; False if none was left."""
         epoch = self._next()
         if epoch is None:
             return False
-        last = self._manifest
+        last = self._last
         self._began_ns = time.monotonic_ns()
         budget = budget_us(self._pace.interval_us, self._overhead_us)
         reports = self._outlasting(lambda: self._accepted(epoch, budget))
@@ -205,16 +141,13 @@ class _StreamRun:
             finishing=self._finishing,
         )
         self._check_finished(mine)
-        committed = self._outlasting(lambda: commit(self._storage, mine))
+        committed = self._outlasting(lambda: self._start.commit(mine))
         self._tally.accepted[self._segment.id] = committed.metrics
         if committed == mine:
             self._settings.observer.accepted(reports)
         else:
             _LOGGER.warning("epoch %d was committed by an earlier start", epoch.number)
-        # The fence remains that of this start, whoever has committed the epoch.
-        self._manifest = dataclasses.replace(committed, fence=mine.fence)
-        self._kept.append(committed)
-        self._outlasting(self._sweep)
+        self._outlasting(self._start.sweep)
         took_us = (time.monotonic_ns() - self._began_ns) // 1_000
         was_cut_off = any(each.shard and each.shard.was_cut_off for each in reports)
         self._overhead_us = max(0, took_us - budget) if was_cut_off else None
@@ -245,25 +178,9 @@ class _StreamRun:
                 "finished, or some of its tasks have, while other steps go on",
             )
 
-    def _sweep(self) -> None:
-        """Delete what no manifest needs that is kept."""
-        lineage = self._manifest.lineage
-        old = superseded(self._storage, lineage, _KEPT, self._manifest.fence)
-        if old and len(self._kept) == _KEPT:  # else some that are kept are of an earlier start
-            old += unneeded(self._storage.names(), lineage, list(self._kept))
-        self._storage.delete(old)
-
     def _next(self) -> Epoch | None:
         """Return the next epoch once its time has come; None: the pipeline is done."""
-        last = self._manifest
-        progress = Progress(
-            epoch=last.epoch,
-            clock_us=last.clock_us,
-            events=last.events,
-            next_clock_us=last.next_clock_us,
-            is_due=last.is_due,
-            is_final=last.is_final,
-        )
+        progress = progress_of(self._last)
         if self._events is not None:
             return next_played_epoch(progress, self._events)
         while True:
@@ -272,7 +189,7 @@ class _StreamRun:
             if epoch is None:
                 return None
             wait_us = epoch.clock_us - now_us
-            if self._overhead_us is None and not last.is_due:
+            if self._overhead_us is None and not progress.is_due:
                 since_us = (time.monotonic_ns() - self._began_ns) // 1_000
                 wait_us = max(wait_us, self._pace.interval_us - since_us)
             if wait_us <= 0:
@@ -299,7 +216,7 @@ class _StreamRun:
         try:
             with self._settings.job_scope(self._title):
                 reports, verdict = self._jobs.run(
-                    self._rows(epoch, budget), self._finishing.levels(self._manifest.finished)
+                    self._rows(epoch, budget), self._finishing.levels(self._last.finished)
                 )
         except RunnerError:
             raise
@@ -337,14 +254,14 @@ class _StreamRun:
                         attempt=head.attempt,
                         base=head.base,
                     )
-                    for (level, partition), head in self._manifest.heads.items()
+                    for (level, partition), head in self._last.heads.items()
                 ],
-                watermarks_us=self._manifest.watermarks_us,
+                watermarks_us=self._last.watermarks_us,
                 clock_stands=self._events is not None,
                 budget_us=budget,
                 views=[
                     reports_pb2.View(dest=dest, window=window, file=view.file)
-                    for (dest, window), view in self._manifest.views.items()
+                    for (dest, window), view in self._last.views.items()
                 ],
             ),
             watermarks_us={int(dest): watermarks[tag] for dest, tag in self._tags.items()},

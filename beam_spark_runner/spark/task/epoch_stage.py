@@ -11,12 +11,13 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.harness.beam.side_windows import side_window_of
 from beam_spark_runner.harness.bundle import Bundle, BundleInput, StoringInput
+from beam_spark_runner.harness.due import fire_due
 from beam_spark_runner.harness.sdf.epoch_input import EpochRestrictions
-from beam_spark_runner.harness.waiting import WAITING, WaitingElements
+from beam_spark_runner.harness.waiting import WaitingElements
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.recovery.sweep import view_name
 from beam_spark_runner.semantics.interruption import Interruption
-from beam_spark_runner.semantics.timers import NEVER_US, expiry_us
+from beam_spark_runner.semantics.timers import expiry_us
 from beam_spark_runner.spark.program import Edge, StageProgram
 from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.group_reader import GroupReader
@@ -200,7 +201,9 @@ class StoringStage(_EpochStage):
         assert isinstance(reader, GroupReader | KeyedReader)
         with charged_to(self.program.name):
             self._bundle.enter()
-            _fire_due(reader, self._epoch, self._interruption)
+            is_group = isinstance(reader, GroupReader)
+            epoch = self._epoch
+            fire_due(epoch.store, epoch.now, reader.fire, self._interruption, one_by_one=is_group)
             if isinstance(reader, GroupReader):
                 reader.finish_epoch()
 
@@ -308,7 +311,7 @@ class ViewStage(OpenStage):
     def run_due(self) -> None:
         """Fire the panes that are due."""
         with charged_to(self.program.name):
-            _fire_due(self._reader, self._epoch)
+            fire_due(self._epoch.store, self._epoch.now, self._reader.fire)
 
     def finish(self) -> Iterable[bytes]:
         """Write what has fired."""
@@ -340,25 +343,6 @@ class ViewStage(OpenStage):
 
     def abort(self) -> None:
         """See ``OpenStage.abort``: there is no bundle."""
-
-
-def _fire_due(
-    reader: GroupReader | KeyedReader,
-    epoch: StageEpoch,
-    interruption: Interruption | None = None,
-) -> None:
-    """Fire what is due, key by key. What waits for a clock is not interrupted."""
-    for _, key in epoch.store.due(NEVER_US, epoch.now.clock_us):
-        reader.fire(key)
-    for owner, key in epoch.store.due(epoch.now.watermark_us, NEVER_US):
-        if owner == WAITING:
-            continue
-        if interruption is not None and interruption.is_over():
-            interruption.was_interrupted = True
-            return
-        reader.fire(key)
-        if interruption is not None and isinstance(reader, GroupReader):
-            interruption.fired()
 
 
 def _readiness(stages: StagesOfEpoch, edges: Iterable[Edge]) -> Callable[[Any], bool]:

@@ -15,7 +15,8 @@ from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.harness.waiting import WAITING
 from beam_spark_runner.portable.descriptor import StageDescription
 from beam_spark_runner.portable.windowing import decode_windowing
-from beam_spark_runner.semantics.timers import Instant, expiry_us
+from beam_spark_runner.semantics import watermarks
+from beam_spark_runner.semantics.timers import expiry_us
 from beam_spark_runner.spark.program import Edge, LevelProgram, StageProgram
 from beam_spark_runner.spark.rows.reading import StageEpoch
 from beam_spark_runner.spark.side_inputs.lookup import GatheredRows
@@ -121,12 +122,9 @@ class EpochStages(OpenStages):
     def epoch_of(self, program: StageProgram) -> StageEpoch:
         """Return what a stage that stores keys begins with."""
         dest = int(program.input.dest)
-        before_us = self._before.get(dest, MIN_US)
-        now_us = max(before_us, self._watermarks.get(dest, MAX_US))
-        # At the end of all input nothing waits for a clock.
-        clock_us = MAX_US if now_us == MAX_US else self._epoch.clock_us
-        before = Instant(before_us, self._epoch.clock_us)
-        return StageEpoch(self.store_of(program), before, Instant(now_us, clock_us))
+        before_us, arriving_us = self._before.get(dest, MIN_US), self._watermarks.get(dest, MAX_US)
+        before, now = watermarks.advance_of(before_us, arriving_us, self._epoch.clock_us)
+        return StageEpoch(self.store_of(program), before, now)
 
     def side_inputs(
         self, program: StageProgram
@@ -218,11 +216,10 @@ class EpochStages(OpenStages):
             self.inputs_us[dest] = output_us
             looks_up_us = output_us
             if uses_shard(program):
-                hold_us = self.store_of(program).least_hold()
-                output_us = min(output_us, MAX_US if hold_us is None else hold_us)
+                hold_us, left_due_us = self.store_of(program).least_hold(), None
                 if self._was_interrupted(program):
-                    event_us, _ = self.store_of(program).next_due()
-                    output_us = min(output_us, MAX_US if event_us is None else event_us - 1)
+                    left_due_us, _ = self.store_of(program).next_due()
+                output_us = watermarks.output_us(output_us, hold_us, left_due_us)
                 # Restrictions hold what they say, which may be past the windows of their elements.
                 is_pending = program.description.is_splittable and hold_us is not None
                 looks_up_us = MIN_US if is_pending else output_us

@@ -1,0 +1,138 @@
+"""One start of a driver: where it goes on, what it commits, and what it deletes after that."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.recovery.commit import (
+    DeletingStorage,
+    claim,
+    commit,
+    newest,
+    superseded,
+)
+from beam_spark_runner.recovery.manifest import (
+    IncompatibleCheckpointError,
+    Manifest,
+    differences,
+)
+from beam_spark_runner.recovery.sweep import unneeded
+
+KEPT = 3
+"""Manifests that are not deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoints:
+    """Where a streaming pipeline commits its epochs.
+
+    Attributes:
+        storage: of manifests, and of what they name.
+        lineage: in their names.
+        restart: "resume": something must have been committed; "fresh": nothing; "auto": either.
+        after_tasks_finish: epochs are committed although tasks of some stages have finished.
+    """
+
+    storage: DeletingStorage
+    lineage: str
+    restart: str
+    after_tasks_finish: bool = True
+
+
+class DriverStart:
+    """What a driver knows of the epochs that are committed.
+
+    After an error of ``commit`` or ``sweep`` it is as before: the same epoch may be committed
+    again, by this manifest or another one.
+
+    Args:
+        checkpoints: of the pipeline.
+        plan: what must not have changed, see ``plan.compatibility``.
+        partitions: of each level.
+        contradictions: see ``scheduling.finish.Finishing``.
+
+    Attributes:
+        manifest: the newest one, under the fence of this start. Of epoch 0: nothing is committed.
+
+    Raises:
+        IncompatibleCheckpointError: what was committed is of another pipeline.
+        OptionsError: the options do not fit to what was committed.
+        CorruptManifestError: what was committed is damaged.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        plan: Mapping[str, str],
+        partitions: int,
+        contradictions: Callable[[Mapping[int, frozenset[int]]], tuple[str, ...]],
+    ) -> None:
+        self._checkpoints, self._plan, self._partitions = checkpoints, plan, partitions
+        self._storage = checkpoints.storage
+        self._contradictions = contradictions
+        self._kept: tuple[Manifest, ...] = ()  # of this start, the oldest first
+        self._found()  # a start that cannot go on must not fence one off that can
+        fence = claim(self._storage)
+        found = self._found() or Manifest(
+            epoch=0,
+            fence=fence,
+            lineage=checkpoints.lineage,
+            parent=None,
+            plan=plan,
+            partitions=partitions,
+        )
+        self.manifest = dataclasses.replace(found, fence=fence)
+
+    def commit(self, mine: Manifest) -> Manifest:
+        """Commit an epoch, and go on from it.
+
+        Args:
+            mine: made after ``manifest``.
+
+        Returns:
+            What has committed it: this manifest, or that of an earlier start.
+
+        Raises:
+            FencedError: another driver has taken the pipeline over.
+            CorruptManifestError: another manifest has committed it, which is damaged.
+        """
+        committed = commit(self._storage, mine)
+        # The fence remains that of this start, whoever has committed the epoch.
+        self.manifest = dataclasses.replace(committed, fence=mine.fence)
+        self._kept = (*self._kept, committed)[-KEPT:]
+        return committed
+
+    def sweep(self) -> None:
+        """Delete what no manifest needs that is kept."""
+        lineage = self.manifest.lineage
+        old = superseded(self._storage, lineage, KEPT, self.manifest.fence)
+        if old and len(self._kept) == KEPT:  # else some that are kept are of an earlier start
+            old += unneeded(self._storage.names(), lineage, self._kept)
+        self._storage.delete(old)
+
+    def _found(self) -> Manifest | None:
+        """Return what was committed last, if this start may go on from there."""
+        found = newest(self._storage, self._checkpoints.lineage)
+        restart = self._checkpoints.restart
+        if found is None:
+            if restart == "resume":
+                raise OptionsError("restart", "nothing has been committed in --checkpoint_dir")
+            return None
+        if restart == "fresh":
+            raise OptionsError(
+                "restart",
+                f"an earlier run has committed {found.epoch} epochs in --checkpoint_dir; remove "
+                "the folder, or name another one",
+            )
+        if differs := differences(found.plan, self._plan):
+            raise IncompatibleCheckpointError(differs)
+        if contradictions := self._contradictions(found.finished):
+            raise IncompatibleCheckpointError(contradictions)
+        if found.partitions != self._partitions:
+            raise OptionsError(
+                "parallelism",
+                f"the checkpoint has {found.partitions} partitions, and cannot be read with "
+                f"{self._partitions} yet; say --parallelism={found.partitions}",
+            )
+        return found
