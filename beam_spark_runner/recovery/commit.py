@@ -59,24 +59,33 @@ def claim(storage: Storage) -> int:
             return fence
 
 
-def newest(storage: Storage, lineage: str) -> Manifest | None:
-    """Return the newest manifest; None: nothing was committed.
+def newest(storage: Storage, lineage: str, count: int = 1) -> tuple[Manifest, ...]:
+    """Return the newest manifests, the oldest of them first; none: nothing was committed.
+
+    Args:
+        storage: of all drivers of the pipeline.
+        lineage: whose manifests.
+        count: how many, at most. One that is damaged is left out, with all before it, if it is
+            not the newest one: no pipeline goes on from them.
 
     Raises:
-        CorruptManifestError: it is damaged. The error names the one before.
+        CorruptManifestError: the newest one is damaged. The error names the one before.
     """
     epochs = _epochs(storage, lineage)
-    if not epochs:
-        return None
-    name = manifest_name(lineage, epochs[-1])
-    try:
-        return decode(storage.read(name), name)
-    except CorruptManifestError as error:
-        why = error.why
-        if epochs[1:]:
-            why += f"; the one before it is {manifest_name(lineage, epochs[-2])}, from which the "
-            why += "pipeline goes on if this file is removed"
-        raise CorruptManifestError(name, why) from error
+    found: list[Manifest] = []
+    for epoch in reversed(epochs[-count:]):
+        name = manifest_name(lineage, epoch)
+        try:
+            found.insert(0, decode(storage.read(name), name))
+        except CorruptManifestError as error:
+            if found:
+                break
+            why = error.why
+            if epochs[1:]:
+                why += f"; the one before it is {manifest_name(lineage, epochs[-2])}, from which "
+                why += "the pipeline goes on if this file is removed"
+            raise CorruptManifestError(name, why) from error
+    return tuple(found)
 
 
 def commit(storage: Storage, manifest: Manifest) -> Manifest:

@@ -40,6 +40,10 @@ class Checkpoints:
     after_tasks_finish: bool = True
 
 
+def _no_problem(finished: Mapping[int, frozenset[int]]) -> tuple[str, ...]:
+    return ()
+
+
 class DriverStart:
     """What a driver knows of the epochs that are committed.
 
@@ -66,15 +70,16 @@ class DriverStart:
         checkpoints: Checkpoints,
         plan: Mapping[str, str],
         partitions: int,
-        contradictions: Callable[[Mapping[int, frozenset[int]]], tuple[str, ...]],
+        contradictions: Callable[[Mapping[int, frozenset[int]]], tuple[str, ...]] = _no_problem,
     ) -> None:
         self._checkpoints, self._plan, self._partitions = checkpoints, plan, partitions
         self._storage = checkpoints.storage
         self._contradictions = contradictions
-        self._kept: tuple[Manifest, ...] = ()  # of this start, the oldest first
         self._found()  # a start that cannot go on must not fence one off that can
         fence = claim(self._storage)
-        found = self._found() or Manifest(
+        # The oldest first. An earlier start may have died before it deleted what they supersede.
+        self._kept = self._found()
+        nothing = Manifest(
             epoch=0,
             fence=fence,
             lineage=checkpoints.lineage,
@@ -82,6 +87,7 @@ class DriverStart:
             plan=plan,
             partitions=partitions,
         )
+        found = self._kept[-1] if self._kept else nothing
         self.manifest = dataclasses.replace(found, fence=fence)
 
     def commit(self, mine: Manifest) -> Manifest:
@@ -107,18 +113,19 @@ class DriverStart:
         """Delete what no manifest needs that is kept."""
         lineage = self.manifest.lineage
         old = superseded(self._storage, lineage, KEPT, self.manifest.fence)
-        if old and len(self._kept) == KEPT:  # else some that are kept are of an earlier start
+        if len(self._kept) == KEPT:  # else there are no more, or one cannot be read
             old += unneeded(self._storage.names(), lineage, self._kept)
         self._storage.delete(old)
 
-    def _found(self) -> Manifest | None:
+    def _found(self) -> tuple[Manifest, ...]:
         """Return what was committed last, if this start may go on from there."""
-        found = newest(self._storage, self._checkpoints.lineage)
+        newest_ones = newest(self._storage, self._checkpoints.lineage, KEPT)
         restart = self._checkpoints.restart
-        if found is None:
+        if not newest_ones:
             if restart == "resume":
                 raise OptionsError("restart", "nothing has been committed in --checkpoint_dir")
-            return None
+            return ()
+        found = newest_ones[-1]
         if restart == "fresh":
             raise OptionsError(
                 "restart",
@@ -127,12 +134,12 @@ class DriverStart:
             )
         if differs := differences(found.plan, self._plan):
             raise IncompatibleCheckpointError(differs)
-        if contradictions := self._contradictions(found.finished):
-            raise IncompatibleCheckpointError(contradictions)
         if found.partitions != self._partitions:
             raise OptionsError(
                 "parallelism",
                 f"the checkpoint has {found.partitions} partitions, and cannot be read with "
                 f"{self._partitions} yet; say --parallelism={found.partitions}",
             )
-        return found
+        if contradictions := self._contradictions(found.finished):
+            raise IncompatibleCheckpointError(contradictions)
+        return newest_ones

@@ -116,6 +116,7 @@ class _StreamRun:
         if self._last.epoch:
             _LOGGER.info("goes on after epoch %d", self._last.epoch)
         tally.accepted[self._segment.id] = self._last.metrics
+        self._start.sweep()  # which the start before may have died in front of
 
     @property
     def _last(self) -> Manifest:

@@ -93,7 +93,7 @@ def test_what_cannot_be_deleted_is_an_error(tmp_path: Path) -> None:
 def test_every_byte_that_the_disk_has_changed_is_noticed(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path)
     commit(folder, MANIFEST)
-    assert newest(folder, "main") == MANIFEST
+    assert newest(folder, "main") == (MANIFEST,)
     file = tmp_path / manifest_name("main", 1)
     data = file.read_bytes()
     for position in range(len(data)):

@@ -76,13 +76,21 @@ def test_fences_grow() -> None:
 
 def test_the_newest_manifest_is_found() -> None:
     files = Files()
-    assert newest(files, "main") is None
+    assert newest(files, "main") == ()
     for epoch in (1, 2, 10):
         commit(files, dataclasses.replace(FIRST, epoch=epoch))
     commit(files, dataclasses.replace(FIRST, epoch=11, lineage="other"))
-    found = newest(files, "main")
-    assert found is not None
-    assert found.epoch == 10
+    assert [each.epoch for each in newest(files, "main")] == [10]
+    assert [each.epoch for each in newest(files, "main", 2)] == [2, 10]
+    assert [each.epoch for each in newest(files, "main", 9)] == [1, 2, 10]
+
+
+def test_what_comes_before_a_damaged_manifest_is_left_out() -> None:
+    files = Files()
+    for epoch in (1, 2, 3):
+        commit(files, dataclasses.replace(FIRST, epoch=epoch))
+    files.files[manifest_name("main", 2)] = b"nonsense"
+    assert [each.epoch for each in newest(files, "main", 3)] == [3]
 
 
 def test_a_damaged_manifest_is_named_with_the_one_before() -> None:

@@ -110,11 +110,10 @@ class Driver:
 
     def _run(self) -> None:
         self.fence = self._until_answered(lambda _: claim(self._answers))
-        last = newest(self._answers, "main")
-        if last is None:
-            last = Manifest(epoch=0, fence=0, lineage="main", parent=None, partitions=1)
-        else:
-            self.known.append(last)
+        self.known.extend(newest(self._answers, "main"))
+        last = Manifest(epoch=0, fence=0, lineage="main", parent=None, partitions=1)
+        if self.known:
+            last = self.known[-1]
         while True:
             last = self._until_answered(self._commits_after(last))
             self.known.append(last)

@@ -1,0 +1,118 @@
+"""A driver goes on after another one, and leaves no more files than that would have."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import pytest
+
+from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.recovery.driver_start import KEPT, Checkpoints, DriverStart
+from beam_spark_runner.recovery.manifest import Head, IncompatibleCheckpointError, manifest_name
+from beam_spark_runner.recovery.sweep import delta_name
+
+
+class Files:
+    """Storage in memory."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+
+    def names(self) -> Sequence[str]:
+        return list(self.files)
+
+    def read(self, name: str) -> bytes:
+        return self.files[name]
+
+    def create(self, name: str, data: bytes) -> bool:
+        return self.files.setdefault(name, data) is data
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.files.pop(name, None)
+
+
+def start(files: Files, restart: str = "auto", partitions: int = 1) -> DriverStart:
+    checkpoints = Checkpoints(storage=files, lineage="main", restart=restart)
+    return DriverStart(checkpoints, {"Read": "v1"}, partitions)
+
+
+def commit(driver: DriverStart, files: Files) -> None:
+    """Commit an epoch in which the only shard is written whole."""
+    last = driver.manifest
+    epoch = last.epoch + 1
+    files.files[delta_name("main", 0, 0, epoch, 7)] = b""
+    heads = {(0, 0): Head(epoch, 7, epoch)}
+    driver.commit(dataclasses.replace(last, epoch=epoch, parent=last.epoch, heads=heads))
+
+
+def epochs(files: Files) -> tuple[list[int], list[int]]:
+    """Return of which epochs there are manifests and deltas."""
+    numbers = range(1, 20)
+    return (
+        [each for each in numbers if manifest_name("main", each) in files.files],
+        [each for each in numbers if delta_name("main", 0, 0, each, 7) in files.files],
+    )
+
+
+def test_a_start_goes_on_after_the_newest_manifest_under_its_own_fence() -> None:
+    files = Files()
+    first = start(files)
+    assert (first.manifest.epoch, first.manifest.fence) == (0, 1)
+    commit(first, files)
+    second = start(files)
+    assert (second.manifest.epoch, second.manifest.fence) == (1, 2)
+
+
+def test_each_epoch_deletes_what_it_supersedes() -> None:
+    files = Files()
+    driver = start(files)
+    for _ in range(5):
+        commit(driver, files)
+        driver.sweep()
+    assert epochs(files) == ([3, 4, 5], [3, 4, 5])
+
+
+@pytest.mark.parametrize("commits", range(KEPT))
+def test_a_start_deletes_what_one_that_died_has_left(commits: int) -> None:
+    """However few epochs it commits itself: a pipeline may be started again and again."""
+    files = Files()
+    dies = start(files)
+    for _ in range(6):
+        commit(dies, files)
+    driver = start(files)
+    driver.sweep()
+    for _ in range(commits):
+        commit(driver, files)
+        driver.sweep()
+    kept = [4 + commits, 5 + commits, 6 + commits]
+    assert epochs(files) == (kept, kept)
+
+
+def test_what_a_damaged_manifest_needs_is_not_known() -> None:
+    files = Files()
+    dies = start(files)
+    for _ in range(6):
+        commit(dies, files)
+    files.files[manifest_name("main", 5)] = b"nonsense"
+    driver = start(files)
+    driver.sweep()
+    assert epochs(files) == ([4, 5, 6], [1, 2, 3, 4, 5, 6])
+    for _ in range(2):
+        commit(driver, files)
+        driver.sweep()
+    assert epochs(files) == ([6, 7, 8], [6, 7, 8])
+
+
+def test_a_start_that_cannot_go_on_claims_nothing() -> None:
+    files = Files()
+    with pytest.raises(OptionsError, match="nothing has been committed"):
+        start(files, "resume")
+    assert not files.files
+    commit(start(files, "fresh"), files)
+    with pytest.raises(OptionsError, match="has committed 1 epochs"):
+        start(files, "fresh")
+    with pytest.raises(OptionsError, match="--parallelism=1"):
+        start(files, partitions=2)
+    with pytest.raises(IncompatibleCheckpointError):
+        DriverStart(Checkpoints(storage=files, lineage="main", restart="auto"), {}, 1)
+    assert [name for name in files.files if name.endswith(".fence")] == ["000000000001.fence"]
