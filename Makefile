@@ -16,7 +16,7 @@ VENV_CONFORMANCE = .venv-conformance
 READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test lint format unit harness-tests spark-tests install-tests integration integration-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-quick protos random-pipelines kills bench clean
+.PHONY: help wordcount test lint format unit harness-tests spark-tests install-tests integration integration-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-quick protos random-pipelines simulation kills bench clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -112,6 +112,9 @@ conformance-suites: $(READY_CONFORMANCE) $(PRISM) ## Its suites alone; hours. SU
 
 random-pipelines: $(READY) $(SPARK_CLASSES) ## 1,000 random pipelines, against Beam's own runner
 	RANDOM_PIPELINES=1000 $(PYTEST) tests/spark/test_random_pipelines.py
+
+simulation: $(READY) ## 3 million steps of simulated drivers, tasks, hosts and clocks; an hour
+	SIMULATION_STEPS=3000000 $(PYTEST) $(SIDE_BY_SIDE) tests/unit/simulation
 
 kills: $(READY) $(SPARK_CLASSES) ## Over 500 runs in which a process dies at an event of its task; hours
 	KILLS=400 $(PYTEST) integration/test_faults.py integration/test_faults_in_one_process.py

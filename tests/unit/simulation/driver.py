@@ -1,0 +1,275 @@
+"""A driver: the loop of ``spark.driver.streaming``, which takes a step at a time."""
+
+import copy
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Protocol, TypeVar
+
+from beam_spark_runner.core.ids import SegmentId
+from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
+from beam_spark_runner.recovery.manifest import FencedError, Head, Manifest
+from beam_spark_runner.scheduling import segments
+from beam_spark_runner.scheduling.attempts import Accepted, judge
+from beam_spark_runner.scheduling.epochs import Epoch, next_played_epoch, next_timed_epoch
+from beam_spark_runner.scheduling.playback import watermarks_after
+from beam_spark_runner.spark.driver.epoch_manifest import manifest_after, progress_of
+from tests.unit.simulation.elements import (
+    COUNTED,
+    GROUPED,
+    LEVELS,
+    SOURCE,
+    Row,
+    TaskInput,
+    partition_of,
+)
+from tests.unit.simulation.hosts import LINEAGE, Attempt
+from tests.unit.simulation.pipeline import BUDGET_US, PARTITIONS, TAG, Pipeline
+from tests.unit.simulation.storage import Answers, PausedError, StorageError
+
+T = TypeVar("T")
+Steps = Iterator[None]
+Asks = Generator[None, None, bool]
+Tasks = dict[tuple[int, int], Attempt]
+_SEGMENT = SegmentId(0)
+_MOST_TRIES = 4
+
+
+@dataclass(frozen=True)
+class Made:
+    """A manifest that a driver is about to commit, and of what it was made.
+
+    Attributes:
+        manifest: what it commits.
+        epoch: what the epoch has begun with.
+        tasks: the attempts that were accepted, by level and partition.
+    """
+
+    manifest: Manifest
+    epoch: Epoch
+    tasks: Mapping[tuple[int, int], Attempt]
+
+
+class Cluster(Protocol):
+    """What a driver sees of the world."""
+
+    pipeline: Pipeline
+
+    def clock_us(self, driver: "Driver") -> int:
+        """Return what the clock of a driver's machine shows."""
+        ...
+
+    def sleep(self, duration_us: int) -> None:
+        """Let time pass."""
+        ...
+
+    def begin(
+        self, level: int, task: TaskInput, head: Head | None, read: tuple[int, ...]
+    ) -> Attempt:
+        """Begin an attempt on some host."""
+        ...
+
+    def note_made(self, made: Made) -> None:
+        """Learn what a manifest stands for before it is committed."""
+        ...
+
+    def note_won(self, driver: "Driver", manifest: Manifest) -> None:
+        """Learn that a driver believes to have committed an epoch."""
+        ...
+
+
+@dataclass
+class Driver:
+    """One start of the program.
+
+    Attributes:
+        answers: its storage.
+        random: for what happens inside its Spark jobs.
+        skew_us: by which its clock is wrong.
+        is_paused: it does nothing until it is woken.
+        running: attempts for which it waits.
+        start: what it knows; None: it has not started yet.
+        end: why it has ended: "done", "fenced", "storage", "gave up"; empty: it has not.
+    """
+
+    cluster: Cluster
+    answers: Answers
+    random: Random
+    faults: float
+    skew_us: int = 0
+    is_paused: bool = False
+    running: list[Attempt] = field(default_factory=list)
+    start: DriverStart | None = None
+    end: str = ""
+    _result: object = None  # of what was done last
+
+    def __post_init__(self) -> None:
+        self._steps = self._run()
+
+    def step(self) -> None:
+        """Go on; not while attempts run."""
+        try:
+            next(self._steps)
+        except StopIteration:
+            self.end = self.end or "done"
+        except FencedError:
+            self.end = "fenced"
+        except StorageError:
+            self.end = "storage"
+
+    def _run(self) -> Steps:
+        checkpoints = Checkpoints(storage=self.answers, lineage=LINEAGE, restart="auto")
+        yield from self._ask(lambda _: DriverStart(checkpoints, {}, PARTITIONS))
+        assert isinstance(self._result, DriverStart)
+        self.start = self._result
+        yield from self._ask(lambda start: start.sweep())
+        while True:
+            yield from self._next()
+            epoch = self._result
+            if not isinstance(epoch, Epoch):
+                return
+            if not (yield from self._accepted(epoch)):
+                self.end = "gave up"
+                return
+            mine = self._made(epoch)
+            yield from self._ask(lambda start, mine=mine: start.commit(mine))  # type: ignore[misc]
+            committed: object = self._result
+            if committed == mine:
+                self.cluster.note_won(self, mine)
+            yield from self._ask(lambda start: start.sweep())
+
+    def _ask(self, act: Callable[[DriverStart], object]) -> Steps:
+        """Begin an act again and again, until all its questions have been answered."""
+        self.answers.begin(anew=True)
+        while True:
+            start = copy.copy(self.start)
+            try:
+                self._result = act(start)  # type: ignore[arg-type]  # it is None at the beginning
+            except PausedError:
+                yield
+                self.answers.begin(anew=False)
+                continue
+            self.start = start
+            return
+
+    def _next(self) -> Steps:
+        assert self.start is not None
+        progress = progress_of(self.start.manifest)
+        events = self.cluster.pipeline.events
+        if events is not None:
+            self._result = next_played_epoch(progress, events)
+            return
+        while True:
+            now_us = self.cluster.clock_us(self)
+            epoch = self._result = next_timed_epoch(progress, now_us)
+            if epoch is None or epoch.clock_us <= now_us:
+                return
+            self.cluster.sleep(epoch.clock_us - now_us)
+            yield
+
+    def _accepted(self, epoch: Epoch) -> Asks:
+        """Run the epoch until its tasks have worked on the same data; False: it gave up."""
+        order = segments.SegmentOrder({_SEGMENT: frozenset()})
+        action = order.start()
+        while isinstance(action, segments.Run):
+            self._tasks: Tasks = {}
+            for level in LEVELS:
+                if not (yield from self._run_level(level, epoch)):
+                    return False
+            reports = [each.report for each in self._tasks.values() if each.report is not None]
+            verdict = judge(reports, dict.fromkeys(LEVELS, PARTITIONS))
+            is_good = isinstance(verdict, Accepted)
+            event = segments.Ran(_SEGMENT) if is_good else segments.Rejected(_SEGMENT, "mixed")
+            action = order.on(event)
+        return isinstance(action, segments.Finish)
+
+    def _run_level(self, level: int, epoch: Epoch) -> Asks:
+        for partition in range(PARTITIONS):
+            if not (yield from self._run_task(level, partition, epoch)):
+                return False
+            if level and self.random.random() < self.faults:
+                # The executor that has a task's rows is lost while they are read.
+                lost = self.random.randrange(PARTITIONS)
+                if not (yield from self._run_task(level - 1, lost, epoch)):
+                    return False
+        return True
+
+    def _run_task(self, level: int, partition: int, epoch: Epoch) -> Asks:
+        assert self.start is not None
+        head = self.start.manifest.heads.get((level, partition))
+        for _ in range(_MOST_TRIES):
+            task, read = self._input(level, partition, epoch)
+            copies = 2 if self.random.random() < self.faults else 1
+            begun = [self.cluster.begin(level, task, head, read) for _ in range(copies)]
+            self.running = begun
+            while not any(each.report for each in begun) and self.running:
+                yield
+                self.running = [each for each in begun if not each.has_ended]
+            self.running = []
+            for each in begun:
+                if each.report is not None:
+                    self._tasks[level, partition] = each
+                    return True
+        return False
+
+    def _input(self, level: int, partition: int, epoch: Epoch) -> tuple[TaskInput, tuple[int, ...]]:
+        assert self.start is not None
+        last = self.start.manifest
+        read = [self._tasks[level - 1, each] for each in range(PARTITIONS)] if level else []
+        if level:
+            rows, arriving_us = sent(read, partition)
+        else:
+            rows, arriving_us = fed(self.cluster.pipeline, epoch, partition)
+        task = TaskInput(
+            number=epoch.number,
+            clock_us=epoch.clock_us,
+            budget_us=BUDGET_US,
+            feeds_impulses=epoch.feeds_impulses,
+            before_us=last.watermarks_us,
+            arriving_us=arriving_us,
+            rows=rows,
+            partition=partition,
+        )
+        return task, tuple(each.number for each in read)
+
+    def _made(self, epoch: Epoch) -> Manifest:
+        assert self.start is not None
+        last, events = self.start.manifest, self.cluster.pipeline.events
+        count = sum(map(int, last.metrics)) + sum(
+            len(each.output.emitted) for each in self._tasks.values() if each.output is not None
+        )
+        mine = manifest_after(
+            last,
+            epoch,
+            [each.report for each in self._tasks.values() if each.report is not None],
+            metrics=(b"%d" % count,),
+            has_more_events=events is not None and epoch.events <= len(events),
+            gathers=(),
+        )
+        self.cluster.note_made(Made(mine, epoch, dict(self._tasks)))
+        return mine
+
+
+def sent(read: list[Attempt], partition: int) -> tuple[list[Row], dict[int, int]]:
+    """Return the rows that attempts have sent to a task, and the watermarks."""
+    rows: list[Row] = []
+    arriving_us: dict[int, int] = {}
+    for each in read:
+        assert each.output is not None
+        rows += [row for row in each.output.rows if partition_of(row.key, PARTITIONS) == partition]
+        for dest, watermark_us in each.output.outputs_us.items():
+            arriving_us[dest] = min(watermark_us, arriving_us.get(dest, MAX_US))
+    return rows, arriving_us
+
+
+def fed(pipeline: Pipeline, epoch: Epoch, partition: int) -> tuple[list[Row], dict[int, int]]:
+    """Return what a task of the first level gets in an epoch, and its watermark."""
+    if pipeline.events is None:
+        return [], {SOURCE: MAX_US}
+    rows: list[Row] = []
+    if epoch.elements is not None and partition == 0:
+        for coded, time_us in epoch.elements.elements:
+            key, value = coded.decode().split(":")
+            rows += [Row(dest, key, int(value), time_us) for dest in (GROUPED, COUNTED)]
+    return rows, {SOURCE: watermarks_after(pipeline.events, epoch.events, (TAG,))[TAG]}

@@ -1,0 +1,152 @@
+"""Hosts with local copies of shards, and attempts at tasks on them."""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.recovery.manifest import Head
+from beam_spark_runner.scheduling.attempts import IN_THIS_JOB, Attempts, Report, ShardReport
+from beam_spark_runner.state.delta import Version
+from beam_spark_runner.state.shards import Shard, open_shard
+from tests.unit.simulation.elements import TaskInput, TaskOutput
+from tests.unit.simulation.pipeline import Pipeline, run_task, stores
+from tests.unit.simulation.storage import Deltas, KilledError
+
+LINEAGE = "main"
+LONGEST_CHAIN = 3
+_META_BYTES = 2 * 4096  # with which LMDB's file begins
+
+
+@dataclass
+class Host:
+    """A machine.
+
+    Attributes:
+        folder: of its local copies.
+        boots: how often it was started anew.
+    """
+
+    folder: Path
+    boots: int = 0
+
+    def start_anew(self, disk: str) -> None:
+        """Start it after its processes have ended.
+
+        Args:
+            disk: what has become of it: "kept"; "lost"; "torn": what was written lately is gone.
+        """
+        self.boots += 1
+        if disk == "lost":
+            shutil.rmtree(self.folder, ignore_errors=True)
+        elif disk == "torn":
+            for data in self.folder.glob("*/data.mdb"):
+                size = data.stat().st_size
+                os.truncate(data, min(size, _META_BYTES))
+                os.truncate(data, size)
+
+
+@dataclass
+class Attempt:
+    """One attempt at a task, which takes a step at a time.
+
+    Attributes:
+        number: random.
+        host: where it runs.
+        pipeline: whose.
+        level: of the task.
+        task: its input.
+        head: of its shard.
+        deltas: where it stores its own.
+        read: numbers of the attempts whose rows it has read.
+        output: what it has made, once it has come so far.
+        report: once it has ended well.
+        has_ended: well or not.
+    """
+
+    number: int
+    host: Host
+    pipeline: Pipeline
+    level: int
+    task: TaskInput
+    head: Head | None
+    deltas: Deltas
+    read: tuple[int, ...]
+    output: TaskOutput | None = None
+    report: Report | None = None
+    has_ended: bool = False
+    _shard: Shard | None = None
+    _steps: Iterator[None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._steps = self._run()
+
+    def step(self) -> None:
+        """Go on."""
+        try:
+            next(self._steps)
+        except StopIteration:
+            self.has_ended = True
+        except RunnerError:
+            self._close()
+        except KilledError:
+            self.kill()
+
+    def kill(self) -> None:
+        """The process ends where it is; what it has on the host's disk stays as it is."""
+        self.has_ended = True
+        shard, self._shard = self._shard, None
+        if shard is not None:
+            shard._copy.txn.abort()
+            shard._copy.env.close()
+            os.close(shard._claim._lock)
+
+    def _close(self) -> None:
+        self.has_ended = True
+        shard, self._shard = self._shard, None
+        if shard is not None:
+            shard.close()
+
+    def _run(self) -> Iterator[None]:
+        if stores(self.pipeline, self.level):
+            head = self.head
+            self._shard = open_shard(
+                self.host.folder,
+                self.deltas,
+                lineage=LINEAGE,
+                level=self.level,
+                partition=self.task.partition,
+                head=None if head is None else Version(head.epoch, head.attempt),
+                longest_chain=LONGEST_CHAIN,
+            )
+            yield
+        self.output = run_task(self.pipeline, self.level, self._shard, self.task, self.number)
+        yield
+        report = self._sealed(self._shard, self.output) if self._shard is not None else None
+        yield
+        self._close()
+        self.report = self._reported(report, self.output.inputs_us)
+
+    def _sealed(self, shard: Shard, output: TaskOutput) -> ShardReport:
+        head = shard.seal(Version(self.task.number, self.number))
+        base = 0 if self.head is None else self.head.base
+        return ShardReport(
+            epoch=0 if head is None else head.epoch,
+            attempt=0 if head is None else head.attempt,
+            base=self.task.number if shard.is_complete else base,
+            next_event_us=output.next_event_us,
+            next_clock_us=output.next_clock_us,
+            was_interrupted=output.was_interrupted,
+        )
+
+    def _reported(self, shard: ShardReport | None, inputs_us: Mapping[int, int]) -> Report:
+        return Report(
+            level=self.level,
+            partition=self.task.partition,
+            attempt=self.number,
+            consumed={IN_THIS_JOB: Attempts.of(self.read)} if self.level else {},
+            watermarks_us=inputs_us,
+            shard=shard,
+        )

@@ -1,0 +1,127 @@
+"""The simulated pipeline, and a task of one of its levels."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+
+from apache_beam.transforms.core import Windowing
+
+from beam_spark_runner.core.time import MAX_US, MIN_US
+from beam_spark_runner.scheduling.playback import Event
+from beam_spark_runner.semantics import watermarks
+from beam_spark_runner.semantics.interruption import Interruption
+from beam_spark_runner.semantics.timers import Instant
+from beam_spark_runner.state.store import StoredState
+from beam_spark_runner.state.store_cells import Records
+from tests.unit.simulation.elements import (
+    COUNTED,
+    GROUPED,
+    LEVELS,
+    SOURCE,
+    TOTALS,
+    TaskInput,
+    TaskOutput,
+)
+from tests.unit.simulation.sources import Sources
+from tests.unit.simulation.stages import Grouping, run_counter, run_grouping, run_sources
+from tests.unit.state.sorted_records import count_values
+
+PARTITIONS = 2
+TAG = "main"
+BUDGET_US = 500_000
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What is the same for all drivers.
+
+    Attributes:
+        sources: what there is to read; without a TestStream.
+        grouping: of the first grouping.
+        totals: of the second one.
+        events: of the TestStream; None: there is none.
+        is_slow: firing takes so long that epochs are interrupted.
+    """
+
+    sources: Sources
+    grouping: Windowing
+    totals: Windowing
+    events: Sequence[Event] | None = None
+    is_slow: bool = False
+
+    @cached_property
+    def groupings(self) -> Mapping[int, Grouping]:
+        """By stage."""
+        return {GROUPED: Grouping(GROUPED, self.grouping), TOTALS: Grouping(TOTALS, self.totals)}
+
+    def interruption(self, random: Random) -> Interruption:
+        """Return when the firing of a stage ends: what a timer takes, the attempt draws."""
+        spent_us = 0
+
+        def spend() -> int:
+            nonlocal spent_us
+            spent_us += random.randrange(BUDGET_US)
+            return spent_us
+
+        return Interruption(spend if self.is_slow else lambda: 0, BUDGET_US, 1)
+
+
+def instants(task: TaskInput, dest: int) -> tuple[Instant, Instant]:
+    """Return until when a stage came before, and until when it comes in this epoch."""
+    before_us, arriving_us = task.before_us.get(dest, MIN_US), task.arriving_us.get(dest, MAX_US)
+    return watermarks.advance_of(before_us, arriving_us, task.clock_us)
+
+
+def run_task(
+    pipeline: Pipeline, level: int, records: Records | None, task: TaskInput, attempt: int
+) -> TaskOutput:
+    """Run the stages of a level over the input and over what the shard has.
+
+    Args:
+        pipeline: which.
+        level: of it.
+        records: of the shard; None: nothing of the level is stored.
+        task: its input.
+        attempt: decides what one attempt does in another way than another one.
+    """
+    output, random = TaskOutput(), Random(attempt)
+    for stage in LEVELS[level]:
+        rows = [row for row in task.rows if row.dest == stage]
+        before, now = instants(task, stage)
+        output.inputs_us[stage] = now.watermark_us
+        if records is None:
+            output.rows += task.rows
+            _send_watermark(output, level, now.watermark_us)
+            continue
+        store = StoredState(records, stage, count_values)
+        interruption = pipeline.interruption(random)
+        if stage == SOURCE:
+            run_sources(store, task, pipeline.sources, attempt, output)
+        elif stage == COUNTED:
+            output.advances[stage] = run_counter(store, before, now, rows, interruption, output)
+        else:
+            grouping = pipeline.groupings[stage]
+            output.advances[stage] = run_grouping(
+                grouping, store, before, now, rows, interruption, output
+            )
+        output.was_interrupted |= interruption.was_interrupted
+        event_us, clock_us = store.next_due()
+        output.note_due(event_us, clock_us)
+        left_due_us = event_us if interruption.was_interrupted else None
+        _send_watermark(
+            output,
+            level,
+            watermarks.output_us(now.watermark_us, store.least_hold(), left_due_us),
+        )
+    return output
+
+
+def _send_watermark(output: TaskOutput, level: int, watermark_us: int) -> None:
+    for dest in LEVELS.get(level + 1, ()):
+        output.outputs_us[dest] = min(output.outputs_us.get(dest, MAX_US), watermark_us)
+
+
+def stores(pipeline: Pipeline, level: int) -> bool:
+    """Whether the tasks of a level have shards."""
+    return level > 0 or pipeline.events is None

@@ -1,0 +1,290 @@
+"""The same pipeline undisturbed: all of it in memory, and every key looked at in each epoch."""
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.semantics import watermarks
+from beam_spark_runner.semantics.panes import (
+    KeyWindows,
+    ListedValues,
+    PaneMachine,
+    WindowState,
+)
+from beam_spark_runner.semantics.timers import Domain, Instant, Timer
+from beam_spark_runner.semantics.trigger_machines import TriggerState
+from tests.unit.simulation.counter import CountedKey
+from tests.unit.simulation.elements import (
+    COUNTED,
+    LEVELS,
+    SOURCE,
+    Advance,
+    Row,
+    TaskInput,
+    TaskOutput,
+    windowed,
+)
+from tests.unit.simulation.pipeline import PARTITIONS, Pipeline, instants, stores
+from tests.unit.simulation.sources import Slice
+
+
+class _Stage:
+    """What a stage of one task remembers. Times that are due are found by looking at all of it."""
+
+    def due(self) -> tuple[list[int], list[int]]:
+        """Return event and processing times."""
+        raise NotImplementedError
+
+    def holds(self) -> list[int]:
+        """Return the event times that the output must not pass."""
+        raise NotImplementedError
+
+    def is_empty(self) -> bool:
+        """Whether nothing is left."""
+        raise NotImplementedError
+
+
+class _SourceStage(_Stage):
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._sources = pipeline.sources
+        self._left: list[Slice] = []
+
+    def run(self, task: TaskInput, attempt: int, output: TaskOutput) -> None:
+        if task.feeds_impulses:
+            self._left = [
+                Slice(source, 0, (), task.clock_us, self._sources.hold_us(source, 0))
+                for source in self._sources.of_partition(task.partition)
+            ]
+        left = []
+        for each in self._left:
+            taken = each
+            if each.due_us <= task.clock_us:
+                taken = self._sources.take(each.source, each.position, task.clock_us, attempt)
+                output.rows += taken.rows
+            if not self._sources.is_done(taken):
+                left.append(taken)
+        self._left = left
+
+    def due(self) -> tuple[list[int], list[int]]:
+        return [], [each.due_us for each in self._left]
+
+    def holds(self) -> list[int]:
+        return [each.hold_us for each in self._left]
+
+    def is_empty(self) -> bool:
+        return not self._left
+
+
+class _Group(_Stage):
+    def __init__(self, pipeline: Pipeline, stage: int) -> None:
+        self._stage = stage
+        self._windowing = pipeline.groupings[stage].windowing
+        self._machine = PaneMachine(self._windowing)
+        self._keys: defaultdict[str, KeyWindows] = defaultdict(dict)
+        # As of when each key has advanced last: an interrupted stage leaves keys behind.
+        self._due: dict[str, list[tuple[int, int | None]]] = {}
+
+    def advance(
+        self, key: str, rows: Sequence[Row], before: Instant, now: Instant, output: TaskOutput
+    ) -> None:
+        windows, window_fn = self._keys[key], self._windowing.windowfn
+        elements = [windowed(row, window_fn) for row in rows]
+        for pane in self._machine.add(windows, elements, before):
+            output.send(self._stage, pane, key, pane.value)
+        for pane in self._machine.advance(windows, now):
+            output.send(self._stage, pane, key, pane.value)
+        self._due[key] = [self._machine.due(*each, now) for each in windows.items()]
+        if not windows:
+            del self._keys[key], self._due[key]
+
+    def check_settled(self, now: Instant) -> None:
+        """No key would do anything if it were advanced once more."""
+        for key, windows in self._keys.items():
+            copied = {window: _without_values(state) for window, state in windows.items()}
+            assert not list(self._machine.advance(copied, now)), f"{key} was forgotten"
+            assert len(copied) == len(windows), f"windows of {key} were forgotten"
+
+    def due(self) -> tuple[list[int], list[int]]:
+        found = [each for some in self._due.values() for each in some]
+        return [event for event, _ in found], [clock for _, clock in found if clock is not None]
+
+    def holds(self) -> list[int]:
+        found = [
+            self._machine.hold_us(window, state)
+            for windows in self._keys.values()
+            for window, state in windows.items()
+        ]
+        return [hold for hold in found if hold is not None]
+
+    def is_empty(self) -> bool:
+        return not self._keys
+
+
+def _without_values(state: WindowState) -> WindowState:
+    trigger = state.trigger
+    return dataclasses.replace(
+        state,
+        trigger=TriggerState({*trigger.finished}, {**trigger.counts}, {**trigger.due_us}),
+        values=ListedValues(),
+    )
+
+
+class _KeyInMemory(CountedKey):
+    def __init__(self, key: str) -> None:
+        super().__init__(key, TaskOutput())
+        self.bags: defaultdict[Any, list[int]] = defaultdict(list)
+
+    def begin(self, output: TaskOutput) -> None:
+        self._output = output
+        left = self.timers.remaining()
+        self.timers.restart()
+        for each in left:
+            self.set(each)
+
+    def bag(self, window: Any) -> list[int]:
+        return self.bags[window]
+
+    def add(self, window: Any, value: int) -> None:
+        self.bags[window].append(value)
+
+    def clear(self, window: Any) -> None:
+        self.bags.pop(window, None)
+
+    def drop(self, window: Any) -> None:
+        self.bags.pop(window, None)
+
+
+class _Counter(_Stage):
+    def __init__(self) -> None:
+        self._keys: dict[str, _KeyInMemory] = {}
+
+    def advance(
+        self,
+        advance: Advance,
+        rows: Sequence[Row],
+        before: Instant,
+        now: Instant,
+        output: TaskOutput,
+    ) -> None:
+        counted = self._keys.setdefault(advance.key, _KeyInMemory(advance.key))
+        counted.begin(output)
+        counted.take(rows, before)
+        assert counted.advance(now, None, advance.fired) == advance.fired
+
+    def check_settled(self, now: Instant) -> None:
+        """No timer is due any more."""
+        for counted in self._keys.values():
+            assert not counted.timers.is_due(now), f"{counted.key} was forgotten"
+
+    def _timers(self) -> list[Timer]:
+        return [timer for counted in self._keys.values() for timer in counted.timers.remaining()]
+
+    def due(self) -> tuple[list[int], list[int]]:
+        clocks = [each.fires_us for each in self._timers() if each.domain is Domain.PROCESSING_TIME]
+        events = [
+            each.fires_us for each in self._timers() if each.domain is not Domain.PROCESSING_TIME
+        ]
+        return events, clocks
+
+    def holds(self) -> list[int]:
+        return [each.hold_us for each in self._timers()]
+
+    def is_empty(self) -> bool:
+        return not self._timers() and not any(
+            any(counted.bags.values()) for counted in self._keys.values()
+        )
+
+
+class Reference:
+    """The tasks of all levels. Asked once for each epoch that is committed."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._stages: dict[tuple[int, int], _Stage] = {}
+        for partition in range(PARTITIONS):
+            for stage in (stage for stages in LEVELS.values() for stage in stages):
+                made: _Stage
+                if stage == SOURCE:
+                    made = _SourceStage(pipeline)
+                elif stage == COUNTED:
+                    made = _Counter()
+                else:
+                    made = _Group(pipeline, stage)
+                self._stages[stage, partition] = made
+
+    def is_empty(self) -> bool:
+        """Whether nothing is left in any task."""
+        return all(stage.is_empty() for stage in self._stages.values())
+
+    def run_task(
+        self,
+        level: int,
+        task: TaskInput,
+        attempt: int,
+        advances: Mapping[int, Sequence[Advance]],
+        interrupted: bool,
+    ) -> TaskOutput:
+        """Run what a task of an accepted attempt has run.
+
+        Args:
+            level: of the task.
+            task: what it has begun with.
+            attempt: which.
+            advances: which keys it has advanced, by stage. Where it was not interrupted, further
+                ones would have changed nothing: that is checked.
+            interrupted: whether any stage was.
+        """
+        output = TaskOutput(was_interrupted=interrupted)
+        for stage_number in LEVELS[level]:
+            _, now = instants(task, stage_number)
+            output.inputs_us[stage_number] = now.watermark_us
+            if not stores(self._pipeline, level):
+                output.rows += task.rows
+                self._send_watermark(output, level, now.watermark_us)
+                continue
+            stage = self._stages[stage_number, task.partition]
+            if isinstance(stage, _SourceStage):
+                stage.run(task, attempt, output)
+            else:
+                self._run_keys(stage_number, stage, task, advances[stage_number], output)
+                assert isinstance(stage, _Group | _Counter)
+                if not interrupted:
+                    stage.check_settled(now)
+            events, clocks = stage.due()
+            event_us = min(events, default=None)
+            output.note_due(event_us, min(clocks, default=None))
+            # A stage is interrupted where something that is due is left.
+            is_left = event_us is not None and event_us <= now.watermark_us
+            left_due_us = event_us if is_left else None
+            hold_us = min(stage.holds(), default=MAX_US)
+            watermark_us = watermarks.output_us(now.watermark_us, hold_us, left_due_us)
+            self._send_watermark(output, level, watermark_us)
+        return output
+
+    def _run_keys(
+        self,
+        number: int,
+        stage: _Stage,
+        task: TaskInput,
+        advances: Sequence[Advance],
+        output: TaskOutput,
+    ) -> None:
+        before, now = instants(task, number)
+        rows: defaultdict[str, list[Row]] = defaultdict(list)
+        for row in task.rows:
+            if row.dest == number:
+                rows[row.key].append(row)
+        for each in advances:
+            some = rows.pop(each.key, [])
+            if isinstance(stage, _Group):
+                stage.advance(each.key, some, before, now, output)
+            else:
+                assert isinstance(stage, _Counter)
+                stage.advance(each, some, before, now, output)
+        assert not rows, "elements were forgotten"
+
+    def _send_watermark(self, output: TaskOutput, level: int, watermark_us: int) -> None:
+        for dest in LEVELS.get(level + 1, ()):
+            output.outputs_us[dest] = min(output.outputs_us.get(dest, MAX_US), watermark_us)

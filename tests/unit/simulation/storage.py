@@ -1,0 +1,165 @@
+"""The storage that all drivers and hosts share, one question at a time."""
+
+import io
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from random import Random
+from typing import BinaryIO, TypeVar
+
+from beam_spark_runner.state.delta import read_delta
+from beam_spark_runner.state.shards import DeltaFiles
+
+T = TypeVar("T")
+
+
+class PausedError(Exception):
+    """The driver has not come further than this."""
+
+
+class StorageError(Exception):
+    """The storage has failed, or a file is not there; a driver ends by it."""
+
+
+class KilledError(BaseException):
+    """The process is killed where it is."""
+
+
+class Files:
+    """What is stored, by name; and who wants to know of changes.
+
+    Attributes:
+        content: of all files.
+        parents: of each delta that was ever stored, the name of the one that it is based on.
+        on_created: called after a file was created under a name of its own.
+        on_deleted: called after a file was deleted.
+    """
+
+    def __init__(self) -> None:
+        self.content: dict[str, bytes] = {}
+        self.parents: dict[str, str | None] = {}
+        self.on_created: Callable[[str], None] = lambda name: None
+        self.on_deleted: Callable[[str], None] = lambda name: None
+
+    def create(self, name: str, data: bytes) -> bool:
+        if name in self.content:
+            return False
+        self.content[name] = data
+        self.on_created(name)
+        return True
+
+    def delete(self, name: str) -> None:
+        if self.content.pop(name, None) is not None:
+            self.on_deleted(name)
+
+
+class Answers:
+    """Storage for one driver, which gets one answer at a time.
+
+    What a driver does in one act follows from the answers alone. So it takes a step by beginning
+    the act once more, with all earlier answers as they were, and a new one.
+
+    Listing is no instant: what is created or deleted meanwhile may be in it or not.
+
+    Attributes:
+        loss: what becomes of the next file that is created: "": nothing; "before": an error, and
+            it is not there; "after": an error, but it is there.
+    """
+
+    def __init__(self, files: Files, random: Random) -> None:
+        self._files, self._random = files, random
+        self._answers: list[object] = []
+        self._given = 0
+        self._is_used_up = False
+        self.loss = ""
+
+    def begin(self, *, anew: bool) -> None:
+        """Begin an act: a new one, or the same once more, for one more answer."""
+        if anew:
+            self._answers.clear()
+        self._given, self._is_used_up = 0, False
+
+    def names(self) -> Sequence[str]:
+        first = self._answer(lambda: frozenset(self._files.content))
+
+        def after() -> tuple[str, ...]:
+            last = frozenset(self._files.content)
+            doubtful = [name for name in sorted(first ^ last) if self._random.random() < 0.5]
+            return (*sorted(first & last), *doubtful)
+
+        return self._answer(after)
+
+    def read(self, name: str) -> bytes:
+        def read() -> bytes:
+            if name not in self._files.content:
+                raise StorageError(f"there is no {name}")
+            return self._files.content[name]
+
+        return self._answer(read)
+
+    def create(self, name: str, data: bytes) -> bool:
+        def create() -> bool:
+            loss, self.loss = self.loss, ""
+            if loss == "before":
+                raise StorageError(f"{name} was not created")
+            is_new = self._files.create(name, data)
+            if loss == "after":
+                raise StorageError(f"whether {name} was created is not known")
+            return is_new
+
+        return self._answer(create)
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._answer(lambda name=name: self._files.delete(name))  # type: ignore[misc]
+
+    def _answer(self, ask: Callable[[], T]) -> T:
+        if self._given == len(self._answers):
+            if self._is_used_up:
+                raise PausedError
+            self._is_used_up = True
+            try:
+                self._answers.append(ask())
+            except StorageError as error:
+                self._answers.append(error)
+        answer = self._answers[self._given]
+        self._given += 1
+        if isinstance(answer, StorageError):
+            raise answer
+        return answer  # type: ignore[return-value]  # it is that of the same question
+
+
+class Deltas(DeltaFiles):
+    """See ``DeltaFiles``, for the tasks of all hosts.
+
+    Attributes:
+        fault: what becomes of the next delta: "": it is stored; "full": an error; "hidden": the
+            task is killed while it writes; "stored": the task is killed just after that.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self.fault = ""
+
+    def open(self, name: str) -> BinaryIO:
+        if name not in self._files.content:
+            raise FileNotFoundError(name)
+        return io.BytesIO(self._files.content[name])
+
+    def put(self, name: str, local: Path) -> None:
+        fault, self.fault = self.fault, ""
+        data = local.read_bytes()
+        if fault == "full":
+            raise OSError("the storage is full")
+        if fault == "hidden":
+            self._files.content[f".{name}.0a1b2c3d"] = data[: len(data) // 2]
+            raise KilledError
+        header, _ = read_delta(io.BytesIO(data), name)
+        stem = name.rsplit("-", 2)[0]
+        parent = header.parent
+        self._files.parents[name] = (
+            None if parent is None else f"{stem}-{parent.epoch:012d}-{parent.attempt:016x}.delta"
+        )
+        assert name not in self._files.content, "an attempt has stored its delta twice"
+        self._files.content[name] = data
+        if fault == "stored":
+            raise KilledError

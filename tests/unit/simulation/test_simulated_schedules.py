@@ -1,0 +1,88 @@
+"""Seeded schedules: whatever drivers, tasks, hosts and clocks do, an epoch counts once.
+
+``SIMULATION_STEPS`` says how many steps all tests of the simulation take: seven in ten are these.
+They are the same each time.
+"""
+
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.unit.simulation.elements import SECOND_US
+from tests.unit.simulation.pipelines import pipeline
+from tests.unit.simulation.world import MOST_DRIVERS, World
+
+STEPS = int(os.environ.get("SIMULATION_STEPS", "100000")) * 7 // 10
+PARTS = 7
+_MOST_DISTURBED = 2_000  # steps of one schedule
+
+FOUND = {
+    0: "a driver died before it had deleted, and the next ones committed few epochs each",
+    2: "the last driver died before it had deleted, and the next one found nothing to do",
+    17: "what a start took for the kept manifests, and where it went on, were of two moments",
+}
+"""Seeds by which errors were found, and which."""
+
+
+def disturb(world: World, random: Random) -> None:
+    """Let one thing happen that must make no difference."""
+    drivers = world.drivers
+    match random.randrange(10):
+        case 0 if drivers:
+            world.kill(random.choice(drivers))
+        case 1 if len(drivers) < MOST_DRIVERS:
+            world.start()
+        case 2 if drivers:
+            random.choice(drivers).is_paused = True
+        case 3 if drivers:
+            driver = random.choice(drivers)
+            driver.is_paused = False
+            for _ in range(random.randrange(1, 40)):
+                if driver in world.drivers:
+                    world.step_of(driver)
+        case 4 if drivers:
+            world.jump(random.choice(drivers), random.randrange(-50, 50) * SECOND_US)
+        case 5:
+            world.kill_attempt()
+        case 6:
+            world.restart_host(random.choice(("kept", "lost", "torn")))
+        case 7 if drivers:
+            random.choice(drivers).answers.loss = random.choice(("before", "after"))
+        case 8:
+            for _ in range(random.randrange(1, 4)):
+                world.step_stray()
+        case 9:
+            world.deltas.fault = random.choice(("full", "hidden", "stored"))
+
+
+def run(seed: int, folder: Path) -> int:
+    """Run a schedule; return how many steps it took."""
+    random = Random(seed)
+    world = World(pipeline(seed), seed, folder / str(seed))
+    rate = random.choice((0.01, 0.03, 0.1))
+    try:
+        while not world.is_done and world.steps < _MOST_DISTURBED:
+            if random.random() < rate:
+                disturb(world, random)
+            else:
+                world.step()
+        world.finish()
+        return world.steps
+    finally:
+        world.close()
+
+
+@pytest.mark.timeout(600 + STEPS // 20)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_whatever_happens_an_epoch_counts_once(part: int, tmp_path: Path) -> None:
+    seed, steps = part * 1_000_000, 0
+    while steps < STEPS / PARTS:
+        steps += run(seed, tmp_path)
+        seed += 1
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_was_wrong_once(seed: int, tmp_path: Path) -> None:
+    run(seed, tmp_path)

@@ -1,0 +1,312 @@
+"""The simulated world: drivers, hosts, one storage, and what must be true after each step."""
+
+import shutil
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.recovery.driver_start import KEPT
+from beam_spark_runner.recovery.manifest import Head, Manifest, encode, epoch_in, fence_in
+from beam_spark_runner.recovery.sweep import delta_name
+from beam_spark_runner.state import local_copy
+from beam_spark_runner.state.delta import Version
+from beam_spark_runner.state.shards import open_shard
+from tests.unit.simulation.driver import Driver, Made, fed
+from tests.unit.simulation.elements import LEVELS, Row, TaskInput, TaskOutput, partition_of
+from tests.unit.simulation.hosts import LINEAGE, Attempt, Host
+from tests.unit.simulation.pipeline import PARTITIONS, Pipeline
+from tests.unit.simulation.reference import Reference
+from tests.unit.simulation.storage import Answers, Deltas, Files
+
+MOST_DRIVERS = 3
+_HOSTS = 2
+_STEP_US = 5_000
+_LONGEST_SLEEP_US = 60_000_000
+_MOST_STEPS = 50_000
+
+
+class World:
+    """All of it. What happens follows from the seed and from the calls.
+
+    Args:
+        pipeline: that drivers run.
+        seed: of all that is drawn.
+        folder: empty; for the local copies of hosts.
+        faults: probability of faults within Spark jobs.
+
+    Attributes:
+        steps: how many were taken.
+        chain: the manifests that were committed.
+        ends: how many drivers have ended, by why.
+    """
+
+    def __init__(self, pipeline: Pipeline, seed: int, folder: Path, faults: float = 0.05) -> None:
+        self.pipeline, self.faults = pipeline, faults
+        self.steps = 0
+        self.chain: list[Manifest] = []
+        self.drivers: list[Driver] = []
+        self.hosts = [Host(folder / f"host{number}") for number in range(_HOSTS)]
+        self.files = Files()
+        self.files.on_created, self.files.on_deleted = self._created, self._deleted
+        self.deltas = Deltas(self.files)
+        self.strays: list[Attempt] = []  # attempts for which nobody waits
+        self._folder, self._random = folder, Random(seed)
+        self._now_us = 1_000_000_000
+        self._made: dict[bytes, Made] = {}
+        self._reference = Reference(pipeline)
+        self._emitted = 0
+        self._at = self.hosts[0]  # where code runs now
+        self._patch = pytest.MonkeyPatch()
+        self._patch.setattr(
+            local_copy, "boot_id", lambda: f"{self.hosts.index(self._at)}.{self._at.boots}"
+        )
+
+    def close(self) -> None:
+        """Let go of everything."""
+        for each in [*self.strays, *(run for driver in self.drivers for run in driver.running)]:
+            each.kill()
+        self._patch.undo()
+        shutil.rmtree(self._folder)
+
+    # What happens.
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the pipeline has come to its end."""
+        return bool(self.chain) and self.chain[-1].is_final
+
+    def start(self) -> Driver:
+        """Start the program."""
+        answers = Answers(self.files, Random(self._random.random()))
+        driver = Driver(self, answers, Random(self._random.random()), self.faults)
+        self.drivers.append(driver)
+        return driver
+
+    def step(self) -> None:
+        """Let a driver go on that is not paused."""
+        awake = [driver for driver in self.drivers if not driver.is_paused]
+        self.step_of(self._random.choice(awake) if awake else self.start())
+
+    def step_of(self, driver: Driver) -> None:
+        """Let a driver go on, or an attempt for which it waits."""
+        self._count()
+        running = [each for each in driver.running if not each.has_ended]
+        if running:
+            self._step_attempt(self._random.choice(running))
+            # It learns of the end of a task with the next step.
+            if not any(each.has_ended for each in driver.running):
+                return
+        begun = list(driver.running)
+        driver.step()
+        self.strays += [each for each in begun if not each.has_ended and each not in driver.running]
+        if driver.end:
+            self._check_end(driver)
+            self.drivers.remove(driver)
+
+    def step_stray(self) -> None:
+        """Let an attempt go on for which nobody waits any more."""
+        if self.strays:
+            self._count()
+            stray = self._random.choice(self.strays)
+            self._step_attempt(stray)
+            if stray.has_ended:
+                self.strays.remove(stray)
+
+    def kill(self, driver: Driver) -> None:
+        """A driver dies. Its tasks do not know it yet."""
+        self._count()
+        self.drivers.remove(driver)
+        self.strays += [each for each in driver.running if not each.has_ended]
+
+    def kill_attempt(self) -> None:
+        """The process of a task dies."""
+        if running := self._running():
+            self._count()
+            self._random.choice(running).kill()
+            self.strays = [each for each in self.strays if not each.has_ended]
+
+    def restart_host(self, disk: str) -> None:
+        """A host is started anew. ``disk``: see ``Host.start_anew``."""
+        self._count()
+        host = self._random.choice(self.hosts)
+        for each in self._running():
+            if each.host is host:
+                each.kill()
+        self.strays = [each for each in self.strays if not each.has_ended]
+        host.start_anew(disk)
+
+    def jump(self, driver: Driver, by_us: int) -> None:
+        """The clock of a driver's machine is set."""
+        self._count()
+        driver.skew_us += by_us
+
+    def finish(self) -> None:
+        """Without further disturbance the pipeline comes to its end, and no file is left over."""
+        for driver in list(self.drivers):
+            self.kill(driver)
+        for each in self.strays:
+            each.kill()
+        self.strays, self.faults, self.deltas.fault = [], 0.0, ""
+        first, driver = self.steps, self.start()
+        while driver in self.drivers:
+            self.step_of(driver)
+            assert self.steps - first < _MOST_STEPS, "the pipeline does not come to its end"
+        assert driver.end == "done"
+        assert self.is_done
+        self._check_files()
+
+    # What drivers see: ``Cluster``.
+
+    def clock_us(self, driver: Driver) -> int:
+        return self._now_us + driver.skew_us
+
+    def sleep(self, duration_us: int) -> None:
+        self._now_us += min(duration_us, _LONGEST_SLEEP_US)
+
+    def begin(
+        self, level: int, task: TaskInput, head: Head | None, read: tuple[int, ...]
+    ) -> Attempt:
+        usual = self.hosts[(level + task.partition) % len(self.hosts)]
+        is_usual = self._random.random() < 0.9
+        host = usual if is_usual else self._random.choice(self.hosts)
+        number = self._random.getrandbits(63)
+        return Attempt(number, host, self.pipeline, level, task, head, self.deltas, read)
+
+    def note_made(self, made: Made) -> None:
+        self._made[encode(made.manifest)] = made
+
+    def note_won(self, driver: Driver, manifest: Manifest) -> None:
+        assert self.chain[manifest.epoch - 1] == manifest, "two drivers have committed an epoch"
+
+    # What must be true.
+
+    def _count(self) -> None:
+        self.steps += 1
+        self._now_us += _STEP_US
+
+    def _running(self) -> list[Attempt]:
+        every = [*self.strays, *(each for driver in self.drivers for each in driver.running)]
+        return [each for each in every if not each.has_ended]
+
+    def _step_attempt(self, attempt: Attempt) -> None:
+        self._at = attempt.host
+        attempt.step()
+
+    def _check_end(self, driver: Driver) -> None:
+        fences = [fence for name in self.files.content if (fence := fence_in(name))]
+        match driver.end:
+            case "done":
+                assert self.is_done
+            case "fenced":
+                assert driver.start is None or max(fences) > driver.start.manifest.fence
+
+    def _created(self, name: str) -> None:
+        epoch = epoch_in(name, LINEAGE)
+        # Others may have deleted it long ago: then it commits nothing.
+        if epoch is None or epoch <= len(self.chain):
+            return
+        made = self._made[self.files.content[name]]
+        manifest = made.manifest
+        assert epoch == len(self.chain) + 1
+        if self.chain:
+            last = self.chain[-1]
+            assert not last.is_final
+            assert manifest.parent == last.epoch
+            assert manifest.fence >= last.fence
+            assert manifest.clock_us >= last.clock_us, "processing time has gone back"
+            for dest, watermark_us in last.watermarks_us.items():
+                assert manifest.watermarks_us[dest] >= watermark_us, "a watermark has gone back"
+        before_us = self.chain[-1].watermarks_us if self.chain else {}
+        self.chain.append(manifest)
+        self._check_epoch(made, dict(before_us))
+        for needed in self._needed(self.chain[-KEPT:]):
+            assert needed in self.files.content, "a delta is missing"
+        if manifest.is_final:
+            self._check_final(manifest)
+
+    def _check_epoch(self, made: Made, before_us: dict[int, int]) -> None:
+        """The outputs of an epoch are those of the undisturbed run."""
+        outputs: list[TaskOutput] = []
+        for level in LEVELS:
+            before, outputs = outputs, []
+            for partition in range(PARTITIONS):
+                attempt = made.tasks[level, partition]
+                rows, arriving_us = self._input(made, level, partition, before)
+                assert attempt.output is not None
+                assert sorted(attempt.task.rows) == sorted(rows)
+                assert attempt.task.arriving_us == arriving_us
+                assert attempt.task.before_us == before_us
+                output = self._reference.run_task(
+                    level,
+                    attempt.task,
+                    attempt.number,
+                    attempt.output.advances,
+                    attempt.output.was_interrupted,
+                )
+                assert attempt.output.comparable() == output.comparable()
+                outputs.append(output)
+                self._emitted += len(output.emitted)
+        assert made.manifest.metrics == (b"%d" % self._emitted,), "outputs are counted twice"
+
+    def _input(
+        self, made: Made, level: int, partition: int, before: list[TaskOutput]
+    ) -> tuple[list[Row], dict[int, int]]:
+        if level:
+            rows = [row for output in before for row in output.rows]
+            dests = LEVELS[level]
+            return [row for row in rows if partition_of(row.key, PARTITIONS) == partition], {
+                dest: min(output.outputs_us[dest] for output in before) for dest in dests
+            }
+        return fed(self.pipeline, made.epoch, partition)
+
+    def _check_final(self, manifest: Manifest) -> None:
+        """Nothing is left, neither in the undisturbed run nor in the shards."""
+        assert self._reference.is_empty(), "the pipeline has ended with something left"
+        assert set(manifest.watermarks_us.values()) == {MAX_US}
+        self._at = self.hosts[0]
+        for (level, partition), head in manifest.heads.items():
+            with open_shard(
+                self._folder / "oracle",
+                self.deltas,
+                lineage=LINEAGE,
+                level=level,
+                partition=partition,
+                head=Version(head.epoch, head.attempt),
+            ) as shard:
+                assert not list(shard.scan(b"")), "something is left in a shard"
+
+    def _needed(self, manifests: list[Manifest]) -> set[str]:
+        """Return the names of the deltas that manifests need."""
+        needed: set[str] = set()
+        for manifest in manifests:
+            for (level, partition), head in manifest.heads.items():
+                name: str | None = delta_name(LINEAGE, level, partition, head.epoch, head.attempt)
+                while name is not None and name not in needed:
+                    needed.add(name)
+                    name = self.files.parents[name]
+        return needed
+
+    def _deleted(self, name: str) -> None:
+        kept = self.chain[-KEPT:]
+        assert name not in self._needed(kept), "a delta was deleted that is needed"
+        assert epoch_in(name, LINEAGE) not in [each.epoch for each in kept]
+
+    def _check_files(self) -> None:
+        """Only what the kept manifests need is left, and what was rejected lately."""
+        kept = self.chain[-KEPT:]
+        needed = self._needed(kept)
+        manifests = {each for each in self.files.content if epoch_in(each, LINEAGE) is not None}
+        assert len(manifests) == min(KEPT, len(self.chain))
+        bases = {
+            place: min(each.heads[place].base for each in kept if place in each.heads)
+            for place in kept[-1].heads
+        }
+        for name in self.files.content.keys() - needed - manifests:
+            if name.endswith(".fence"):
+                continue
+            _, level, partition, epoch, *_ = name.lstrip(".").split("-")
+            base = bases.get((int(level), int(partition)), kept[0].epoch + 1)
+            oldest = kept[0].epoch + 1 if name.startswith(".") else base
+            assert int(epoch) >= oldest, f"{name} is left over"
