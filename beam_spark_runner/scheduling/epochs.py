@@ -105,6 +105,19 @@ def next_timed_epoch(progress: Progress, now_us: int) -> Epoch | None:
     return Epoch(number=progress.epoch + 1, clock_us=clock_us, feeds_impulses=progress.epoch == 0)
 
 
+def wait_us(progress: Progress, epoch: Epoch, now_us: int, rest_us: int) -> int:
+    """Return how long a driver waits before it runs an epoch.
+
+    Args:
+        progress: of the last manifest.
+        epoch: the next one.
+        now_us: the driver's clock. If it was set back, processing time stands still until it has
+            come as far again; but what is due at once does not wait for that.
+        rest_us: what is left of the least time between the beginnings of two epochs.
+    """
+    return 0 if progress.is_due else max(0, epoch.clock_us - now_us, rest_us)
+
+
 def budget_us(interval_us: int, overhead_us: int | None) -> int:
     """Return for how long the tasks of an epoch take elements from their sources.
 

@@ -34,6 +34,7 @@ from beam_spark_runner.scheduling.epochs import (
     budget_us,
     next_played_epoch,
     next_timed_epoch,
+    wait_us,
 )
 from beam_spark_runner.scheduling.finish import Finishing
 from beam_spark_runner.scheduling.patience import pause_s
@@ -189,13 +190,13 @@ class _StreamRun:
             epoch = next_timed_epoch(progress, now_us)
             if epoch is None:
                 return None
-            wait_us = epoch.clock_us - now_us
-            if self._overhead_us is None and not progress.is_due:
-                since_us = (time.monotonic_ns() - self._began_ns) // 1_000
-                wait_us = max(wait_us, self._pace.interval_us - since_us)
-            if wait_us <= 0:
+            rest_us = 0
+            if self._overhead_us is None:
+                rest_us = self._pace.interval_us - (time.monotonic_ns() - self._began_ns) // 1_000
+            left_us = wait_us(progress, epoch, now_us, rest_us)
+            if not left_us:
                 return epoch
-            self._pace.sleep(min(wait_us / 1e6, _LONGEST_SLEEP_S))
+            self._pace.sleep(min(left_us / 1e6, _LONGEST_SLEEP_S))
             self._settings.check_cancelled()
 
     def _accepted(self, epoch: Epoch, budget: int) -> Sequence[Report]:

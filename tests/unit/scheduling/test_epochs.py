@@ -10,6 +10,7 @@ from beam_spark_runner.scheduling.epochs import (
     budget_us,
     next_played_epoch,
     next_timed_epoch,
+    wait_us,
 )
 from beam_spark_runner.scheduling.playback import (
     AdvanceClock,
@@ -101,6 +102,26 @@ def test_what_is_due_at_once_waits_for_no_clock() -> None:
     epoch = Epoch(number=2, clock_us=50, feeds_impulses=False)
     assert next_timed_epoch(progress, 40) == epoch
     assert next_played_epoch(progress, EVENTS) == epoch
+
+
+@pytest.mark.parametrize(
+    ("now_us", "rest_us", "expected_us"), [(90, -5, 0), (70, -5, 10), (70, 25, 25), (90, 25, 25)]
+)
+def test_a_driver_waits_until_something_is_due_and_the_interval_is_over(
+    now_us: int, rest_us: int, expected_us: int
+) -> None:
+    progress = Progress(epoch=1, clock_us=50, next_clock_us=80)
+    epoch = next_timed_epoch(progress, now_us)
+    assert epoch is not None
+    assert wait_us(progress, epoch, now_us, rest_us) == expected_us
+
+
+def test_what_is_due_at_once_does_not_wait_although_the_clock_was_set_back() -> None:
+    progress = Progress(epoch=1, clock_us=3_600_000_000, is_due=True)
+    epoch = next_timed_epoch(progress, 40)
+    assert epoch is not None
+    assert epoch.clock_us == 3_600_000_000
+    assert wait_us(progress, epoch, 40, 500) == 0
 
 
 def test_a_pipeline_that_would_wait_for_ever_is_an_error() -> None:

@@ -12,7 +12,12 @@ from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import FencedError, Head, Manifest
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import Accepted, judge
-from beam_spark_runner.scheduling.epochs import Epoch, next_played_epoch, next_timed_epoch
+from beam_spark_runner.scheduling.epochs import (
+    Epoch,
+    next_played_epoch,
+    next_timed_epoch,
+    wait_us,
+)
 from beam_spark_runner.scheduling.playback import watermarks_after
 from beam_spark_runner.spark.driver.epoch_manifest import manifest_after, progress_of
 from tests.unit.simulation.elements import (
@@ -163,9 +168,10 @@ class Driver:
         while True:
             now_us = self.cluster.clock_us(self)
             epoch = self._result = next_timed_epoch(progress, now_us)
-            if epoch is None or epoch.clock_us <= now_us:
+            left_us = 0 if epoch is None else wait_us(progress, epoch, now_us, 0)
+            if not left_us:
                 return
-            self.cluster.sleep(epoch.clock_us - now_us)
+            self.cluster.sleep(left_us)
             yield
 
     def _accepted(self, epoch: Epoch) -> Asks:
