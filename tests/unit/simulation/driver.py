@@ -39,6 +39,7 @@ Asks = Generator[None, None, bool]
 Tasks = dict[tuple[int, int], Attempt]
 _SEGMENT = SegmentId(0)
 _MOST_TRIES = 4
+_PAUSE = 0.4  # probability of a pause after a step in which there may be one
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,8 @@ class Driver:
         random: for what happens inside its Spark jobs.
         skew_us: by which its clock is wrong.
         is_paused: it does nothing until it is woken.
+        doing: "start", "job", "commit" or "sweep".
+        pauses_in: in the midst of which of these it will pause.
         running: attempts for which it waits.
         start: what it knows; None: it has not started yet.
         end: why it has ended: "done", "fenced", "storage", "gave up"; empty: it has not.
@@ -104,6 +107,8 @@ class Driver:
     faults: float
     skew_us: int = 0
     is_paused: bool = False
+    doing: str = "start"
+    pauses_in: str = ""
     running: list[Attempt] = field(default_factory=list)
     start: DriverStart | None = None
     end: str = ""
@@ -116,6 +121,8 @@ class Driver:
         """Go on; not while attempts run."""
         try:
             next(self._steps)
+            if self.doing == self.pauses_in and self.random.random() < _PAUSE:
+                self.is_paused, self.pauses_in = True, ""
         except StopIteration:
             self.end = self.end or "done"
         except FencedError:
@@ -128,8 +135,10 @@ class Driver:
         yield from self._ask(lambda _: DriverStart(checkpoints, {}, PARTITIONS))
         assert isinstance(self._result, DriverStart)
         self.start = self._result
+        self.doing = "sweep"
         yield from self._ask(lambda start: start.sweep())
         while True:
+            self.doing = "job"
             yield from self._next()
             epoch = self._result
             if not isinstance(epoch, Epoch):
@@ -137,11 +146,12 @@ class Driver:
             if not (yield from self._accepted(epoch)):
                 self.end = "gave up"
                 return
-            mine = self._made(epoch)
+            mine, self.doing = self._made(epoch), "commit"
             yield from self._ask(lambda start, mine=mine: start.commit(mine))  # type: ignore[misc]
             committed: object = self._result
             if committed == mine:
                 self.cluster.note_won(self, mine)
+            self.doing = "sweep"
             yield from self._ask(lambda start: start.sweep())
 
     def _ask(self, act: Callable[[DriverStart], object]) -> Steps:

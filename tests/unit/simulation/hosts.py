@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.recovery.manifest import Head
@@ -17,7 +18,7 @@ from tests.unit.simulation.storage import Deltas, KilledError
 
 LINEAGE = "main"
 LONGEST_CHAIN = 3
-_META_BYTES = 2 * 4096  # with which LMDB's file begins
+_PAGES, _PAGE_BYTES = 40, 4096  # of a small local copy
 
 
 @dataclass
@@ -32,20 +33,23 @@ class Host:
     folder: Path
     boots: int = 0
 
-    def start_anew(self, disk: str) -> None:
+    def start_anew(self, disk: str, random: Random) -> None:
         """Start it after its processes have ended.
 
         Args:
-            disk: what has become of it: "kept"; "lost"; "torn": what was written lately is gone.
+            disk: what has become of it: "kept"; "lost"; "torn": some pages were not written.
+            random: says which.
         """
         self.boots += 1
         if disk == "lost":
             shutil.rmtree(self.folder, ignore_errors=True)
         elif disk == "torn":
             for data in self.folder.glob("*/data.mdb"):
-                size = data.stat().st_size
-                os.truncate(data, min(size, _META_BYTES))
-                os.truncate(data, size)
+                with data.open("r+b") as file:
+                    for page in range(2, _PAGES):  # LMDB's file begins with two meta pages
+                        if random.random() < 0.3:
+                            file.seek(page * _PAGE_BYTES)
+                            file.write(bytes(_PAGE_BYTES))
 
 
 @dataclass

@@ -50,6 +50,11 @@ class Pipeline:
     events: Sequence[Event] | None = None
     is_slow: bool = False
 
+    @property
+    def has_no_late_elements(self) -> bool:
+        """Whether what is read is never behind the watermark."""
+        return self.events is None and not self.sources.most_late_us
+
     @cached_property
     def groupings(self) -> Mapping[int, Grouping]:
         """By stage."""

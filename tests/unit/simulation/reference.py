@@ -5,8 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_spark_runner.core.time import MAX_US
-from beam_spark_runner.semantics import watermarks
+from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.semantics.panes import (
     KeyWindows,
     ListedValues,
@@ -26,7 +25,7 @@ from tests.unit.simulation.elements import (
     TaskOutput,
     windowed,
 )
-from tests.unit.simulation.pipeline import PARTITIONS, Pipeline, instants, stores
+from tests.unit.simulation.pipeline import PARTITIONS, Pipeline, stores
 from tests.unit.simulation.sources import Slice
 
 
@@ -238,7 +237,7 @@ class Reference:
         """
         output = TaskOutput(was_interrupted=interrupted)
         for stage_number in LEVELS[level]:
-            _, now = instants(task, stage_number)
+            _, now = _instants(task, stage_number)
             output.inputs_us[stage_number] = now.watermark_us
             if not stores(self._pipeline, level):
                 output.rows += task.rows
@@ -257,10 +256,8 @@ class Reference:
             output.note_due(event_us, min(clocks, default=None))
             # A stage is interrupted where something that is due is left.
             is_left = event_us is not None and event_us <= now.watermark_us
-            left_due_us = event_us if is_left else None
-            hold_us = min(stage.holds(), default=MAX_US)
-            watermark_us = watermarks.output_us(now.watermark_us, hold_us, left_due_us)
-            self._send_watermark(output, level, watermark_us)
+            left_us = [event_us - 1] if is_left and event_us is not None else []
+            self._send_watermark(output, level, min([now.watermark_us, *stage.holds(), *left_us]))
         return output
 
     def _run_keys(
@@ -271,7 +268,7 @@ class Reference:
         advances: Sequence[Advance],
         output: TaskOutput,
     ) -> None:
-        before, now = instants(task, number)
+        before, now = _instants(task, number)
         rows: defaultdict[str, list[Row]] = defaultdict(list)
         for row in task.rows:
             if row.dest == number:
@@ -288,3 +285,10 @@ class Reference:
     def _send_watermark(self, output: TaskOutput, level: int, watermark_us: int) -> None:
         for dest in LEVELS.get(level + 1, ()):
             output.outputs_us[dest] = min(output.outputs_us.get(dest, MAX_US), watermark_us)
+
+
+def _instants(task: TaskInput, dest: int) -> tuple[Instant, Instant]:
+    before_us = task.before_us.get(dest, MIN_US)
+    now_us = max(before_us, task.arriving_us[dest])
+    clock_us = task.clock_us if now_us < MAX_US else MAX_US
+    return Instant(before_us, task.clock_us), Instant(now_us, clock_us)

@@ -35,7 +35,7 @@ def disturb(world: World, random: Random) -> None:
         case 1 if len(drivers) < MOST_DRIVERS:
             world.start()
         case 2 if drivers:
-            random.choice(drivers).is_paused = True
+            random.choice(drivers).pauses_in = random.choice(("start", "job", "commit", "sweep"))
         case 3 if drivers:
             driver = random.choice(drivers)
             driver.is_paused = False

@@ -75,9 +75,9 @@ class Worlds(RuleBasedStateMachine):
     def another_driver_starts(self) -> None:
         self.world.start()
 
-    @rule(which=st.integers(0, 2))
-    def a_driver_pauses(self, which: int) -> None:
-        self.some(which).is_paused = True
+    @rule(which=st.integers(0, 2), doing=st.sampled_from(["start", "job", "commit", "sweep"]))
+    def a_driver_pauses(self, which: int, doing: str) -> None:
+        self.some(which).pauses_in = doing
 
     @rule(which=st.integers(0, 2), seconds=st.integers(-100, 100))
     def a_clock_jumps(self, which: int, seconds: int) -> None:

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.recovery.driver_start import KEPT
 from beam_spark_runner.recovery.manifest import Head, Manifest, encode, epoch_in, fence_in
 from beam_spark_runner.recovery.sweep import delta_name
@@ -135,7 +135,7 @@ class World:
             if each.host is host:
                 each.kill()
         self.strays = [each for each in self.strays if not each.has_ended]
-        host.start_anew(disk)
+        host.start_anew(disk, self._random)
 
     def jump(self, driver: Driver, by_us: int) -> None:
         """The clock of a driver's machine is set."""
@@ -238,6 +238,9 @@ class World:
                 assert sorted(attempt.task.rows) == sorted(rows)
                 assert attempt.task.arriving_us == arriving_us
                 assert attempt.task.before_us == before_us
+                if self.pipeline.has_no_late_elements:
+                    for row in rows:
+                        assert row.time_us >= before_us.get(row.dest, MIN_US), "a row is late"
                 output = self._reference.run_task(
                     level,
                     attempt.task,
