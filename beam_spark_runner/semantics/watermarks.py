@@ -1,6 +1,6 @@
 """How far the event time of a stage comes in an epoch, and that of what it sends on."""
 
-from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.core.time import MAX_US, whole_milliseconds
 from beam_spark_runner.semantics.timers import Instant
 
 
@@ -19,7 +19,10 @@ def advance_of(before_us: int, arriving_us: int, clock_us: int) -> tuple[Instant
 
 
 def output_us(input_us: int, hold_us: int | None, left_due_us: int | None) -> int:
-    """Return the watermark of what a stage sends on.
+    """Return the watermark of what a stage sends on, in whole milliseconds.
+
+    Timestamps of elements have no more on the wire. A window's last moment is not one, so that a
+    watermark held there would have passed the window's own pane.
 
     Args:
         input_us: watermark of its input.
@@ -28,4 +31,6 @@ def output_us(input_us: int, hold_us: int | None, left_due_us: int | None) -> in
             is; None: all have.
     """
     held_us = min(input_us, MAX_US if hold_us is None else hold_us)
-    return held_us if left_due_us is None else min(held_us, left_due_us - 1)
+    if left_due_us is not None:
+        held_us = min(held_us, left_due_us - 1)
+    return whole_milliseconds(held_us)
