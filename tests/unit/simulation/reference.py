@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_spark_runner.core.time import MAX_US, MIN_US
+from beam_spark_runner.core.time import MAX_US, MIN_US, whole_milliseconds
 from beam_spark_runner.semantics.panes import (
     KeyWindows,
     ListedValues,
@@ -257,7 +257,8 @@ class Reference:
             # A stage is interrupted where something that is due is left.
             is_left = event_us is not None and event_us <= now.watermark_us
             left_us = [event_us - 1] if is_left and event_us is not None else []
-            self._send_watermark(output, level, min([now.watermark_us, *stage.holds(), *left_us]))
+            least_us = min([now.watermark_us, *stage.holds(), *left_us])
+            self._send_watermark(output, level, whole_milliseconds(least_us))
         return output
 
     def _run_keys(
