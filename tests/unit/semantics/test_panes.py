@@ -163,8 +163,8 @@ def test_a_pane_of_late_elements_is_late() -> None:
         accumulation_mode=AccumulationMode.DISCARDING,
         allowed_lateness=5,
     )
-    steps = (0, [1, 2]), (12, []), (13, [3, 4])
-    assert _fired(windowing, *steps) == [([1, 2], 9.999, "EARLY"), ([3, 4], 9.999, "LATE")]
+    fired = _fired(windowing, (0, [1, 2]), (12, []), (13, [3, 4]))
+    assert fired == [([1, 2], 9.999, "EARLY"), ([3, 4], 9.999, "LATE")]
 
 
 def test_a_clock_that_a_trigger_has_seen_is_not_due_again() -> None:

@@ -30,7 +30,13 @@ from tests.unit.simulation.elements import (
     partition_of,
 )
 from tests.unit.simulation.hosts import LINEAGE, Attempt
-from tests.unit.simulation.pipeline import BUDGET_US, PARTITIONS, TAG, Pipeline
+from tests.unit.simulation.pipeline import (
+    BUDGET_US,
+    FINISHING,
+    PARTITIONS,
+    TAG,
+    Pipeline,
+)
 from tests.unit.simulation.storage import Answers, PausedError, StorageError
 
 T = TypeVar("T")
@@ -113,6 +119,7 @@ class Driver:
     start: DriverStart | None = None
     end: str = ""
     _result: object = None  # of what was done last
+    _levels: range = range(0)  # that the epoch runs
 
     def __post_init__(self) -> None:
         self._steps = self._run()
@@ -186,15 +193,17 @@ class Driver:
 
     def _accepted(self, epoch: Epoch) -> Asks:
         """Run the epoch until its tasks have worked on the same data; False: it gave up."""
+        assert self.start is not None
+        levels = self._levels = FINISHING.levels(self.start.manifest.finished)
         order = segments.SegmentOrder({_SEGMENT: frozenset()})
         action = order.start()
         while isinstance(action, segments.Run):
             self._tasks: Tasks = {}
-            for level in LEVELS:
+            for level in levels:
                 if not (yield from self._run_level(level, epoch)):
                     return False
             reports = [each.report for each in self._tasks.values() if each.report is not None]
-            verdict = judge(reports, dict.fromkeys(LEVELS, PARTITIONS))
+            verdict = judge(reports, dict.fromkeys(levels, PARTITIONS), first=levels[0])
             is_good = isinstance(verdict, Accepted)
             event = segments.Ran(_SEGMENT) if is_good else segments.Rejected(_SEGMENT, "mixed")
             action = order.on(event)
@@ -204,7 +213,7 @@ class Driver:
         for partition in range(PARTITIONS):
             if not (yield from self._run_task(level, partition, epoch)):
                 return False
-            if level and self.random.random() < self.faults:
+            if level > self._levels[0] and self.random.random() < self.faults:
                 # The executor that has a task's rows is lost while they are read.
                 lost = self.random.randrange(PARTITIONS)
                 if not (yield from self._run_task(level - 1, lost, epoch)):
@@ -232,9 +241,12 @@ class Driver:
     def _input(self, level: int, partition: int, epoch: Epoch) -> tuple[TaskInput, tuple[int, ...]]:
         assert self.start is not None
         last = self.start.manifest
-        read = [self._tasks[level - 1, each] for each in range(PARTITIONS)] if level else []
-        if level:
+        read: list[Attempt] = []
+        if level > self._levels[0]:
+            read = [self._tasks[level - 1, each] for each in range(PARTITIONS)]
             rows, arriving_us = sent(read, partition)
+        elif level:
+            rows, arriving_us = [], dict.fromkeys(LEVELS[level], MAX_US)
         else:
             rows, arriving_us = fed(self.cluster.pipeline, epoch, partition)
         task = TaskInput(
@@ -251,7 +263,7 @@ class Driver:
 
     def _made(self, epoch: Epoch) -> Manifest:
         assert self.start is not None
-        last, events = self.start.manifest, self.cluster.pipeline.events
+        last = self.start.manifest
         count = sum(map(int, last.metrics)) + sum(
             len(each.output.emitted) for each in self._tasks.values() if each.output is not None
         )
@@ -260,8 +272,8 @@ class Driver:
             epoch,
             [each.report for each in self._tasks.values() if each.report is not None],
             metrics=(b"%d" % count,),
-            has_more_events=events is not None and epoch.events <= len(events),
             gathers=(),
+            finishing=FINISHING,
         )
         self.cluster.note_made(Made(mine, epoch, dict(self._tasks)))
         return mine

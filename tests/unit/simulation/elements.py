@@ -87,6 +87,7 @@ class TaskOutput:
         next_event_us: when the next timer is due.
         next_clock_us: the same in processing time.
         was_interrupted: something that is due has not fired.
+        finished: stages to which nothing comes any more, and that have nothing left.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -97,6 +98,7 @@ class TaskOutput:
     next_event_us: int | None = None
     next_clock_us: int | None = None
     was_interrupted: bool = False
+    finished: set[int] = field(default_factory=set)
 
     def send(self, stage: int, element: WindowedValue, key: str, values: Sequence[int]) -> None:
         """Take an element out of a stage of level 1 or 2."""
@@ -127,6 +129,7 @@ class TaskOutput:
             self.next_event_us,
             self.next_clock_us,
             self.was_interrupted,
+            self.finished,
         )
 
 

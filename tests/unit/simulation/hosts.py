@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -131,7 +131,7 @@ class Attempt:
         report = self._sealed(self._shard, self.output) if self._shard is not None else None
         yield
         self._close()
-        self.report = self._reported(report, self.output.inputs_us)
+        self.report = self._reported(report, self.output)
 
     def _sealed(self, shard: Shard, output: TaskOutput) -> ShardReport:
         head = shard.seal(Version(self.task.number, self.number))
@@ -145,12 +145,13 @@ class Attempt:
             was_interrupted=output.was_interrupted,
         )
 
-    def _reported(self, shard: ShardReport | None, inputs_us: Mapping[int, int]) -> Report:
+    def _reported(self, shard: ShardReport | None, output: TaskOutput) -> Report:
         return Report(
             level=self.level,
             partition=self.task.partition,
             attempt=self.number,
-            consumed={IN_THIS_JOB: Attempts.of(self.read)} if self.level else {},
-            watermarks_us=inputs_us,
+            consumed={IN_THIS_JOB: Attempts.of(self.read)} if self.read else {},
+            watermarks_us=output.inputs_us,
             shard=shard,
+            finished=frozenset(output.finished),
         )

@@ -7,13 +7,17 @@ from random import Random
 
 from apache_beam.transforms.core import Windowing
 
+from beam_spark_runner.core.ids import DestinationId, PCollectionId, SegmentId, StageId
 from beam_spark_runner.core.time import MAX_US, MIN_US
+from beam_spark_runner.plan.model import Delivery, Destination, Level, Plan, Segment, Stage
+from beam_spark_runner.scheduling.finish import Finishing
 from beam_spark_runner.scheduling.playback import Event
 from beam_spark_runner.semantics import watermarks
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.timers import Instant
 from beam_spark_runner.state.store import StoredState
 from beam_spark_runner.state.store_cells import Records
+from tests.golden.notation import parse
 from tests.unit.simulation.elements import (
     COUNTED,
     GROUPED,
@@ -28,8 +32,62 @@ from tests.unit.simulation.stages import Grouping, run_counter, run_grouping, ru
 from tests.unit.state.sorted_records import count_values
 
 PARTITIONS = 2
+_READS = {SOURCE: "nothing", GROUPED: "read", COUNTED: "read", TOTALS: "counted"}
 TAG = "main"
 BUDGET_US = 500_000
+
+
+def _finishing() -> Finishing:
+    """Return the rules by which the pipeline's stages finish."""
+    collections = [PCollectionId(each) for each in ("nothing", "read", "counted")]
+    stages = {
+        StageId(stage): Stage(
+            id=StageId(stage),
+            name=f"stage {stage}",
+            transforms=(),
+            input=PCollectionId(reads),
+            outputs=tuple(collections[level + 1 : level + 2]),
+            environment=None,
+        )
+        for level, numbers in LEVELS.items()
+        for stage, reads in ((number, _READS[number]) for number in numbers)
+    }
+    destinations = {
+        DestinationId(id_): Destination(
+            id=DestinationId(id_),
+            delivery=Delivery.BY_KEY,
+            arriving=stage.input,
+            stage=id_,
+            name=stage.name,
+        )
+        for id_, stage in stages.items()
+    }
+    segment = Segment(
+        id=SegmentId(0),
+        levels=tuple(
+            Level(has_exchange=True, stages=tuple(map(StageId, numbers)))
+            for numbers in LEVELS.values()
+        ),
+        reads={},
+        writes={},
+    )
+    plan = Plan(
+        graph=parse(""),
+        stages=stages,
+        destinations=destinations,
+        consumers={
+            collection: tuple(
+                id_ for id_, each in destinations.items() if each.arriving == collection
+            )
+            for collection in collections
+        },
+        segments=(segment,),
+        streams=True,
+    )
+    return Finishing(plan, PARTITIONS)
+
+
+FINISHING = _finishing()
 
 
 @dataclass(frozen=True)
@@ -97,6 +155,8 @@ def run_task(
         output.inputs_us[stage] = now.watermark_us
         if records is None:
             output.rows += task.rows
+            if now.watermark_us == MAX_US:
+                output.finished.add(stage)
             _send_watermark(output, level, now.watermark_us)
             continue
         store = StoredState(records, stage, count_values)
@@ -111,6 +171,8 @@ def run_task(
                 grouping, store, before, now, rows, interruption, output
             )
         output.was_interrupted |= interruption.was_interrupted
+        if now.watermark_us == MAX_US and store.is_empty():
+            output.finished.add(stage)
         event_us, clock_us = store.next_due()
         output.note_due(event_us, clock_us)
         left_due_us = event_us if interruption.was_interrupted else None

@@ -241,6 +241,8 @@ class Reference:
             output.inputs_us[stage_number] = now.watermark_us
             if not stores(self._pipeline, level):
                 output.rows += task.rows
+                if now.watermark_us == MAX_US:
+                    output.finished.add(stage_number)
                 self._send_watermark(output, level, now.watermark_us)
                 continue
             stage = self._stages[stage_number, task.partition]
@@ -251,6 +253,8 @@ class Reference:
                 assert isinstance(stage, _Group | _Counter)
                 if not interrupted:
                     stage.check_settled(now)
+            if now.watermark_us == MAX_US and stage.is_empty():
+                output.finished.add(stage_number)
             events, clocks = stage.due()
             event_us = min(events, default=None)
             output.note_due(event_us, min(clocks, default=None))
