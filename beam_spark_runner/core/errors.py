@@ -116,6 +116,23 @@ class CheckpointStorageError(RunnerError):
         return f"the checkpoint cannot be read or written at {self.place}: {self.problem}"
 
 
+class EventServiceError(RunnerError):
+    """The service that gives the events of a TestStream is not there, or has failed.
+
+    Args:
+        step: the TestStream.
+        url: of the service.
+        reason: what became of the call.
+    """
+
+    def __init__(self, step: str, url: str, reason: str) -> None:
+        super().__init__(step, url, reason)
+        self.step, self.url, self.reason = step, url, reason
+
+    def __str__(self) -> str:
+        return f"{self.step}: the TestStreamService at {self.url} gives no events: {self.reason}"
+
+
 class HarnessError(RunnerError):
     """The SDK side failed."""
 

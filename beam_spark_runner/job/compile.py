@@ -20,7 +20,7 @@ from beam_spark_runner.plan.build import build
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.coders import Coders, check_key_coders
 from beam_spark_runner.portable.pipeline import from_proto
-from beam_spark_runner.portable.test_stream import events_of
+from beam_spark_runner.portable.test_stream import events_of, service_of
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -83,7 +83,8 @@ def _runs_in_epochs(graph: Graph, *, drains: bool, streams: bool) -> bool:
     """
     plays = [each for each in graph.transforms.values() if each.urn == urns.TEST_STREAM]
     for test_stream in plays:
-        events_of(test_stream)
+        if service_of(test_stream) is None:
+            events_of(test_stream)
     if plays or (streams and not drains):
         return True
     source = next(

@@ -19,6 +19,7 @@ from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.job.checkpoint_folder import CheckpointFolder
 from beam_spark_runner.job.event_log import EventLog
+from beam_spark_runner.job.event_service import ServedEvents, events_of_test_stream
 from beam_spark_runner.job.identity import make_folder
 from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.job.packages import share_packages
@@ -105,6 +106,7 @@ class Job:
         self._change_state(PipelineState.STARTING)
         self._error: BaseException | None = None
         self._telemetry: TaskTelemetry | None = None
+        self._events = events_of_test_stream(plan.graph)
         self._positions = {
             segment_title(plan, segment): index for index, segment in enumerate(plan.segments, 1)
         }
@@ -148,6 +150,8 @@ class Job:
         if self._ended.is_set():
             return
         self._cancelled.set()
+        if isinstance(self._events, ServedEvents):
+            self._events.stop()
         telemetry = self._telemetry
         if telemetry is not None:
             # While their processes live: Spark kills those whose tasks it cancels.
@@ -180,7 +184,12 @@ class Job:
             began = time.time()
             if self.plan.streams:
                 run_epochs(
-                    self.plan, settings, self.tally, self._checkpoints(settings), self._pace()
+                    self.plan,
+                    settings,
+                    self.tally,
+                    self._checkpoints(settings),
+                    self._pace(),
+                    self._events,
                 )
             else:
                 run_plan(self.plan, settings, self.tally)
@@ -192,6 +201,8 @@ class Job:
                 _LOGGER.debug("the pipeline failed", exc_info=error)
                 self._error = error
         finally:
+            if isinstance(self._events, ServedEvents):
+                self._events.stop()
             if telemetry is not None:
                 try:
                     telemetry.close()

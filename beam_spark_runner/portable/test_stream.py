@@ -4,55 +4,85 @@ from collections.abc import Iterable
 
 from apache_beam.portability.api import beam_runner_api_pb2
 
-from beam_spark_runner.core.errors import InvalidPipelineError, UnsupportedFeatureError
+from beam_spark_runner.core.errors import InvalidPipelineError
 from beam_spark_runner.graph.model import Transform
 from beam_spark_runner.portable.payloads import parse
 from beam_spark_runner.scheduling.playback import (
     AdvanceClock,
     AdvanceWatermark,
     Elements,
+    End,
     Event,
     TimedElement,
 )
 
+_MILLISECOND_US = 1000
+
+
+def service_of(transform: Transform) -> str | None:
+    """Return the URL of the service that gives the events of a TestStream.
+
+    None: its payload has them.
+
+    Raises:
+        InvalidPipelineError: the payload is no TestStreamPayload.
+    """
+    return _payload(transform).endpoint.url or None
+
 
 def events_of(transform: Transform) -> tuple[Event, ...]:
-    """Read the events of a TestStream.
+    """Read the events of a TestStream from its payload; an ``End`` is the last one.
 
     An event without a tag, or with one that no output has, is of the only output.
 
     Raises:
         InvalidPipelineError: the payload is no TestStreamPayload, or an event has a tag that
             none of several outputs has.
-        UnsupportedFeatureError: the events come from an endpoint.
 
     Source: proto TestStreamPayload.
     """
-    payload = parse(beam_runner_api_pb2.TestStreamPayload, transform.payload, transform.name)
-    if payload.endpoint.url:
-        raise UnsupportedFeatureError("a TestStream whose events a service gives", transform.name)
-    return tuple(_event(event, transform) for event in payload.events)
+    events = _payload(transform).events
+    return (*(_event(each, transform, _MILLISECOND_US) for each in events), End())
 
 
-def _event(proto: beam_runner_api_pb2.TestStreamPayload.Event, transform: Transform) -> Event:
+def served_event(proto: beam_runner_api_pb2.TestStreamPayload.Event, transform: Transform) -> Event:
+    """Read an event that a TestStreamService gives. Its times are microseconds.
+
+    The proto says milliseconds, which is so in a payload. Beam's service for Interactive Beam
+    gives microseconds all the same, and Beam's DirectRunner reads them so.
+
+    Raises:
+        InvalidPipelineError: see ``events_of``.
+    """
+    return _event(proto, transform, 1)
+
+
+def _payload(transform: Transform) -> beam_runner_api_pb2.TestStreamPayload:
+    return parse(beam_runner_api_pb2.TestStreamPayload, transform.payload, transform.name)
+
+
+def _event(
+    proto: beam_runner_api_pb2.TestStreamPayload.Event, transform: Transform, unit_us: int
+) -> Event:
     match proto.WhichOneof("event"):
         case "watermark_event":
             watermark = proto.watermark_event
             tag = _tag(watermark.tag, transform)
-            return AdvanceWatermark(tag, watermark.new_watermark * 1000)
+            return AdvanceWatermark(tag, watermark.new_watermark * unit_us)
         case "processing_time_event":
-            return AdvanceClock(proto.processing_time_event.advance_duration * 1000)
+            return AdvanceClock(proto.processing_time_event.advance_duration * unit_us)
         case "element_event":
-            elements = proto.element_event
-            return Elements(_tag(elements.tag, transform), tuple(_timed(elements.elements)))
+            event = proto.element_event
+            elements = tuple(_timed(event.elements, unit_us))
+            return Elements(_tag(event.tag, transform), elements)
     raise InvalidPipelineError("an event of the TestStream is empty", transform.name)
 
 
 def _timed(
-    elements: Iterable[beam_runner_api_pb2.TestStreamPayload.TimestampedElement],
+    elements: Iterable[beam_runner_api_pb2.TestStreamPayload.TimestampedElement], unit_us: int
 ) -> Iterable[TimedElement]:
     for each in elements:
-        yield TimedElement(each.encoded_element, each.timestamp * 1000)
+        yield TimedElement(each.encoded_element, each.timestamp * unit_us)
 
 
 def _tag(tag: str, transform: Transform) -> str:

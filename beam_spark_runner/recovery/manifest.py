@@ -97,7 +97,7 @@ class Manifest:
         next_clock_us: the same in processing time.
         is_due: another epoch is due at once: elements wait for side inputs that have changed.
         views: the content of each window of each side input, by destination and encoded window.
-        events: how many events of a TestStream have happened.
+        events: how many events of a TestStream have happened, its end among them.
         metrics: serialised MonitoringInfos of all epochs.
         plan: see ``plan.compatibility``.
         partitions: of each level.

@@ -1,10 +1,9 @@
 """Which epoch of a streaming pipeline comes next, when, and when there is none left."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.scheduling.playback import AdvanceClock, Elements, Event
+from beam_spark_runner.scheduling.playback import AdvanceClock, Event
 
 _LARGEST_SHARE = 5
 """Of the time of an epoch under backlog: what it costs by itself is at most a fifth."""
@@ -18,8 +17,7 @@ class Progress:
     Attributes:
         epoch: number of the last one; 0: none was committed.
         clock_us: processing time of the last one, microseconds since the Unix epoch.
-        events: how many events of the TestStream have happened. The end of the stream counts
-            as one more.
+        events: how many events of the TestStream have happened, its end among them.
         next_clock_us: processing time at which something is due next; None: nothing is.
         is_due: something is due at once.
         is_final: nothing is left to do.
@@ -41,48 +39,58 @@ class Epoch:
         number: counted from 1.
         clock_us: processing time.
         events: how many events of the TestStream have happened once it has run.
-        elements: what the TestStream gives in this epoch.
+        event: the one of them that happens in this epoch.
         feeds_impulses: whether impulses give their element.
     """
 
     number: int
     clock_us: int
     events: int = 0
-    elements: Elements | None = None
+    event: Event | None = None
     feeds_impulses: bool
 
 
-def next_played_epoch(progress: Progress, events: Sequence[Event]) -> Epoch | None:
+@dataclass(frozen=True, slots=True)
+class AwaitEvent:
+    """Nothing is due before the TestStream's next event, which has not arrived yet."""
+
+
+def next_played_epoch(
+    progress: Progress, next_event: Event | None, *, has_ended: bool
+) -> Epoch | AwaitEvent | None:
     """Return the next epoch of a pipeline with a TestStream; None: the pipeline is done.
 
     Each event has an epoch of its own. Before the next one happens, further epochs run as long as
     something is due. Processing time begins with the Unix epoch, and stands still but for what
-    the TestStream adds to it; after its end it jumps to when something is due next.
+    the TestStream adds to it; after its end it jumps to when something is due next. The first
+    epoch waits for no event, since impulses are due in it.
 
     Args:
         progress: of the last manifest.
-        events: of the TestStream.
+        next_event: of the TestStream; None: it has not arrived yet, or there is none.
+        has_ended: the end of the TestStream has happened.
     """
     if progress.is_final:
         return None
     due_us = progress.clock_us if progress.is_due else progress.next_clock_us
-    number, clock_us, happened = progress.epoch + 1, progress.clock_us, progress.events
-    elements: Elements | None = None
+    clock_us, happened = progress.clock_us, progress.events
+    event: Event | None = None
     if progress.epoch and due_us is not None and due_us <= clock_us:
         pass
-    elif happened <= len(events):
-        event = events[happened] if happened < len(events) else None
+    elif has_ended:
+        clock_us = _due(due_us)
+    elif next_event is not None:
+        event = next_event
         happened += 1
         clock_us += event.by_us if isinstance(event, AdvanceClock) else 0
-        elements = event if isinstance(event, Elements) else None
-    else:
-        clock_us = _due(due_us)
+    elif progress.epoch:
+        return AwaitEvent()
     return Epoch(
-        number=number,
+        number=progress.epoch + 1,
         clock_us=clock_us,
         events=happened,
-        elements=elements,
-        feeds_impulses=number == 1,
+        event=event,
+        feeds_impulses=progress.epoch == 0,
     )
 
 

@@ -1,9 +1,10 @@
 """A TestStream: what happens, event by event, and how far it has been played."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.time import MAX_US, MIN_US
 
 
@@ -37,26 +38,48 @@ class AdvanceClock:
     by_us: int
 
 
-Event: TypeAlias = Elements | AdvanceWatermark | AdvanceClock
+@dataclass(frozen=True, slots=True)
+class End:
+    """The stream ends, and event time of all outputs; the last event of every stream."""
 
 
-def watermarks_after(events: Sequence[Event], count: int, tags: Sequence[str]) -> Mapping[str, int]:
-    """Return the watermark of each output once so many events have happened.
+Event: TypeAlias = Elements | AdvanceWatermark | AdvanceClock | End
 
-    The watermark of an output comes to the end of time with the event after the last one.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """How far a TestStream has been played.
+
+    Attributes:
+        events: how many have happened.
+        watermarks_us: event time, by the tag of an output.
+        has_ended: its ``End`` has happened.
+    """
+
+    events: int
+    watermarks_us: Mapping[str, int]
+    has_ended: bool = False
+
+    def after(self, event: Event) -> "Played":
+        """Return how far it has been played once the next event has happened."""
+        if self.has_ended:
+            raise InvariantError("an event after the end of a TestStream")
+        watermarks = self.watermarks_us
+        if isinstance(event, End):
+            watermarks = dict.fromkeys(watermarks, MAX_US)
+        elif isinstance(event, AdvanceWatermark):
+            watermarks = {**watermarks, event.tag: max(watermarks[event.tag], event.to_us)}
+        return Played(
+            events=self.events + 1,
+            watermarks_us=watermarks,
+            has_ended=isinstance(event, End),
+        )
+
+
+def not_played(tags: Iterable[str]) -> Played:
+    """Return the state of a stream of which nothing has happened.
 
     Args:
-        events: all of them.
-        count: those that have happened; ``len(events) + 1`` is past the end.
         tags: of all outputs.
-
-    Returns:
-        Microseconds of event time, by tag.
     """
-    if count > len(events):
-        return dict.fromkeys(tags, MAX_US)
-    watermarks = dict.fromkeys(tags, MIN_US)
-    for event in events[:count]:
-        if isinstance(event, AdvanceWatermark):
-            watermarks[event.tag] = max(watermarks[event.tag], event.to_us)
-    return watermarks
+    return Played(events=0, watermarks_us=dict.fromkeys(tags, MIN_US))

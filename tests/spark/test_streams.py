@@ -31,7 +31,7 @@ from apache_beam.transforms.window import (
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfoTiming
 
-from tests.spark.harvest import HARNESSES, RARE_HARNESSES, Harvest, harvest
+from tests.spark.harvest import HARNESSES, RARE_HARNESSES, Harvest, harvest, run
 from tests.stateful import Number
 
 pytestmark = pytest.mark.spark
@@ -257,6 +257,11 @@ def test_committed_metrics_count_each_element_once(spark_session: Any) -> None:
 
     found = harvest(spark_session, build)
     assert found.counter("seen") == 3
+
+
+def test_a_stream_that_nobody_reads(spark_session: Any) -> None:
+    result = run(spark_session, lambda p: p | stream().add_elements(pairs(1)))
+    assert result.state == "DONE"
 
 
 def test_strings_of_any_length_are_keys(spark_session: Any) -> None:

@@ -24,7 +24,6 @@ from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.plan.compatibility import must_not_change
 from beam_spark_runner.plan.model import Delivery, Plan
 from beam_spark_runner.portable.monitoring import merge
-from beam_spark_runner.portable.test_stream import events_of
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import Manifest
 from beam_spark_runner.scheduling import segments
@@ -32,15 +31,15 @@ from beam_spark_runner.scheduling.attempts import Accepted, Failed, Report
 from beam_spark_runner.scheduling.epochs import (
     Epoch,
     budget_us,
-    next_played_epoch,
     next_timed_epoch,
     wait_us,
 )
 from beam_spark_runner.scheduling.finish import Finishing
 from beam_spark_runner.scheduling.patience import pause_s
-from beam_spark_runner.scheduling.playback import Event, watermarks_after
+from beam_spark_runner.scheduling.playback import Elements
 from beam_spark_runner.spark.driver.epoch_jobs import EpochJobs, Rows
 from beam_spark_runner.spark.driver.epoch_manifest import manifest_after, progress_of
+from beam_spark_runner.spark.driver.playback import Events, Playback
 from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
 from beam_spark_runner.spark.driver.segment_job import segment_title
 from beam_spark_runner.spark.driver.spark_errors import machines_were_lost, reason_of
@@ -70,9 +69,22 @@ class Pace:
 
 
 def run_epochs(
-    plan: Plan, settings: RunSettings, tally: Tally, checkpoints: Checkpoints, pace: Pace
+    plan: Plan,
+    settings: RunSettings,
+    tally: Tally,
+    checkpoints: Checkpoints,
+    pace: Pace,
+    events: Events | None,
 ) -> None:
     """Run epochs until the pipeline is done; go on after the newest one that is committed.
+
+    Args:
+        plan: what runs.
+        settings: where.
+        tally: gets its metrics.
+        checkpoints: where epochs are committed.
+        pace: when they run.
+        events: of the plan's TestStream; None: it has none.
 
     Raises:
         BundleFailedError: user code failed, as often as Spark retries tasks.
@@ -80,7 +92,9 @@ def run_epochs(
         IncompatibleCheckpointError: what was committed is of another pipeline.
         FencedError: another driver has taken the pipeline over.
     """
-    run = _StreamRun(plan, settings, tally, checkpoints, pace)
+    if not plan.segments:  # a TestStream, and nothing that reads it
+        return
+    run = _StreamRun(plan, settings, tally, checkpoints, pace, events)
     while run.step():
         settings.check_cancelled()
 
@@ -93,12 +107,13 @@ class _StreamRun:
         tally: Tally,
         checkpoints: Checkpoints,
         pace: Pace,
+        events: Events | None,
     ) -> None:
         self._plan, self._settings, self._tally, self._pace = plan, settings, tally, pace
         (self._segment,) = plan.segments
         self._title = segment_title(plan, self._segment)
         self._jobs = EpochJobs(plan, settings)
-        self._events, self._tags = _played(plan)
+        self._playback, self._tags = _played(plan, settings, events)
         self._views = [
             int(id_)
             for id_, destination in plan.destinations.items()
@@ -183,8 +198,8 @@ class _StreamRun:
     def _next(self) -> Epoch | None:
         """Return the next epoch once its time has come; None: the pipeline is done."""
         progress = progress_of(self._last)
-        if self._events is not None:
-            return next_played_epoch(progress, self._events)
+        if self._playback is not None:
+            return self._playback.next_epoch(progress)
         while True:
             now_us = time.time_ns() // 1_000
             epoch = next_timed_epoch(progress, now_us)
@@ -242,8 +257,7 @@ class _StreamRun:
 
     def _rows(self, epoch: Epoch, budget: int) -> Rows:
         """Return what the first level reads: the epoch, and what its sources give."""
-        tags = tuple(self._tags.values())
-        watermarks = watermarks_after(self._events or (), epoch.events, tags)
+        watermarks = {} if self._playback is None else self._playback.after(epoch).watermarks_us
         mark = reports_pb2.AttemptMark(
             epoch=reports_pb2.Epoch(
                 number=epoch.number,
@@ -259,7 +273,7 @@ class _StreamRun:
                     for (level, partition), head in self._last.heads.items()
                 ],
                 watermarks_us=self._last.watermarks_us,
-                clock_stands=self._events is not None,
+                clock_stands=self._playback is not None,
                 budget_us=budget,
                 views=[
                     reports_pb2.View(dest=dest, window=window, file=view.file)
@@ -271,12 +285,12 @@ class _StreamRun:
         rows = [(schema.CONTROL, mark.SerializeToString())]
         if epoch.feeds_impulses:
             rows += [(int(dest), b"") for dest in self._segment.impulses]
-        if epoch.elements is not None:
+        if isinstance(epoch.event, Elements):
             rows += [
                 (int(dest) | schema.WINDOWED, _ELEMENT_CODER.encode(_windowed(*element)))
                 for dest, tag in self._tags.items()
-                if tag == epoch.elements.tag
-                for element in epoch.elements.elements
+                if tag == epoch.event.tag
+                for element in epoch.event.elements
             ]
         return rows
 
@@ -285,18 +299,21 @@ def _windowed(coded: bytes, timestamp_us: int) -> WindowedValue:
     return WindowedValue(coded, Timestamp(micros=timestamp_us), (GlobalWindow(),))
 
 
-def _played(plan: Plan) -> tuple[Sequence[Event] | None, Mapping[DestinationId, str]]:
-    """Return the events of the plan's TestStream, and the output that each destination reads.
+def _played(
+    plan: Plan, settings: RunSettings, events: Events | None
+) -> tuple[Playback | None, Mapping[DestinationId, str]]:
+    """Return the plan's TestStream, and the output that each destination reads.
 
     None: the plan has none.
     """
     (segment,) = plan.segments
-    events: Sequence[Event] | None = None
+    playback: Playback | None = None
     tags: dict[DestinationId, str] = {}
     for transform in plan.graph.transforms.values():
         if transform.urn == urns.TEST_STREAM:
-            events = events_of(transform)
+            assert events is not None
+            playback = Playback(events, transform.outputs, transform.name, settings.check_cancelled)
             by_collection = {collection: tag for tag, collection in transform.outputs.items()}
             for dest in segment.test_streams:
                 tags[dest] = by_collection[plan.destinations[dest].arriving]
-    return events, tags
+    return playback, tags

@@ -3,8 +3,8 @@ import dataclasses
 import pytest
 
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.scheduling.epochs import (
+    AwaitEvent,
     Epoch,
     Progress,
     budget_us,
@@ -16,13 +16,19 @@ from beam_spark_runner.scheduling.playback import (
     AdvanceClock,
     AdvanceWatermark,
     Elements,
+    End,
     Event,
     TimedElement,
-    watermarks_after,
 )
 
 ELEMENTS = Elements("a", (TimedElement(b"x", 5),))
-EVENTS = (ELEMENTS, AdvanceClock(10), AdvanceWatermark("a", 7), AdvanceClock(5))
+EVENTS = (ELEMENTS, AdvanceClock(10), AdvanceWatermark("a", 7), AdvanceClock(5), End())
+
+
+def next_of(events: tuple[Event, ...], progress: Progress) -> Epoch | AwaitEvent | None:
+    """Ask for the next epoch where all events have arrived."""
+    coming = events[progress.events] if progress.events < len(events) else None
+    return next_played_epoch(progress, coming, has_ended=coming is None)
 
 
 def after(epoch: Epoch, next_clock_us: int | None = None) -> Progress:
@@ -38,21 +44,23 @@ def played(events: tuple[Event, ...]) -> list[Epoch]:
     """Run all epochs of a pipeline in which nothing waits for processing time."""
     epochs: list[Epoch] = []
     progress = Progress()
-    while (epoch := next_played_epoch(progress, events)) is not None:
+    while (epoch := next_of(events, progress)) is not None:
+        assert isinstance(epoch, Epoch)
         epochs.append(epoch)
-        progress = dataclasses.replace(after(epoch), is_final=epoch.events > len(events))
+        progress = dataclasses.replace(after(epoch), is_final=isinstance(epoch.event, End))
     return epochs
 
 
 def test_an_epoch_for_each_event_and_one_for_the_end() -> None:
     epochs = played(EVENTS)
     assert [epoch.number for epoch in epochs] == [1, 2, 3, 4, 5]
-    assert [epoch.elements for epoch in epochs] == [ELEMENTS, None, None, None, None]
+    assert [epoch.event for epoch in epochs] == list(EVENTS)
+    assert [epoch.event == End() for epoch in epochs] == [False] * 4 + [True]
 
 
 def test_impulses_come_once() -> None:
     assert [epoch.feeds_impulses for epoch in played(EVENTS)] == [True] + [False] * 4
-    assert [epoch.feeds_impulses for epoch in played(())] == [True]
+    assert [epoch.feeds_impulses for epoch in played((End(),))] == [True]
 
 
 def test_processing_time_stands_still_but_for_what_is_added() -> None:
@@ -60,24 +68,47 @@ def test_processing_time_stands_still_but_for_what_is_added() -> None:
 
 
 def test_what_is_due_comes_before_the_next_event() -> None:
-    first = next_played_epoch(Progress(), EVENTS)
-    assert first is not None
-    second = next_played_epoch(after(first, next_clock_us=0), EVENTS)
+    first = next_of(EVENTS, Progress())
+    assert isinstance(first, Epoch)
+    second = next_of(EVENTS, after(first, next_clock_us=0))
     assert second == Epoch(number=2, clock_us=0, events=1, feeds_impulses=False)
-    third = next_played_epoch(after(second, next_clock_us=3), EVENTS)
-    assert third == Epoch(number=3, clock_us=10, events=2, feeds_impulses=False)
+    third = next_of(EVENTS, after(second, next_clock_us=3))
+    assert third == Epoch(
+        number=3,
+        clock_us=10,
+        events=2,
+        event=AdvanceClock(10),
+        feeds_impulses=False,
+    )
+
+
+def test_the_first_epoch_waits_for_no_event() -> None:
+    assert next_played_epoch(Progress(), None, has_ended=False) == Epoch(
+        number=1, clock_us=0, feeds_impulses=True
+    )
+
+
+@pytest.mark.parametrize("next_clock_us", [None, 11])
+def test_an_event_is_awaited_while_nothing_is_due(next_clock_us: int | None) -> None:
+    progress = Progress(epoch=3, clock_us=10, events=2, next_clock_us=next_clock_us)
+    assert next_played_epoch(progress, None, has_ended=False) == AwaitEvent()
+
+
+def test_what_is_due_waits_for_no_event() -> None:
+    progress = Progress(epoch=3, clock_us=10, events=2, next_clock_us=10)
+    assert next_played_epoch(progress, None, has_ended=False) == Epoch(
+        number=4, clock_us=10, events=2, feeds_impulses=False
+    )
 
 
 def test_after_the_end_of_the_stream_processing_time_jumps() -> None:
     last = Progress(epoch=5, clock_us=15, events=5, next_clock_us=100)
-    assert next_played_epoch(last, EVENTS) == Epoch(
-        number=6, clock_us=100, events=5, feeds_impulses=False
-    )
+    assert next_of(EVENTS, last) == Epoch(number=6, clock_us=100, events=5, feeds_impulses=False)
 
 
 def test_nothing_is_left_after_the_end() -> None:
-    done = Progress(epoch=9, clock_us=1, events=len(EVENTS) + 1, is_final=True)
-    assert next_played_epoch(done, EVENTS) is None
+    done = Progress(epoch=9, clock_us=1, events=len(EVENTS), is_final=True)
+    assert next_of(EVENTS, done) is None
     assert next_timed_epoch(done, 5) is None
 
 
@@ -101,7 +132,7 @@ def test_what_is_due_at_once_waits_for_no_clock() -> None:
     progress = Progress(epoch=1, clock_us=50, next_clock_us=80, is_due=True)
     epoch = Epoch(number=2, clock_us=50, feeds_impulses=False)
     assert next_timed_epoch(progress, 40) == epoch
-    assert next_played_epoch(progress, EVENTS) == epoch
+    assert next_of(EVENTS, progress) == epoch
 
 
 @pytest.mark.parametrize(
@@ -128,7 +159,7 @@ def test_a_pipeline_that_would_wait_for_ever_is_an_error() -> None:
     with pytest.raises(InvariantError, match="nothing is due"):
         next_timed_epoch(Progress(epoch=1), 5)
     with pytest.raises(InvariantError, match="nothing is due"):
-        next_played_epoch(Progress(epoch=9, events=len(EVENTS) + 1), EVENTS)
+        next_of(EVENTS, Progress(epoch=9, events=len(EVENTS)))
 
 
 @pytest.mark.parametrize(
@@ -139,15 +170,3 @@ def test_the_budget_grows_with_what_an_epoch_costs_by_itself(
     overhead_us: int | None, expected_us: int
 ) -> None:
     assert budget_us(500, overhead_us) == expected_us
-
-
-def test_watermarks_never_go_back_and_end_with_the_stream() -> None:
-    events = (AdvanceWatermark("a", 7), AdvanceWatermark("a", 3), AdvanceWatermark("b", 1))
-    seen = [dict(watermarks_after(events, count, ("a", "b"))) for count in range(5)]
-    assert seen == [
-        {"a": MIN_US, "b": MIN_US},
-        {"a": 7, "b": MIN_US},
-        {"a": 7, "b": MIN_US},
-        {"a": 7, "b": 1},
-        {"a": MAX_US, "b": MAX_US},
-    ]

@@ -14,12 +14,12 @@ from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import Accepted, judge
 from beam_spark_runner.scheduling.epochs import (
     Epoch,
-    next_played_epoch,
     next_timed_epoch,
     wait_us,
 )
-from beam_spark_runner.scheduling.playback import watermarks_after
+from beam_spark_runner.scheduling.playback import Elements, End, not_played
 from beam_spark_runner.spark.driver.epoch_manifest import manifest_after, progress_of
+from beam_spark_runner.spark.driver.playback import KnownEvents, Playback
 from tests.unit.simulation.elements import (
     COUNTED,
     GROUPED,
@@ -123,6 +123,11 @@ class Driver:
 
     def __post_init__(self) -> None:
         self._steps = self._run()
+        events = self.cluster.pipeline.events
+        self._playback: Playback | None = None
+        if events is not None:
+            known = KnownEvents([*events, End()])
+            self._playback = Playback(known, [TAG], "Events", lambda: None)
 
     def step(self) -> None:
         """Go on; not while attempts run."""
@@ -178,9 +183,8 @@ class Driver:
     def _next(self) -> Steps:
         assert self.start is not None
         progress = progress_of(self.start.manifest)
-        events = self.cluster.pipeline.events
-        if events is not None:
-            self._result = next_played_epoch(progress, events)
+        if self._playback is not None:
+            self._result = self._playback.next_epoch(progress)
             return
         while True:
             now_us = self.cluster.clock_us(self)
@@ -296,8 +300,11 @@ def fed(pipeline: Pipeline, epoch: Epoch, partition: int) -> tuple[list[Row], di
     if pipeline.events is None:
         return [], {SOURCE: MAX_US}
     rows: list[Row] = []
-    if epoch.elements is not None and partition == 0:
-        for coded, time_us in epoch.elements.elements:
+    if isinstance(epoch.event, Elements) and partition == 0:
+        for coded, time_us in epoch.event.elements:
             key, value = coded.decode().split(":")
             rows += [Row(dest, key, int(value), time_us) for dest in (GROUPED, COUNTED)]
-    return rows, {SOURCE: watermarks_after(pipeline.events, epoch.events, (TAG,))[TAG]}
+    played = not_played([TAG])
+    for event in [*pipeline.events, End()][: epoch.events]:
+        played = played.after(event)
+    return rows, {SOURCE: played.watermarks_us[TAG]}

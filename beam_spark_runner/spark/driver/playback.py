@@ -1,0 +1,100 @@
+"""A TestStream that is played: what has happened, and what comes next."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError
+from beam_spark_runner.scheduling.epochs import AwaitEvent, Epoch, Progress, next_played_epoch
+from beam_spark_runner.scheduling.playback import Event, Played, not_played
+
+_LONGEST_WAIT_S = 60.0
+
+
+class Events(Protocol):
+    """The events of a TestStream from the first one on, as they arrive."""
+
+    def take(self, timeout_s: float) -> Event | None:
+        """Return the next event, each once; nothing comes after its ``End``.
+
+        None: none has arrived in time, or the job is to end.
+
+        Raises:
+            RunnerError: no more events can be had.
+        """
+        ...
+
+
+class KnownEvents:
+    """``Events`` that are all there from the beginning."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._events = iter(events)
+
+    def take(self, timeout_s: float) -> Event | None:
+        """See ``Events.take``."""
+        return next(self._events, None)
+
+
+class Playback:
+    """How far a TestStream has been played. Of its events only the next one is kept.
+
+    Attributes:
+        played: what has happened.
+    """
+
+    def __init__(
+        self, events: Events, tags: Iterable[str], step: str, check_cancelled: Callable[[], None]
+    ) -> None:
+        """Open at the beginning.
+
+        Args:
+            events: of the stream.
+            tags: of all outputs.
+            step: for messages.
+            check_cancelled: raises if the job is to end.
+        """
+        self.played: Played = not_played(tags)
+        self._events = events
+        self._step = step
+        self._check_cancelled = check_cancelled
+        self._next: Event | None = None
+
+    def next_epoch(self, progress: Progress) -> Epoch | None:
+        """Return the next epoch, once its event has arrived; None: the pipeline is done.
+
+        Raises:
+            IncompatibleCheckpointError: more events have happened than there are.
+        """
+        if not progress.is_final:
+            self._advance_to(progress.events)
+        wait_s = 0.0
+        while True:
+            if not (progress.is_final or self.played.has_ended):
+                self._look(wait_s)
+            epoch = next_played_epoch(progress, self._next, has_ended=self.played.has_ended)
+            if not isinstance(epoch, AwaitEvent):
+                return epoch
+            wait_s = _LONGEST_WAIT_S
+
+    def after(self, epoch: Epoch) -> Played:
+        """Return what will have happened once an epoch has run."""
+        return self.played if epoch.event is None else self.played.after(epoch.event)
+
+    def _advance_to(self, events: int) -> None:
+        """Let so many events have happened, as a manifest says: more than one after a restart."""
+        while self.played.events < events:
+            if self.played.has_ended:
+                given = self.played.events
+                raise IncompatibleCheckpointError(
+                    (f"{self._step}: {events} events have happened, and there are {given} now",)
+                )
+            self._look(_LONGEST_WAIT_S)
+            if self._next is not None:
+                self.played = self.played.after(self._next)
+                self._next = None
+
+    def _look(self, wait_s: float) -> None:
+        """Set ``_next`` if the next event has arrived, or arrives in time."""
+        if self._next is None:
+            self._next = self._events.take(wait_s)
+            self._check_cancelled()

@@ -1,0 +1,84 @@
+from collections.abc import Callable
+
+import pytest
+
+from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError
+from beam_spark_runner.scheduling.epochs import Epoch, Progress
+from beam_spark_runner.scheduling.playback import AdvanceClock, AdvanceWatermark, End, Event
+from beam_spark_runner.spark.driver.playback import KnownEvents, Playback
+
+EVENTS = (AdvanceWatermark("a", 7), AdvanceClock(10), End())
+
+
+def nothing() -> None:
+    pass
+
+
+def playback(
+    events: KnownEvents | None = None, check_cancelled: Callable[[], None] = nothing
+) -> Playback:
+    return Playback(events or KnownEvents(EVENTS), ("a",), "Events", check_cancelled)
+
+
+class SlowEvents(KnownEvents):
+    """Gives nothing to who does not wait."""
+
+    def take(self, timeout_s: float) -> Event | None:
+        return super().take(timeout_s) if timeout_s else None
+
+
+def test_events_are_taken_one_by_one_as_they_are_committed() -> None:
+    played = playback()
+    first = played.next_epoch(Progress())
+    assert first == played.next_epoch(Progress()), "it has not been committed"
+    assert first is not None
+    assert first.event == EVENTS[0]
+    assert played.after(first).watermarks_us == {"a": 7}
+    second = played.next_epoch(Progress(epoch=1, events=1))
+    assert second is not None
+    assert (second.event, second.clock_us) == (EVENTS[1], 10)
+    assert played.after(second).watermarks_us == {"a": 7}
+
+
+def test_what_was_committed_earlier_is_skipped() -> None:
+    played = playback()
+    epoch = played.next_epoch(Progress(epoch=5, events=2, clock_us=10))
+    assert epoch is not None
+    assert epoch.event == End()
+    assert played.played.watermarks_us == {"a": 7}
+
+
+def test_after_the_end_nothing_is_asked_for() -> None:
+    played = playback()
+    epoch = played.next_epoch(Progress(epoch=5, events=3, clock_us=10, next_clock_us=30))
+    assert epoch == Epoch(number=6, clock_us=30, events=3, feeds_impulses=False)
+    assert playback().next_epoch(Progress(epoch=5, events=3, is_final=True)) is None
+
+
+def test_fewer_events_than_have_happened() -> None:
+    with pytest.raises(
+        IncompatibleCheckpointError, match=r"Events: 9 events have .*, and there are 3"
+    ):
+        playback().next_epoch(Progress(epoch=9, events=9))
+
+
+def test_what_is_due_runs_while_nothing_has_arrived() -> None:
+    played = playback(SlowEvents(EVENTS))
+    first = played.next_epoch(Progress())
+    assert first is not None
+    assert (first.event, first.feeds_impulses) == (None, True)
+    due = played.next_epoch(Progress(epoch=1, next_clock_us=0))
+    assert due is not None
+    assert due.event is None
+    awaited = played.next_epoch(Progress(epoch=2, next_clock_us=5))
+    assert awaited is not None
+    assert awaited.event == EVENTS[0]
+
+
+def test_a_job_that_is_to_end_waits_for_nothing() -> None:
+    def cancelled() -> None:
+        raise RunnerError("cancelled")
+
+    with pytest.raises(RunnerError, match="cancelled"):
+        playback(KnownEvents(()), cancelled).next_epoch(Progress(epoch=1))
