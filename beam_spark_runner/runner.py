@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
 
+import apache_beam as beam
 from apache_beam.metrics.metric import MetricResults
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_job_api_pb2, beam_runner_api_pb2, metrics_pb2
@@ -22,6 +23,10 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from apache_beam.transforms import environments
 
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.harness.beam.recording import (
+    play_what_was_recorded,
+    use_runnable_recorders,
+)
 from beam_spark_runner.harness.beam.stage import use_options
 from beam_spark_runner.job.environments import (
     default_environment,
@@ -72,6 +77,16 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             artifacts = collect_packages(options, Path(folder))
         return default_environment(kind, options, artifacts)
+
+    def run_pipeline(
+        self, pipeline: beam.Pipeline, options: PipelineOptions
+    ) -> "SparkPipelineResult":
+        """See ``run_portable_pipeline``; steps that Beam leaves to runners are replaced before."""
+        use_runnable_recorders(pipeline)
+        if _is_called_by_interactive_beam():
+            play_what_was_recorded(pipeline)
+        result: SparkPipelineResult = super().run_pipeline(pipeline, options)
+        return result
 
     def run_portable_pipeline(
         self, pipeline: beam_runner_api_pb2.Pipeline, options: PipelineOptions
@@ -145,7 +160,8 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         except (KeyboardInterrupt, SystemExit):
             job.cancel()
             raise
-        if is_notebook:
+        # What records unbounded sources runs on, beside what plays the recording.
+        if is_notebook and (job.plays_test_stream or not prepared.plan.streams):
             result.wait_until_finish()
         return result
 

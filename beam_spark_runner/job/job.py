@@ -124,6 +124,11 @@ class Job:
         self.states.append(StateChange(state, time.time()))
 
     @property
+    def plays_test_stream(self) -> bool:
+        """Whether a TestStream drives the pipeline."""
+        return self._events is not None
+
+    @property
     def error(self) -> BaseException | None:
         """Why it failed."""
         return self._error

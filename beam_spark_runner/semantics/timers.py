@@ -61,6 +61,7 @@ _FEW = 64  # entries of a heap that may be stale
 
 
 _OUR_DAYS_US = 946_684_800_000_000  # from the year 2000 on
+_JUST_NOW_US = 1_000_000  # user code has read the wall clock, and then sets the timer
 
 
 def due_by(clock_us: int, fires_us: int, wall_us: int) -> int:
@@ -69,10 +70,16 @@ def due_by(clock_us: int, fires_us: int, wall_us: int) -> int:
     Args:
         clock_us: what the clock shows.
         fires_us: what user code has set. A time in our days was computed from the wall clock; any
-            other one from a clock of a test's own, which begins with the Unix epoch.
+            other one from the clock itself, if it is a test's own, which begins with the Unix
+            epoch. Where the clock shows our days, too, since it repeats what was recorded, a time
+            that the wall clock has passed is the clock's own.
         wall_us: what the wall clock shows.
     """
-    return fires_us + clock_us - wall_us if fires_us > _OUR_DAYS_US else fires_us
+    if fires_us <= _OUR_DAYS_US:
+        return fires_us
+    if clock_us > _OUR_DAYS_US and fires_us < wall_us - _JUST_NOW_US:
+        return fires_us
+    return fires_us + clock_us - wall_us
 
 
 def expiry_us(window_end_us: int, allowed_lateness_us: int) -> int:

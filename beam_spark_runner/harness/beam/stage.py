@@ -37,6 +37,7 @@ from beam_spark_runner.harness.beam.sampling import Sampling
 from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
 from beam_spark_runner.harness.beam.source_sink import SinkOperation, SourceOperation
 from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
+from beam_spark_runner.harness.beam.timing import Timing, timed_by
 from beam_spark_runner.harness.bundle import BundleResult, Receiver, Residual, SideInputLookup
 from beam_spark_runner.harness.failures import failure_of, failures_of
 from beam_spark_runner.portable.descriptor import StageDescription
@@ -225,11 +226,14 @@ class EmbeddedBundle:
         try:
             with failures_of(name):
                 self._sampling.start()
+                has_ended = policy.to.watermark_us == MAX_US
+                timing = Timing(policy.watermark_us, policy.clock_us, has_ended)
                 for operation in reversed(processor.ops.values()):
                     operation.execution_context = self._execution
                     if isinstance(operation, KeyedParDo):
                         operation.use(policy)
-                    operation.start()
+                    with timed_by(timing):
+                        operation.start()
         except BaseException:
             self.abort()
             raise

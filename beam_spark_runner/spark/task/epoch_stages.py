@@ -1,5 +1,6 @@
 """The stages of a level in an epoch: those that store something, and the watermarks of all."""
 
+import dataclasses
 import functools
 import time
 from collections import defaultdict
@@ -93,6 +94,8 @@ class EpochStages(OpenStages):
         self._epoch = epoch
         self._shard = shard
         self._began_ns = time.monotonic_ns()
+        if epoch.clock_stands:
+            self.policy = dataclasses.replace(self.policy, clock_us=epoch.clock_us)
         places = self._level.shards
         assert places is not None
         for view in epoch.views:

@@ -22,7 +22,7 @@ from beam_spark_runner.spark.rows.writing import Outlet, Writer
 from beam_spark_runner.spark.side_inputs.lookup import GatheredRows
 from beam_spark_runner.spark.side_inputs.views import EpochView
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime
-from beam_spark_runner.state.policy import BATCH, KeyPolicy
+from beam_spark_runner.state.policy import KeyPolicy
 
 
 class AbandonedError(Exception):
@@ -37,10 +37,12 @@ class StagesOfTask(Protocol):
     Attributes:
         job: what this process keeps for the job.
         logs: of large groups; any stage may hold them until all have finished.
+        policy: of stages that store no keys.
     """
 
     job: JobRuntime
     logs: ValueLogs
+    policy: KeyPolicy
 
     def __getitem__(self, id_: StageId) -> "OpenStage":
         """The stage, opened if it is not yet."""
@@ -98,9 +100,11 @@ class OpenStage:
             self.program.input, self._harness.input_coder, self._joined, self._logs
         )
 
-    def _start_bundle(self, policy: KeyPolicy = BATCH) -> Bundle:
+    def _start_bundle(self, policy: KeyPolicy | None = None) -> Bundle:
         try:
-            return self._harness.start_bundle(self._receivers, self._side_inputs, policy)
+            return self._harness.start_bundle(
+                self._receivers, self._side_inputs, policy or self._others.policy
+            )
         except BundleFailedError:
             self._job.discard(self.program.stage)
             raise

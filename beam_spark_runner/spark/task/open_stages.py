@@ -18,6 +18,7 @@ from beam_spark_runner.spark.side_inputs.views import EpochView
 from beam_spark_runner.spark.task.open_stage import OpenStage
 from beam_spark_runner.spark.task.splittable_stage import SplittableInRounds
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime
+from beam_spark_runner.state.policy import BATCH
 
 
 class OpenStages:
@@ -57,6 +58,7 @@ class OpenStages:
         self._finished: list[bytes] = []  # monitoring infos of bundles
         # Of large groups: any stage may hold them until all have finished.
         self.logs = ValueLogs(level.spill_bytes)
+        self.policy = BATCH
         self.callbacks: list[Callbacks] = []  # of bundles that have finished
         self.residuals: dict[
             DestinationId, Residuals

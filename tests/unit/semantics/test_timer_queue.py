@@ -371,3 +371,10 @@ def test_what_waits_for_the_clock_ends_with_its_window() -> None:
 def test_what_waits_for_the_clock_fires_before_its_window_ends() -> None:
     queue = set_all(timer("", END, EXPIRATION), timer("clock", 50, PROCESSING))
     assert fired(queue, Instant(END, 50)) == [("clock", "", 50), ("", "", END)]
+
+
+def test_a_clock_that_repeats_what_was_recorded() -> None:
+    clock_us, wall_us = 1_700_000_000_000_000, 1_700_000_060_000_000
+    assert due_by(clock_us, clock_us + 10_000_000, wall_us) == clock_us + 10_000_000
+    assert due_by(clock_us, wall_us + 10_000_000, wall_us) == clock_us + 10_000_000
+    assert due_by(clock_us, wall_us - 10, wall_us) == clock_us - 10

@@ -1,0 +1,229 @@
+"""What Interactive Beam asks of a runner when it records unbounded sources, and plays them again.
+
+It records elements with the watermark and the processing time at which they came, by transforms
+that Beam wrote for its DirectRunner only. A recording is played by a TestStream; its elements are
+``WindowedValueHolder``, and steps are to see what these hold.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.coders import BooleanCoder
+from apache_beam.pipeline import AppliedPTransform, Pipeline, PTransformOverride
+from apache_beam.portability.api import beam_interactive_api_pb2
+from apache_beam.testing import test_stream
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
+from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+from google.protobuf.message import Message
+
+from beam_spark_runner.core.time import MIN_US
+from beam_spark_runner.harness.beam.timing import Timing, timing_of_bundle
+
+_Formatter = test_stream._TestStreamFormatter
+
+
+def use_runnable_recorders(pipeline: Pipeline) -> None:
+    """Replace the steps of each ``ReverseTestStream`` that the Fn API cannot run."""
+    pipeline.replace_all([_Replace(_recorder)])
+
+
+def play_what_was_recorded(pipeline: Pipeline) -> None:
+    """Let the steps after each TestStream see what its elements hold.
+
+    Interactive Beam names outputs of the TestStream by the collections that it has recorded, or
+    computed in an earlier run; these say how its elements are windowed.
+    """
+    from apache_beam.runners.interactive import utils  # only where Interactive Beam runs
+
+    recorded = utils.cacheables().values()
+    windowings = {str(each.to_key()): each.pcoll.windowing for each in recorded}
+    pipeline.replace_all([_ReplaceTestStream(windowings)])
+
+
+def _recorder(given: Any) -> beam.PTransform | None:
+    if isinstance(given, test_stream.PairWithTiming):  # has no proto: a runner is to know it
+        return beam.ParDo(_PairWithTiming())
+    if isinstance(given, beam.ParDo):
+        if isinstance(given.fn, test_stream._TimingEventGenerator):
+            return beam.ParDo(_Sampler(given.fn._output_tag, given.fn._sample_resolution_sec))
+        if type(given.fn) is _Formatter:
+            return beam.ParDo(_TestStreamFormatter(given.fn._coder, given.fn._output_format))
+    return None
+
+
+class _Replace(PTransformOverride):  # type: ignore[misc]
+    """Replaces transforms for which a function has another one."""
+
+    def __init__(self, find: Callable[[Any], beam.PTransform | None]) -> None:
+        self._find = find
+
+    def matches(self, applied_ptransform: AppliedPTransform) -> bool:
+        return self._find(applied_ptransform.transform) is not None
+
+    def get_replacement_transform_for_applied_ptransform(
+        self, applied_ptransform: AppliedPTransform
+    ) -> beam.PTransform:
+        return self._find(applied_ptransform.transform)
+
+
+class _Timed(beam.DoFn):  # type: ignore[misc]
+    """Knows the time of its bundle.
+
+    In an SDK harness of its own the watermark is not known: what was recorded there is played
+    with all elements in time, and windows end when the recording does.
+    """
+
+    def start_bundle(self) -> None:
+        timing = timing_of_bundle() or Timing(MIN_US, None, has_ended=False)
+        clock_us = time.time_ns() // 1_000 if timing.clock_us is None else timing.clock_us
+        self._now = test_stream.TimingInfo(
+            Timestamp(micros=clock_us), Timestamp(micros=timing.watermark_us)
+        )
+        self._has_ended = timing.has_ended
+
+
+class _PairWithTiming(_Timed):
+    """Pairs each element with processing time, and with the watermark before it arrived."""
+
+    def process(self, element: Any) -> Iterable[Any]:
+        yield element, self._now
+
+
+class _Header(NamedTuple):
+    """A ``TestStreamFileHeader``, which does not pickle."""
+
+    tag: str
+
+
+class _Record(NamedTuple):
+    """What is to be written; the step that gets it calls ``SerializeToString``, as of a proto."""
+
+    coded: bytes
+
+    def SerializeToString(self) -> bytes:
+        return self.coded
+
+
+class _Sampler(_Timed):
+    """Passes elements on, with a header before the first one, and asks for the time now and then.
+
+    The next steps put watermark and processing time into the events that ask. Beam's own takes
+    what a bag's ``read`` returns for an iterator, and sends the header as a proto, which does not
+    pickle; and it samples for ever, although its input has ended.
+    """
+
+    BEGUN = BagStateSpec("begun", BooleanCoder())
+    NEXT = TimerSpec("next", TimeDomain.REAL_TIME)
+
+    def __init__(self, output_tag: str, sample_resolution_sec: float) -> None:
+        self._tag = output_tag
+        self._every = Duration.of(sample_resolution_sec)
+
+    def process(
+        self,
+        pair: Any,
+        begun: Any = beam.DoFn.StateParam(BEGUN),
+        following: Any = beam.DoFn.TimerParam(NEXT),
+    ) -> Iterable[Any]:
+        _, (element, _) = pair
+        if not list(begun.read()):
+            begun.add(True)
+            yield _Header(self._tag)
+            yield from self._sample(following)
+        yield element
+
+    @on_timer(NEXT)  # type: ignore[untyped-decorator]
+    def sample(self, following: Any = beam.DoFn.TimerParam(NEXT)) -> Iterable[Any]:
+        if not self._has_ended:
+            yield from self._sample(following)
+
+    def _sample(self, following: Any) -> Iterable[Any]:
+        following.set(self._now.processing_time + self._every)
+        yield test_stream.ProcessingTimeEvent(self._every)
+        yield test_stream.WatermarkEvent(MIN_TIMESTAMP)
+
+
+class _IteratedBag:
+    """A bag whose ``read`` returns an iterator."""
+
+    def __init__(self, bag: Any) -> None:
+        self._bag = bag
+        self.add, self.clear = bag.add, bag.clear
+
+    def read(self) -> Iterator[Any]:
+        return iter(self._bag.read())
+
+
+class _TestStreamFormatter(_Formatter):  # type: ignore[misc, valid-type]
+    """Beam's, which takes what a bag's ``read`` returns for an iterator, and gives out protos."""
+
+    def process(
+        self,
+        pair: Any,
+        timestamp: Any = beam.DoFn.TimestampParam,
+        previous: Any = beam.DoFn.StateParam(_Formatter.PREV_SAMPLE_TIME_STATE),
+    ) -> None:
+        key, (event, timing) = pair
+        if isinstance(event, _Header):
+            event = beam_interactive_api_pb2.TestStreamFileHeader(tag=event.tag)
+        super().process((key, (event, timing)), timestamp, _IteratedBag(previous))
+
+    def finish_bundle(self) -> Iterable[WindowedValue]:
+        for made in super().finish_bundle():
+            is_proto = isinstance(made.value, Message)
+            yield made.with_value(_Record(made.value.SerializeToString())) if is_proto else made
+
+
+class _ReplaceTestStream(PTransformOverride):  # type: ignore[misc]
+    def __init__(self, windowings: Mapping[str, Any]) -> None:
+        self._windowings = windowings
+        self._replaced: list[test_stream.TestStream] = []
+
+    def matches(self, applied_ptransform: AppliedPTransform) -> bool:
+        transform = applied_ptransform.transform
+        return isinstance(transform, test_stream.TestStream) and not any(
+            transform is each for each in self._replaced
+        )
+
+    def get_replacement_transform_for_applied_ptransform(
+        self, applied_ptransform: AppliedPTransform
+    ) -> beam.PTransform:
+        self._replaced.append(applied_ptransform.transform)
+        return _Played(applied_ptransform.transform, self._windowings)
+
+
+class _Played(beam.PTransform):  # type: ignore[misc]
+    def __init__(self, given: test_stream.TestStream, windowings: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._given, self._windowings = given, windowings
+
+    def expand(self, begin: beam.pvalue.PBegin) -> Any:
+        outputs = begin | self._given
+        if not isinstance(outputs, dict):
+            return outputs | beam.ParDo(_Unpack())
+        return {tag: each | f"Unpack {tag}" >> self._unpack(tag) for tag, each in outputs.items()}
+
+    def _unpack(self, tag: str) -> beam.ParDo:
+        windowing = self._windowings.get(tag)
+        return beam.ParDo(_Unpack()) if windowing is None else _UnpackInto(windowing)
+
+
+class _Unpack(beam.DoFn):  # type: ignore[misc]
+    """Gives out what recorded elements hold, at their times and in their windows."""
+
+    def process(self, element: Any) -> Iterable[Any]:
+        is_packed = isinstance(element, test_stream.WindowedValueHolder)
+        yield element.windowed_value if is_packed else element
+
+
+class _UnpackInto(beam.ParDo):  # type: ignore[misc]
+    def __init__(self, windowing: Any) -> None:
+        super().__init__(_Unpack())
+        self._windowing = windowing
+
+    def get_windowing(self, inputs: Any) -> Any:
+        return self._windowing
