@@ -75,10 +75,10 @@ class DriverStart:
         self._checkpoints, self._plan, self._partitions = checkpoints, plan, partitions
         self._storage = checkpoints.storage
         self._contradictions = contradictions
-        self._found()  # a start that cannot go on must not fence one off that can
+        self._found(1)  # a start that cannot go on must not fence one off that can
         fence = claim(self._storage)
         # The oldest first. An earlier start may have died before it deleted what they supersede.
-        self._kept = self._found()
+        self._kept = self._found(KEPT)
         nothing = Manifest(
             epoch=0,
             fence=fence,
@@ -117,9 +117,12 @@ class DriverStart:
             old += unneeded(self._storage.names(), lineage, self._kept)
         self._storage.delete(old)
 
-    def _found(self) -> tuple[Manifest, ...]:
-        """Return what was committed last, if this start may go on from there."""
-        newest_ones = newest(self._storage, self._checkpoints.lineage, KEPT)
+    def _found(self, count: int) -> tuple[Manifest, ...]:
+        """Return what was committed last, if this start may go on from there.
+
+        Until a fence is claimed, other drivers delete all but the newest ones.
+        """
+        newest_ones = newest(self._storage, self._checkpoints.lineage, count)
         restart = self._checkpoints.restart
         if not newest_ones:
             if restart == "resume":

@@ -103,6 +103,32 @@ def test_what_a_damaged_manifest_needs_is_not_known() -> None:
     assert epochs(files) == ([6, 7, 8], [6, 7, 8])
 
 
+class Overtaken(Files):
+    """Another driver commits between the first look at what there is and the reading of it."""
+
+    def __init__(self, files: dict[str, bytes], other: DriverStart) -> None:
+        super().__init__()
+        self.files = files
+        self._other: DriverStart | None = other
+
+    def read(self, name: str) -> bytes:
+        other, self._other = self._other, None
+        if other is not None:
+            commit(other, self)
+            other.sweep()
+        return super().read(name)
+
+
+def test_a_start_does_not_mind_a_driver_that_goes_on_meanwhile() -> None:
+    files = Files()
+    other = start(files)
+    for _ in range(4):
+        commit(other, files)
+        other.sweep()
+    driver = start(Overtaken(files.files, other))
+    assert (driver.manifest.epoch, driver.manifest.fence) == (5, 2)
+
+
 def test_a_start_that_cannot_go_on_claims_nothing() -> None:
     files = Files()
     with pytest.raises(OptionsError, match="nothing has been committed"):
