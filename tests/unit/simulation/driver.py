@@ -98,6 +98,8 @@ class Driver:
     Attributes:
         answers: its storage.
         random: for what happens inside its Spark jobs.
+        faults: probability of faults there.
+        began: how many epochs were committed before it.
         skew_us: by which its clock is wrong.
         is_paused: it does nothing until it is woken.
         doing: "start", "job", "commit" or "sweep".
@@ -111,6 +113,7 @@ class Driver:
     answers: Answers
     random: Random
     faults: float
+    began: int
     skew_us: int = 0
     is_paused: bool = False
     doing: str = "start"

@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import BinaryIO, TypeVar
 
+from beam_spark_runner.recovery.manifest import fence_in
 from beam_spark_runner.state.delta import read_delta
 from beam_spark_runner.state.shards import DeltaFiles
 
@@ -63,6 +64,8 @@ class Answers:
     Attributes:
         loss: what becomes of the next file that is created: "": nothing; "before": an error, and
             it is not there; "after": an error, but it is there.
+        has_failed: it was so for some file.
+        fence: that the driver has claimed; 0: none.
     """
 
     def __init__(self, files: Files, random: Random) -> None:
@@ -71,6 +74,8 @@ class Answers:
         self._given = 0
         self._is_used_up = False
         self.loss = ""
+        self.has_failed = False
+        self.fence = 0
 
     def begin(self, *, anew: bool) -> None:
         """Begin an act: a new one, or the same once more, for one more answer."""
@@ -99,9 +104,12 @@ class Answers:
     def create(self, name: str, data: bytes) -> bool:
         def create() -> bool:
             loss, self.loss = self.loss, ""
+            self.has_failed |= bool(loss)
             if loss == "before":
                 raise StorageError(f"{name} was not created")
             is_new = self._files.create(name, data)
+            if is_new:
+                self.fence = fence_in(name) or self.fence
             if loss == "after":
                 raise StorageError(f"whether {name} was created is not known")
             return is_new

@@ -80,7 +80,8 @@ class World:
     def start(self) -> Driver:
         """Start the program."""
         answers = Answers(self.files, Random(self._random.random()))
-        driver = Driver(self, answers, Random(self._random.random()), self.faults)
+        random = Random(self._random.random())
+        driver = Driver(self, answers, random, self.faults, len(self.chain))
         self.drivers.append(driver)
         return driver
 
@@ -200,7 +201,11 @@ class World:
             case "done":
                 assert self.is_done
             case "fenced":
-                assert driver.start is None or max(fences) > driver.start.manifest.fence
+                assert max(fences) > driver.answers.fence
+            case "storage" if not driver.answers.has_failed:
+                # What it has found in a list was gone: others go on without it.
+                is_behind = len(self.chain) >= driver.began + KEPT
+                assert is_behind or max(fences) > driver.answers.fence > 0
 
     def _created(self, name: str) -> None:
         epoch = epoch_in(name, LINEAGE)
