@@ -239,8 +239,11 @@ class PaneMachine:
     ) -> None:
         last_us = window.max_timestamp().micros
         times = [self._times.assign_output_time(window, each.timestamp) for each in elements]
-        # A time that the watermark has passed cannot be held any more.
-        times = [time for time in times if time.micros >= now.watermark_us]
+        # A time that the watermark has passed cannot be held any more, unless it is held already.
+        held_us = now.watermark_us
+        if state.hold is not None:
+            held_us = min(held_us, state.hold.micros)
+        times = [time for time in times if time.micros >= held_us]
         if state.hold is not None:
             times.append(state.hold)
         if times:

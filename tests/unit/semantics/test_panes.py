@@ -163,8 +163,8 @@ def test_a_pane_of_late_elements_is_late() -> None:
         accumulation_mode=AccumulationMode.DISCARDING,
         allowed_lateness=5,
     )
-    fired = _fired(windowing, (0, [1, 2]), (12, []), (13, [3, 4]))
-    assert fired == [([1, 2], 9.999, "EARLY"), ([3, 4], 9.999, "LATE")]
+    panes = _fired(windowing, (0, [1, 2]), (12, []), (13, [3, 4]))
+    assert panes == [([1, 2], 9.999, "EARLY"), ([3, 4], 9.999, "LATE")]
 
 
 def test_a_clock_that_a_trigger_has_seen_is_not_due_again() -> None:
@@ -180,3 +180,9 @@ def test_a_clock_that_a_trigger_has_seen_is_not_due_again() -> None:
     assert not [*machine.advance(windows, now)]
     assert machine.due(WINDOW, state, now) == (10_000_000, None)
     assert [*machine.add(windows, [WindowedValue(2, 2, (WINDOW,))], now)]
+
+
+def test_a_late_element_counts_for_the_time_of_a_pane_that_is_held_before_it() -> None:
+    """``OutputTime`` in beam_runner_api.proto; nothing has passed the hold of the window."""
+    windowing = Windowing(FixedWindows(10), timestamp_combiner=TimestampCombiner.OUTPUT_AT_LATEST)
+    assert _fired(windowing, (7, [4]), (8, [6, 2]), (10, [])) == [([4, 6, 2], 6, "ON_TIME")]
