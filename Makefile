@@ -16,7 +16,7 @@ VENV_CONFORMANCE = .venv-conformance
 READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test lint format unit harness-tests spark-tests install-tests integration integration-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-quick protos random-pipelines simulation kills bench clean
+.PHONY: help wordcount test lint format unit harness-tests spark-tests install-tests integration integration-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-quick protos random-pipelines random-streams simulation kills bench clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -36,7 +36,7 @@ wordcount: $(READY) ## Run Beam's own word count on Spark, over Beam's own sourc
 # and one thread that collects garbage, the first pipeline of each takes a third of the CPU time.
 $(SPARK_CLASSES): $(READY) build_support/archive_spark_classes.py
 	$(BIN)/python build_support/archive_spark_classes.py $(abspath $@)
-test spark-tests random-pipelines integration kills conformance-quick: export SPARK_SUBMIT_OPTS = \
+test spark-tests random-pipelines random-streams integration kills conformance-quick: export SPARK_SUBMIT_OPTS = \
 	-XX:SharedArchiveFile=$(abspath $(SPARK_CLASSES)) -Xlog:disable \
 	-XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
@@ -115,6 +115,11 @@ random-pipelines: $(READY) $(SPARK_CLASSES) ## 1,000 random pipelines, against B
 
 simulation: $(READY) ## 3 million steps of simulated drivers, tasks, hosts and clocks; an hour
 	SIMULATION_STEPS=3000000 $(PYTEST) $(SIDE_BY_SIDE) tests/unit/simulation
+
+# Prism takes part, where .venv-conformance has it.
+random-streams: export RANDOM_STREAMS ?= 600
+random-streams: $(READY) $(SPARK_CLASSES) ## 600 random streaming pipelines, against a model and Beam's runners
+	PRISM=$(wildcard $(abspath $(PRISM))) $(PYTEST) tests/spark/test_random_streams.py
 
 kills: $(READY) $(SPARK_CLASSES) ## Over 500 runs in which a process dies at an event of its task; hours
 	KILLS=400 $(PYTEST) integration/test_faults.py integration/test_faults_in_one_process.py

@@ -1,0 +1,121 @@
+"""Draws random pipelines that stream."""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from tests.spark.random_streams.model.triggers import continued
+from tests.spark.random_streams.scripts import Script, draw_script
+from tests.spark.random_streams.steps import GROUPINGS, STATEFUL
+from tests.spark.random_streams.windowings import (
+    DEFAULT,
+    Trigger,
+    Windowing,
+    draw_plain_windowing,
+    draw_windowing,
+)
+
+_EVENTS = 14
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step; see ``steps.transform``."""
+
+    kind: str
+    args: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A pipeline: steps one after the other.
+
+    Attributes:
+        sources: the outputs of the TestStream that are flattened into its first collection.
+        steps: the first one is a "window".
+    """
+
+    sources: tuple[str, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def windowings(self) -> list[Windowing]:
+        """Of its main path."""
+        return [step.args[0] for step in self.steps if step.kind == "window"]
+
+    @property
+    def kinds(self) -> set[str]:
+        """Of its steps."""
+        return {step.kind for step in self.steps}
+
+    @property
+    def groupings(self) -> list[tuple[Windowing, Trigger]]:
+        """Of each grouping the windowing of its input, and the trigger, which may continue it."""
+        found: list[tuple[Windowing, Trigger]] = []
+        windowing, trigger = Windowing(("global",)), DEFAULT
+        for step in self.steps:
+            if step.kind == "window":
+                windowing = step.args[0]
+                trigger = windowing.trigger
+            elif step.kind in GROUPINGS:
+                found.append((windowing, trigger))
+                trigger = continued(trigger)
+        return found
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Pipelines that run together, over one TestStream."""
+
+    script: Script
+    recipes: dict[int, Recipe]
+
+
+def draw_pack(seed: int, size: int) -> Pack:
+    """Draw pipelines, the same for the same seed.
+
+    Every other pack has its elements one by one, so that no runner can divide them otherwise; and
+    two of four have late ones. In the others half of the pipelines are plain, so that Beam's
+    runners can be right about them.
+    """
+    chance = random.Random(seed)
+    one_by_one, may_be_late = seed % 2 == 0, seed % 4 in (1, 2)
+    events = _EVENTS + 6 * one_by_one
+    script = draw_script(chance, events, one_by_one=one_by_one, may_be_late=may_be_late)
+    recipes = {
+        number: _draw(chance, is_plain=not may_be_late and chance.random() < 0.5)
+        for number in range(size)
+    }
+    return Pack(script, recipes)
+
+
+def _draw(chance: random.Random, *, is_plain: bool) -> Recipe:
+    draw = draw_plain_windowing if is_plain else draw_windowing
+    sources = ("main", "side") if chance.random() < 0.2 else ("main",)
+    steps = [Step("window", (draw(chance),))]
+    for place in range(chance.choice([1, 1, 2, 3])):
+        kind = _draw_kind(chance, place)
+        if is_plain and kind in ("look up", "on the clock", "in rounds"):
+            kind = "group"
+        if place and kind in GROUPINGS and chance.random() < 0.3:
+            steps.append(Step("window", (draw(chance),)))
+        steps.append(Step(kind, (_draw_side(chance),) if kind == "look up" else ()))
+    return Recipe(sources, tuple(steps))
+
+
+def _draw_kind(chance: random.Random, place: int) -> str:
+    if place == 0 and chance.random() < 0.4:
+        return chance.choice(GROUPINGS)
+    kinds = (*GROUPINGS, *STATEFUL, "look up", "reshuffle", "rekey")
+    return chance.choice(kinds)
+
+
+def _draw_side(chance: random.Random) -> Windowing:
+    """Draw the windowing of a side input, whose windows do not merge."""
+    if chance.random() < 0.6:
+        return Windowing(
+            chance.choice([("global",), ("fixed", 10, 0), ("sliding", 12, 6)]), DEFAULT
+        )
+    window_fn = chance.choice([("global",), ("fixed", 10, 0)])
+    trigger = ("repeat", chance.choice([("count", 1), ("count", 2)]))
+    return Windowing(window_fn, trigger, accumulates=chance.random() < 0.5)

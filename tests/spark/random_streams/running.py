@@ -1,0 +1,89 @@
+"""Runs random pipelines that stream, and brings back what they give."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.utils.windowed_value import PaneInfoTiming
+
+from tests.spark.harvest import Kept, harvest_on
+from tests.spark.random_streams.recipes import Pack, Recipe
+from tests.spark.random_streams.scripts import MAIN, SIDE, pair_of, stream_of
+from tests.spark.random_streams.steps import GROUPINGS, PAIR, Numbers, transform
+
+
+class Given(NamedTuple):
+    """An element that a step gave.
+
+    Attributes:
+        at: milliseconds of event time.
+        pane: timing and index; empty where the element is no pane of a grouping.
+    """
+
+    key: str
+    numbers: Numbers
+    at: int
+    window: str
+    pane: tuple[str, int] | tuple[()]
+
+
+Outputs = dict[str, Counter[Given]]
+"""What each shown step gave, by the number of its pipeline and its place."""
+
+
+def label_of(number: int, place: int) -> str:
+    return f"{number}.{place}"
+
+
+def outputs_of(runner: Any, pack: Pack, *flags: str) -> Outputs:
+    """Run all pipelines of a pack in one, on any runner."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        played = p | stream_of(pack.script)
+        for output in played.values():
+            output.element_type = int  # the SDK does not look at the coder
+        pairs = {
+            tag: played[tag] | tag >> beam.Map(pair_of).with_output_types(PAIR)
+            for tag in (MAIN, SIDE)
+        }
+        shown = {}
+        for number, recipe in pack.recipes.items():
+            made = _sources(recipe, number, pairs)
+            for place, step in enumerate(recipe.steps):
+                label = label_of(number, place)
+                made = made | f"{label} {step.kind}" >> transform(step.kind, step.args, pairs[SIDE])
+                if step.kind != "window":
+                    shown[label] = made
+        return shown
+
+    flags = ("--allow_unsafe_triggers", *flags)
+    return {
+        label: Counter(given_of(each, is_pane=_is_pane(pack, label)) for each in kept)
+        for label, kept in harvest_on(runner, build, *flags).kept.items()
+    }
+
+
+def _sources(recipe: Recipe, number: int, pairs: dict[str, Any]) -> Any:
+    if len(recipe.sources) == 1:
+        return pairs[recipe.sources[0]]
+    return tuple(pairs[tag] for tag in recipe.sources) | f"{number} flat" >> beam.Flatten()
+
+
+def _is_pane(pack: Pack, label: str) -> bool:
+    number, place = map(int, label.split("."))
+    return pack.recipes[number].steps[place].kind in GROUPINGS
+
+
+def given_of(kept: Kept, *, is_pane: bool) -> Given:
+    key, numbers = kept.value
+    timing = PaneInfoTiming.to_string(kept.pane.timing)
+    pane: tuple[str, int] | tuple[()] = (timing, kept.pane.index) if is_pane else ()
+    # Beam's coders keep milliseconds.
+    return Given(key, tuple(numbers), kept.timestamp.micros // 1000, str(kept.window), pane)
+
+
+def shown(elements: Counter[Given], most: int = 12) -> Sequence[str]:
+    """Return elements as lines."""
+    some = sorted(map(str, elements.elements()))
+    return [f"{len(some)} elements", *some[:most]]
