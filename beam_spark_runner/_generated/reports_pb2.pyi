@@ -81,7 +81,7 @@ class TaskReport(_message.Message):
     def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., messages_sent: _Optional[int] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., finalizes: bool = ..., shard: _Optional[_Union[ShardReport, _Mapping]] = ..., deferred: _Optional[_Mapping[str, Residuals]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., looks_up_us: _Optional[_Mapping[int, int]] = ..., finished: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ShardReport(_message.Message):
-    __slots__ = ("epoch", "attempt", "next_event_us", "next_clock_us", "was_cut_off", "awaits_views", "was_interrupted", "base")
+    __slots__ = ("epoch", "attempt", "next_event_us", "next_clock_us", "was_cut_off", "awaits_views", "was_interrupted", "awaits_commit", "base")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     NEXT_EVENT_US_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +89,7 @@ class ShardReport(_message.Message):
     WAS_CUT_OFF_FIELD_NUMBER: _ClassVar[int]
     AWAITS_VIEWS_FIELD_NUMBER: _ClassVar[int]
     WAS_INTERRUPTED_FIELD_NUMBER: _ClassVar[int]
+    AWAITS_COMMIT_FIELD_NUMBER: _ClassVar[int]
     BASE_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     attempt: int
@@ -97,8 +98,9 @@ class ShardReport(_message.Message):
     was_cut_off: bool
     awaits_views: bool
     was_interrupted: bool
+    awaits_commit: bool
     base: int
-    def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., next_event_us: _Optional[int] = ..., next_clock_us: _Optional[int] = ..., was_cut_off: bool = ..., awaits_views: bool = ..., was_interrupted: bool = ..., base: _Optional[int] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., next_event_us: _Optional[int] = ..., next_clock_us: _Optional[int] = ..., was_cut_off: bool = ..., awaits_views: bool = ..., was_interrupted: bool = ..., awaits_commit: bool = ..., base: _Optional[int] = ...) -> None: ...
 
 class Attempts(_message.Message):
     __slots__ = ("count", "sum")
@@ -152,7 +154,7 @@ class AttemptMark(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., failed: bool = ..., left_residuals: bool = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., run: _Optional[int] = ..., epoch: _Optional[_Union[Epoch, _Mapping]] = ...) -> None: ...
 
 class Epoch(_message.Message):
-    __slots__ = ("number", "clock_us", "heads", "watermarks_us", "clock_stands", "budget_us", "views")
+    __slots__ = ("number", "clock_us", "heads", "watermarks_us", "clock_stands", "budget_us", "views", "committed_clock_us")
     class WatermarksUsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -167,6 +169,7 @@ class Epoch(_message.Message):
     CLOCK_STANDS_FIELD_NUMBER: _ClassVar[int]
     BUDGET_US_FIELD_NUMBER: _ClassVar[int]
     VIEWS_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_CLOCK_US_FIELD_NUMBER: _ClassVar[int]
     number: int
     clock_us: int
     heads: _containers.RepeatedCompositeFieldContainer[ShardHead]
@@ -174,7 +177,8 @@ class Epoch(_message.Message):
     clock_stands: bool
     budget_us: int
     views: _containers.RepeatedCompositeFieldContainer[View]
-    def __init__(self, number: _Optional[int] = ..., clock_us: _Optional[int] = ..., heads: _Optional[_Iterable[_Union[ShardHead, _Mapping]]] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., clock_stands: bool = ..., budget_us: _Optional[int] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ...) -> None: ...
+    committed_clock_us: int
+    def __init__(self, number: _Optional[int] = ..., clock_us: _Optional[int] = ..., heads: _Optional[_Iterable[_Union[ShardHead, _Mapping]]] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., clock_stands: bool = ..., budget_us: _Optional[int] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., committed_clock_us: _Optional[int] = ...) -> None: ...
 
 class View(_message.Message):
     __slots__ = ("dest", "window", "file", "expires_us")

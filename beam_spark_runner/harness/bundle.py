@@ -114,6 +114,14 @@ class StoringInput(BundleInput, Protocol):
         ...
 
 
+class SteppedInput(StoringInput, Protocol):
+    """The input of a bundle whose keys get elements and timers in one order of time."""
+
+    def fire_until(self, watermark_us: int) -> None:
+        """Fire the timers of the key that are due at an event time. More elements of it come."""
+        ...
+
+
 class Bundle(BundleInput, Protocol):
     """One run of a stage over some elements. One thread at a time.
 

@@ -1,7 +1,5 @@
 """From the proto to the plan. START READING HERE."""
 
-import logging
-
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_spark_runner.core import urns
@@ -15,14 +13,11 @@ from beam_spark_runner.graph.passes import (
     ignore,
     run_passes,
 )
-from beam_spark_runner.graph.passes.refuse_unstreamable import unstreamable
 from beam_spark_runner.plan.build import build
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.coders import Coders, check_key_coders
 from beam_spark_runner.portable.pipeline import from_proto
 from beam_spark_runner.portable.test_stream import events_of, service_of
-
-_LOGGER = logging.getLogger(__name__)
 
 
 def compile_pipeline(
@@ -41,8 +36,7 @@ def compile_pipeline(
         pipeline: as an SDK wrote it; client-side optimisations (lifted combiners) are fine.
         allow_non_deterministic_key_coders: Beam's option of that name.
         drains: splittable DoFns truncate their restrictions before they process them.
-        streams: ``--streaming``: the pipeline must stream. Without it, an unbounded one that has
-            what cannot stream yet runs in batch, until its sources end.
+        streams: ``--streaming``: it streams, although all of its collections are bounded.
         expands_reshuffles: what Beam's SDK put into a Reshuffle runs, not ours in its place.
         may_unpickle: whether this process may run code of whoever wrote the pipeline. Without
             it, key coders of Python that are pickled are not checked.
@@ -87,22 +81,5 @@ def _runs_in_epochs(graph: Graph, *, drains: bool, streams: bool) -> bool:
             events_of(test_stream)
     if plays or (streams and not drains):
         return True
-    source = next(
-        (
-            transform.name
-            for transform in graph.transforms.values()
-            if not all(graph.pcollections[id_].is_bounded for id_ in transform.outputs.values())
-        ),
-        None,
-    )
-    if source is None or drains:
-        return False
-    if not (problems := unstreamable(graph)):
-        return True
-    _LOGGER.warning(
-        "%s makes an unbounded collection, and the pipeline cannot stream yet (%s): it runs as a "
-        "batch, until its sources end",
-        source,
-        problems[0],
-    )
-    return False
+    made = (id_ for each in graph.transforms.values() for id_ in each.outputs.values())
+    return not drains and not all(graph.pcollections[id_].is_bounded for id_ in made)

@@ -289,7 +289,7 @@ class Job:
                 f"Spark {'.'.join(map(str, session.version))} cannot keep rows on executors for "
                 "Spark Connect clients; name storage that this machine and all executors share",
             )
-        if not (by_files or session.is_local):
+        if not (by_files or session.is_local or self.plan.streams):
             self._check_that_nobody_wants_stable_input()
         most = min(self._config.max_parallelism or MAX_FROM_BYTES, MAX_FROM_BYTES)
         return RunSettings(

@@ -47,7 +47,7 @@ def build(
 
     Stages join one Spark job as far as possible. A job ends where a side input
     must be complete before its readers start, where a step asks for stable
-    input, and where too many exchanges would pile up in one job.
+    input (unless the plan streams), and where too many exchanges would pile up in one job.
 
     Args:
         graph: after ``fuse``.
@@ -64,7 +64,7 @@ def build(
     )
     if not is_fused:
         raise InvariantError("plan.build needs a graph that went through fuse")
-    wiring = _Wiring(graph)
+    wiring = _Wiring(graph, streams=streams)
     if streams:
         wiring.add_views()
     edges = wiring.edges()
@@ -84,8 +84,9 @@ def build(
 class _Wiring:
     """Stages, and the destinations between them."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, *, streams: bool) -> None:
         self.graph = graph
+        self.streams = streams
         self.stages: dict[StageId, Stage] = {}
         self.destinations: dict[DestinationId, Destination] = {}
         self.consumers: dict[PCollectionId, list[DestinationId]] = {}
@@ -114,7 +115,7 @@ class _Wiring:
         edges = Edges(len(self.stages))
         gathered = {id_ for id_, each in self.destinations.items() if each.stage is None}
         for id_, stage in self.stages.items():
-            if self._is_stable(stage.transforms):
+            if stage.is_stable and not self.streams:  # else it waits in the shard
                 edges.is_stable.add(id_)
             destination = self.destinations[self.main[id_]]
             is_fed = destination.id in self.impulses or destination.id in self.test_streams
@@ -176,6 +177,7 @@ class _Wiring:
             side_inputs=tuple(side_inputs),
             is_splittable=any(map(self._is_splittable, fused.transforms[:1])),
             is_keyed=any(self.graph.transforms[each].is_keyed for each in fused.transforms),
+            is_stable=self._is_stable(fused.transforms),
         )
 
     def _is_splittable(self, id_: TransformId) -> bool:

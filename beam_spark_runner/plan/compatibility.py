@@ -31,6 +31,8 @@ def must_not_change(plan: Plan) -> Mapping[str, str]:
                 f"stage {id_}",
                 f"level {level_of[id_]}",
                 *facts.kept_by_key(transform),
+                *(["stable input"] if transform.requires_stable_input else []),
+                *(["time-sorted input"] if transform.requires_time_sorted_input else []),
                 _digest_of_input(plan, stage),
             )
             name = facts.fresh(f"step {transform.name}", found)  # copies of a Flatten

@@ -136,8 +136,13 @@ class Explainer:
         is_view = self.main[stage.id].delivery is Delivery.SIDE_INPUT
         if is_view:
             yield f"{_INDENT}keeps    the last pane of each window, and what has not fired"
-        if self.plan.streams and stage.side_inputs and not (stage.is_splittable or stage.is_keyed):
+        waits = not (stage.is_splittable or stage.is_keyed or stage.is_stable)
+        if self.plan.streams and stage.side_inputs and waits:
             yield f"{_INDENT}keeps    elements that wait for side inputs"
+        if self.plan.streams and stage.is_stable:
+            yield f"{_INDENT}keeps    its input until that is committed"
+        if self.plan.streams and self.main[stage.id].is_time_sorted:
+            yield f"{_INDENT}keeps    elements that the watermark has not passed"
         if stage.is_keyed:
             root = self.plan.graph.transforms[stage.transforms[0]]
             kept = ", ".join(facts.kept_by_key(root))

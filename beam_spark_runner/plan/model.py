@@ -79,6 +79,7 @@ class Stage:
     side_inputs: tuple[SideInput, ...] = ()
     is_splittable: bool = False  # its root is a splittable DoFn, which may defer and leave work
     is_keyed: bool = False  # its first transform is; no other one can be
+    is_stable: bool = False  # its first transform asks for stable input; no other one can
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

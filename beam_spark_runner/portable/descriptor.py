@@ -36,6 +36,7 @@ class StageDescription:
     step_names: Mapping[TransformId, str] = field(default_factory=dict)  # id -> unique_name
     coded_environment: bytes = b""  # Environment proto of an SDK harness; empty: in this process
 
+    has_states: bool = False
     has_timers: bool = False
     is_splittable: bool = False  # its root processes restrictions, and may leave some for later
 
@@ -118,6 +119,7 @@ def describe(
         sinks=sinks,
         step_names={id_: graph.transforms[id_].name for id_ in stage.transforms},
         coded_environment=environment,
+        has_states=any(graph.transforms[id_].state_ids for id_ in stage.transforms),
         has_timers=any(graph.transforms[id_].timer_families for id_ in stage.transforms),
         is_splittable=stage.is_splittable,
     )

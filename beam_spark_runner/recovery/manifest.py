@@ -94,8 +94,10 @@ class Manifest:
         heads: of each shard that has something, by level and partition.
         watermarks_us: event time, by destination: of its input.
         next_event_us: when the next timer of all shards is due, event time.
-        next_clock_us: the same in processing time.
-        is_due: another epoch is due at once: elements wait for side inputs that have changed.
+        next_clock_us: the same in processing time; also what steps with stable input have not
+            seen yet is due.
+        is_due: another epoch is due at once: elements wait for side inputs that have changed, or
+            for this commit.
         views: the content of each window of each side input, by destination and encoded window.
         events: how many events of a TestStream have happened, its end among them.
         metrics: serialised MonitoringInfos of all epochs.

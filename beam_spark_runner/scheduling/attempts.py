@@ -69,6 +69,7 @@ class ShardReport:
         was_cut_off: sources had more than the budget of the epoch allowed.
         awaits_views: elements wait for side inputs.
         was_interrupted: timers that are due have not fired.
+        awaits_commit: stable input is stored, for the epoch after this one.
         base: epoch of the newest delta of the head's chain that is complete in itself.
     """
 
@@ -79,6 +80,7 @@ class ShardReport:
     was_cut_off: bool = False
     awaits_views: bool = False
     was_interrupted: bool = False
+    awaits_commit: bool = False
     base: int = 0
 
 

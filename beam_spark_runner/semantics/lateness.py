@@ -1,13 +1,16 @@
 """Elements whose windows are over."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from apache_beam.utils.windowed_value import WindowedValue, create
 
+IsOver: TypeAlias = Callable[[Any], bool]
+"""Whether a window is over."""
+
 
 def in_time(
-    values: list[Any], origins: list[WindowedValue], is_over: Callable[[Any], bool]
+    values: list[Any], origins: list[WindowedValue], is_over: IsOver
 ) -> tuple[list[Any], list[WindowedValue]]:
     """Drop elements in windows that are over.
 

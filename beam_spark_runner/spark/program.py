@@ -74,6 +74,7 @@ class StageProgram:
     collection: str  # the name of what it reads, for messages
     # Merges the accumulators that the stage reads, in epochs; with an id that no other stage has.
     merger: "StageProgram | None" = None
+    is_stable: bool = False  # it asks for stable input
     # Of the windows that it reads; of what gathers a side input, the most of those that look it up.
     lateness_us: int = 0
 

@@ -1,4 +1,4 @@
-"""Let elements wait for side inputs before they come to a step with state or timers."""
+"""Let elements wait for side inputs before they come to a step with state or stable input."""
 
 from dataclasses import replace
 
@@ -9,11 +9,12 @@ from beam_spark_runner.graph.model import Graph, Transform
 
 
 def await_side_inputs(graph: Graph) -> Graph:
-    """Put a Flatten of one collection, with their side inputs, in front of keyed transforms.
+    """Put a Flatten of one collection, with their side inputs, in front of some transforms.
 
-    It becomes the root of a stage, in front of which elements wait until their side inputs are
-    there, and hold the watermark. So whatever reaches the keyed transform is neither late because
-    it has waited, nor comes after the end of its window.
+    Of those that are keyed, and of those that ask for stable input. It becomes the root of a
+    stage, in front of which elements wait until their side inputs are there, and hold the
+    watermark. So whatever reaches the transform is neither late because it has waited, nor comes
+    after the end of its window; and what is stored as stable input need not wait again.
 
     Example:
         pairs -> Count(state, rates)   ==>   pairs -> Count/Wait(rates) -> Count(state, rates)
@@ -25,29 +26,30 @@ def await_side_inputs(graph: Graph) -> Graph:
     pcollections = dict(graph.pcollections)
     transforms: dict[TransformId, Transform] = {}
     taken = set(graph.transforms)
-    for id_, keyed in graph.transforms.items():
-        if not (keyed.is_keyed and keyed.side_inputs) or _waits(graph, keyed, maker):
-            transforms[id_] = keyed
+    for id_, reader in graph.transforms.items():
+        stores = reader.is_keyed or (reader.requires_stable_input and reader.urn == urns.PAR_DO)
+        if not (stores and reader.side_inputs) or _waits(graph, reader, maker):
+            transforms[id_] = reader
             continue
-        ((local_name, source_id),) = keyed.main_inputs.items()
+        ((local_name, source_id),) = reader.main_inputs.items()
         waited_id = PCollectionId(fresh(f"{source_id}_waited", pcollections))
-        name = f"{keyed.name}/Wait"
+        name = f"{reader.name}/Wait"
         pcollections[waited_id] = replace(graph.pcollections[source_id], name=f"{name}.out")
         wait_id = TransformId(fresh(f"{id_}/Wait", taken))
         taken.add(wait_id)
         transforms[wait_id] = Transform(
             name=name,
             urn=urns.FLATTEN,
-            inputs=keyed.inputs,
+            inputs=reader.inputs,
             outputs={"out": waited_id},
-            side_inputs=keyed.side_inputs,
+            side_inputs=reader.side_inputs,
         )
-        transforms[id_] = replace(keyed, inputs={**keyed.inputs, local_name: waited_id})
+        transforms[id_] = replace(reader, inputs={**reader.inputs, local_name: waited_id})
     return replace(graph, transforms=transforms, pcollections=pcollections)
 
 
-def _waits(graph: Graph, keyed: Transform, maker: dict[PCollectionId, TransformId]) -> bool:
-    before = maker.get(main_input(keyed))
+def _waits(graph: Graph, reader: Transform, maker: dict[PCollectionId, TransformId]) -> bool:
+    before = maker.get(main_input(reader))
     return before is not None and bool(
         graph.transforms[before].urn == urns.FLATTEN and graph.transforms[before].side_inputs
     )

@@ -177,6 +177,21 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         Args:
             to: how far its time advances.
         """
+        self.fire_due(to)
+        self._calls = 0
+        try:
+            self.states.end()
+        except Exception as error:  # of a coder
+            charge(error, self.step_name)
+            raise
+        self._forget_call()
+
+    def fire_due(self, to: Instant) -> None:
+        """Advance the time of the key, and fire its timers that are due.
+
+        Args:
+            to: how far its time advances.
+        """
         timers, interruption = self.states.timers, self._interruption
         while timers:
             if interruption is not None and interruption.stops(timers.is_due, to):
@@ -191,13 +206,6 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
             if self._is_storing and timer.domain is Domain.WINDOW_EXPIRATION:
                 self.states.drop_window(timer.id.window)
                 self._forget_call()
-        self._calls = 0
-        try:
-            self.states.end()
-        except Exception as error:  # of a coder
-            charge(error, self.step_name)
-            raise
-        self._forget_call()
 
     def _fire(self, timer: Timer) -> None:
         key, pane = timer.payload

@@ -41,7 +41,7 @@ from beam_spark_runner.harness.beam.timing import Timing, timed_by
 from beam_spark_runner.harness.bundle import BundleResult, Receiver, Residual, SideInputLookup
 from beam_spark_runner.harness.failures import failure_of, failures_of
 from beam_spark_runner.portable.descriptor import StageDescription
-from beam_spark_runner.semantics.timers import Instant
+from beam_spark_runner.semantics.timers import NEVER_US, Instant
 from beam_spark_runner.state.policy import BATCH, KeyPolicy
 
 _LOGGER = logging.getLogger(__name__)
@@ -257,6 +257,11 @@ class EmbeddedBundle:
             to = Instant(hold_us, to.clock_us)
         for operation in self._keyed:
             operation.advance_key(to)
+
+    def fire_until(self, watermark_us: int) -> None:
+        """See ``SteppedInput.fire_until``."""
+        for operation in self._keyed:
+            operation.fire_due(Instant(watermark_us, NEVER_US))
 
     def begin_key(self, key: bytes) -> None:
         """See ``StoringInput.begin_key``."""

@@ -181,6 +181,16 @@ class RemoteKeyedBundle:
         if self._calls >= (MOST_CALLS if interruption is None else interruption.batch):
             self._end_keys()
 
+    def fire_until(self, watermark_us: int) -> None:
+        """See ``SteppedInput.fire_until``.
+
+        The SDK says which timers are set when its bundle ends. The other keys have had all their
+        elements: theirs are due anyway.
+        """
+        if self._calls_of_bundle:
+            self._close()
+        self._fire(Instant(watermark_us, NEVER_US))
+
     def enter(self) -> None:
         """Nothing to do: the SDK counts by itself."""
 
@@ -215,8 +225,15 @@ class RemoteKeyedBundle:
     def _end_keys(self) -> None:
         """Advance the time of all keys that came, fire what is due, and end the work on them."""
         self._close()
+        self._fire(self._policy.to)
         store = self._policy.store
-        to, interruption = self._policy.to, self._policy.interruption
+        if store is not None:
+            self._timers.store(store, self._holds_us)
+        self._begin_keys()
+
+    def _fire(self, to: Instant) -> None:
+        """Advance the time of all keys that came, and fire what is due."""
+        store, interruption = self._policy.store, self._policy.interruption
         while True:
             if interruption is not None and interruption.stops(self._is_due, to):
                 to, interruption = Instant(NEVER_US, to.clock_us), None
@@ -232,9 +249,6 @@ class RemoteKeyedBundle:
                     interruption.fired()
             if store is not None:
                 self._timers.drop(store, due.expired)
-        if store is not None:
-            self._timers.store(store, self._holds_us)
-        self._begin_keys()
 
     def _is_due(self, to: Instant) -> bool:
         return self._timers.is_due(to, self._holds_us)

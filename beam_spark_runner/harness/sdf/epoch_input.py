@@ -93,6 +93,10 @@ class EpochRestrictions(RestrictionInput):
 
     def run_due(self) -> None:
         """Process what is due, residuals of residuals too, until the budget is spent."""
+        self._run_all()
+        self._begun.clear()  # what comes now is new
+
+    def _run_all(self) -> None:
         while due := list(itertools.islice(self._timers.due(), _MOST_AT_ONCE)):
             pending = deque(due)
             while pending:

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.recovery.manifest import Head, Manifest, View
 from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.scheduling.epochs import Epoch, Progress
@@ -17,6 +18,7 @@ def manifest_after(
     metrics: tuple[bytes, ...],
     gathers: Collection[int],
     finishing: Finishing,
+    lags: Collection[int],
 ) -> Manifest:
     """Return the manifest of an epoch.
 
@@ -27,6 +29,8 @@ def manifest_after(
         metrics: serialised MonitoringInfos of all epochs.
         gathers: destinations that gather side inputs.
         finishing: of the plan. Levels that have finished have not run, and report nothing.
+        lags: destinations of steps that ask for stable input: they come to a watermark in the
+            epoch after the one that has committed it.
     """
     shards = [report.shard for report in reports if report.shard is not None]
     events = [each.next_event_us for each in shards if each.next_event_us is not None]
@@ -44,6 +48,9 @@ def manifest_after(
     looks_up_us = _least(report.looks_up_us for report in reports)
     waits = any(each.awaits_views for each in shards)
     was_interrupted = any(each.was_interrupted for each in shards)
+    awaits_commit = any(each.awaits_commit for each in shards)
+    if any(watermarks_us.get(dest) != last.watermarks_us.get(dest, MIN_US) for dest in lags):
+        clocks.append(epoch.clock_us)  # an epoch is due, in its time
     return dataclasses.replace(
         last,
         epoch=epoch.number,
@@ -58,7 +65,7 @@ def manifest_after(
         watermarks_us=watermarks_us,
         next_event_us=min(events, default=None),
         next_clock_us=min(clocks, default=None),
-        is_due=was_interrupted or (waits and have_moved),
+        is_due=was_interrupted or awaits_commit or (waits and have_moved),
         views={
             (dest, window): view
             for (dest, window), view in {**last.views, **changed}.items()

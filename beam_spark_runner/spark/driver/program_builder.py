@@ -215,6 +215,7 @@ class ProgramBuilder:
             collection=self._plan.graph.pcollections[stage.input].name,
             lateness_us=max(map(self._lateness_us, self._readers_of_view(stage) or (stage,))),
             merger=self._merger(stage, edge),
+            is_stable=stage.is_stable,
         )
 
     def _merger(self, stage: Stage, edge: Edge) -> StageProgram | None:

@@ -119,6 +119,13 @@ class _StreamRun:
             for id_, destination in plan.destinations.items()
             if destination.delivery is Delivery.SIDE_INPUT
         ]
+        self._lags = [
+            int(id_)
+            for id_, destination in plan.destinations.items()
+            if destination.stage is not None
+            and plan.stages[destination.stage].is_stable
+            and not plan.stages[destination.stage].is_splittable
+        ]
         self._began_ns = -pace.interval_us * 1_000  # when the last epoch began, monotonic
         self._overhead_us: int | None = None  # see ``budget_us``
         self._finishing = Finishing(plan, settings.least_partitions)
@@ -156,6 +163,7 @@ class _StreamRun:
             metrics=merge([*last.metrics, *infos]),
             gathers=self._views,
             finishing=self._finishing,
+            lags=self._lags,
         )
         self._check_finished(mine)
         committed = self._outlasting(lambda: self._start.commit(mine))
@@ -262,6 +270,7 @@ class _StreamRun:
             epoch=reports_pb2.Epoch(
                 number=epoch.number,
                 clock_us=epoch.clock_us,
+                committed_clock_us=self._last.clock_us,
                 heads=[
                     reports_pb2.ShardHead(
                         level=level,

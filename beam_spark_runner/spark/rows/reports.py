@@ -86,6 +86,7 @@ def _shard_of(proto: reports_pb2.ShardReport) -> ShardReport:
         was_cut_off=proto.was_cut_off,
         awaits_views=proto.awaits_views,
         was_interrupted=proto.was_interrupted,
+        awaits_commit=proto.awaits_commit,
         base=proto.base,
     )
 

@@ -75,15 +75,6 @@ class StagesOfEpoch(StagesOfTask, Protocol):
         ...
 
 
-def stage_kind(program: StageProgram) -> type[OpenStage]:
-    """Return the class of a stage that has something in the shard."""
-    if program.description.is_splittable:
-        return SplittableInEpochs
-    if program.input.delivery is Delivery.SIDE_INPUT:
-        return ViewStage
-    return StoringStage if stores_keys(program) else WaitingStage
-
-
 def stores_keys(program: StageProgram) -> bool:
     """Whether a stage has state, timers, or windows that wait for their trigger."""
     return program.input.is_keyed or program.input.delivery is Delivery.GROUP_BY_KEY
@@ -96,6 +87,7 @@ def uses_shard(program: StageProgram) -> bool:
         or program.description.is_splittable
         or program.input.delivery is Delivery.SIDE_INPUT
         or bool(program.views)
+        or program.is_stable
     )
 
 
@@ -123,7 +115,7 @@ class _EpochStage(OpenStage):
             is_expired=functools.partial(stages.is_expired, self.program),
         )
         with charged_to(self.program.name):
-            self._waiting.release(_InputFromWithin(self._bundle, self._joined))
+            self._waiting.release(InputFromWithin(self._bundle, self._joined))
 
     def _input(self) -> BundleInput:
         """Return what a reader pushes into."""
@@ -187,7 +179,7 @@ class StoringStage(_EpochStage):
         )
         if self.program.input.is_keyed:
             bundle = cast(StoringInput, self._bundle)
-            self._joined = _JoinedStoringInput(bundle, self._bundle, self._following)
+            self._joined = JoinedStoringInput(bundle, self._bundle, self._following)
         else:
             self._joined = JoinedInput(self._bundle, self._following)
         self._wait_in_front(stages)
@@ -222,7 +214,7 @@ class StoringStage(_EpochStage):
         return infos if self._merger is None else [*infos, *self._merger.infos]
 
 
-class _InputFromWithin:
+class InputFromWithin:
     """See ``BundleInput``. A stage may be opened while another bundle runs."""
 
     def __init__(self, bundle: Bundle, joined: JoinedInput) -> None:
@@ -240,7 +232,7 @@ class _WaitingInput:
         self.advance_key = bundle.advance_key
 
 
-class _JoinedStoringInput(JoinedInput):
+class JoinedStoringInput(JoinedInput):
     """See ``StoringInput``."""
 
     def __init__(
@@ -252,7 +244,10 @@ class _JoinedStoringInput(JoinedInput):
 
 
 class SplittableInEpochs(OpenSplittable):
-    """Goes on until the budget of the epoch is spent; what is left is stored."""
+    """Goes on until the budget of the epoch is spent; what is left is stored.
+
+    If it asks for stable input, it begins before anything new comes.
+    """
 
     _input: EpochRestrictions
 
@@ -269,6 +264,8 @@ class SplittableInEpochs(OpenSplittable):
             budget_us=stages.epoch.budget_us,
             idle_us=0 if stages.epoch.clock_stands else _IDLE_US,
         )
+        if self.program.is_stable:
+            self._run()
         self._reader = ElementReader(self.program.input, self._harness.input_coder, self._input)
 
     @property
@@ -278,6 +275,10 @@ class SplittableInEpochs(OpenSplittable):
 
     def run_due(self) -> None:
         """See ``EpochRestrictions.run_due``."""
+        if not self.program.is_stable:
+            self._run()
+
+    def _run(self) -> None:
         with charged_to(self.program.name):
             self._input.run_due()
 

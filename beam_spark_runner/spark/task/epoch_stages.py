@@ -14,6 +14,7 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.harness.waiting import WAITING
+from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.portable.descriptor import StageDescription
 from beam_spark_runner.portable.windowing import decode_windowing
 from beam_spark_runner.semantics import watermarks
@@ -27,11 +28,16 @@ from beam_spark_runner.spark.task.epoch_stage import (
     StoringStage,
     ViewStage,
     WaitingStage,
-    stage_kind,
+    stores_keys,
     uses_shard,
 )
 from beam_spark_runner.spark.task.open_stage import OpenStage
 from beam_spark_runner.spark.task.open_stages import OpenStages
+from beam_spark_runner.spark.task.postponing_stage import (
+    PostponingKeyedStage,
+    StableStage,
+    postpones,
+)
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime
 from beam_spark_runner.state.memory import CountValues
 from beam_spark_runner.state.requests import declared_states, value_counter
@@ -51,6 +57,7 @@ class EpochStages(OpenStages):
         was_cut_off: sources had more than the epoch's budget allowed.
         awaits_views: elements wait for side inputs.
         was_interrupted: timers that are due have not fired.
+        awaits_commit: stable input is stored, for the epoch after this one.
         views: the windows of side inputs that have new content.
         looks_up_us: by destination that gathers a side input: the event time of the earliest
             element for which a stage of this task may still look it up.
@@ -75,7 +82,8 @@ class EpochStages(OpenStages):
         self.inputs_us: dict[int, int] = {}
         self.outputs_us: dict[int, int] = {}
         self._view_files: dict[int, dict[bytes, str]] = defaultdict(dict)
-        self.was_cut_off = self.awaits_views = self.was_interrupted = False
+        self.was_cut_off = self.awaits_views = False
+        self.was_interrupted = self.awaits_commit = False
         self.views: list[reports_pb2.View] = []
         self.looks_up_us: dict[int, int] = {}
 
@@ -125,8 +133,13 @@ class EpochStages(OpenStages):
     def epoch_of(self, program: StageProgram) -> StageEpoch:
         """Return what a stage that stores keys begins with."""
         dest = int(program.input.dest)
-        before_us, arriving_us = self._before.get(dest, MIN_US), self._watermarks.get(dest, MAX_US)
-        before, now = watermarks.advance_of(before_us, arriving_us, self._epoch.clock_us)
+        before_us = self._before.get(dest, MIN_US)
+        if program.is_stable:  # another attempt may find another watermark, and another clock
+            arriving_us, clock_us = before_us, self._epoch.committed_clock_us
+        else:
+            arriving_us = _passed_us(program, self._watermarks.get(dest, MAX_US))
+            clock_us = self._epoch.clock_us
+        before, now = watermarks.advance_of(before_us, arriving_us, clock_us)
         return StageEpoch(self.store_of(program), before, now)
 
     def side_inputs(
@@ -162,7 +175,13 @@ class EpochStages(OpenStages):
             if uses_shard(program) and (program.stage in self._open or self._is_due(program)):
                 stage = self[program.stage]
                 assert isinstance(
-                    stage, StoringStage | WaitingStage | SplittableInEpochs | ViewStage
+                    stage,
+                    StoringStage
+                    | WaitingStage
+                    | SplittableInEpochs
+                    | ViewStage
+                    | StableStage
+                    | PostponingKeyedStage,
                 )
                 stage.run_due()
         infos = super().finish()
@@ -174,6 +193,8 @@ class EpochStages(OpenStages):
             elif isinstance(stage, StoringStage | WaitingStage):
                 self.awaits_views |= stage.awaits_views
                 self.was_interrupted |= stage.was_interrupted
+            elif isinstance(stage, StableStage | PostponingKeyedStage):
+                self.awaits_commit |= stage.awaits_commit
         self._advance_watermarks()
         return infos
 
@@ -215,8 +236,11 @@ class EpochStages(OpenStages):
         inputs = dict(self._watermarks)
         for program in self._level.stages:  # producers stand before consumers
             dest = int(program.input.dest)
-            output_us = max(inputs.get(dest, MAX_US), self._before.get(dest, MIN_US))
+            before_us = self._before.get(dest, MIN_US)
+            output_us = max(_passed_us(program, inputs.get(dest, MAX_US)), before_us)
             self.inputs_us[dest] = output_us
+            if program.is_stable and not program.description.is_splittable:
+                output_us = before_us
             looks_up_us = output_us
             if uses_shard(program):
                 hold_us, left_due_us = self.store_of(program).least_hold(), None
@@ -256,9 +280,33 @@ class EpochStages(OpenStages):
     def _make(self, program: StageProgram) -> OpenStage:
         if not uses_shard(program):
             return super()._make(program)
-        stage = stage_kind(program)(self._level, program, self._outlet, self, self._now_us)
+        stage = _kind(program)(self._level, program, self._outlet, self, self._now_us)
         self._made.append(stage)
         return stage
+
+
+def _kind(program: StageProgram) -> type[OpenStage]:
+    """Return the class of a stage that has something in the shard."""
+    if program.description.is_splittable:
+        return SplittableInEpochs
+    if program.input.delivery is Delivery.SIDE_INPUT:
+        return ViewStage
+    if postpones(program):
+        return PostponingKeyedStage if program.input.is_keyed else StableStage
+    return StoringStage if stores_keys(program) else WaitingStage
+
+
+def _passed_us(program: StageProgram, watermark_us: int) -> int:
+    """Return up to where a stage has got all its elements.
+
+    Those that come later may come in the order of time only if what is late by less than the
+    allowed lateness is waited for.
+
+    Source: Java ``DoFn.RequiresTimeSortedInput``.
+    """
+    if not program.input.is_time_sorted or watermark_us == MAX_US:
+        return watermark_us
+    return max(MIN_US, watermark_us - program.lateness_us)
 
 
 def _lower(watermarks: dict[int, int], dest: int, watermark_us: int) -> None:

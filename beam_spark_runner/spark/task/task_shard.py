@@ -61,6 +61,7 @@ def seal(
         was_cut_off=stages.was_cut_off,
         awaits_views=stages.awaits_views,
         was_interrupted=stages.was_interrupted,
+        awaits_commit=stages.awaits_commit,
     )
 
 

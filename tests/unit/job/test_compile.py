@@ -1,6 +1,5 @@
 """Which pipelines stream."""
 
-import logging
 from typing import Any
 
 import apache_beam as beam
@@ -30,9 +29,8 @@ def with_stable_input(proto: Any) -> Any:
     return proto
 
 
-@pytest.mark.parametrize("streams", [False, True])
-def test_what_is_unbounded_streams(streams: bool) -> None:
-    assert compile_pipeline(proto_of(ticks), streams=streams).streams
+def test_what_is_unbounded_streams() -> None:
+    assert compile_pipeline(proto_of(ticks)).streams
 
 
 def test_a_test_stream_does_too() -> None:
@@ -49,17 +47,12 @@ def test_nor_what_is_drained() -> None:
     assert not compile_pipeline(proto_of(ticks), drains=True).streams
 
 
-def test_what_cannot_stream_yet_runs_in_batch(caplog: pytest.LogCaptureFixture) -> None:
-    proto = with_stable_input(proto_of(ticks))
-    with caplog.at_level(logging.WARNING):
-        assert not compile_pipeline(proto).streams
-    assert "ticks" in caplog.text
-    assert "makes an unbounded collection, and the pipeline cannot stream yet (use: " in caplog.text
-
-
-def test_unless_it_is_to_stream() -> None:
-    with pytest.raises(PipelineRefusedError, match="use: in a streaming pipeline, stable input"):
-        compile_pipeline(with_stable_input(proto_of(ticks)), streams=True)
+def test_stable_input_streams_in_one_job() -> None:
+    plan = compile_pipeline(with_stable_input(proto_of(ticks)))
+    assert plan.streams
+    assert len(plan.segments) == 1
+    (stage,) = (each for each in plan.stages.values() if each.is_stable)
+    assert plan.graph.transforms[stage.transforms[0]].name == "use"
 
 
 def test_a_plan_that_is_too_deep_for_one_job() -> None:

@@ -36,6 +36,8 @@ def test_each_step_and_where_it_stores_what() -> None:
     [
         ("state=count", "state=number"),
         ("timers=due", "timers=late"),
+        ("timers=due", "timers=due stable"),
+        ("timers=due", "timers=due sorted"),
         ("Count: pardo(groups)", "Sum: pardo(groups)"),
         ("kv<bytes,iterable<bytes>>, fixed", "kv<bytes,iterable<bytes>>, sliding"),
     ],

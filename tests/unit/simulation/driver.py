@@ -280,6 +280,7 @@ class Driver:
             [each.report for each in self._tasks.values() if each.report is not None],
             metrics=(b"%d" % count,),
             gathers=(),
+            lags=(),
             finishing=FINISHING,
         )
         self.cluster.note_made(Made(mine, epoch, dict(self._tasks)))

@@ -1,5 +1,6 @@
 """What a manifest says, by what tasks report."""
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -17,13 +18,14 @@ from tests.golden.notation import parse
 GATHERS = 9
 EVENTS = "Events: test_stream() -> events\nPair: pardo(events) -> pairs @py"
 FINISHING = Finishing(build(run_passes(parse(EVENTS), STREAMING), streams=True), partitions=2)
+LAGS = 8
 LAST = Manifest(
     epoch=4,
     fence=1,
     lineage="main",
     parent=3,
     partitions=2,
-    watermarks_us={GATHERS: 50},
+    watermarks_us={GATHERS: 50, LAGS: 40},
     views={(GATHERS, b"old"): View("old.view", 60), (GATHERS, b"new"): View("new.view", 70)},
 )
 
@@ -34,7 +36,7 @@ def shard(**fields: Any) -> ShardReport:
     )
 
 
-def after(*reports: Report) -> Manifest:
+def after(*reports: Report, lags: Collection[int] = ()) -> Manifest:
     epoch = Epoch(number=5, clock_us=7, events=2, feeds_impulses=False)
     return manifest_after(
         LAST,
@@ -43,6 +45,7 @@ def after(*reports: Report) -> Manifest:
         metrics=(b"m",),
         gathers={GATHERS},
         finishing=FINISHING,
+        lags=lags,
     )
 
 
@@ -87,6 +90,26 @@ def test_the_least_of_all_times() -> None:
 def test_who_waits_is_due_when_side_inputs_move(reported: Any, is_due: bool) -> None:
     assert after(task(shard=shard(awaits_views=True), **reported)).is_due is is_due
     assert not after(task(shard=shard(), **reported)).is_due
+
+
+def test_stable_input_that_waits_is_due() -> None:
+    assert after(task(shard=shard(awaits_commit=True))).is_due
+
+
+@pytest.mark.parametrize(
+    ("watermark_us", "next_clock_us"),
+    [
+        pytest.param(40, None, id="it has seen it already"),
+        pytest.param(41, 7, id="it comes there in another epoch"),
+        pytest.param(MAX_US, 7, id="to its end, too"),
+    ],
+)
+def test_a_watermark_that_a_step_with_stable_input_has_not_seen(
+    watermark_us: int, next_clock_us: int | None
+) -> None:
+    manifest = after(task(watermarks_us={LAGS: watermark_us}), lags={LAGS})
+    assert (manifest.next_clock_us, manifest.is_due) == (next_clock_us, False)
+    assert not manifest.is_final
 
 
 def test_timers_that_were_interrupted_are_due() -> None:

@@ -1,0 +1,138 @@
+"""Elements that wait until the watermark passes them, and come in the order of their time."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from apache_beam.coders import Coder, WindowedValueCoder
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core.varint import coded_varint, read_varint
+from beam_spark_runner.harness.bundle import BundleInput, SteppedInput
+from beam_spark_runner.harness.chunking import Chunks
+from beam_spark_runner.semantics.lateness import IsOver, in_time
+from beam_spark_runner.semantics.timers import Domain
+from beam_spark_runner.state.backend import Cell, ListRange, StateBackend, StoredTimer
+from beam_spark_runner.state.memory import list_entries
+
+TIME_SORTED = "time sorted"
+"""Stands for the transform in addresses of the store: not the id of a step of the stage's."""
+_NO_WINDOW = b""
+_FIRST, _END = -(1 << 63), (1 << 63) - 1  # of sort keys, which are microseconds
+
+
+class TimeSortedElements:
+    """Stores elements of each key, and hands over those that event time has passed. In order.
+
+    Those of a key are an ordered list in the store, with a timer for the first of them, which
+    also holds its time.
+
+    Args:
+        store: of the stage.
+        coder: of the elements, which are KVs.
+        late_before_us: event time: what comes before it is dropped, since later elements may
+            have been handed over.
+        is_expired: whether a window of the input is over.
+        has_timers: whether the step may set timers.
+    """
+
+    def __init__(
+        self,
+        store: StateBackend,
+        coder: WindowedValueCoder,
+        *,
+        late_before_us: int,
+        is_expired: IsOver,
+        has_timers: bool,
+    ) -> None:
+        self._store = store
+        self._late_before_us = late_before_us
+        self._is_expired = is_expired
+        self._has_timers = has_timers
+        self._encode = coder.get_impl().encode
+        self._decode = coder.get_impl().decode
+        key_coder: Coder = coder.wrapped_value_coder.key_coder()
+        self._encode_key = key_coder.get_impl().encode_nested
+
+    def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """Store elements of one key."""
+        entries = []
+        first_us = None
+        for value, origin in zip(*in_time(values, origins, self._is_expired), strict=True):
+            time_us = origin.timestamp_micros
+            if time_us >= self._late_before_us:
+                coded = self._encode(origin.with_value(value))
+                entries.append(coded_varint(time_us % (1 << 64)) + coded_varint(len(coded)) + coded)
+                first_us = time_us if first_us is None else min(first_us, time_us)
+        if first_us is None:
+            return
+        key = self._encode_key(values[0][0])
+        self._store.append(_range(key, _FIRST, _END), b"".join(entries))
+        known = self._store.timers(TIME_SORTED, key)
+        if not known or first_us < known[0].fires_us:
+            self._expect(key, first_us)
+
+    def advance_key(self) -> None:
+        """See ``BundleInput.advance_key``: its time advances in ``process``."""
+
+    def flush(self) -> None:
+        """See ``BundleInput.flush``: what is stored waits."""
+
+    def process(
+        self, key: bytes, bundle: BundleInput, keys: SteppedInput | None, until_us: int
+    ) -> None:
+        """Push what waits of a key, its timers in between; then advance the key.
+
+        Of an element and a timer of one moment the element comes first.
+
+        Args:
+            key: encoded, nested.
+            bundle: gets the elements.
+            keys: the same, where the step has state or timers.
+            until_us: event time: elements after it go on waiting.
+        """
+        if keys is not None:
+            keys.begin_key(key)
+        entries = self._entries(key)
+        chunks = Chunks(bundle)
+        waits_us, has_passed = None, False
+        for time_us, alike in itertools.groupby(entries, key=lambda entry: entry[0]):
+            if time_us > until_us:
+                waits_us = time_us
+                break
+            has_passed = True
+            if keys is not None and self._has_timers:
+                chunks.push()
+                keys.fire_until(time_us - 1)
+            for _, coded in alike:
+                element = self._decode(coded)
+                chunks.add(element.value, element, len(coded))
+        chunks.push()
+        if has_passed:
+            self._store.clear(_range(key, _FIRST, until_us + 1))
+            self._expect(key, waits_us)
+        bundle.advance_key()
+
+    def _expect(self, key: bytes, first_us: int | None) -> None:
+        timers = []
+        if first_us is not None:
+            timers.append(
+                StoredTimer("", "", _NO_WINDOW, Domain.EVENT_TIME, first_us, first_us, b"")
+            )
+        self._store.set_timers(TIME_SORTED, key, timers)
+
+    def _entries(self, key: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield the time of each element that waits, and its encoding."""
+        token, has_more = b"", True
+        while has_more:
+            page = self._store.get(_range(key, _FIRST, _END), token)
+            for time_us, entry in list_entries(page.data):
+                _, after = read_varint(entry, 0)
+                _, start = read_varint(entry, after)
+                yield time_us, entry[start:]
+            token = page.token
+            has_more = bool(token)
+
+
+def _range(key: bytes, start_us: int, end_us: int) -> ListRange:
+    return ListRange(Cell(TIME_SORTED, "elements", _NO_WINDOW, key), start_us, end_us)

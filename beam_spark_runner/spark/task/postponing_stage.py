@@ -1,0 +1,156 @@
+"""Stages whose input is stored when it comes: stable input, and input in the order of time."""
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core.time import MIN_US
+from beam_spark_runner.harness.bundle import Bundle, SteppedInput
+from beam_spark_runner.harness.stable import StableElements
+from beam_spark_runner.harness.time_sorted import TimeSortedElements
+from beam_spark_runner.semantics.timers import NEVER_US
+from beam_spark_runner.spark.program import StageProgram
+from beam_spark_runner.spark.rows.readers import reader_for
+from beam_spark_runner.spark.task.epoch_stage import (
+    InputFromWithin,
+    JoinedStoringInput,
+    StagesOfEpoch,
+)
+from beam_spark_runner.spark.task.open_stage import (
+    JoinedInput,
+    NextStage,
+    OpenStage,
+    charged_to,
+)
+from beam_spark_runner.state.policy import KeyPolicy
+
+
+def postpones(program: StageProgram) -> bool:
+    """Whether a stage stores its input, to process it later."""
+    return program.is_stable or program.input.is_time_sorted
+
+
+class _JoinedSteppedInput(JoinedStoringInput):
+    """See ``SteppedInput``."""
+
+    def __init__(self, keys: SteppedInput, bundle: Bundle, following: Sequence[NextStage]) -> None:
+        super().__init__(keys, bundle, following)
+        self.fire_until = keys.fire_until
+
+
+class _PostponingStage(OpenStage):
+    """Reads into the shard.
+
+    Attributes:
+        awaits_commit: stable input is stored. To be read when it has finished.
+    """
+
+    awaits_commit = False
+    _elements: StableElements | TimeSortedElements
+
+    def _open_reader(self) -> None:
+        """Set ``_reader``; ``_elements`` is set."""
+        self._reader = reader_for(
+            self.program.input, self._harness.input_coder, self._elements, self._logs
+        )
+
+    def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """See ``OpenStage.push_from_within``."""
+        self._elements.push(values, origins)
+
+    def run_due(self) -> None:
+        """Do what is due without further elements."""
+
+    def finish(self) -> Iterable[bytes]:
+        """See ``OpenStage.finish``."""
+        if isinstance(self._elements, StableElements):
+            self.awaits_commit = self._elements.save()
+        return super().finish()
+
+
+class StableStage(_PostponingStage):
+    """A stage without keys that asks for stable input."""
+
+    def _open_input(self, now_us: Callable[[], int]) -> None:
+        stages = cast(StagesOfEpoch, self._others)
+        self._bundle = self._start_bundle()
+        self._joined = JoinedInput(self._bundle, self._following)
+        self._elements = StableElements(
+            stages.store_of(self.program),
+            self._harness.input_coder,
+            is_expired=lambda window: False,  # nothing of a window is kept here
+        )
+        with charged_to(self.program.name):
+            self._elements.release(InputFromWithin(self._bundle, self._joined))
+        self._open_reader()
+
+
+class PostponingKeyedStage(_PostponingStage):
+    """A stage with keys that asks for stable input, or for input in the order of time, or both.
+
+    Time advances in it once what earlier epochs have stored is processed, and that before
+    anything new comes, if it asks for stable input: then both are what an earlier epoch has
+    committed. Its timers are not interrupted: an epoch that runs again fires the same ones.
+    """
+
+    def _open_input(self, now_us: Callable[[], int]) -> None:
+        stages = cast(StagesOfEpoch, self._others)
+        program, coder = self.program, self._harness.input_coder
+        self._epoch = epoch = stages.epoch_of(program)
+        self._bundle = self._start_bundle(
+            # What was stored in time is never late.
+            KeyPolicy(
+                epoch.now,
+                epoch.store,
+                MIN_US,
+                clock_us=epoch.before.clock_us if stages.epoch.clock_stands else None,
+            )
+        )
+        self._keys: SteppedInput | None = None
+        self._joined: JoinedInput
+        if program.description.has_states or program.description.has_timers:
+            bundle = cast(SteppedInput, self._bundle)
+            self._joined = self._keys = _JoinedSteppedInput(bundle, self._bundle, self._following)
+        else:
+            self._joined = JoinedInput(self._bundle, self._following)
+        is_expired = functools.partial(stages.is_expired, program)
+        if program.input.is_time_sorted:
+            self._elements = TimeSortedElements(
+                epoch.store,
+                coder,
+                late_before_us=epoch.before.watermark_us,
+                is_expired=is_expired,
+                has_timers=program.description.has_timers,
+            )
+        else:
+            self._elements = StableElements(epoch.store, coder, is_expired=is_expired)
+        if program.is_stable:
+            self._advance()
+        self._open_reader()
+
+    def run_due(self) -> None:
+        """Advance the time of all keys of which anything is due."""
+        if not self.program.is_stable:
+            self._advance()
+
+    def _advance(self) -> None:
+        store, now = self._epoch.store, self._epoch.now
+        with charged_to(self.program.name):
+            self._bundle.enter()
+            if isinstance(self._elements, StableElements):
+                self._elements.release(self._joined)
+            for _, key in store.due(NEVER_US, now.clock_us):
+                self._advance_key(key)
+            for _, key in store.due(now.watermark_us, NEVER_US):
+                self._advance_key(key)
+
+    def _advance_key(self, key: bytes) -> None:
+        if isinstance(self._elements, TimeSortedElements):
+            until_us = self._epoch.now.watermark_us
+            self._elements.process(key, self._joined, self._keys, until_us)
+        else:
+            assert self._keys is not None
+            self._keys.begin_key(key)
+            self._keys.advance_key()

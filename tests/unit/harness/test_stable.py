@@ -1,0 +1,123 @@
+"""Input that waits for its commit, over records in memory."""
+
+from typing import Any
+
+import pytest
+from apache_beam.coders import StrUtf8Coder, WindowedValueCoder
+from apache_beam.coders.coders import IntervalWindowCoder
+from apache_beam.transforms.window import IntervalWindow
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core.time import MIN_US
+from beam_spark_runner.harness import stable
+from beam_spark_runner.harness.stable import StableElements
+from beam_spark_runner.state.store import StoredState
+from tests.unit.state.sorted_records import SortedRecords, count_values
+
+CODER = WindowedValueCoder(StrUtf8Coder(), IntervalWindowCoder())
+END = "end"
+
+
+class Seen:
+    """Gets what is pushed. See ``BundleInput``."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+
+    def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        assert len(values) == len(origins)
+        self.events += values
+
+    def flush(self) -> None: ...
+
+    def advance_key(self) -> None:
+        self.events.append(END)
+
+
+class Epochs:
+    """One epoch after another over the same records."""
+
+    def __init__(self) -> None:
+        self.records = SortedRecords()
+        self.store = StoredState(self.records, 1, count_values, page_bytes=64)
+
+    def epoch(self, *keys: list[WindowedValue], expired: int = -1) -> tuple[list[Any], bool]:
+        """Return what is processed in an epoch, and whether something is stored for the next."""
+        elements = StableElements(
+            self.store, CODER, is_expired=lambda window: window.start == expired
+        )
+        seen = Seen()
+        elements.release(seen)
+        for key in keys:
+            for each in key:
+                elements.push([each.value], [each])
+            elements.advance_key()
+        return seen.events, elements.save()
+
+
+def element(value: str, *starts: int, at: int = 7) -> WindowedValue:
+    windows = tuple(IntervalWindow(start, start + 10) for start in starts or (0,))
+    return WindowedValue(value, Timestamp(at), windows)
+
+
+def many(prefix: str, count: int) -> list[WindowedValue]:
+    return [element(f"{prefix}{number}") for number in range(count)]
+
+
+def test_what_comes_is_processed_in_the_next_epoch() -> None:
+    epochs = Epochs()
+    assert epochs.epoch([element("a"), element("b")], [element("c")]) == ([], True)
+    assert epochs.epoch([element("d")]) == (["a", "b", END, "c", END], True)
+    assert epochs.epoch() == (["d", END], False)
+    assert not epochs.records.values
+    assert epochs.epoch() == ([], False)
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 30, 1000])
+def test_keys_of_any_size_stay_apart(monkeypatch: pytest.MonkeyPatch, piece_bytes: int) -> None:
+    monkeypatch.setattr(stable, "_PIECE_BYTES", piece_bytes)
+    epochs = Epochs()
+    keys = [many("a", 300), many("b", 1), many("c", 17)]
+    epochs.epoch(*keys)
+    expected = [each for key in keys for each in [*(one.value for one in key), END]]
+    assert epochs.epoch() == (expected, False)
+    assert not epochs.records.values
+
+
+def test_without_keys_there_is_no_end() -> None:
+    epochs = Epochs()
+    elements = StableElements(epochs.store, CODER, is_expired=lambda window: False)
+    elements.push(["a"], [element("a")])
+    assert elements.save()
+    assert epochs.epoch()[0] == ["a"]
+
+
+def test_another_attempt_sees_the_same_in_the_same_order() -> None:
+    epochs = Epochs()
+    epochs.epoch(many("a", 200), many("b", 3))
+    stored = dict(epochs.records.values)
+    first, _ = epochs.epoch([element("x")])
+    epochs.records.values, epochs.records._order = dict(stored), sorted(stored)
+    second, _ = epochs.epoch([element("y"), element("z")])
+    assert first == second
+
+
+def test_the_least_timestamp_holds_the_watermark_and_the_stage_is_due() -> None:
+    epochs = Epochs()
+    epochs.epoch([element("a", at=5), element("b", at=3), element("c", at=8)])
+    assert epochs.store.least_hold() == 3_000_000
+    assert epochs.store.next_due() == (MIN_US, None)
+    epochs.epoch([element("d", at=12)])
+    assert epochs.store.least_hold() == 12_000_000
+    epochs.epoch()
+    assert epochs.store.least_hold() is None
+    assert epochs.store.next_due() == (None, None)
+
+
+def test_what_comes_too_late_is_dropped_and_what_is_stored_is_not() -> None:
+    epochs = Epochs()
+    epochs.epoch([element("a")])
+    late = [element("late", 0, 10)], [element("later")]
+    assert epochs.epoch(*late, expired=0) == (["a", END], True)
+    assert epochs.epoch([element("later")], expired=0) == (["late", END], False)
