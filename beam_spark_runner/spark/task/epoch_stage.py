@@ -114,8 +114,12 @@ class _EpochStage(OpenStage):
             is_ready=_readiness(stages, self.program.views.values()),
             is_expired=functools.partial(stages.is_expired, self.program),
         )
-        with charged_to(self.program.name):
-            self._waiting.release(InputFromWithin(self._bundle, self._joined))
+
+    def begin(self) -> None:
+        """Push what has waited and is ready. See ``OpenStage.begin``."""
+        if self._waiting is not None:
+            with charged_to(self.program.name):
+                self._waiting.release(InputFromWithin(self._bundle, self._joined))
 
     def _input(self) -> BundleInput:
         """Return what a reader pushes into."""
@@ -264,9 +268,12 @@ class SplittableInEpochs(OpenSplittable):
             budget_us=stages.epoch.budget_us,
             idle_us=0 if stages.epoch.clock_stands else _IDLE_US,
         )
+        self._reader = ElementReader(self.program.input, self._harness.input_coder, self._input)
+
+    def begin(self) -> None:
+        """See ``OpenStage.begin``."""
         if self.program.is_stable:
             self._run()
-        self._reader = ElementReader(self.program.input, self._harness.input_coder, self._input)
 
     @property
     def was_cut_off(self) -> bool:

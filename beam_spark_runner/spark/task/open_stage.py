@@ -100,6 +100,9 @@ class OpenStage:
             self.program.input, self._harness.input_coder, self._joined, self._logs
         )
 
+    def begin(self) -> None:
+        """Do what comes before any input. The stage is aborted if that raises."""
+
     def _start_bundle(self, policy: KeyPolicy | None = None) -> Bundle:
         try:
             return self._harness.start_bundle(

@@ -69,6 +69,7 @@ class OpenStages:
         stage = self._open.get(id_)
         if stage is None:
             stage = self._open[id_] = self._make(self._programs[id_])
+            stage.begin()
         return stage
 
     def side_inputs(

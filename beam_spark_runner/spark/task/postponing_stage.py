@@ -82,9 +82,13 @@ class StableStage(_PostponingStage):
             self._harness.input_coder,
             is_expired=lambda window: False,  # nothing of a window is kept here
         )
+        self._open_reader()
+
+    def begin(self) -> None:
+        """Push what an earlier epoch has stored. See ``OpenStage.begin``."""
+        assert isinstance(self._elements, StableElements)
         with charged_to(self.program.name):
             self._elements.release(InputFromWithin(self._bundle, self._joined))
-        self._open_reader()
 
 
 class PostponingKeyedStage(_PostponingStage):
@@ -126,9 +130,12 @@ class PostponingKeyedStage(_PostponingStage):
             )
         else:
             self._elements = StableElements(epoch.store, coder, is_expired=is_expired)
-        if program.is_stable:
-            self._advance()
         self._open_reader()
+
+    def begin(self) -> None:
+        """See ``OpenStage.begin``."""
+        if self.program.is_stable:
+            self._advance()
 
     def run_due(self) -> None:
         """Advance the time of all keys of which anything is due."""
