@@ -11,7 +11,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.harness.bundle import StoringInput
+from beam_spark_runner.harness.bundle import SteppedInput, StoringInput
 from beam_spark_runner.harness.remote import keyed_bundle
 from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
 from beam_spark_runner.harness.remote.stage import RemoteStage
@@ -70,6 +70,40 @@ class Epochs:
             keyed.advance_key()
         bundle.finish()
         return list(map(OUTPUT.decode, collected.values))
+
+    def step(self, to: Instant, **keys: list[tuple[int, int]]) -> tuple[list[Any], int]:
+        """Process elements of a few keys, their timers in between.
+
+        Args:
+            to: how far time advances.
+            keys: of each, moments in seconds, and the element of each.
+
+        Returns:
+            The output, and in how many bundles it was made.
+        """
+        collected, bundles = Collected(), 0
+        start = self.stage._start
+
+        def counting_start(*args: Any, **kwargs: Any) -> Any:
+            nonlocal bundles
+            bundles += 1
+            return start(*args, **kwargs)
+
+        self.stage._start = counting_start  # type: ignore[method-assign]
+        bundle = self.stage.start_bundle(
+            dict.fromkeys(self.stage.output_coders, collected), {}, KeyPolicy(to, self.store)
+        )
+        keyed = cast("SteppedInput", bundle)
+        for key, moments in keys.items():
+            keyed.begin_key(BytesCoder().get_impl().encode_nested(key.encode()))
+            for time_s, value in moments:
+                keyed.fire_until(time_s * SECOND - 1)
+                pair = (key.encode(), VALUE.encode(value))
+                keyed.push([pair], [WindowedValue(pair, Timestamp(time_s), (GlobalWindow(),))])
+            keyed.advance_key()
+        bundle.finish()
+        self.stage._start = start  # type: ignore[method-assign]
+        return list(map(OUTPUT.decode, collected.values)), bundles
 
 
 @pytest.fixture(params=["Beam's harness", "a harness that has this package"])
@@ -144,3 +178,23 @@ def test_firing_is_interrupted_between_two_batches(epochs: Epochs) -> None:
         keys = keys[len(out) :]
     assert fired == [["a", "b"], ["c", "d"], ["e"]]
     assert epochs.fire(until(50), 2, "abcde") == []
+
+
+@pytest.mark.parametrize("most_calls", [2, 8192])
+def test_elements_and_timers_in_one_order(
+    epochs: Epochs, monkeypatch: pytest.MonkeyPatch, most_calls: int
+) -> None:
+    monkeypatch.setattr(keyed_bundle, "MOST_CALLS", most_calls)
+    epochs.run(until(0), a=2, c=9)
+    moments = [(3, 4), (5, 9), (7, 8), (11, 20)]
+    out, bundles = epochs.step(until(12), a=moments, b=moments[1:], c=moments[3:])
+
+    def story(key: bytes) -> list[Any]:
+        return [each[2] if each[0] == "event" else "element" for each in out if key in each]
+
+    # The timer for 9 s is set again at 7 s, for 8 s; the last one, for 20 s, is not due.
+    assert story(b"a") == [2, "element", 4, "element", "element", 8, "element"]
+    assert story(b"b") == ["element", "element", 8, "element"]
+    assert story(b"c") == [9, "element"]
+    if most_calls > 2:
+        assert bundles <= 9  # for all keys together: two for each moment, and the last timers

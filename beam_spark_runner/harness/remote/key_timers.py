@@ -206,12 +206,13 @@ class KeyTimers:
                 continue  # all is over then
             self._queue(key, window).set(timer, expires_us=expires_us)
 
-    def load(self, store: StateBackend, key: bytes) -> None:
-        """Set the timers that an earlier bundle has stored for a key."""
+    def load(self, store: StateBackend, key: bytes) -> int:
+        """Set the timers that an earlier bundle has stored for a key; return how many they are."""
         declared = self._declared
         assert declared.transform is not None
         coded_key = declared.key_coder.get_impl().encode_nested(key)
-        for stored in store.timers(declared.transform, coded_key):
+        loaded = store.timers(declared.transform, coded_key)
+        for stored in loaded:
             window = declared.window_coder.decode(stored.window)
             timer = Timer(
                 TimerId(stored.family, stored.tag, window),
@@ -221,6 +222,7 @@ class KeyTimers:
                 _PANE_CODER.decode(stored.pane),
             )
             self._queue(key, window).set(timer, expires_us=self._expiry_us(window))
+        return len(loaded)
 
     def store(self, store: StateBackend, keys: Iterable[bytes]) -> None:
         """Store the timers of keys for a later bundle."""

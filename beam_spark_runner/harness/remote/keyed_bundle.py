@@ -6,9 +6,11 @@ elements of many keys; then, as long as any of these has a timer, one fires the 
 each. Then the keys' work is done, their state is forgotten, and the next keys come.
 """
 
+import functools
 import secrets
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
@@ -45,6 +47,14 @@ class TimersTaker(Protocol):
     """Gets the timers that a bundle has set or cleared."""
 
     def __call__(self, family: TimerFamilyId, coded_timers: bytes) -> Any: ...
+
+
+class _Moment(NamedTuple):
+    """Elements of a key that have one time, and until when its timers fire before they come."""
+
+    until_us: int
+    values: list[Any]
+    origins: list[WindowedValue]
 
 
 class UserState:
@@ -116,6 +126,9 @@ class RemoteKeyedBundle:
         self._holds_us: dict[bytes, int] = {}  # by key, where keys are stored
         self._calls = 0  # of these keys
         self._key = b""  # the current one, where keys are stored
+        self._until_us: int | None = None  # of it: timers that fire before what is pushed next
+        self._moments: dict[bytes, deque[_Moment]] = {}  # by key: what waits for its timers
+        self._have_timers: set[bytes] = set()  # keys that may have any
         self._calls_of_bundle = 0
 
     def _open(self) -> OneBundle:
@@ -134,6 +147,25 @@ class RemoteKeyedBundle:
             values, origins = self._in_time(values, origins)
             if not values:
                 return
+        if self._until_us is not None and self._key in self._have_timers:
+            self._wait(self._until_us, values, origins)
+            return
+        self._have_timers.add(self._key)
+        self._calls += self._push(values, origins)
+
+    def _wait(self, until_us: int, values: list[Any], origins: list[WindowedValue]) -> None:
+        moments = self._moments.setdefault(self._key, deque())
+        if moments and moments[-1].until_us == until_us:
+            moments[-1].values.extend(values)
+            moments[-1].origins.extend(origins)
+        else:
+            moments.append(_Moment(until_us, [*values], [*origins]))
+        self._calls += len(values)
+        if self._calls >= MOST_CALLS:
+            self._come_to_moments({self._key: until_us})
+
+    def _push(self, values: list[Any], origins: list[WindowedValue]) -> int:
+        """Push elements into the bundle; return how many calls they are."""
         if self._calls_of_bundle >= MOST_CALLS:
             self._close()
         bundle = self._open()
@@ -142,15 +174,16 @@ class RemoteKeyedBundle:
                 self._timers.expect_expiry(value[0], origin)
         bundle.push(values, origins)
         calls = sum(len(origin.windows) for origin in origins)
-        self._calls += calls
         self._calls_of_bundle += calls
+        return calls
 
     def _load(self, store: StateBackend, key: bytes) -> None:
         self._key = key
         # A key may come twice before it is stored: the second time, the store has old timers.
         if key not in self._holds_us:
             self._holds_us[key] = MAX_US
-            self._timers.load(store, key)
+            if self._timers.load(store, key):
+                self._have_timers.add(key)
 
     def _in_time(
         self, values: list[Any], origins: list[WindowedValue]
@@ -175,6 +208,7 @@ class RemoteKeyedBundle:
 
     def advance_key_until(self, hold_us: int) -> None:
         """See ``StoringInput.advance_key_until``."""
+        self._until_us = None
         if self._policy.store is not None:
             self._holds_us[self._key] = hold_us
         interruption = self._policy.interruption
@@ -184,12 +218,10 @@ class RemoteKeyedBundle:
     def fire_until(self, watermark_us: int) -> None:
         """See ``SteppedInput.fire_until``.
 
-        The SDK says which timers are set when its bundle ends. The other keys have had all their
-        elements: theirs are due anyway.
+        The SDK says which timers are set when its bundle ends: so what is pushed next waits, and
+        comes with what waits of other keys.
         """
-        if self._calls_of_bundle:
-            self._close()
-        self._fire(Instant(watermark_us, NEVER_US))
+        self._until_us = watermark_us
 
     def enter(self) -> None:
         """Nothing to do: the SDK counts by itself."""
@@ -224,20 +256,44 @@ class RemoteKeyedBundle:
 
     def _end_keys(self) -> None:
         """Advance the time of all keys that came, fire what is due, and end the work on them."""
+        self._come_to_moments({})
         self._close()
-        self._fire(self._policy.to)
+        self._fire(self._policy.to, self._holds_us)
         store = self._policy.store
         if store is not None:
             self._timers.store(store, self._holds_us)
         self._begin_keys()
 
-    def _fire(self, to: Instant) -> None:
-        """Advance the time of all keys that came, and fire what is due."""
+    def _come_to_moments(self, held_us: Mapping[bytes, int]) -> None:
+        """Push what waits for timers: one moment of each key in a bundle, and so on.
+
+        Args:
+            held_us: event time that keys must not pass although nothing of them waits.
+        """
+        to = Instant(self._policy.to.watermark_us, NEVER_US)
+        while self._moments:
+            self._close()
+            waiting = {key: moments[0].until_us for key, moments in self._moments.items()}
+            self._fire(to, {**self._holds_us, **held_us, **waiting})
+            for key, moments in list(self._moments.items()):
+                _, values, origins = moments.popleft()
+                self._push(values, origins)
+                if not moments:
+                    del self._moments[key]
+
+    def _fire(self, to: Instant, holds_us: Mapping[bytes, int]) -> None:
+        """Advance the time of all keys that came, and fire what is due.
+
+        Args:
+            to: how far time may advance.
+            holds_us: event time that some keys must not pass.
+        """
         store, interruption = self._policy.store, self._policy.interruption
+        is_due = functools.partial(self._timers.is_due, holds_us=holds_us)
         while True:
-            if interruption is not None and interruption.stops(self._is_due, to):
+            if interruption is not None and interruption.stops(is_due, to):
                 to, interruption = Instant(NEVER_US, to.clock_us), None
-            due = self._timers.pop(to, self._holds_us)
+            due = self._timers.pop(to, holds_us)
             if not due:
                 break
             if due.timers:
@@ -249,9 +305,6 @@ class RemoteKeyedBundle:
                     interruption.fired()
             if store is not None:
                 self._timers.drop(store, due.expired)
-
-    def _is_due(self, to: Instant) -> bool:
-        return self._timers.is_due(to, self._holds_us)
 
     def _close(self) -> None:
         if self._bundle is None:
