@@ -1,6 +1,7 @@
 """Tasks of two epochs, of which the second begins with what the first one has stored."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ from apache_beam.coders import VarIntCoder, WindowedValueCoder
 from apache_beam.coders.coders import GlobalWindowCoder
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.testing.test_stream import TestStream as Stream
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import TimerSpec, on_timer
 from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner._generated import reports_pb2
@@ -26,6 +30,7 @@ from tests.unit.portable.pipelines import proto_of
 
 HAPPENED: list[str] = []
 JOB = "stages that begin"
+SECOND = 1_000_000
 
 
 class Fails(beam.DoFn):  # type: ignore[misc]
@@ -40,9 +45,40 @@ class Fails(beam.DoFn):  # type: ignore[misc]
         HAPPENED.append("torn down")
 
 
-def program_in(folder: Path) -> LevelProgram:
+class Tells(beam.DoFn):  # type: ignore[misc]
+    """Sets a timer for the moment that each element says, of both kinds."""
+
+    EVENT = TimerSpec("event", TimeDomain.WATERMARK)
+    CLOCK = TimerSpec("clock", TimeDomain.REAL_TIME)
+
+    def process(
+        self,
+        pair: tuple[str, int],
+        event: Any = beam.DoFn.TimerParam(EVENT),
+        clock: Any = beam.DoFn.TimerParam(CLOCK),
+    ) -> None:
+        HAPPENED.append(f"got {pair[1]}")
+        event.set(Timestamp(pair[1]), dynamic_timer_tag=str(pair[1]))
+        clock.set(Timestamp(pair[1]), dynamic_timer_tag=str(pair[1]))
+
+    @on_timer(EVENT)  # type: ignore[untyped-decorator]
+    def at(self, tag: Any = beam.DoFn.DynamicTimerTagParam) -> None:
+        HAPPENED.append(f"event {tag}")
+
+    @on_timer(CLOCK)  # type: ignore[untyped-decorator]
+    def on_the_clock(self, tag: Any = beam.DoFn.DynamicTimerTagParam) -> None:
+        HAPPENED.append(f"clock {tag}")
+
+
+def programs_in(folder: Path, do_fn: beam.DoFn) -> list[LevelProgram]:
+    """Return the programs of all levels of a pipeline, one of whose steps asks for stable input."""
+
     def build(p: beam.Pipeline) -> None:
-        p | Stream(coder=VarIntCoder()).add_elements([1]) | "send" >> beam.ParDo(Fails())
+        numbers = p | Stream(coder=VarIntCoder()).add_elements([1])
+        if isinstance(do_fn, Tells):
+            key = beam.Map(lambda number: ("k", number)).with_output_types(tuple[str, int])
+            numbers = numbers | key
+        numbers | "send" >> beam.ParDo(do_fn)
 
     proto = proto_of(build)
     for each in proto.components.transforms.values():
@@ -64,56 +100,99 @@ def program_in(folder: Path) -> LevelProgram:
     (folder / "deltas").mkdir()
     (folder / "local").mkdir()
     (segment,) = plan.segments
-    (dest,) = segment.test_streams
-    program = ProgramBuilder(plan, JOB, limits).level(
-        segment, 0, 1, {}, job=range(1), round_budget_s=None
-    )
-    assert program.stages[0].input.dest == dest
-    return program
-
-
-def epoch(
-    program: LevelProgram, number: int, heads: Sequence[Any], *numbers: int
-) -> reports_pb2.TaskReport:
-    """Run the task of an epoch; return what it reports."""
-    dest = int(program.stages[0].input.dest)
-    mark = reports_pb2.AttemptMark(
-        epoch=reports_pb2.Epoch(number=number, heads=heads), watermarks_us={dest: MIN_US}
-    )
-    coder = WindowedValueCoder(VarIntCoder(), GlobalWindowCoder())
-    rows = [coder.encode(WindowedValue(each, 0, (GlobalWindow(),))) for each in numbers]
-    batches = [batch(schema.CONTROL, [mark.SerializeToString()])]
-    if rows:
-        batches.append(batch(dest | schema.WINDOWED, rows))
-    output = list(task.LevelTask(program).run(iter(batches)))
-    (report,) = (
-        reports_pb2.TaskReport.FromString(value)
-        for each in output
-        if schema.block_of(each).dests[0] & schema.DEST_MASK == schema.REPORT
-        for value in schema.block_of(each).values
-    )
-    return report
+    builder, levels = ProgramBuilder(plan, JOB, limits), range(len(segment.levels))
+    return [
+        builder.level(segment, index, 1, {}, job=levels, round_budget_s=None) for index in levels
+    ]
 
 
 def batch(dest: int, values: list[bytes]) -> Any:
     return schema.batch_of(dest, np.zeros(len(values), np.int64), None, None, values)
 
 
-def test_a_step_that_fails_before_anything_comes_is_torn_down(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def epoch(
+    programs: Sequence[LevelProgram],
+    begins: reports_pb2.Epoch,
+    *numbers: int,
+    watermark_s: int = -1,
+) -> list[reports_pb2.TaskReport]:
+    """Run the tasks of an epoch, one for each level; return what they report."""
+    dest = int(programs[0].stages[0].input.dest)
+    watermark_us = MIN_US if watermark_s < 0 else watermark_s * SECOND
+    mark = reports_pb2.AttemptMark(epoch=begins, watermarks_us={dest: watermark_us})
+    coder = WindowedValueCoder(VarIntCoder(), GlobalWindowCoder())
+    rows = [coder.encode(WindowedValue(each, 0, (GlobalWindow(),))) for each in numbers]
+    batches = [batch(schema.CONTROL, [mark.SerializeToString()])]
+    if rows:
+        batches.append(batch(dest | schema.WINDOWED, rows))
+    reports = []
+    for program in programs:
+        output: dict[int, list[Any]] = {}
+        for each in task.LevelTask(program).run(iter(batches)):
+            kind = int(schema.block_of(each).dests[0]) & schema.DEST_MASK
+            output.setdefault(kind, []).append(each)
+        (reported,) = output.pop(schema.REPORT)
+        (value,) = schema.block_of(reported).values
+        reports.append(reports_pb2.TaskReport.FromString(value))
+        # As Spark sorts them; there is one key.
+        batches = [*output.pop(schema.CONTROL), *itertools.chain(*output.values())]
+    return reports
+
+
+def head_of(report: reports_pb2.TaskReport) -> reports_pb2.ShardHead:
+    shard = report.shard
+    return reports_pb2.ShardHead(
+        level=report.level,
+        partition=report.partition,
+        epoch=shard.epoch,
+        attempt=shard.attempt,
+        base=shard.base,
+    )
+
+
+@pytest.fixture(autouse=True)
+def _worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(task, "IS_KEPT", True)  # as in a Spark worker
     HAPPENED.clear()
-    program = program_in(tmp_path)
-    try:
-        stored = epoch(program, 1, [], 1).shard
-        assert stored.awaits_commit
-        assert HAPPENED == ["set up"]
-        head = reports_pb2.ShardHead(
-            level=0, partition=0, epoch=stored.epoch, attempt=stored.attempt, base=stored.base
+    yield
+    worker.end(JOB, 60)
+
+
+def test_a_step_that_fails_before_anything_comes_is_torn_down(tmp_path: Path) -> None:
+    programs = programs_in(tmp_path, Fails())
+    (stored,) = epoch(programs, reports_pb2.Epoch(number=1), 1)
+    assert stored.shard.awaits_commit
+    assert HAPPENED == ["set up"]
+    (report,) = epoch(programs, reports_pb2.Epoch(number=2, heads=[head_of(stored)]))
+    assert "ValueError: no" in report.failure.cause
+    assert HAPPENED == ["set up", "got 1", "torn down"]
+
+
+def test_an_attempt_sees_what_is_committed_whatever_comes_with_it(tmp_path: Path) -> None:
+    """Neither elements, nor the watermark, nor the clock of its own epoch."""
+    programs = programs_in(tmp_path, Tells())
+    first = epoch(programs, reports_pb2.Epoch(number=1, clock_us=3 * SECOND), 2, 4, watermark_s=3)
+    assert HAPPENED == []
+
+    def second(clock_s: int, watermark_s: int, *numbers: int) -> reports_pb2.TaskReport:
+        HAPPENED.clear()
+        begins = reports_pb2.Epoch(
+            number=2,
+            clock_us=clock_s * SECOND,
+            committed_clock_us=3 * SECOND,
+            clock_stands=True,
+            heads=[head_of(first[1])],
+            watermarks_us=first[1].watermarks_us,
         )
-        report = epoch(program, 2, [head])
-        assert "ValueError: no" in report.failure.cause
-        assert HAPPENED == ["set up", "got 1", "torn down"]
-    finally:
-        worker.end(JOB, 60)
+        *_, report = epoch(programs, begins, *numbers, watermark_s=watermark_s)
+        return report
+
+    expected = ["got 2", "got 4", "event 2", "clock 2"]
+    more = second(20, 20, 1, 7)
+    assert expected == HAPPENED
+    assert more.shard.awaits_commit
+    less = second(4, 4)
+    assert expected == HAPPENED
+    assert not less.shard.awaits_commit
+    (dest,) = (stage.input.dest for stage in programs[1].stages)
+    assert (more.watermarks_us[dest], less.watermarks_us[dest]) == (20 * SECOND, 4 * SECOND)
