@@ -18,6 +18,7 @@ class Asking(SparkPortableRunner):
         spark: the session.
         stable: names of steps that ask for stable input.
         in_order: names of those that ask for input in the order of event time.
+        expiring: names of those whose timer "end" notifies of the end of windows.
     """
 
     def __init__(
@@ -26,18 +27,21 @@ class Asking(SparkPortableRunner):
         *,
         stable: Collection[str] = (),
         in_order: Collection[str] = (),
+        expiring: Collection[str] = (),
     ) -> None:
         super().__init__(spark=spark)
-        self._stable, self._in_order = stable, in_order
+        self._stable, self._in_order, self._expiring = stable, in_order, expiring
 
     def run_portable_pipeline(self, pipeline: Any, options: Any) -> Any:
-        missing = {*self._stable, *self._in_order}
+        missing = {*self._stable, *self._in_order, *self._expiring}
         for each in pipeline.components.transforms.values():
             name = each.unique_name
             if each.spec.urn == "beam:transform:pardo:v1" and name in missing:
                 par_do = beam_runner_api_pb2.ParDoPayload.FromString(each.spec.payload)
                 par_do.requires_stable_input = name in self._stable
                 par_do.requires_time_sorted_input = name in self._in_order
+                if name in self._expiring:
+                    par_do.on_window_expiration_timer_family_spec = "ts-end"
                 each.spec.payload = par_do.SerializeToString()
                 missing.remove(name)
         assert not missing

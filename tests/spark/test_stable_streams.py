@@ -351,3 +351,48 @@ def test_restrictions(spark_session: Any, tmp_path: Path, is_stable: bool) -> No
     found = harvest_on(runner, build, flag)
     assert [number for _, number in found["sent"]] == [0, 1, 2]
     assert len({line.split(",")[0] for line in sent(tmp_path)}) == (1 if is_stable else 2)
+
+
+class Ends(beam.DoFn):  # type: ignore[misc]
+    """Gives what came into a window, in its order, when the window is over."""
+
+    KEPT = BagStateSpec("kept", VarIntCoder())
+    END = TimerSpec("end", TimeDomain.WATERMARK)
+
+    def process(
+        self,
+        pair: tuple[str, int],
+        kept: Any = beam.DoFn.StateParam(KEPT),
+        _: Any = beam.DoFn.TimerParam(END),
+    ) -> None:
+        kept.add(pair[1])
+
+    @on_timer(END)  # type: ignore[untyped-decorator]
+    def give(
+        self, key: Any = beam.DoFn.KeyParam, kept: Any = beam.DoFn.StateParam(KEPT)
+    ) -> Iterator[tuple[str, list[int]]]:
+        yield key, list(kept.read())
+
+
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
+def test_the_end_of_windows(spark_session: Any, flags: tuple[str, ...]) -> None:
+    """It comes after everything that waits, and its output is in time."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = Stream().with_output_types(tuple[str, int])
+        events.add_elements(at(7, 3)).add_elements(at(5, 12)).advance_watermark_to(10)
+        events.add_elements(at(4, 11)).advance_watermark_to_infinity()
+        pairs = p | events | beam.WindowInto(FixedWindows(10))
+        found = {}
+        for name in ("stable", "sorted", "both"):
+            ends = pairs | name >> beam.ParDo(Ends()).with_output_types(tuple[str, list[int]])
+            grouped = ends | f"Group {name}" >> beam.GroupByKey()
+            found[name] = grouped | f"Flat {name}" >> beam.FlatMapTuple(lambda key, values: values)
+        return found
+
+    steps = {"stable": ["stable", "both"], "in_order": ["sorted", "both"]}
+    runner = Asking(spark_session, **steps, expiring=["stable", "sorted", "both"])
+    found = harvest_on(runner, build, *flags)
+    assert [sorted(each) for each in found["stable"]] == [[3, 5, 7], [11, 12]]
+    assert found["sorted"] == [[3, 5, 7], [11, 12]]
+    assert found["both"] == [[3, 5, 7], [11, 12]]

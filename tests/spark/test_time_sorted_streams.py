@@ -12,7 +12,7 @@ from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, AfterWatermark
 from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
-from apache_beam.transforms.window import FixedWindows, TimestampedValue
+from apache_beam.transforms.window import FixedWindows, SlidingWindows, TimestampedValue
 from apache_beam.utils.windowed_value import PaneInfoTiming
 
 from tests.spark.asking import Asking
@@ -268,3 +268,16 @@ def test_a_later_run_goes_on_with_what_waits(
         ("a", f"{so_far} 5 5.5 7"),
         ("a", f"{so_far} 5 5.5 7 7.5 9"),
     ]
+
+
+def test_each_window_gets_its_elements_in_order(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = Stream().with_output_types(tuple[str, int])
+        events.add_elements(at("a", 7, 12, 3)).advance_watermark_to(6)
+        events.add_elements(at("a", 11, 6)).advance_watermark_to_infinity()
+        windowed = p | events | beam.WindowInto(SlidingWindows(10, 5))
+        return {"lists": windowed | "list" >> LISTS}
+
+    found = harvest_on(Asking(spark_session, in_order=["list"]), build)
+    ends = [each for key, each in found["lists"] if key == "all of a"]
+    assert ends == [[3], [3, 6, 7], [6, 7, 11, 12], [11, 12]]
