@@ -5,6 +5,7 @@ the disk, so it counts only until the host is started anew. LMDB's own locks are
 claimed a folder is its only user, from whatever threads, one at a time.
 """
 
+import enum
 import fcntl
 import functools
 import glob
@@ -22,6 +23,7 @@ import lmdb
 
 from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.state.delta import CorruptDeltaError, DeltaHeader, Version, read_delta
+from beam_spark_runner.state.undo import undo_last_commit
 
 NameOf: TypeAlias = Callable[[Version], str]
 """Names the delta of a version."""
@@ -120,6 +122,14 @@ def sweep(local: Path, name: str) -> None:
             Claim(path.with_suffix(""), True, path, lock).release(remove=True)
 
 
+class Origin(enum.Enum):
+    """How a task came by the copy of its shard."""
+
+    KEPT = "the copy was at the head"
+    UNDONE = "the copy was that of an attempt that does not count, which was undone"
+    REBUILT = "the copy was made from deltas"
+
+
 class Copy(NamedTuple):
     """An LMDB environment that counts, in its one write transaction, on the records."""
 
@@ -139,6 +149,28 @@ class Copy(NamedTuple):
         """
         self.txn.put(_TAG, _tag(version, length), db=self.env.open_db(None, self.txn))
         self.txn.commit()
+
+
+def open_or_undo(folder: Path, head: Version | None) -> tuple[Copy, Origin] | None:
+    """Open a copy if it is what the head names, or was so before its last attempt.
+
+    Args:
+        folder: claimed.
+        head: None: the copy is to be empty.
+
+    Returns:
+        None: it does not count. It may have been undone.
+
+    Raises:
+        OSError: the disk does not work.
+    """
+    copy = open_copy(folder, head)
+    if copy is not None:
+        return copy, Origin.KEPT
+    if not (folder / "data.mdb").exists() or not undo_last_commit(folder):
+        return None
+    copy = open_copy(folder, head)
+    return None if copy is None else (copy, Origin.UNDONE)
 
 
 def open_copy(folder: Path, head: Version | None) -> Copy | None:

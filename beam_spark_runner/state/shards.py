@@ -21,10 +21,12 @@ from beam_spark_runner.state.local_copy import (
     Claim,
     Copy,
     NameOf,
+    Origin,
     Room,
     ShardStorageError,
     claim_copy,
     open_copy,
+    open_or_undo,
     rebuild,
     sweep,
 )
@@ -103,7 +105,8 @@ def open_shard(
 ) -> "Shard":
     """Open a shard as it is at its head, from the local copy or from the deltas.
 
-    If another attempt on this host has the copy, this one gets a copy of its own for the time.
+    What an attempt has sealed in vain is undone in the copy, see ``undo``. If another attempt on
+    this host has the copy, this one gets a copy of its own for the time.
 
     Args:
         local: folder of all local copies; made if it is missing.
@@ -127,19 +130,20 @@ def open_shard(
         local.mkdir(parents=True, exist_ok=True)
         claim = claim_copy(local, name)
         try:
-            copy = open_copy(claim.folder, head)
-            if copy is None:
+            found = open_or_undo(claim.folder, head)
+            if found is None:
                 sweep(local, name)
                 rebuild(claim.folder, deltas.open, name_of, head)
-                copy = open_copy(claim.folder, head)
-            if copy is None:
-                raise OSError("what was just built there cannot be opened")
+                built = open_copy(claim.folder, head)
+                if built is None:
+                    raise OSError("what was just built there cannot be opened")
+                found = built, Origin.REBUILT
         except BaseException:
             claim.release(remove=False)
             raise
     except (OSError, lmdb.Error) as error:
         raise ShardStorageError(str(local / name), str(error)) from error
-    return Shard(claim, copy, deltas, name_of, head, longest_chain)
+    return Shard(claim, *found, deltas, name_of, head, longest_chain)
 
 
 class Shard:
@@ -151,6 +155,7 @@ class Shard:
 
     Attributes:
         changed: whether anything was put or deleted.
+        origin: how the local copy was come by.
         is_complete: whether the delta that was stored with ``seal`` needs no other one.
     """
 
@@ -158,6 +163,7 @@ class Shard:
         self,
         claim: Claim,
         copy: Copy,
+        origin: Origin,
         deltas: DeltaFiles,
         name_of: NameOf,
         head: Version | None,
@@ -174,6 +180,7 @@ class Shard:
         self._room = Room(claim.folder)
         self._changes = 0
         self._is_broken = self._is_closed = False
+        self.origin = origin
         self.is_complete = False
 
     def __enter__(self) -> "Shard":

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from beam_spark_runner.state import delta, local_copy
 from beam_spark_runner.state.delta import Version
+from beam_spark_runner.state.local_copy import Origin
 from beam_spark_runner.state.shards import DeltaFiles, Shard, open_shard
 
 KEYS = st.binary(min_size=1, max_size=3).map(lambda key: bytes(b"ab\xff"[b % 3] for b in key))
@@ -54,6 +55,8 @@ class Shards(RuleBasedStateMachine):
         self.head: Version | None = None
         self.at_head: dict[bytes, bytes] = {}
         self.epoch = self.drawn = self.boots = 0
+        # What the local copy is, and what it was before its last commit: boot and version.
+        self.copies: list[tuple[int, Version | None]] = []
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(delta, "FRAME_BYTES", 50)
         self.patch.setattr(local_copy, "boot_id", lambda: str(self.boots))
@@ -77,6 +80,18 @@ class Shards(RuleBasedStateMachine):
             longest_chain=3,
         )
         self.attempts.append(Attempt(shard, self.at_head))
+        if shard._claim.is_private:
+            assert shard.origin is Origin.REBUILT
+            return
+        wanted = self.boots, self.head
+        if wanted in self.copies:
+            is_newest = wanted == self.copies[-1]
+            assert shard.origin is (Origin.KEPT if is_newest else Origin.UNDONE)
+            if not is_newest:
+                self.copies.pop()
+        else:
+            assert shard.origin is Origin.REBUILT
+            self.copies = [wanted]
 
     def some(self, data: st.DataObject) -> Attempt:
         if not self.attempts:
@@ -156,6 +171,8 @@ class Shards(RuleBasedStateMachine):
             assert set(self.deltas.files) == known
             return
         assert sealed == version
+        if not attempt.shard._claim.is_private:
+            self.copies = [self.copies[-1], (self.boots, version)]
         if is_accepted:
             self.head, self.at_head = version, attempt.records
             self.epoch += 1
@@ -179,6 +196,7 @@ class Shards(RuleBasedStateMachine):
         # With the locks, and under the feet of those who work on them.
         shutil.rmtree(self.local)
         self.local.mkdir()
+        self.copies = []
         for attempt in self.attempts[:]:
             self.end(attempt)
 

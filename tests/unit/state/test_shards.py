@@ -167,15 +167,6 @@ def test_a_lost_copy_is_rebuilt_from_the_deltas(host: Host) -> None:
     assert host.deltas.opened == []
 
 
-def test_a_copy_of_an_attempt_that_was_not_accepted_does_not_count(host: Host) -> None:
-    host.sealed(None, ONE, a=b"1")
-    host.sealed(ONE, Version(2, 99), a=b"wrong", b=b"wrong")
-    assert host.records(ONE) == {b"a": b"1"}
-    host.sealed(ONE, TWO, a=b"2")
-    assert host.records(TWO) == {b"a": b"2"}
-    assert host.records(None) == {}
-
-
 def test_a_copy_from_before_the_host_was_started_does_not_count(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,130 @@
+"""What a shard of streaming costs: ``python -m benchmarks.shards churn|undo``.
+
+A shard of a million entries of 60 and 100 bytes, of which each epoch changes some, in the order of
+their keys, as rows come. In this process, without Spark; the deltas are stored in a temporary
+folder. CPU times are those of the process, so that other work on the machine disturbs them little.
+"""
+
+import argparse
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from beam_spark_runner.state.delta import Version
+from beam_spark_runner.state.shards import FolderOfDeltas, Shard, open_shard
+
+_LOADED = 50_000  # entries in an epoch, at first
+
+
+class _Shard:
+    """One shard, epoch after epoch."""
+
+    def __init__(self, folder: Path, entries: int) -> None:
+        self.local, self._deltas = folder / "local", folder / "deltas"
+        self._deltas.mkdir()
+        chance = random.Random(1)
+        self._keys = sorted(chance.randbytes(7) + b"k" * 50 for _ in range(entries))
+        self._chance = chance
+        self.head: Version | None = None
+        self._number = 0
+        for start in range(0, entries, _LOADED):
+            self.run(self._keys[start : start + _LOADED])
+
+    @contextmanager
+    def opened(self) -> Iterator[Shard]:
+        deltas = FolderOfDeltas(self._deltas)
+        with open_shard(
+            self.local, deltas, lineage="job", level=0, partition=0, head=self.head
+        ) as shard:
+            yield shard
+
+    def some_keys(self, count: int) -> list[bytes]:
+        return sorted(self._chance.sample(self._keys, count))
+
+    def run(self, keys: list[bytes], *, is_accepted: bool = True) -> tuple[float, float, float]:
+        """Run an epoch; return CPU seconds of its changes, and CPU and wall seconds of its end."""
+        with self.opened() as shard:
+            began = time.process_time()
+            for key in keys:
+                shard.put(b"\0\1c" + key, self._chance.randbytes(50) + bytes(50))
+            changed, ending = time.process_time(), time.monotonic()
+            self._number += 1
+            sealed = shard.seal(Version(self._number, self._number))
+            times = changed - began, time.process_time() - changed, time.monotonic() - ending
+        if is_accepted:
+            self.head = sealed
+        return times
+
+    def stored(self) -> tuple[int, int]:
+        """Return how many files there are, and their bytes."""
+        sizes = [each.stat().st_size for each in self._deltas.iterdir()]
+        return len(sizes), sum(sizes)
+
+    def seconds_to_open(self) -> tuple[float, float]:
+        """Return CPU and wall seconds."""
+        began, ending = time.process_time(), time.monotonic()
+        with self.opened():
+            return time.process_time() - began, time.monotonic() - ending
+
+
+def _undo(folder: Path, entries: int, changes: int) -> None:
+    shard = _Shard(folder, entries)
+    changing, sealing, _ = shard.run(shard.some_keys(changes))
+    print(f"changes: {changing / changes * 1e6:.2f} us of CPU each")
+    print(f"sealing them: {sealing / changes * 1e6:.2f} us of CPU each")
+    shard.run(shard.some_keys(changes), is_accepted=False)
+    cpu, wall = shard.seconds_to_open()
+    print(f"opened by undoing {changes:,} changes: {cpu:.4f} s of CPU, {wall:.4f} s")
+    shutil.rmtree(shard.local)
+    cpu, wall = shard.seconds_to_open()
+    print(f"opened by rebuilding: {cpu:.2f} s of CPU, {wall:.2f} s")
+
+
+def _churn(folder: Path, entries: int, changes: int, epochs: int) -> None:
+    shard = _Shard(folder, entries)
+    written, sealing_cpu, sealing_wall = [], [], []
+    _, before = shard.stored()
+    for _ in range(epochs):
+        _, cpu, wall = shard.run(shard.some_keys(changes))
+        _, after = shard.stored()
+        written.append(after - before)
+        sealing_cpu.append(cpu)
+        sealing_wall.append(wall)
+        before = after
+    mean, most = sum(written) / epochs / 1e6, max(written) / 1e6
+    print(f"written by an epoch: {mean:.2f} MB on average, {most:.2f} MB at most")
+    for kind, times in (("of CPU", sealing_cpu), ("", sealing_wall)):
+        times.sort()
+        print(
+            f"sealing: {sum(times) / epochs:.3f} s {kind} on average, "
+            f"{times[epochs // 2]:.3f} s median, {times[-1]:.3f} s at most"
+        )
+    shutil.rmtree(shard.local)
+    cpu, wall = shard.seconds_to_open()
+    print(f"rebuilding: {cpu:.2f} s of CPU, {wall:.2f} s")
+
+
+def main() -> None:
+    """Measure what the command line asks for, and print it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("churn", "undo"))
+    parser.add_argument("--entries", type=int, default=1_000_000)
+    parser.add_argument("--changes", type=int, default=10_000, help="of an epoch")
+    parser.add_argument("--epochs", type=int, default=200)
+    arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="shards-"))
+    try:
+        if arguments.what == "undo":
+            _undo(folder, arguments.entries, arguments.changes)
+        else:
+            _churn(folder, arguments.entries, arguments.changes, arguments.epochs)
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
