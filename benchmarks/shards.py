@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from beam_spark_runner.state.delta import Version
+from beam_spark_runner.state.chain import Version
 from beam_spark_runner.state.shards import FolderOfDeltas, Shard, open_shard
 
 _LOADED = 50_000  # entries in an epoch, at first

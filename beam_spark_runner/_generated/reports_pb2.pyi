@@ -81,7 +81,7 @@ class TaskReport(_message.Message):
     def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., messages_sent: _Optional[int] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., finalizes: bool = ..., shard: _Optional[_Union[ShardReport, _Mapping]] = ..., deferred: _Optional[_Mapping[str, Residuals]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., looks_up_us: _Optional[_Mapping[int, int]] = ..., finished: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ShardReport(_message.Message):
-    __slots__ = ("epoch", "attempt", "next_event_us", "next_clock_us", "was_cut_off", "awaits_views", "was_interrupted", "awaits_commit", "base")
+    __slots__ = ("epoch", "attempt", "next_event_us", "next_clock_us", "was_cut_off", "awaits_views", "was_interrupted", "awaits_commit", "older")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     NEXT_EVENT_US_FIELD_NUMBER: _ClassVar[int]
@@ -90,7 +90,7 @@ class ShardReport(_message.Message):
     AWAITS_VIEWS_FIELD_NUMBER: _ClassVar[int]
     WAS_INTERRUPTED_FIELD_NUMBER: _ClassVar[int]
     AWAITS_COMMIT_FIELD_NUMBER: _ClassVar[int]
-    BASE_FIELD_NUMBER: _ClassVar[int]
+    OLDER_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     attempt: int
     next_event_us: int
@@ -99,8 +99,16 @@ class ShardReport(_message.Message):
     awaits_views: bool
     was_interrupted: bool
     awaits_commit: bool
-    base: int
-    def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., next_event_us: _Optional[int] = ..., next_clock_us: _Optional[int] = ..., was_cut_off: bool = ..., awaits_views: bool = ..., was_interrupted: bool = ..., awaits_commit: bool = ..., base: _Optional[int] = ...) -> None: ...
+    older: _containers.RepeatedCompositeFieldContainer[DeltaId]
+    def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., next_event_us: _Optional[int] = ..., next_clock_us: _Optional[int] = ..., was_cut_off: bool = ..., awaits_views: bool = ..., was_interrupted: bool = ..., awaits_commit: bool = ..., older: _Optional[_Iterable[_Union[DeltaId, _Mapping]]] = ...) -> None: ...
+
+class DeltaId(_message.Message):
+    __slots__ = ("epoch", "attempt")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    attempt: int
+    def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class Attempts(_message.Message):
     __slots__ = ("count", "sum")
@@ -193,18 +201,16 @@ class View(_message.Message):
     def __init__(self, dest: _Optional[int] = ..., window: _Optional[bytes] = ..., file: _Optional[str] = ..., expires_us: _Optional[int] = ...) -> None: ...
 
 class ShardHead(_message.Message):
-    __slots__ = ("level", "partition", "epoch", "attempt", "base")
+    __slots__ = ("level", "partition", "epoch", "attempt")
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    BASE_FIELD_NUMBER: _ClassVar[int]
     level: int
     partition: int
     epoch: int
     attempt: int
-    base: int
-    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., base: _Optional[int] = ...) -> None: ...
+    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class SideInputReport(_message.Message):
     __slots__ = ("attempt", "consumed", "path", "blobs")

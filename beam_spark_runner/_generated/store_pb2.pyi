@@ -1,7 +1,7 @@
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -74,3 +74,33 @@ class StoredTimer(_message.Message):
     hold_us: int
     pane: bytes
     def __init__(self, family: _Optional[str] = ..., tag: _Optional[str] = ..., window: _Optional[bytes] = ..., domain: _Optional[str] = ..., fires_us: _Optional[int] = ..., hold_us: _Optional[int] = ..., pane: _Optional[bytes] = ...) -> None: ...
+
+class Link(_message.Message):
+    __slots__ = ("epoch", "attempt", "bytes", "lap", "key")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    LAP_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    attempt: int
+    bytes: int
+    lap: int
+    key: bytes
+    def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., bytes: _Optional[int] = ..., lap: _Optional[int] = ..., key: _Optional[bytes] = ...) -> None: ...
+
+class DeltaEnd(_message.Message):
+    __slots__ = ("chain", "records")
+    CHAIN_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    chain: _containers.RepeatedCompositeFieldContainer[Link]
+    records: int
+    def __init__(self, chain: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., records: _Optional[int] = ...) -> None: ...
+
+class CopyTag(_message.Message):
+    __slots__ = ("boot", "chain")
+    BOOT_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_FIELD_NUMBER: _ClassVar[int]
+    boot: str
+    chain: _containers.RepeatedCompositeFieldContainer[Link]
+    def __init__(self, boot: _Optional[str] = ..., chain: _Optional[_Iterable[_Union[Link, _Mapping]]] = ...) -> None: ...

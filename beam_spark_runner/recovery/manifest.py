@@ -55,18 +55,28 @@ class IncompatibleCheckpointError(RunnerError):
         )
 
 
-class Head(NamedTuple):
-    """The newest delta of a shard.
+class DeltaId(NamedTuple):
+    """A delta of a shard.
 
     Attributes:
         epoch: of it.
         attempt: that wrote it.
-        base: epoch of the newest delta of its chain that is complete in itself.
     """
 
     epoch: int
     attempt: int
-    base: int
+
+
+class Head(NamedTuple):
+    """The newest delta of a shard.
+
+    Attributes:
+        delta: it.
+        older: those that the shard is rebuilt from with it, oldest first.
+    """
+
+    delta: DeltaId
+    older: tuple[DeltaId, ...] = ()
 
 
 class View(NamedTuple):
@@ -133,7 +143,9 @@ def encode(manifest: Manifest) -> bytes:
         each.name: getattr(manifest, each.name) for each in dataclasses.fields(manifest)
     }
     fields["format"] = _FORMAT
-    fields["heads"] = sorted([*place, *head] for place, head in manifest.heads.items())
+    fields["heads"] = sorted(
+        [*place, *head.delta, head.older] for place, head in manifest.heads.items()
+    )
     fields["watermarks_us"] = sorted(map(list, manifest.watermarks_us.items()))
     fields["views"] = sorted(
         [dest, window.hex(), *view] for (dest, window), view in manifest.views.items()
@@ -162,8 +174,8 @@ def decode(data: bytes, name: str) -> Manifest:
     if fields.pop("format") != _FORMAT:
         raise CorruptManifestError(name, "it has a format that this version does not know")
     fields["heads"] = {
-        (level, partition): Head(epoch, attempt, base)
-        for level, partition, epoch, attempt, base in fields["heads"]
+        (level, partition): Head(DeltaId(epoch, attempt), tuple(DeltaId(*each) for each in older))
+        for level, partition, epoch, attempt, older in fields["heads"]
     }
     fields["watermarks_us"] = dict(fields["watermarks_us"])
     fields["views"] = {

@@ -1,8 +1,7 @@
 """Which files of earlier epochs nobody needs any more: deltas, views, and what was half written.
 
-What tasks write has a name that says of which epoch it is. A manifest names the deltas of each
-shard by the newest one, on which the others of its chain follow, to one that is complete in
-itself; and views one by one.
+What tasks write has a name that says of which epoch it is. A manifest names the deltas that its
+shards are rebuilt from, and its views, one by one.
 """
 
 import re
@@ -48,34 +47,15 @@ def unneeded(names: Iterable[str], lineage: str, kept: Sequence[Manifest]) -> tu
     if not kept:
         raise InvariantError("no manifest is kept")
     oldest = kept[0].epoch
-    bases: dict[tuple[int, int], int] = {}
+    needed = {view.file for manifest in kept for view in manifest.views.values()}
     for manifest in kept:
         for shard, head in manifest.heads.items():
-            bases[shard] = min(bases.get(shard, head.base), head.base)
-    views = {view.file for manifest in kept for view in manifest.views.values()}
+            needed |= {delta_name(lineage, *shard, *each) for each in (*head.older, head.delta)}
     return tuple(
         name
         for name in names
-        if _is_unneeded_delta(name, lineage, bases, oldest)
-        or _is_unneeded_view(name, lineage, views, oldest)
+        if (match := _DELTA.fullmatch(name) or _VIEW.fullmatch(name)) is not None
+        and match["lineage"] == lineage
+        and int(match["epoch"]) <= oldest
+        and name not in needed
     )
-
-
-def _is_unneeded_delta(
-    name: str, lineage: str, bases: dict[tuple[int, int], int], oldest: int
-) -> bool:
-    match = _DELTA.fullmatch(name)
-    if match is None or match["lineage"] != lineage:
-        return False
-    epoch, shard = int(match["epoch"]), (int(match["level"]), int(match["partition"]))
-    if name.startswith("."):
-        return epoch <= oldest
-    # A shard without a head has never been changed: an attempt that was rejected wrote this.
-    return epoch < bases.get(shard, oldest + 1)
-
-
-def _is_unneeded_view(name: str, lineage: str, views: set[str], oldest: int) -> bool:
-    match = _VIEW.fullmatch(name)
-    if match is None or match["lineage"] != lineage:
-        return False
-    return int(match["epoch"]) <= oldest and name not in views

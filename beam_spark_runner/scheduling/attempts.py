@@ -70,7 +70,7 @@ class ShardReport:
         awaits_views: elements wait for side inputs.
         was_interrupted: timers that are due have not fired.
         awaits_commit: stable input is stored, for the epoch after this one.
-        base: epoch of the newest delta of the head's chain that is complete in itself.
+        older: epoch and attempt of those before it that the shard is rebuilt from, oldest first.
     """
 
     epoch: int
@@ -81,7 +81,7 @@ class ShardReport:
     awaits_views: bool = False
     was_interrupted: bool = False
     awaits_commit: bool = False
-    base: int = 0
+    older: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,32 +1,34 @@
-"""One delta: the file of what one task attempt changed in its shard.
+"""One delta: the file of what one task attempt changed in its shard, and more, see ``chain``.
 
-A file begins with a magic and the number of its format. Frames follow: the header, records in
-the order of the changes (the last one of a key counts), and an end that says how many there
-were. A frame is its kind, its length, a checksum, and its content. The checksums of the records
-and of the end are chained, so that a frame that is missing or elsewhere is noticed, too.
+A file begins with a magic and the number of its format. Frames follow: records (the last one of a
+key counts), and an end that says how many there were, and which deltas lead to this version. A
+frame is its kind, its length, a checksum, and its content. The checksums are chained, so that a
+frame that is missing or elsewhere is noticed, too. A tail says where the end is, so that it can be
+read without the records.
 """
 
 import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import zstandard
 
+from beam_spark_runner._generated import store_pb2
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.recovery import sweep
+from beam_spark_runner.state.chain import Chain, Version, chain_of, coded_chain
 
 FRAME_BYTES = 1 << 20
-_FORMAT = 1
+_FORMAT = 2
 _MAGIC = struct.Struct(">8sH")
 _NAME = b"bsrdelta"
 _FRAME = struct.Struct(">cQI")  # kind, length, checksum
-_HEADER = struct.Struct(">QQ?QQI")  # version, whether there is a parent, parent, length of chain
 _RECORD = struct.Struct(">Iq")  # length of the key; of the value, or _DELETED
-_COUNT = struct.Struct(">Q")
+_TAIL = struct.Struct(">QI4s")  # length of the content of the end, its checksum, _LAST
+_LAST = b"last"
 _DELETED = -1
 _READ_BYTES = 1 << 20  # at once: what a damaged length says is not asked for
 
@@ -47,28 +49,6 @@ class CorruptDeltaError(RunnerError):
         return f"the delta {self.name} cannot be used: {self.why}"
 
 
-class Version(NamedTuple):
-    """Which state of a shard: that which one attempt left behind."""
-
-    epoch: int
-    attempt: int  # random, of 63 bits
-
-
-@dataclass(frozen=True, slots=True)
-class DeltaHeader:
-    """What a delta says of itself.
-
-    Attributes:
-        version: which it leads to.
-        parent: which its changes begin with; None: it is complete in itself.
-        length: how many deltas must be read to rebuild the version, this one included.
-    """
-
-    version: Version
-    parent: Version | None
-    length: int
-
-
 def delta_name(lineage: str, level: int, partition: int, version: Version) -> str:
     """Return the name of the file of a delta that leads to a version."""
     return sweep.delta_name(lineage, level, partition, *version)
@@ -81,46 +61,48 @@ class DeltaWriter:
 
     Args:
         path: of the file, which is replaced if it exists.
-        header: may be corrected in the end.
+
+    Attributes:
+        size: bytes of the records so far.
 
     Raises:
         OSError: the file cannot be written.
     """
 
-    def __init__(self, path: Path, header: DeltaHeader) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._header = header
+        self.size = 0
         self._frame = bytearray()
         self._count = 0
         self._checksum = 0
         self._compressor = zstandard.ZstdCompressor(level=1)
         self._file = path.open("wb")
-        self._file.write(_MAGIC.pack(_NAME, _FORMAT) + _header_frame(header))
+        self._file.write(_MAGIC.pack(_NAME, _FORMAT))
 
     def put(self, key: bytes, value: bytes) -> None:
         """Add that a key has a value now."""
         self._frame += _RECORD.pack(len(key), len(value))
         self._frame += key
         self._frame += value
-        self._added()
+        self._added(len(key) + len(value))
 
     def delete(self, key: bytes) -> None:
         """Add that a key has no value any more."""
         self._frame += _RECORD.pack(len(key), _DELETED)
         self._frame += key
-        self._added()
+        self._added(len(key))
 
-    def finish(self, header: DeltaHeader | None = None) -> None:
+    def finish(self, chain: Chain) -> None:
         """End the file and close it.
 
         Args:
-            header: in place of the first one: an attempt may get its version only now.
+            chain: what is rebuilt from; this delta is its last link.
         """
         self._flush()
-        self._write(b"E", _COUNT.pack(self._count))
-        if header is not None:
-            self._file.seek(_MAGIC.size)
-            self._file.write(_header_frame(header))
+        end = store_pb2.DeltaEnd(chain=coded_chain(chain), records=self._count)
+        content = end.SerializeToString()
+        self._write(b"E", content)
+        self._file.write(_TAIL.pack(len(content), zlib.crc32(content), _LAST))
         self._file.close()
 
     def abandon(self) -> None:
@@ -130,8 +112,9 @@ class DeltaWriter:
             self._file.close()
         self.path.unlink(missing_ok=True)
 
-    def _added(self) -> None:
+    def _added(self, size: int) -> None:
         self._count += 1
+        self.size += _RECORD.size + size
         if len(self._frame) >= FRAME_BYTES:
             self._flush()
 
@@ -146,24 +129,39 @@ class DeltaWriter:
         self._file.write(content)
 
 
-def read_delta(
-    stream: BinaryIO, name: str
-) -> tuple[DeltaHeader, Iterator[tuple[bytes, bytes | None]]]:
-    """Read a delta from its beginning.
+def read_chain(stream: BinaryIO, name: str) -> Chain:
+    """Read from the end of a delta what its version is rebuilt from; it is the last link.
 
     Args:
-        stream: stays open, and belongs to the iterator until that has ended.
+        stream: of the file; can be positioned.
         name: of the file, for messages.
 
-    Returns:
-        The header, and the changes in the order in which they were made: keys with their values;
-        None: the key was deleted. Only who has taken all of them knows that all are there.
+    Raises:
+        CorruptDeltaError: the end is damaged.
+    """
+    return _Reader(stream, name).chain()
+
+
+def read_changes(
+    stream: BinaryIO, name: str, version: Version
+) -> Iterator[tuple[bytes, bytes | None]]:
+    """Yield the records of a delta: keys with their values; None: the key was deleted.
+
+    Of several records of a key the last one counts. Only who has taken all of them knows that all
+    are there.
+
+    Args:
+        stream: of the file; can be positioned.
+        name: of the file, for messages.
+        version: which it must lead to.
 
     Raises:
-        CorruptDeltaError: the file is damaged. The iterator raises it, too.
+        CorruptDeltaError: the file is damaged, or leads to another version.
     """
     reader = _Reader(stream, name)
-    return reader.header(), reader.records()
+    yield from reader.records()
+    if (found := reader.chain()[-1].version) != version:
+        raise CorruptDeltaError(name, f"it is that of {found}")
 
 
 class _Reader:
@@ -171,20 +169,32 @@ class _Reader:
         self._stream = stream
         self._name = name
 
-    def header(self) -> DeltaHeader:
+    def _check_magic(self) -> None:
+        self._stream.seek(0)
         magic, format_ = _MAGIC.unpack(self._read(_MAGIC.size))
         if magic != _NAME:
             raise self._error("it does not begin as a delta does")
         if format_ != _FORMAT:
             raise self._error(f"its format is {format_}, but only {_FORMAT} is known here")
-        kind, content, _ = self._frame(0)
-        if kind != b"H" or len(content) != _HEADER.size:
-            raise self._error("it has no header")
-        epoch, attempt, has_parent, parent_epoch, parent_attempt, length = _HEADER.unpack(content)
-        parent = Version(parent_epoch, parent_attempt) if has_parent else None
-        return DeltaHeader(Version(epoch, attempt), parent, length)
+
+    def chain(self) -> Chain:
+        self._check_magic()
+        end = self._stream.seek(0, 2) - _TAIL.size
+        self._stream.seek(max(0, end))
+        length, checksum, last = _TAIL.unpack(self._read(_TAIL.size))
+        if last != _LAST or length > end:
+            raise self._error("it is cut off, or its end is damaged")
+        self._stream.seek(end - length)
+        content = self._read(length)
+        if zlib.crc32(content) != checksum:
+            raise self._error("the checksum of its end is wrong")
+        chain = chain_of(store_pb2.DeltaEnd.FromString(content).chain)
+        if not chain:
+            raise self._error("it does not say which version it is")
+        return chain
 
     def records(self) -> Iterator[tuple[bytes, bytes | None]]:
+        self._check_magic()
         decompressor = zstandard.ZstdDecompressor()
         count = checksum = 0
         while True:
@@ -198,10 +208,11 @@ class _Reader:
             for record in self._records_of(frame):
                 count += 1
                 yield record
-        if kind != b"E" or len(content) != _COUNT.size:
+        if kind != b"E":
             raise self._error(f"it has a frame of the unknown kind {kind!r}")
-        if count != (said := _COUNT.unpack(content)[0]):
+        if count != (said := store_pb2.DeltaEnd.FromString(content).records):
             raise self._error(f"it has {count} records, but says {said}")
+        self._read(_TAIL.size)
         if self._stream.read(1):
             raise self._error("something follows its end")
 
@@ -238,14 +249,6 @@ class _Reader:
 
     def _error(self, why: str) -> CorruptDeltaError:
         return CorruptDeltaError(self._name, why)
-
-
-def _header_frame(header: DeltaHeader) -> bytes:
-    """Return the frame, which has the same length for all headers."""
-    parent = header.parent or Version(0, 0)
-    has_parent = header.parent is not None
-    content = _HEADER.pack(*header.version, has_parent, *parent, header.length)
-    return _FRAME.pack(b"H", len(content), _checksum(b"H", content, 0)) + content
 
 
 def _checksum(kind: bytes, content: bytes, before: int) -> int:

@@ -6,30 +6,27 @@ claimed a folder is its only user, from whatever threads, one at a time.
 """
 
 import enum
-import fcntl
 import functools
-import glob
-import json
 import os
 import secrets
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import lmdb
 
-from beam_spark_runner.core.errors import CheckpointStorageError
-from beam_spark_runner.state.delta import CorruptDeltaError, DeltaHeader, Version, read_delta
+from beam_spark_runner._generated import store_pb2
+from beam_spark_runner.state.chain import (
+    Chain,
+    Version,
+    chain_of,
+    coded_chain,
+    has_later_slice,
+    head_of,
+)
+from beam_spark_runner.state.claims import building_place, remove_copy
+from beam_spark_runner.state.delta import CorruptDeltaError, read_chain, read_changes
+from beam_spark_runner.state.stored_deltas import NameOf, OpenFile, reading
 from beam_spark_runner.state.undo import undo_last_commit
-
-NameOf: TypeAlias = Callable[[Version], str]
-"""Names the delta of a version."""
-
-OpenFile: TypeAlias = Callable[[str], BinaryIO]
-"""Opens a delta by its name; raises ``FileNotFoundError`` if there is none."""
 
 MAP_BYTES = 1 << 40
 """The most that a copy can hold. These are addresses, not memory, and the file has holes."""
@@ -41,85 +38,7 @@ _UNCHECKED_BYTES = 16 << 20  # may be written before the disk is asked again
 _PAGE_BYTES = 4096
 _RECORDS = b"records"
 _TAG = b"tag"
-_LAYOUT = 1  # of a copy; one of another layout does not count
-
-
-class ShardStorageError(CheckpointStorageError):
-    """A disk or a storage that a shard needs is full, away, or broken."""
-
-    def __str__(self) -> str:
-        return f"the data of a shard cannot be read or written at {self.place}: {self.problem}"
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The right to be the only one who works in a folder.
-
-    Attributes:
-        folder: of an LMDB environment; may not be there yet.
-        is_private: another one has the folder of the shard; this one goes at the end.
-    """
-
-    folder: Path
-    is_private: bool
-    _lock_path: Path
-    _lock: int
-
-    def release(self, *, remove: bool) -> None:
-        """Let go of the folder.
-
-        Args:
-            remove: what is in it.
-        """
-        try:
-            if remove or self.is_private:
-                _remove(self.folder)
-            if self.is_private:
-                self._lock_path.unlink(missing_ok=True)
-        finally:
-            # Closing alone would not do: a child that user code has forked has the file, too.
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
-            os.close(self._lock)
-
-
-def claim_copy(local: Path, name: str) -> Claim:
-    """Claim the copy of a shard; if another one has it, a folder for a copy of one's own.
-
-    Args:
-        local: folder of all copies.
-        name: of the shard.
-
-    Raises:
-        OSError: the disk does not work.
-    """
-    folder, is_private = local / name, False
-    while (lock := _try_lock(path := local / f"{folder.name}.lock")) is None:
-        folder, is_private = local / f".{name}-{secrets.token_hex(8)}", True
-    return Claim(folder, is_private, path, lock)
-
-
-def _try_lock(path: Path) -> int | None:
-    """Lock a file, which is made if it is missing; None: somebody else has it."""
-    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Whoever had the lock before may have removed the file.
-        if os.path.samestat(os.fstat(lock), path.stat()):
-            return lock
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    except BaseException:
-        os.close(lock)
-        raise
-    os.close(lock)
-    return None
-
-
-def sweep(local: Path, name: str) -> None:
-    """Remove the private copies of a shard that attempts left behind which were killed."""
-    for path in local.glob(f".{glob.escape(name)}-*.lock"):
-        if (lock := _try_lock(path)) is not None:
-            Claim(path.with_suffix(""), True, path, lock).release(remove=True)
+_LAYOUT = b"\2"  # of a copy; one of another layout does not count
 
 
 class Origin(enum.Enum):
@@ -135,19 +54,18 @@ class Copy(NamedTuple):
 
     env: lmdb.Environment
     txn: "lmdb.Transaction[bytes]"
-    length: int  # of the chain of deltas that lead to it
+    chain: Chain  # that leads to it
 
-    def commit(self, version: Version, length: int) -> None:
-        """Commit what was written, as a version.
+    def commit(self, chain: Chain) -> None:
+        """Commit what was written.
 
         Args:
-            version: which it is from now on.
-            length: of the chain of deltas that lead to it.
+            chain: that leads to it.
 
         Raises:
             lmdb.Error: the disk does not work.
         """
-        self.txn.put(_TAG, _tag(version, length), db=self.env.open_db(None, self.txn))
+        self.txn.put(_TAG, _tag(chain), db=self.env.open_db(None, self.txn))
         self.txn.commit()
 
 
@@ -182,12 +100,13 @@ def open_copy(folder: Path, head: Version | None) -> Copy | None:
     except lmdb.Error:
         return None
     try:
-        with env.begin() as reading:
-            tag = json.loads(reading.get(_TAG, b"null"))
-        if isinstance(tag, list) and tag[:-1] == json.loads(_tag(head, 0))[:-1]:
+        with env.begin() as txn:
+            coded = txn.get(_TAG)
+        chain = None if coded is None else _chain_of(coded)
+        if chain is not None and head_of(chain) == head:
             records = env.open_db(_RECORDS, create=False)
-            return Copy(env, env.begin(records, write=True), tag[-1])
-    except (lmdb.Error, ValueError):
+            return Copy(env, env.begin(records, write=True), chain)
+    except lmdb.Error:
         pass
     except BaseException:
         env.close()
@@ -211,64 +130,41 @@ def rebuild(folder: Path, open_file: OpenFile, name_of: NameOf, head: Version | 
         OSError: the disk does not work.
         lmdb.Error: likewise.
     """
-    versions = _chain(open_file, name_of, head)
-    _remove(folder)
-    building = _building(folder)
+    chain: Chain = ()
+    if head is not None:
+        with reading(open_file, name_of(head)) as stream:
+            chain = read_chain(stream, name_of(head))
+        if head_of(chain) != head:
+            raise CorruptDeltaError(name_of(head), f"it is that of {head_of(chain)}")
+    remove_copy(folder)
+    building = building_place(folder)
     building.mkdir()
     try:
         env = _environment(building)
         try:
             records, room = env.open_db(_RECORDS), Room(building)
-            for version in versions:
+            for link in chain:
+                name, is_replaced = name_of(link.version), has_later_slice(link, chain)
                 with (
                     env.begin(records, write=True) as txn,
-                    _reading(open_file, name_of(version)) as (_, changes),
+                    reading(open_file, name) as stream,
                 ):
-                    for key, value in changes:
+                    for key, value in read_changes(stream, name, link.version):
+                        if is_replaced(key):
+                            continue
                         room.take(len(key) + len(value or b""))
                         if value is None:
                             txn.delete(key)
                         else:
                             txn.put(key, value)
             with env.begin(write=True) as txn:
-                txn.put(_TAG, _tag(head, len(versions)))
+                txn.put(_TAG, _tag(chain))
         finally:
             env.close()
         building.rename(folder)
     except BaseException:
-        _remove(folder)
+        remove_copy(folder)
         raise
-
-
-def _chain(open_file: OpenFile, name_of: NameOf, head: Version | None) -> list[Version]:
-    """Return the versions that lead to the head, the oldest first."""
-    chain: list[Version] = []
-    length = None
-    version = head
-    while version is not None:
-        name = name_of(version)
-        with _reading(open_file, name) as (header, _):
-            pass
-        if header.version != version:
-            raise CorruptDeltaError(name, f"it is that of {header.version}")
-        if length not in (None, header.length) or (header.parent is None) != (header.length == 1):
-            raise CorruptDeltaError(name, f"it should not be number {header.length} of its chain")
-        chain.append(version)
-        version, length = header.parent, header.length - 1
-    return chain[::-1]
-
-
-@contextmanager
-def _reading(
-    open_file: OpenFile, name: str
-) -> Iterator[tuple[DeltaHeader, Iterator[tuple[bytes, bytes | None]]]]:
-    try:
-        with open_file(name) as stream:
-            yield read_delta(stream, name)
-    except FileNotFoundError as error:
-        raise CorruptDeltaError(name, "there is no such file") from error
-    except OSError as error:
-        raise ShardStorageError(name, str(error)) from error
 
 
 class Room:
@@ -314,19 +210,17 @@ def _environment(folder: Path) -> lmdb.Environment:
     )
 
 
-def _tag(version: Version | None, length: int) -> bytes:
-    return json.dumps([_LAYOUT, boot_id(), version, length]).encode()
+def _tag(chain: Chain) -> bytes:
+    tag = store_pb2.CopyTag(boot=boot_id(), chain=coded_chain(chain))
+    return _LAYOUT + tag.SerializeToString()
 
 
-def _building(folder: Path) -> Path:
-    """Return where a copy is while it is not complete."""
-    return folder.with_name(f"{folder.name}.new")
-
-
-def _remove(folder: Path) -> None:
-    """Remove a copy, complete or not. What cannot be removed is noticed when it is in the way."""
-    for each in (folder, _building(folder)):
-        shutil.rmtree(each, ignore_errors=True)
+def _chain_of(coded: bytes) -> Chain | None:
+    """Return the chain of a tag; None: the copy does not count."""
+    if not coded.startswith(_LAYOUT):
+        return None
+    tag = store_pb2.CopyTag.FromString(coded[len(_LAYOUT) :])
+    return chain_of(tag.chain) if tag.boot == boot_id() else None
 
 
 @functools.cache

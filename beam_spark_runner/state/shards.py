@@ -15,27 +15,31 @@ from typing import BinaryIO, Protocol
 
 import lmdb
 
-from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.state.delta import DeltaHeader, DeltaWriter, Version, delta_name
+from beam_spark_runner.core.errors import InvariantError, RunnerError
+from beam_spark_runner.state.chain import (
+    Chain,
+    Link,
+    Place,
+    Version,
+    around,
+    first_to_merge,
+    head_of,
+    still_needed,
+)
+from beam_spark_runner.state.claims import Claim, claim_copy, sweep
+from beam_spark_runner.state.delta import DeltaWriter, delta_name
 from beam_spark_runner.state.local_copy import (
-    Claim,
     Copy,
-    NameOf,
     Origin,
     Room,
-    ShardStorageError,
-    claim_copy,
     open_copy,
     open_or_undo,
     rebuild,
-    sweep,
 )
+from beam_spark_runner.state.stored_deltas import NameOf, ShardStorageError, merge_deltas
 
 KEY_LIMIT = 511
 """Bytes of the longest key: LMDB's limit."""
-
-LONGEST_CHAIN = 50
-"""Deltas that a shard is rebuilt from at most; the next one is complete in itself."""
 
 
 class DeltaFiles(Protocol):
@@ -101,7 +105,6 @@ def open_shard(
     level: int,
     partition: int,
     head: Version | None,
-    longest_chain: int = LONGEST_CHAIN,
 ) -> "Shard":
     """Open a shard as it is at its head, from the local copy or from the deltas.
 
@@ -115,7 +118,6 @@ def open_shard(
         level: number.
         partition: number.
         head: which version; None: the shard is empty.
-        longest_chain: of deltas, before a complete one is written.
 
     Returns:
         The shard; ``close`` must be called, or its context be left.
@@ -143,7 +145,7 @@ def open_shard(
             raise
     except (OSError, lmdb.Error) as error:
         raise ShardStorageError(str(local / name), str(error)) from error
-    return Shard(claim, *found, deltas, name_of, head, longest_chain)
+    return Shard(claim, *found, deltas, name_of)
 
 
 class Shard:
@@ -156,7 +158,7 @@ class Shard:
     Attributes:
         changed: whether anything was put or deleted.
         origin: how the local copy was come by.
-        is_complete: whether the delta that was stored with ``seal`` needs no other one.
+        chain: the deltas that it is rebuilt from as it was opened; once sealed, as it is now.
     """
 
     def __init__(
@@ -166,22 +168,18 @@ class Shard:
         origin: Origin,
         deltas: DeltaFiles,
         name_of: NameOf,
-        head: Version | None,
-        longest_chain: int,
     ) -> None:
         self._claim = claim
         self._copy = copy
         self._has_ended = False
         self._deltas = deltas
         self._name_of = name_of
-        self._head = head
-        self._longest_chain = longest_chain
         self._writer: DeltaWriter | None = None
         self._room = Room(claim.folder)
         self._changes = 0
         self._is_broken = self._is_closed = False
         self.origin = origin
-        self.is_complete = False
+        self.chain = copy.chain
 
     def __enter__(self) -> "Shard":
         return self
@@ -273,25 +271,26 @@ class Shard:
             The new head; the old one if nothing was changed: then no delta is stored.
 
         Raises:
-            ShardStorageError: the delta cannot be stored. The shard is aborted.
+            CorruptDeltaError: an older delta that is merged into the new one is damaged.
+            ShardStorageError: the delta cannot be stored, or such an older one not be read. The
+                shard is aborted, whatever is raised.
         """
         self._txn()
-        if version == self._head:
+        head = head_of(self.chain)
+        if version == head:
             raise InvariantError(f"{self._name_of(version)} is sealed twice")
         if self._writer is None:
             self.abort()
-            return self._head
+            return head
         name = self._name_of(version)
-        header = DeltaHeader(version, self._head, self._copy.length + 1)
         try:
-            if self._copy.length >= self._longest_chain:
-                header = DeltaHeader(version, None, 1)
-                self._writer.abandon()
-                self._writer = self._snapshot(header)
-            self._writer.finish(header)
-            self.is_complete = header.parent is None
-        except OSError as error:
+            chain = self._completed(self._writer, version)
+            self._writer.finish(chain)
+        except (OSError, lmdb.Error) as error:
             raise self._failed(error) from error
+        except RunnerError:
+            self.abort()
+            raise
         try:
             self._deltas.put(name, self._writer.path)
         except OSError as error:
@@ -300,10 +299,11 @@ class Shard:
         # A private copy is about to go.
         if not self._claim.is_private:
             try:
-                self._copy.commit(version, header.length)
+                self._copy.commit(chain)
             except lmdb.Error as error:
                 raise self._failed(error) from error
         self._end()
+        self.chain = chain
         return version
 
     def abort(self) -> None:
@@ -343,24 +343,32 @@ class Shard:
         """Count a change; return what writes it down."""
         self._changes += 1
         if self._writer is None:
-            # The version is not known yet: seal says it.
-            self._writer = self._new_writer(DeltaHeader(Version(0, 0), self._head, 0))
+            # One name for all: what a killed attempt has left is written over.
+            self._writer = DeltaWriter(self._claim.folder / "sealing.delta")
         return self._writer
 
-    def _new_writer(self, header: DeltaHeader) -> DeltaWriter:
-        # One name for all: what a killed attempt has left is written over.
-        return DeltaWriter(self._claim.folder / "sealing.delta", header)
+    def _completed(self, writer: DeltaWriter, version: Version) -> Chain:
+        """Add what is in a delta besides changes, see ``chain``; return the chain it ends."""
+        if not self.chain:
+            return (Link(version, writer.size, Place(0, b"")),)
+        place = self._add_slice(writer, self.chain[-1].place)
+        chain = still_needed(self.chain, place)
+        first = first_to_merge(chain, writer.size)
+        merge_deltas(chain[first:], writer, self._copy.txn.get, self._deltas.open, self._name_of)
+        return (*chain[:first], Link(version, writer.size, place))
 
-    def _snapshot(self, header: DeltaHeader) -> DeltaWriter:
-        """Write all records down."""
-        writer = self._new_writer(header)
-        try:
-            for key, value in self.scan(b""):
+    def _add_slice(self, writer: DeltaWriter, start: Place) -> Place:
+        """Add as many bytes of all records as were changed; return where the next slice begins."""
+        left = writer.size
+        for lap, first, end in ((start.lap, start.key, None), (start.lap + 1, b"", start.key)):
+            for key, value in self.scan(b"", first):
+                if end is not None and key >= end:
+                    break
+                if left <= 0:
+                    return Place(lap, key)
                 writer.put(key, value)
-        except BaseException:
-            writer.abandon()
-            raise
-        return writer
+                left -= len(key) + len(value)
+        return around(start)
 
     def _failed(self, error: Exception) -> ShardStorageError:
         self._is_broken = True

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from beam_spark_runner.core.time import MIN_US
-from beam_spark_runner.recovery.manifest import Head, Manifest, View
+from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest, View
 from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.scheduling.epochs import Epoch, Progress
 from beam_spark_runner.scheduling.finish import Finishing
@@ -58,7 +58,9 @@ def manifest_after(
         clock_us=epoch.clock_us,
         events=epoch.events,
         heads={
-            (report.level, report.partition): Head(shard.epoch, shard.attempt, shard.base)
+            (report.level, report.partition): Head(
+                DeltaId(shard.epoch, shard.attempt), tuple(DeltaId(*each) for each in shard.older)
+            )
             for report in reports
             if (shard := report.shard) is not None and shard.epoch
         },

@@ -275,9 +275,8 @@ class _StreamRun:
                     reports_pb2.ShardHead(
                         level=level,
                         partition=partition,
-                        epoch=head.epoch,
-                        attempt=head.attempt,
-                        base=head.base,
+                        epoch=head.delta.epoch,
+                        attempt=head.delta.attempt,
                     )
                     for (level, partition), head in self._last.heads.items()
                 ],

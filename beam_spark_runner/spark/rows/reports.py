@@ -27,7 +27,7 @@ from beam_spark_runner.scheduling.attempts import (
 )
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import consumed_of
-from beam_spark_runner.state.local_copy import ShardStorageError
+from beam_spark_runner.state.stored_deltas import ShardStorageError
 
 _Name = TypeVar("_Name", int, str)
 
@@ -87,7 +87,7 @@ def _shard_of(proto: reports_pb2.ShardReport) -> ShardReport:
         awaits_views=proto.awaits_views,
         was_interrupted=proto.was_interrupted,
         awaits_commit=proto.awaits_commit,
-        base=proto.base,
+        older=tuple((each.epoch, each.attempt) for each in proto.older),
     )
 
 

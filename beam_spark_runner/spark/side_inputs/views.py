@@ -17,7 +17,7 @@ from beam_spark_runner.spark.rows.writing import Outlet
 from beam_spark_runner.spark.shared_file import SharedFile
 from beam_spark_runner.spark.side_inputs.files import SortedWriter, whole_rows
 from beam_spark_runner.spark.side_inputs.lookup import GatheredRows
-from beam_spark_runner.state.local_copy import ShardStorageError
+from beam_spark_runner.state.stored_deltas import ShardStorageError
 
 
 class EpochView:

@@ -276,9 +276,7 @@ class LevelTask:
                 for step, left in stages.deferred().items():
                     report.deferred[step].CopyFrom(left)
                 report.views.extend(stages.views)
-                report.shard.CopyFrom(
-                    seal(shard, self._program, report.partition, self._attempt, stages)
-                )
+                report.shard.CopyFrom(seal(shard, self._attempt, stages))
         return infos
 
     def _pass_on(self, task_input: TaskInput) -> None:

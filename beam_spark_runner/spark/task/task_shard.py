@@ -9,7 +9,7 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.spark.program import LevelProgram
 from beam_spark_runner.spark.task.epoch_stage import uses_shard
 from beam_spark_runner.spark.task.epoch_stages import EpochStages
-from beam_spark_runner.state.delta import Version
+from beam_spark_runner.state.chain import Version
 from beam_spark_runner.state.shards import FolderOfDeltas, Shard, open_shard
 
 
@@ -36,26 +36,23 @@ def open_shard_of(
     )
 
 
-def seal(
-    shard: Shard, program: LevelProgram, partition: int, attempt: int, stages: EpochStages
-) -> reports_pb2.ShardReport:
+def seal(shard: Shard, attempt: int, stages: EpochStages) -> reports_pb2.ShardReport:
     """Seal what an attempt has changed, and return what the driver is to know of it.
 
     Args:
         shard: of the task.
-        program: of its level.
-        partition: of the task.
         attempt: of the task.
         stages: of the level; they have finished.
     """
     next_event_us, next_clock_us = stages.next_due()
-    before = _head_of(program, stages.epoch, partition)
     head = shard.seal(Version(stages.epoch.number, attempt))
-    base = stages.epoch.number if shard.is_complete else 0 if before is None else before.base
     return reports_pb2.ShardReport(
         epoch=0 if head is None else head.epoch,
         attempt=0 if head is None else head.attempt,
-        base=base,
+        older=[
+            reports_pb2.DeltaId(epoch=epoch, attempt=attempt)
+            for (epoch, attempt), _, _ in shard.chain[:-1]
+        ],
         next_event_us=next_event_us,
         next_clock_us=next_clock_us,
         was_cut_off=stages.was_cut_off,

@@ -6,10 +6,16 @@ import pytest
 
 from beam_spark_runner.job.checkpoint_folder import CheckpointFolder, CheckpointFolderError
 from beam_spark_runner.recovery.commit import commit, newest
-from beam_spark_runner.recovery.manifest import CorruptManifestError, Head, Manifest, manifest_name
+from beam_spark_runner.recovery.manifest import (
+    CorruptManifestError,
+    DeltaId,
+    Head,
+    Manifest,
+    manifest_name,
+)
 
 MANIFEST = Manifest(
-    epoch=1, fence=1, lineage="main", parent=0, partitions=2, heads={(1, 0): Head(1, 77, 1)}
+    epoch=1, fence=1, lineage="main", parent=0, partitions=2, heads={(1, 0): Head(DeltaId(1, 77))}
 )
 
 

@@ -7,7 +7,12 @@ import pytest
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.recovery.driver_start import KEPT, Checkpoints, DriverStart
-from beam_spark_runner.recovery.manifest import Head, IncompatibleCheckpointError, manifest_name
+from beam_spark_runner.recovery.manifest import (
+    DeltaId,
+    Head,
+    IncompatibleCheckpointError,
+    manifest_name,
+)
 from beam_spark_runner.recovery.sweep import delta_name
 
 
@@ -41,7 +46,7 @@ def commit(driver: DriverStart, files: Files) -> None:
     last = driver.manifest
     epoch = last.epoch + 1
     files.files[delta_name("main", 0, 0, epoch, 7)] = b""
-    heads = {(0, 0): Head(epoch, 7, epoch)}
+    heads = {(0, 0): Head(DeltaId(epoch, 7))}
     driver.commit(dataclasses.replace(last, epoch=epoch, parent=last.epoch, heads=heads))
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from beam_spark_runner.recovery.manifest import (
     CorruptManifestError,
+    DeltaId,
     FencedError,
     Head,
     IncompatibleCheckpointError,
@@ -25,7 +26,10 @@ MANIFEST = Manifest(
     lineage="main",
     parent=6,
     clock_us=5,
-    heads={(1, 0): Head(7, 1 << 62, 5), (2, 1): Head(3, 9, 3)},
+    heads={
+        (1, 0): Head(DeltaId(7, 1 << 62), (DeltaId(5, 1), DeltaId(6, 2))),
+        (2, 1): Head(DeltaId(3, 9)),
+    },
     watermarks_us={4: -(1 << 62), 5: 1 << 62},
     next_event_us=12,
     is_due=True,

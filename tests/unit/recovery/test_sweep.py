@@ -7,19 +7,19 @@ from types import MappingProxyType
 import pytest
 
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.recovery.manifest import Head, Manifest, View
+from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest, View
 from beam_spark_runner.recovery.sweep import delta_name, unneeded, view_name
 
 NONE = Manifest(epoch=0, fence=1, lineage="main", parent=None, partitions=1)
 
 
 def manifest(
-    epoch: int, *, base: int, views: Mapping[bytes, str] = MappingProxyType({})
+    epoch: int, *older: int, views: Mapping[bytes, str] = MappingProxyType({})
 ) -> Manifest:
     return dataclasses.replace(
         NONE,
         epoch=epoch,
-        heads={(1, 0): Head(epoch, 77, base)},
+        heads={(1, 0): Head(DeltaId(epoch, 77), tuple(DeltaId(each, 77) for each in older))},
         views={(4, window): View(file, 0) for window, file in views.items()},
     )
 
@@ -28,26 +28,28 @@ def delta(epoch: int, partition: int = 0, lineage: str = "main") -> str:
     return delta_name(lineage, 1, partition, epoch, 77)
 
 
-def test_a_chain_is_needed_back_to_its_complete_delta() -> None:
-    kept = [manifest(epoch, base=5) for epoch in (7, 8, 9)]
+def test_what_a_shard_is_rebuilt_from_is_needed() -> None:
+    kept = [manifest(7, 2, 5, 6), manifest(8, 5, 6, 7), manifest(9, 5, 8)]
     names = [delta(epoch) for epoch in range(1, 12)]
-    assert unneeded(names, "main", kept) == tuple(delta(epoch) for epoch in range(1, 5))
+    assert unneeded(names, "main", kept) == (delta(1), delta(3), delta(4))
+    assert unneeded(names, "main", kept[1:]) == tuple(map(delta, (1, 2, 3, 4)))
+    assert unneeded(names, "main", kept[2:]) == tuple(map(delta, (1, 2, 3, 4, 6, 7)))
 
 
-def test_the_oldest_manifest_that_is_kept_decides() -> None:
-    kept = [manifest(7, base=3), manifest(8, base=8), manifest(9, base=8)]
-    names = [delta(epoch) for epoch in range(1, 12)]
-    assert unneeded(names, "main", kept) == (delta(1), delta(2))
+def test_what_rejected_attempts_wrote_is_not() -> None:
+    kept = [manifest(7, 5), manifest(8, 5, 7)]
+    rejected = [delta_name("main", 1, 0, epoch, 78) for epoch in (5, 7, 8, 9)]
+    assert unneeded([*rejected, delta(5)], "main", kept) == tuple(rejected[:2])
 
 
 def test_what_rejected_attempts_wrote_in_a_shard_that_is_empty() -> None:
-    kept = [manifest(epoch, base=5) for epoch in (7, 8, 9)]
+    kept = [manifest(epoch, 5) for epoch in (7, 8, 9)]
     names = [delta(epoch, partition=1) for epoch in (6, 7, 8)]
     assert unneeded(names, "main", kept) == (delta(6, 1), delta(7, 1))
 
 
 def test_what_killed_tasks_have_left() -> None:
-    kept = [manifest(epoch, base=5) for epoch in (7, 8, 9)]
+    kept = [manifest(epoch, 5) for epoch in (7, 8, 9)]
     names = [f".{delta(epoch)}.0a1b" for epoch in (6, 7, 8)] + [
         f".{view_name('main', epoch, 4, 'ff')}.0a1b" for epoch in (6, 7, 8)
     ]
@@ -57,8 +59,8 @@ def test_what_killed_tasks_have_left() -> None:
 def test_views_are_needed_as_long_as_a_manifest_names_them() -> None:
     named, once, later, never = (view_name("main", epoch, 4, "ff") for epoch in (2, 3, 8, 4))
     kept = [
-        manifest(7, base=7, views={b"a": named, b"b": once}),
-        manifest(8, base=8, views={b"a": named, b"b": later}),
+        manifest(7, views={b"a": named, b"b": once}),
+        manifest(8, views={b"a": named, b"b": later}),
     ]
     names = [named, once, later, never]
     assert unneeded(names, "main", kept) == (never,)
@@ -66,7 +68,7 @@ def test_views_are_needed_as_long_as_a_manifest_names_them() -> None:
 
 
 def test_nothing_else_is_touched() -> None:
-    kept = [manifest(epoch, base=5) for epoch in (7, 8, 9)]
+    kept = [manifest(epoch, 5) for epoch in (7, 8, 9)]
     names = [delta(1, lineage="other"), "main-000000000001.manifest", "000000000001.fence", "notes"]
     assert unneeded(names, "main", kept) == ()
 

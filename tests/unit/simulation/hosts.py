@@ -10,14 +10,13 @@ from random import Random
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.recovery.manifest import Head
 from beam_spark_runner.scheduling.attempts import IN_THIS_JOB, Attempts, Report, ShardReport
-from beam_spark_runner.state.delta import Version
+from beam_spark_runner.state.chain import Version
 from beam_spark_runner.state.shards import Shard, open_shard
 from tests.unit.simulation.elements import TaskInput, TaskOutput
 from tests.unit.simulation.pipeline import Pipeline, run_task, stores
 from tests.unit.simulation.storage import Deltas, KilledError
 
 LINEAGE = "main"
-LONGEST_CHAIN = 3
 _PAGES, _PAGE_BYTES = 40, 4096  # of a small local copy
 
 
@@ -122,8 +121,7 @@ class Attempt:
                 lineage=LINEAGE,
                 level=self.level,
                 partition=self.task.partition,
-                head=None if head is None else Version(head.epoch, head.attempt),
-                longest_chain=LONGEST_CHAIN,
+                head=None if head is None else Version(*head.delta),
             )
             yield
         self.output = run_task(self.pipeline, self.level, self._shard, self.task, self.number)
@@ -135,11 +133,10 @@ class Attempt:
 
     def _sealed(self, shard: Shard, output: TaskOutput) -> ShardReport:
         head = shard.seal(Version(self.task.number, self.number))
-        base = 0 if self.head is None else self.head.base
         return ShardReport(
             epoch=0 if head is None else head.epoch,
             attempt=0 if head is None else head.attempt,
-            base=self.task.number if shard.is_complete else base,
+            older=tuple((each.version.epoch, each.version.attempt) for each in shard.chain[:-1]),
             next_event_us=output.next_event_us,
             next_clock_us=output.next_clock_us,
             was_interrupted=output.was_interrupted,

@@ -7,7 +7,7 @@ from random import Random
 from typing import BinaryIO, TypeVar
 
 from beam_spark_runner.recovery.manifest import fence_in
-from beam_spark_runner.state.delta import read_delta
+from beam_spark_runner.state.delta import read_chain
 from beam_spark_runner.state.shards import DeltaFiles
 
 T = TypeVar("T")
@@ -30,14 +30,15 @@ class Files:
 
     Attributes:
         content: of all files.
-        parents: of each delta that was ever stored, the name of the one that it is based on.
+        chains: of each delta that was ever stored, the names of those that its shard is rebuilt
+            from, as the file itself says.
         on_created: called after a file was created under a name of its own.
         on_deleted: called after a file was deleted.
     """
 
     def __init__(self) -> None:
         self.content: dict[str, bytes] = {}
-        self.parents: dict[str, str | None] = {}
+        self.chains: dict[str, set[str]] = {}
         self.on_created: Callable[[str], None] = lambda name: None
         self.on_deleted: Callable[[str], None] = lambda name: None
 
@@ -161,12 +162,11 @@ class Deltas(DeltaFiles):
         if fault == "hidden":
             self._files.content[f".{name}.0a1b2c3d"] = data[: len(data) // 2]
             raise KilledError
-        header, _ = read_delta(io.BytesIO(data), name)
         stem = name.rsplit("-", 2)[0]
-        parent = header.parent
-        self._files.parents[name] = (
-            None if parent is None else f"{stem}-{parent.epoch:012d}-{parent.attempt:016x}.delta"
-        )
+        self._files.chains[name] = {
+            f"{stem}-{epoch:012d}-{attempt:016x}.delta"
+            for (epoch, attempt), _, _ in read_chain(io.BytesIO(data), name)
+        }
         assert name not in self._files.content, "an attempt has stored its delta twice"
         self._files.content[name] = data
         if fault == "stored":

@@ -11,7 +11,7 @@ from beam_spark_runner.recovery.driver_start import KEPT
 from beam_spark_runner.recovery.manifest import Head, Manifest, encode, epoch_in, fence_in
 from beam_spark_runner.recovery.sweep import delta_name
 from beam_spark_runner.state import local_copy
-from beam_spark_runner.state.delta import Version
+from beam_spark_runner.state.chain import Version
 from beam_spark_runner.state.shards import open_shard
 from tests.unit.simulation.driver import Driver, Made, fed
 from tests.unit.simulation.elements import LEVELS, Row, TaskInput, TaskOutput, partition_of
@@ -282,7 +282,7 @@ class World:
                 lineage=LINEAGE,
                 level=level,
                 partition=partition,
-                head=Version(head.epoch, head.attempt),
+                head=Version(*head.delta),
             ) as shard:
                 assert not list(shard.scan(b"")), "something is left in a shard"
 
@@ -291,10 +291,7 @@ class World:
         needed: set[str] = set()
         for manifest in manifests:
             for (level, partition), head in manifest.heads.items():
-                name: str | None = delta_name(LINEAGE, level, partition, head.epoch, head.attempt)
-                while name is not None and name not in needed:
-                    needed.add(name)
-                    name = self.files.parents[name]
+                needed |= self.files.chains[delta_name(LINEAGE, level, partition, *head.delta)]
         return needed
 
     def _deleted(self, name: str) -> None:
@@ -308,14 +305,8 @@ class World:
         needed = self._needed(kept)
         manifests = {each for each in self.files.content if epoch_in(each, LINEAGE) is not None}
         assert len(manifests) == min(KEPT, len(self.chain))
-        bases = {
-            place: min(each.heads[place].base for each in kept if place in each.heads)
-            for place in kept[-1].heads
-        }
         for name in self.files.content.keys() - needed - manifests:
             if name.endswith(".fence"):
                 continue
-            _, level, partition, epoch, *_ = name.lstrip(".").split("-")
-            base = bases.get((int(level), int(partition)), kept[0].epoch + 1)
-            oldest = kept[0].epoch + 1 if name.startswith(".") else base
-            assert int(epoch) >= oldest, f"{name} is left over"
+            _, _, _, epoch, *_ = name.lstrip(".").split("-")
+            assert int(epoch) > kept[0].epoch, f"{name} is left over"

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from beam_spark_runner.state.delta import Version, delta_name
+from beam_spark_runner.state.chain import Version
+from beam_spark_runner.state.delta import delta_name
 from beam_spark_runner.state.shards import FolderOfDeltas, Shard, open_shard
 
 
@@ -30,7 +31,7 @@ class Host:
     local: Path
     deltas: Deltas
 
-    def open(self, head: Version | None, longest_chain: int = 50) -> Shard:
+    def open(self, head: Version | None) -> Shard:
         return open_shard(
             self.local,
             self.deltas,
@@ -38,7 +39,6 @@ class Host:
             level=1,
             partition=2,
             head=head,
-            longest_chain=longest_chain,
         )
 
     def records(self, head: Version | None) -> dict[bytes, bytes]:

@@ -12,43 +12,58 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_spark_runner.state import delta
+from beam_spark_runner.state.chain import Chain, Link, Place, Version
 from beam_spark_runner.state.delta import (
     CorruptDeltaError,
-    DeltaHeader,
     DeltaWriter,
-    Version,
     delta_name,
-    read_delta,
+    read_chain,
+    read_changes,
 )
 
 Record: TypeAlias = tuple[bytes, bytes | None]
 
-GENESIS = DeltaHeader(Version(1, 2), None, 1)
-LATER = DeltaHeader(Version(8, (1 << 63) - 1), Version(7, 3), 5)
+GENESIS: Chain = (Link(Version(1, 2), 10, Place(0, b"")),)
+LATER: Chain = (*GENESIS, Link(Version(8, (1 << 63) - 1), 1 << 40, Place(7, b"\xff" * 511)))
 RECORDS: list[Record] = [(b"a", b"1"), (b"b", None), (b"a", b""), (b"", b"no key"), (b"a", None)]
 
 
-def written(
-    folder: Path, records: Iterable[Record] = RECORDS, header: DeltaHeader = GENESIS
-) -> bytes:
-    writer = DeltaWriter(folder / "delta", header)
+def written(folder: Path, records: Iterable[Record] = RECORDS, chain: Chain = GENESIS) -> bytes:
+    writer = DeltaWriter(folder / "delta")
     for key, value in records:
         if value is None:
             writer.delete(key)
         else:
             writer.put(key, value)
-    writer.finish()
+    writer.finish(chain)
     return (folder / "delta").read_bytes()
 
 
-def read(data: bytes | BinaryIO) -> tuple[DeltaHeader, list[Record]]:
-    header, records = read_delta(io.BytesIO(data) if isinstance(data, bytes) else data, "name")
-    return header, list(records)
+def read(data: bytes | BinaryIO) -> tuple[Chain, list[Record]]:
+    stream = io.BytesIO(data) if isinstance(data, bytes) else data
+    chain = read_chain(stream, "name")
+    return chain, list(read_changes(stream, "name", chain[-1].version))
 
 
-@pytest.mark.parametrize("header", [GENESIS, LATER])
-def test_a_delta_reads_as_it_was_written(tmp_path: Path, header: DeltaHeader) -> None:
-    assert read(written(tmp_path, header=header)) == (header, RECORDS)
+def read_records(data: bytes, version: Version = LATER[-1].version) -> None:
+    """As a reader does that knows the chain from a newer delta."""
+    for _ in read_changes(io.BytesIO(data), "name", version):
+        pass
+
+
+@pytest.mark.parametrize("chain", [GENESIS, LATER])
+def test_a_delta_reads_as_it_was_written(tmp_path: Path, chain: Chain) -> None:
+    assert read(written(tmp_path, chain=chain)) == (chain, RECORDS)
+
+
+def test_the_writer_knows_the_size_of_the_records(tmp_path: Path) -> None:
+    writer = DeltaWriter(tmp_path / "delta")
+    writer.put(b"key", b"value")
+    one = writer.size
+    writer.delete(b"key")
+    assert (one, writer.size) == (one, 2 * one - len(b"value"))
+    assert one >= len(b"keyvalue")
+    writer.abandon()
 
 
 def test_a_delta_without_changes_can_be_read(tmp_path: Path) -> None:
@@ -73,13 +88,6 @@ def test_a_record_may_be_larger_than_a_frame(tmp_path: Path) -> None:
     assert read(written(tmp_path, records)) == (GENESIS, records)
 
 
-def test_the_header_may_be_corrected_in_the_end(tmp_path: Path) -> None:
-    writer = DeltaWriter(tmp_path / "delta", GENESIS)
-    writer.put(b"a", b"1")
-    writer.finish(LATER)
-    assert read((tmp_path / "delta").read_bytes()) == (LATER, [(b"a", b"1")])
-
-
 def test_a_stream_may_give_less_than_it_is_asked_for(tmp_path: Path) -> None:
     class Slow(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:
@@ -90,10 +98,10 @@ def test_a_stream_may_give_less_than_it_is_asked_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_finished", [False, True])
 def test_an_abandoned_delta_is_gone(tmp_path: Path, is_finished: bool) -> None:
-    writer = DeltaWriter(tmp_path / "delta", GENESIS)
+    writer = DeltaWriter(tmp_path / "delta")
     writer.put(b"a", b"1")
     if is_finished:
-        writer.finish()
+        writer.finish(GENESIS)
     writer.abandon()
     writer.abandon()
     assert not list(tmp_path.iterdir())
@@ -102,12 +110,12 @@ def test_an_abandoned_delta_is_gone(tmp_path: Path, is_finished: bool) -> None:
 def test_memory_holds_about_a_frame(tmp_path: Path) -> None:
     value = bytes(10_000)
     tracemalloc.start()
-    writer = DeltaWriter(tmp_path / "delta", GENESIS)
+    writer = DeltaWriter(tmp_path / "delta")
     for number in range(3000):
         writer.put(b"%d" % number, value)
-    writer.finish()
+    writer.finish(GENESIS)
     with (tmp_path / "delta").open("rb") as stream:
-        assert sum(1 for _ in read_delta(stream, "name")[1]) == 3000
+        assert sum(1 for _ in read_changes(stream, "name", GENESIS[-1].version)) == 3000
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 8 << 20
@@ -116,7 +124,7 @@ def test_memory_holds_about_a_frame(tmp_path: Path) -> None:
 def framed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
     """A small delta of several frames."""
     monkeypatch.setattr(delta, "FRAME_BYTES", 20)
-    return written(folder, header=LATER)
+    return written(folder, chain=LATER)
 
 
 def test_every_flipped_byte_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +134,7 @@ def test_every_flipped_byte_is_noticed(tmp_path: Path, monkeypatch: pytest.Monke
             damaged = bytearray(data)
             damaged[place] ^= flip
             with pytest.raises(CorruptDeltaError, match="the delta name cannot be used"):
-                read(bytes(damaged))
+                read_records(bytes(damaged))
 
 
 def test_a_file_that_is_cut_off_anywhere_is_noticed(
@@ -134,42 +142,51 @@ def test_a_file_that_is_cut_off_anywhere_is_noticed(
 ) -> None:
     data = framed(tmp_path, monkeypatch)
     for length in range(len(data)):
-        with pytest.raises(CorruptDeltaError, match="it is cut off"):
-            read(data[:length])
+        for reader in (read, read_records):
+            with pytest.raises(CorruptDeltaError, match="it is cut off"):
+                reader(data[:length])
 
 
 def test_what_follows_the_end_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(CorruptDeltaError, match="follows its end"):
+        read_records(written(tmp_path) + b"x")
+    with pytest.raises(CorruptDeltaError, match="its end is damaged"):
         read(written(tmp_path) + b"x")
 
 
+def test_the_delta_of_another_version_is_noticed(tmp_path: Path) -> None:
+    with pytest.raises(CorruptDeltaError, match="it is that of"):
+        read_records(written(tmp_path, chain=GENESIS), LATER[-1].version)
+
+
 def frames_of(data: bytes) -> list[bytes]:
-    """The parts of a delta: what it begins with, and each frame."""
+    """The parts of a delta: what it begins with, each frame, and the tail."""
     position = delta._MAGIC.size
     parts = [data[:position]]
-    while position < len(data):
+    while position < len(data) - delta._TAIL.size:
         _, length, _ = delta._FRAME.unpack_from(data, position)
         end = position + delta._FRAME.size + length
         parts.append(data[position:end])
         position = end
-    return parts
+    return [*parts, data[position:]]
 
 
 def test_frames_that_are_missing_or_elsewhere_are_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = frames_of(framed(tmp_path, monkeypatch))
-    start, header, first, second, *others = parts
+    start, first, second, *others, end, tail = parts
     assert others
     for wrong in (
-        [start, header, second, *others],
-        [start, header, second, first, *others],
-        [start, header, first, first, second, *others],
-        [start, first, second, *others],
-        [start, header, header, first, second, *others],
+        [start, second, *others, end, tail],
+        [start, second, first, *others, end, tail],
+        [start, first, first, second, *others, end, tail],
+        [start, first, second, *others, tail],
+        [start, first, second, *others, end, end, tail],
+        [start, first, second, *others, end],
     ):
         with pytest.raises(CorruptDeltaError):
-            read(b"".join(wrong))
+            read_records(b"".join(wrong))
 
 
 def test_records_that_were_never_written_are_noticed(
@@ -177,10 +194,10 @@ def test_records_that_were_never_written_are_noticed(
 ) -> None:
     # As if a bug had lost them before they got into a frame.
     monkeypatch.setattr(delta, "FRAME_BYTES", 1)
-    writer = DeltaWriter(tmp_path / "delta", GENESIS)
+    writer = DeltaWriter(tmp_path / "delta")
     writer.put(b"a", b"1")
     writer._count += 1
-    writer.finish()
+    writer.finish(GENESIS)
     with pytest.raises(CorruptDeltaError, match="it has 1 records, but says 2"):
         read((tmp_path / "delta").read_bytes())
 
@@ -190,7 +207,7 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
         read(b"PK\x03\x04" + bytes(100))
     data = bytearray(written(tmp_path))
     data[delta._MAGIC.size - 1] = 7
-    with pytest.raises(CorruptDeltaError, match="its format is 7, but only 1 is known"):
+    with pytest.raises(CorruptDeltaError, match="its format is 7, but only 2 is known"):
         read(bytes(data))
 
 

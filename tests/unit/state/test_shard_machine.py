@@ -11,10 +11,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from beam_spark_runner.state import delta, local_copy
-from beam_spark_runner.state.delta import Version
+from beam_spark_runner.state import chain, delta, local_copy
+from beam_spark_runner.state.chain import Version
 from beam_spark_runner.state.local_copy import Origin
 from beam_spark_runner.state.shards import DeltaFiles, Shard, open_shard
+from beam_spark_runner.state.stored_deltas import ShardStorageError
 
 KEYS = st.binary(min_size=1, max_size=3).map(lambda key: bytes(b"ab\xff"[b % 3] for b in key))
 PREFIXES = KEYS | st.just(b"")
@@ -59,6 +60,7 @@ class Shards(RuleBasedStateMachine):
         self.copies: list[tuple[int, Version | None]] = []
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(delta, "FRAME_BYTES", 50)
+        self.patch.setattr(chain, "LARGEST_BYTES", 200)
         self.patch.setattr(local_copy, "boot_id", lambda: str(self.boots))
 
     def teardown(self) -> None:
@@ -77,7 +79,6 @@ class Shards(RuleBasedStateMachine):
             level=0,
             partition=0,
             head=self.head,
-            longest_chain=3,
         )
         self.attempts.append(Attempt(shard, self.at_head))
         if shard._claim.is_private:
@@ -160,7 +161,7 @@ class Shards(RuleBasedStateMachine):
         known = set(self.deltas.files)
         try:
             sealed = attempt.shard.seal(version)
-        except local_copy.ShardStorageError:
+        except ShardStorageError:
             assert is_full
             assert attempt.changed
             self.end(attempt)

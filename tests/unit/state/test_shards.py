@@ -9,7 +9,6 @@ import pytest
 
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.state import local_copy
-from beam_spark_runner.state.delta import Version, read_delta
 from beam_spark_runner.state.shards import KEY_LIMIT, Shard
 from tests.unit.state.shard_host import ONE, THREE, TWO, Deltas, Host
 
@@ -249,29 +248,3 @@ def test_a_second_attempt_works_on_a_copy_of_its_own(host: Host) -> None:
     assert [each.name for each in host.local.glob(".*")] == []
     assert host.records(THREE) == {b"a": b"1", b"b": b"first"}
     assert host.records(TWO) == {b"a": b"1", b"b": b"second"}
-
-
-def test_a_chain_that_has_become_long_ends_in_a_snapshot(host: Host) -> None:
-    head, expected = None, {}
-    lengths = []
-    for epoch in range(1, 9):
-        with host.open(head, longest_chain=3) as shard:
-            shard.put(b"%d" % epoch, b"%d" % epoch)
-            shard.delete(b"%d" % (epoch - 2))
-            head = shard.seal(Version(epoch, epoch))
-            expected = dict(shard_records(epoch))
-        assert head is not None
-        with host.deltas.open(host.name(head)) as stream:
-            header, records = read_delta(stream, "")
-            lengths.append(header.length)
-            if header.parent is None and epoch > 1:
-                assert dict(records) == expected
-    assert lengths == [1, 2, 3, 1, 2, 3, 1, 2]
-    shutil.rmtree(host.local)
-    host.deltas.opened.clear()
-    assert host.records(head) == expected
-    assert set(host.deltas.opened) == {host.name(Version(7, 7)), host.name(Version(8, 8))}
-
-
-def shard_records(epoch: int) -> list[tuple[bytes, bytes]]:
-    return [(b"%d" % each, b"%d" % each) for each in (epoch - 1, epoch) if each]

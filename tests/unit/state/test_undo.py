@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_spark_runner.state.delta import Version
+from beam_spark_runner.state.chain import Version
 from beam_spark_runner.state.local_copy import Origin
 from beam_spark_runner.state.undo import undo_last_commit
 from tests.unit.state.shard_host import ONE, THREE, TWO, Deltas, Host
@@ -125,8 +125,8 @@ def test_an_undone_shard_is_whole_whatever_pages_were_used_again(host: Host) -> 
     head: Version | None = None
     at_head: dict[bytes, bytes] = {}
     sizes = []
-    for epoch in range(1, 121):
-        with host.open(head, longest_chain=1000) as shard:
+    for epoch in range(1, 81):
+        with host.open(head) as shard:
             origins[shard.origin] += 1
             records = dict(shard.scan(b""))
             assert records == at_head
@@ -144,7 +144,6 @@ def test_an_undone_shard_is_whole_whatever_pages_were_used_again(host: Host) -> 
                 head, at_head = version, records
         sizes.append((host.local / "job-1-2" / "data.mdb").stat().st_blocks * 512)
     assert origins[Origin.REBUILT] == 1
-    assert origins[Origin.UNDONE] > 40
-    assert host.deltas.opened == []
+    assert origins[Origin.UNDONE] > 25
     live = sum(map(len, at_head.values()))
     assert sizes[-1] < 8 * live + (1 << 20), "undone attempts leave no pages behind"

@@ -8,7 +8,7 @@ import pytest
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.graph.passes import STREAMING, run_passes
 from beam_spark_runner.plan.build import build
-from beam_spark_runner.recovery.manifest import Head, Manifest, View
+from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest, View
 from beam_spark_runner.scheduling.attempts import Report, ShardReport, ViewReport
 from beam_spark_runner.scheduling.epochs import Epoch
 from beam_spark_runner.scheduling.finish import Finishing
@@ -55,11 +55,11 @@ def task(partition: int = 0, **fields: Any) -> Report:
 
 def test_heads_of_shards_that_have_something() -> None:
     manifest = after(
-        task(0, shard=shard(epoch=5, attempt=3, base=2)),
+        task(0, shard=shard(epoch=5, attempt=3, older=((2, 9),))),
         task(1, shard=shard()),
         Report(level=0, partition=0, attempt=3),
     )
-    assert manifest.heads == {(1, 0): Head(5, 3, 2)}
+    assert manifest.heads == {(1, 0): Head(DeltaId(5, 3), (DeltaId(2, 9),))}
     assert (manifest.epoch, manifest.parent, manifest.clock_us, manifest.events) == (5, 4, 7, 2)
 
 

@@ -146,7 +146,6 @@ def head_of(report: reports_pb2.TaskReport) -> reports_pb2.ShardHead:
         partition=report.partition,
         epoch=shard.epoch,
         attempt=shard.attempt,
-        base=shard.base,
     )
 
 
