@@ -18,6 +18,9 @@ import xxhash
 HASH_BITS = 56
 HASH_MASK = (1 << HASH_BITS) - 1
 HASH_SEED = 42  # Spark's seed, for ``xxhash64`` as for ``hash``
+KEY_GROUPS = 128
+"""Into how many groups a streaming pipeline's keys fall, unless it says otherwise."""
+
 PLACES = 1 << 31
 """Numbers that ``routes_to_places`` takes: the hashes of Spark's that are not negative."""
 
@@ -29,6 +32,8 @@ _FAR = 0x9E3779B1  # a prime near 2^32 divided by the golden ratio
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 _Uint32Array: TypeAlias = npt.NDArray[np.uint32]
+_Uint64Array: TypeAlias = npt.NDArray[np.uint64]
+_32 = np.uint64(32)
 
 
 def route_prefix(code: int) -> int:
@@ -44,15 +49,62 @@ def routes_of_keys(coded_keys: Iterable[bytes], count: int, code: int) -> Int64A
         count: how many there are.
         code: the destination's code.
     """
+    bits = _hashes_of(coded_keys, count).astype(np.int64)
+    return cast(Int64Array, bits | np.int64(route_prefix(code)))
+
+
+def _hashes_of(coded_keys: Iterable[bytes], count: int) -> _Uint64Array:
     digest = xxhash.xxh64_intdigest
     hashes = np.fromiter(map(digest, coded_keys, repeat(HASH_SEED)), np.uint64, count)
-    bits = (hashes & np.uint64(HASH_MASK)).astype(np.int64)
-    return cast(Int64Array, bits | np.int64(route_prefix(code)))
+    return cast(_Uint64Array, hashes & np.uint64(HASH_MASK))
 
 
 def route_of_key(coded_key: bytes, code: int) -> int:
     """Hash one key into a route, as ``routes_of_keys`` does."""
     return (xxhash.xxh64_intdigest(coded_key, HASH_SEED) & HASH_MASK) | route_prefix(code)
+
+
+def key_groups_of(hashes: _Uint64Array, groups: int) -> _Uint64Array:
+    """Say in which key group each hash falls: a group is a range of hashes, in their order.
+
+    Args:
+        hashes: of ``HASH_BITS`` bits.
+        groups: how many there are; at most 2^31.
+    """
+    return cast(_Uint64Array, (hashes >> np.uint64(HASH_BITS - 32)) * np.uint64(groups) >> _32)
+
+
+def partitions_of_groups(key_groups: _Uint64Array, groups: int, partitions: int) -> _Uint64Array:
+    """Say which partition has each key group: a range of them, in their order.
+
+    Source: Flink's KeyGroupRangeAssignment.computeOperatorIndexForKeyGroup.
+    """
+    return cast(_Uint64Array, key_groups * np.uint64(partitions) // np.uint64(groups))
+
+
+def routes_in_key_groups(
+    coded_keys: Iterable[bytes], count: int, code: int, groups: int, partitions: int
+) -> Int64Array:
+    """Find a route for each key that falls on the partition of its key group.
+
+    Within a partition, routes are in the order of the hashes' high 24 bits.
+
+    Args:
+        coded_keys: encoded key of each row.
+        count: how many there are.
+        code: the destination's code.
+        groups: how many key groups there are.
+        partitions: of the exchange, at most as many.
+    """
+    hashes = _hashes_of(coded_keys, count)
+    owners = partitions_of_groups(key_groups_of(hashes, groups), groups, partitions)
+    low = (hashes & np.uint64(0xFFFFFFFF)) % np.uint64(PLACES // partitions)
+    places = owners + np.uint64(partitions) * low
+    prefix = (route_prefix(code) >> 32) & 0xFFFFFFFF
+    high = (hashes >> _32).astype(np.uint32) | np.uint32(prefix)
+    low_bits = _low_bits_with_murmur3(places.astype(np.int32), high)
+    routes = (high.astype(np.uint64) << _32) | low_bits.astype(np.uint64)
+    return cast(Int64Array, routes.view(np.int64))
 
 
 def murmur3_of_longs(values: Int64Array, seed: int = HASH_SEED) -> npt.NDArray[np.int32]:
@@ -76,9 +128,9 @@ def murmur3_of_longs(values: Int64Array, seed: int = HASH_SEED) -> npt.NDArray[n
 
 
 def _low_bits_with_murmur3(
-    hashes: npt.NDArray[np.int32], high_bits: int, seed: int = HASH_SEED
+    hashes: npt.NDArray[np.int32], high_bits: _Uint32Array, seed: int = HASH_SEED
 ) -> _Uint32Array:
-    """Find the low 32 bits of the one number that has these high bits and that hash.
+    """Find the low 32 bits of the numbers that have these high bits and those hashes.
 
     Every step of ``murmur3_of_longs`` can be undone: an odd factor has an inverse modulo 2^32.
     """
@@ -90,7 +142,7 @@ def _low_bits_with_murmur3(
         state *= _inverse(0x85EBCA6B)
         state ^= state >> np.uint32(16)
         state ^= np.uint32(8)
-        state = _unmix_state(state, _mix_key(np.full(state.shape, high_bits, np.uint32)))
+        state = _unmix_state(state, _mix_key(high_bits))
         key = _unmix_state(state, np.full(state.shape, seed, np.uint32))
         return _rotate(key * _inverse(0x1B873593), 17) * _inverse(0xCC9E2D51)
 
@@ -135,7 +187,8 @@ def routes_to_places(places: Int64Array, code: int) -> Int64Array:
         partitions_of_routes(routes_to_places(np.arange(8), -3), 3) == [0, 1, 2, 0, 1, 2, 0, 1]
     """
     prefix = route_prefix(code)
-    low = _low_bits_with_murmur3(places.astype(np.int32), (prefix >> 32) & 0xFFFFFFFF)
+    high = np.full(places.shape, (prefix >> 32) & 0xFFFFFFFF, np.uint32)
+    low = _low_bits_with_murmur3(places.astype(np.int32), high)
     return cast(Int64Array, low.astype(np.int64) | np.int64(prefix))
 
 

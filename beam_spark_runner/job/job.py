@@ -15,6 +15,7 @@ from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.core.routing import KEY_GROUPS
 from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.job.checkpoint_folder import CheckpointFolder
@@ -292,6 +293,8 @@ class Job:
         if not (by_files or session.is_local or self.plan.streams):
             self._check_that_nobody_wants_stable_input()
         most = min(self._config.max_parallelism or MAX_FROM_BYTES, MAX_FROM_BYTES)
+        if self.plan.streams:
+            most = min(most, self._key_groups())
         return RunSettings(
             spark=session.spark,
             job_id=self.job_id,
@@ -331,6 +334,17 @@ class Job:
             is_connect=session.is_connect,
         )
 
+    def _key_groups(self) -> int:
+        """Say into how many groups keys fall. Raises OptionsError if they are too few."""
+        groups = self._config.max_parallelism or KEY_GROUPS
+        if (self._config.parallelism or 0) > groups:
+            raise OptionsError(
+                "parallelism",
+                f"{self._config.parallelism} is more than --max_parallelism, which is {groups} "
+                "for a streaming pipeline if it does not say otherwise",
+            )
+        return groups
+
     def _shards(self, folder: Path | None) -> ShardPlaces:
         """Say where a streaming job has its state. Raises OptionsError if it has no place."""
         given = self._config.checkpoint_dir
@@ -344,7 +358,10 @@ class Job:
         deltas = Path(given).absolute() if given is not None else Path(str(folder), "checkpoints")
         local = Path(str(folder), "shards") if self._session.is_local else None
         return ShardPlaces(
-            lineage=_LINEAGE, deltas=str(deltas), local=None if local is None else str(local)
+            lineage=_LINEAGE,
+            deltas=str(deltas),
+            local=None if local is None else str(local),
+            key_groups=self._key_groups(),
         )
 
     def _checkpoints(self, settings: RunSettings) -> Checkpoints:
@@ -354,6 +371,7 @@ class Job:
             storage=CheckpointFolder(Path(places.deltas)),
             lineage=places.lineage,
             restart=self._config.restart,
+            key_groups=places.key_groups,
             after_tasks_finish=self._config.checkpoints_after_tasks_finish,
         )
 

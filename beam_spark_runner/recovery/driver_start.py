@@ -31,12 +31,14 @@ class Checkpoints:
         storage: of manifests, and of what they name.
         lineage: in their names.
         restart: "resume": something must have been committed; "fresh": nothing; "auto": either.
+        key_groups: into how many groups keys fall.
         after_tasks_finish: epochs are committed although tasks of some stages have finished.
     """
 
     storage: DeletingStorage
     lineage: str
     restart: str
+    key_groups: int
     after_tasks_finish: bool = True
 
 
@@ -86,6 +88,7 @@ class DriverStart:
             parent=None,
             plan=plan,
             partitions=partitions,
+            key_groups=checkpoints.key_groups,
         )
         found = self._kept[-1] if self._kept else nothing
         self.manifest = dataclasses.replace(found, fence=fence)
@@ -137,6 +140,13 @@ class DriverStart:
             )
         if differs := differences(found.plan, self._plan):
             raise IncompatibleCheckpointError(differs)
+        key_groups = self._checkpoints.key_groups
+        if found.key_groups != key_groups:
+            raise OptionsError(
+                "max_parallelism",
+                f"it is {found.key_groups} for as long as what is in --checkpoint_dir is used, "
+                f"not {key_groups}",
+            )
         if found.partitions != self._partitions:
             raise OptionsError(
                 "parallelism",

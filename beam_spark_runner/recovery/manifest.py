@@ -113,6 +113,7 @@ class Manifest:
         metrics: serialised MonitoringInfos of all epochs.
         plan: see ``plan.compatibility``.
         partitions: of each level.
+        key_groups: into how many groups keys fall, of which each partition has a range.
         finished: the tasks that have finished, as partitions by destination: see
             ``scheduling.finish``. Nothing is stored of them.
         is_final: nothing is left to do.
@@ -133,6 +134,7 @@ class Manifest:
     metrics: tuple[bytes, ...] = ()
     plan: Mapping[str, str] = field(default_factory=dict)
     partitions: int
+    key_groups: int
     finished: Mapping[int, frozenset[int]] = field(default_factory=dict)
     is_final: bool = False
 

@@ -27,6 +27,9 @@ class Edge:
     coded_windowing: bytes = b""
     is_keyed: bool = False  # the reader is notified of each key's end
     is_time_sorted: bool = False
+    # In epochs: into how many groups keys fall, of which each partition has a range. Keys are
+    # nested then, as they are in the store.
+    key_groups: int = 0
 
     @property
     def is_ordered(self) -> bool:
@@ -87,11 +90,13 @@ class ShardPlaces:
         lineage: in names of files.
         deltas: folder that driver and workers share.
         local: folder of local copies; None: the first of Spark's own local folders.
+        key_groups: into how many groups keys fall, see ``core.routing``.
     """
 
     lineage: str
     deltas: str
     local: str | None
+    key_groups: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,6 +111,8 @@ def test_what_a_checkpoint_is_not_for(spark_session: Any, tmp_path: Path) -> Non
         ("Other", (), r"step Number is gone\n  - step Other is new"),
         ("Number", ("--restart=fresh",), "--restart: an earlier run has committed 2 epochs"),
         ("Number", ("--parallelism=3",), "--parallelism: the checkpoint has 2 partitions"),
+        ("Number", ("--max_parallelism=64",), "--max_parallelism: it is 128 for as long as"),
+        ("Number", ("--parallelism=129",), "--parallelism: 129 is more than --max_parallelism"),
     ):
         with pytest.raises(RuntimeError, match=message):
             harvest(spark_session, build(name), *flags, *more)

@@ -98,7 +98,7 @@ class GroupsInEpochs(GroupByKey):
         self._store, self._before, self._now = store, before, now
         element_coder = coder.wrapped_value_coder
         value_coder = element_coder.value_coder().value_coder()
-        self._key_coder: Coder = element_coder.key_coder()
+        self._decode_key = element_coder.key_coder().get_impl().decode_nested
         self._window_coder: Coder = coder.window_coder
         self._bags = PaneBags(store, value_coder)
         self._decode_windowed = (
@@ -109,13 +109,13 @@ class GroupsInEpochs(GroupByKey):
         )
 
     def group(self, key: bytes, values: list[bytes], order: int) -> None:
-        """See ``GroupByKey.group``."""
-        self._advance(self._decode_key(key), map_all(self._decode_windowed, values))
+        """See ``GroupByKey.group``. The key is nested."""
+        self._advance(key, map_all(self._decode_windowed, values))
 
     def stream(self, key: bytes, order: int, log: ValueLog, source: Iterable[bytes] = ()) -> None:
-        """See ``GroupByKey.stream``."""
+        """See ``GroupByKey.stream``. The key is nested."""
         every = itertools.chain(log, source)
-        self._advance(self._decode_key(key), map(self._decode_windowed, every))
+        self._advance(key, map(self._decode_windowed, every))
         log.close()
 
     def fire(self, key: bytes) -> None:
@@ -124,10 +124,10 @@ class GroupsInEpochs(GroupByKey):
         Args:
             key: encoded, nested.
         """
-        self._advance(self._key_coder.decode_nested(key), ())
+        self._advance(key, ())
 
-    def _advance(self, key: object, elements: Iterable[WindowedValue]) -> None:
-        coded_key = self._key_coder.get_impl().encode_nested(key)
+    def _advance(self, coded_key: bytes, elements: Iterable[WindowedValue]) -> None:
+        key = self._decode_key(coded_key)
         if coded_key in self._unmerged:
             self.finish()
         self._bags.key = coded_key

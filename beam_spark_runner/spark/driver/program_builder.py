@@ -86,6 +86,7 @@ class ProgramBuilder:
             is_keyed=destination.stage is not None
             and self._plan.stages[destination.stage].is_keyed,
             is_time_sorted=destination.is_time_sorted,
+            key_groups=0 if self._limits.shards is None else self._limits.shards.key_groups,
         )
 
     def input_of(self, stage: StageId) -> DestinationId:

@@ -12,14 +12,16 @@ from beam_spark_runner.spark.rows.writing import LONG_KEY_BYTES, Outlet, Writer
 
 
 class KeyWriter(Writer):
-    """Buffers rows whose route is the hash of their key."""
+    """Buffers rows whose route is the hash of their key, or in epochs falls on its partition."""
 
     _has_orders = True
 
     def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:
         super().__init__(edge, outlet)
         key_coder = coder.wrapped_value_coder.key_coder()
-        self._encode_key = deterministic_key_coder(key_coder).get_impl().encode
+        coder_impl = deterministic_key_coder(key_coder).get_impl()
+        self._encode_key = coder_impl.encode_nested if edge.key_groups else coder_impl.encode
+        self._partitions = outlet.partitions
 
     def flush(self) -> None:
         keys, values, self._keys, self._values, self._size = self._keys, self._values, [], [], 0
@@ -27,8 +29,8 @@ class KeyWriter(Writer):
             return
         orders = np.array(self._orders, np.int64) if self._has_orders else None
         self._orders = []
+        routes = self._routes(keys)
         if max(map(len, keys)) <= LONG_KEY_BYTES:
-            routes = routing.routes_of_keys(keys, len(keys), self.edge.code)
             self._emit_rows(0, routes, orders, keys, values)
             return
         for long, flag in ((False, 0), (True, schema.LONG_KEY)):
@@ -43,6 +45,12 @@ class KeyWriter(Writer):
                     for key, value in zip(some_keys, some_values, strict=True)
                 ]
                 some_keys = [routing.digest_of(key) for key in some_keys]
-            routes = routing.routes_of_keys(some_keys, len(some_keys), self.edge.code)
-            some_orders = None if orders is None else orders[np.array(picked, np.int64)]
-            self._emit_rows(flag, routes, some_orders, some_keys, some_values)
+            index = np.array(picked, np.int64)
+            some_orders = None if orders is None else orders[index]
+            self._emit_rows(flag, routes[index], some_orders, some_keys, some_values)
+
+    def _routes(self, keys: list[bytes]) -> routing.Int64Array:
+        count, code, groups = len(keys), self.edge.code, self.edge.key_groups
+        if groups:
+            return routing.routes_in_key_groups(keys, count, code, groups, self._partitions)
+        return routing.routes_of_keys(keys, count, code)

@@ -33,7 +33,8 @@ class KeyedReader(RunReader):
         super().__init__(edge, coder, bundle, logs)
         element_coder = coder.wrapped_value_coder  # KV<K, V>
         value_coder = element_coder.value_coder()
-        self._decode_key = element_coder.key_coder().get_impl().decode
+        key_coder = element_coder.key_coder().get_impl()
+        self._decode_key = key_coder.decode_nested if edge.key_groups else key_coder.decode
         self._decode_bare = value_coder.get_impl().decode
         self._decode_windowed = (
             WindowedValueCoder(value_coder, coder.window_coder).get_impl().decode

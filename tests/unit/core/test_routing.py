@@ -59,3 +59,43 @@ def test_tasks_begin_at_their_partition_and_far_from_each_other(partitions: int)
     assert all(0 <= first < routing.PLACES // 2 for first in firsts)
     assert [first % partitions for first in firsts] == [n % partitions for n in range(1_000)]
     assert len({first // 10_000 for first in firsts}) > 900
+
+
+@given(
+    st.lists(st.binary(max_size=20), min_size=1, max_size=50),
+    st.sampled_from([routing.FIRST_CODE, -1, 0, 5, 126]),
+    st.integers(1, 3_000),
+    st.data(),
+)
+def test_keys_come_to_the_partition_of_their_key_group(
+    keys: list[bytes], code: int, groups: int, data: st.DataObject
+) -> None:
+    partitions = data.draw(st.integers(1, groups))
+    routes = routing.routes_in_key_groups(keys, len(keys), code, groups, partitions)
+    hashes = [routing.route_of_key(key, 0) & routing.HASH_MASK for key in keys]
+    expected = [(hashed >> 24) * groups >> 32 for hashed in hashes]
+    found = routing.key_groups_of(np.array(hashes, np.uint64), groups)
+    assert found.tolist() == expected
+    assert routing.partitions_of_routes(routes, partitions).tolist() == [
+        group * partitions // groups for group in expected
+    ]
+    assert set((routes >> routing.HASH_BITS).tolist()) == {code}
+    # Routes and hashes are in one order, as far as their high 24 bits go.
+    assert ((routes >> 32) & 0xFFFFFF).tolist() == [hashed >> 32 for hashed in hashes]
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 7, 64, 128])
+def test_each_partition_has_a_range_of_key_groups(partitions: int) -> None:
+    groups = np.arange(128, dtype=np.uint64)
+    owners = routing.partitions_of_groups(groups, 128, partitions).tolist()
+    assert owners == sorted(owners)
+    loads = np.bincount(owners, minlength=partitions)
+    assert loads.min() >= 128 // partitions
+    assert loads.max() <= -(-128 // partitions)
+
+
+@pytest.mark.parametrize("partitions", [1, 4, 128])
+def test_different_keys_hardly_ever_have_one_route(partitions: int) -> None:
+    keys = [b"%d" % number for number in range(200_000)]
+    routes = routing.routes_in_key_groups(keys, len(keys), 3, 128, partitions)
+    assert len(np.unique(routes)) == len(keys)

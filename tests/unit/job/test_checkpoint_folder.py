@@ -15,7 +15,13 @@ from beam_spark_runner.recovery.manifest import (
 )
 
 MANIFEST = Manifest(
-    epoch=1, fence=1, lineage="main", parent=0, partitions=2, heads={(1, 0): Head(DeltaId(1, 77))}
+    epoch=1,
+    fence=1,
+    lineage="main",
+    parent=0,
+    partitions=2,
+    key_groups=128,
+    heads={(1, 0): Head(DeltaId(1, 77))},
 )
 
 

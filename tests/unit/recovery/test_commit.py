@@ -15,7 +15,7 @@ from beam_spark_runner.recovery.manifest import (
     manifest_name,
 )
 
-FIRST = Manifest(epoch=1, fence=1, lineage="main", parent=0, partitions=2)
+FIRST = Manifest(epoch=1, fence=1, lineage="main", parent=0, partitions=2, key_groups=128)
 
 
 class Files:

@@ -37,7 +37,7 @@ class Files:
 
 
 def start(files: Files, restart: str = "auto", partitions: int = 1) -> DriverStart:
-    checkpoints = Checkpoints(storage=files, lineage="main", restart=restart)
+    checkpoints = Checkpoints(storage=files, lineage="main", restart=restart, key_groups=128)
     return DriverStart(checkpoints, {"Read": "v1"}, partitions)
 
 
@@ -145,5 +145,7 @@ def test_a_start_that_cannot_go_on_claims_nothing() -> None:
     with pytest.raises(OptionsError, match="--parallelism=1"):
         start(files, partitions=2)
     with pytest.raises(IncompatibleCheckpointError):
-        DriverStart(Checkpoints(storage=files, lineage="main", restart="auto"), {}, 1)
+        DriverStart(
+            Checkpoints(storage=files, lineage="main", restart="auto", key_groups=128), {}, 1
+        )
     assert [name for name in files.files if name.endswith(".fence")] == ["000000000001.fence"]

@@ -38,6 +38,7 @@ MANIFEST = Manifest(
     metrics=(b"\x00\xff", b"m"),
     plan={"step Count": "state n"},
     partitions=2,
+    key_groups=128,
 )
 
 

@@ -111,7 +111,7 @@ class Driver:
     def _run(self) -> None:
         self.fence = self._until_answered(lambda _: claim(self._answers))
         self.known.extend(newest(self._answers, "main"))
-        last = Manifest(epoch=0, fence=0, lineage="main", parent=None, partitions=1)
+        last = Manifest(epoch=0, fence=0, lineage="main", parent=None, partitions=1, key_groups=128)
         if self.known:
             last = self.known[-1]
         while True:

@@ -10,7 +10,7 @@ from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest, View
 from beam_spark_runner.recovery.sweep import delta_name, unneeded, view_name
 
-NONE = Manifest(epoch=0, fence=1, lineage="main", parent=None, partitions=1)
+NONE = Manifest(epoch=0, fence=1, lineage="main", parent=None, partitions=1, key_groups=128)
 
 
 def manifest(

@@ -146,7 +146,9 @@ class Driver:
             self.end = "storage"
 
     def _run(self) -> Steps:
-        checkpoints = Checkpoints(storage=self.answers, lineage=LINEAGE, restart="auto")
+        checkpoints = Checkpoints(
+            storage=self.answers, lineage=LINEAGE, restart="auto", key_groups=128
+        )
         yield from self._ask(lambda _: DriverStart(checkpoints, {}, PARTITIONS))
         assert isinstance(self._result, DriverStart)
         self.start = self._result

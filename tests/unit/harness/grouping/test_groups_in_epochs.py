@@ -113,10 +113,11 @@ class Epochs:
             windowed.encode(WindowedValue(value, Timestamp(at), _windows(window_fn, at)))
             for value, at in elements
         ]
+        key = StrUtf8Coder().get_impl().encode_nested("k")
         if coded:
-            groups.group(StrUtf8Coder().encode("k"), coded, 0)
+            groups.group(key, coded, 0)
         else:
-            groups.fire(StrUtf8Coder().get_impl().encode_nested("k"))
+            groups.fire(key)
         groups.finish()
         self._before = now
         assert {key for key, _ in panes.seen} <= {"k"}

@@ -25,6 +25,7 @@ LAST = Manifest(
     lineage="main",
     parent=3,
     partitions=2,
+    key_groups=128,
     watermarks_us={GATHERS: 50, LAGS: 40},
     views={(GATHERS, b"old"): View("old.view", 60), (GATHERS, b"new"): View("new.view", 70)},
 )

@@ -3,8 +3,10 @@
 import random
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 import pytest
 from apache_beam.coders import (
+    BytesCoder,
     WindowedValueCoder,
 )
 from apache_beam.coders.coders import GlobalWindowCoder, IntervalWindowCoder
@@ -15,7 +17,9 @@ from apache_beam.utils.windowed_value import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from beam_spark_runner.core.routing import partitions_of_routes
 from beam_spark_runner.plan.model import Delivery
+from beam_spark_runner.state.store_keys import StoreKeys
 from tests.unit.spark.rows.written_rows import (
     GLOBAL,
     KEY_ENDS,
@@ -47,6 +51,7 @@ def keys_of(found: Iterable[WindowedValue]) -> Iterator[list[WindowedValue]]:
 @pytest.mark.usefixtures("hashes", "memory")
 @pytest.mark.parametrize("is_time_sorted", [True, False], ids=["sorted", "in any order"])
 @pytest.mark.parametrize("is_global", [True, False], ids=["global", "windows"])
+@pytest.mark.parametrize("key_groups", [0, 128], ids=["in batch", "in epochs"])
 @given(
     elements=st.lists(st.tuples(KEYS, element_strategy()), max_size=30),
     chance=st.randoms(use_true_random=False),
@@ -55,6 +60,7 @@ def keys_of(found: Iterable[WindowedValue]) -> Iterator[list[WindowedValue]]:
 def test_keyed_elements_come_key_by_key(
     is_time_sorted: bool,
     is_global: bool,
+    key_groups: int,
     elements: list[tuple[bytes, WindowedValue]],
     chance: random.Random,
 ) -> None:
@@ -68,7 +74,11 @@ def test_keyed_elements_come_key_by_key(
         for key, each in elements
     ]
     edge = edge_of(
-        Delivery.BY_KEY, is_global=is_global, is_keyed=True, is_time_sorted=is_time_sorted
+        Delivery.BY_KEY,
+        is_global=is_global,
+        is_keyed=True,
+        is_time_sorted=is_time_sorted,
+        key_groups=key_groups,
     )
     coder = WindowedValueCoder(PAIRS, GlobalWindowCoder() if is_global else IntervalWindowCoder())
     found: list[WindowedValue] = []
@@ -101,3 +111,20 @@ def test_groups_for_a_keyed_step_end_one_by_one() -> None:
     read(edge, group_coder, as_spark_would(edge, batches, random.Random(3)), push)
     keys = [[group.value for group in some] for some in keys_of(found)]
     assert sorted(keys) == [[group] for group in sorted_groups(pairs)]
+
+
+@pytest.mark.parametrize("delivery", [Delivery.BY_KEY, Delivery.GROUP_BY_KEY])
+def test_in_epochs_rows_and_the_store_agree_on_the_hash_of_a_key(delivery: Delivery) -> None:
+    """So that the key groups of a partition are a range of what it has stored."""
+    partitions = 5
+    edge = edge_of(delivery, is_keyed=True, key_groups=128)
+    coder = WindowedValueCoder(PAIRS, GlobalWindowCoder())
+    for key in (b"", b"a", b"key", b"k" * 200, b"k" * 100_000):
+        element = WindowedValue((key, b"value"), Timestamp(1), (GLOBAL,))
+        (batch,) = written(edge, coder, [element], limit=1 << 20, partitions=partitions)
+        (route,) = batch.column("route").to_pylist()
+        stored = StoreKeys(1).of_key(BytesCoder().get_impl().encode_nested(key))
+        hashed = int.from_bytes(stored[3:10], "big")
+        assert (route >> 32) & 0xFFFFFF == hashed >> 32
+        owner = partitions_of_routes(np.array([route]), partitions)
+        assert owner.tolist() == [(hashed >> 24) * 128 // (1 << 32) * partitions // 128]

@@ -51,6 +51,7 @@ def edge_of(
     access_pattern: str = "",
     is_keyed: bool = False,
     is_time_sorted: bool = False,
+    key_groups: int = 0,
 ) -> Edge:
     return Edge(
         dest=DEST,
@@ -62,6 +63,7 @@ def edge_of(
         access_pattern=access_pattern,
         is_keyed=is_keyed,
         is_time_sorted=is_time_sorted,
+        key_groups=key_groups,
     )
 
 

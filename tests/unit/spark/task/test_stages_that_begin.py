@@ -94,7 +94,10 @@ def programs_in(folder: Path, do_fn: beam.DoFn) -> list[LevelProgram]:
         max_element_bytes=1 << 20,
         cache_bytes=0,
         shards=ShardPlaces(
-            lineage="main", deltas=str(folder / "deltas"), local=str(folder / "local")
+            lineage="main",
+            deltas=str(folder / "deltas"),
+            local=str(folder / "local"),
+            key_groups=128,
         ),
     )
     (folder / "deltas").mkdir()
