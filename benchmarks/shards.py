@@ -1,23 +1,34 @@
-"""What a shard of streaming costs: ``python -m benchmarks.shards churn|undo``.
+"""What a shard of streaming costs: ``python -m benchmarks.shards churn|undo|memory``.
 
 A shard of a million entries of 60 and 100 bytes, of which each epoch changes some, in the order of
 their keys, as rows come. In this process, without Spark; the deltas are stored in a temporary
 folder. CPU times are those of the process, so that other work on the machine disturbs them little.
+
+``memory`` stores as many keys as ``--entries`` says, a value and a timer each, and then ten times
+as many, in processes of their own, and compares how much anonymous memory those had at most. What
+LMDB maps are pages of a file, which the kernel takes back when it needs them.
 """
 
 import argparse
 import random
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from beam_spark_runner.semantics.timers import Domain
+from beam_spark_runner.state.backend import Bag, Cell, StoredTimer
 from beam_spark_runner.state.chain import Version
+from beam_spark_runner.state.delta import delta_name
 from beam_spark_runner.state.shards import FolderOfDeltas, Shard, open_shard
+from beam_spark_runner.state.store import StoredState
 
 _LOADED = 50_000  # entries in an epoch, at first
+_STORED = 20_000  # keys in an epoch, where memory is measured
 
 
 class _Shard:
@@ -108,17 +119,67 @@ def _churn(folder: Path, entries: int, changes: int, epochs: int) -> None:
     print(f"rebuilding: {cpu:.2f} s of CPU, {wall:.2f} s")
 
 
+def _memory(entries: int) -> None:
+    peaks = []
+    for count in (entries, 10 * entries):
+        command = [sys.executable, "-m", "benchmarks.shards", "store", "--entries", str(count)]
+        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        peaks.append(int(output))
+        print(f"{count:,} keys: {peaks[-1] / 1024:.1f} MB of anonymous memory at most")
+    print(f"ratio: {peaks[1] / peaks[0]:.3f}")
+
+
+def _store(folder: Path, entries: int) -> None:
+    """Store keys, epoch by epoch, as steps with state do; print the most KB of anonymous memory."""
+    (folder / "deltas").mkdir()
+    head: Version | None = None
+    peak = 0
+    for number, start in enumerate(range(0, entries, _STORED), 1):
+        with open_shard(
+            folder / "local",
+            FolderOfDeltas(folder / "deltas"),
+            lineage="job",
+            level=0,
+            partition=0,
+            head=head,
+        ) as shard:
+            state = StoredState(shard, 1, lambda cell, data: 1)
+            for each in range(start, min(start + _STORED, entries)):
+                key = each.to_bytes(8, "big")
+                state.append(Bag(Cell("step", "value", b"", key)), b"v" * 30)
+                timer = StoredTimer("", "timer", b"", Domain.EVENT_TIME, each, each, b"")
+                state.set_timers("step", key, [timer])
+            head = shard.seal(Version(number, number))
+            needed = {delta_name("job", 0, 0, link.version) for link in shard.chain}
+            peak = max(peak, _anonymous_kb())
+        for path in (folder / "deltas").iterdir():
+            if path.name not in needed:
+                path.unlink()
+    print(peak)
+
+
+def _anonymous_kb() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1])
+    raise SystemExit("this kernel does not say how much memory is anonymous")
+
+
 def main() -> None:
     """Measure what the command line asks for, and print it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("churn", "undo"))
+    parser.add_argument("what", choices=("churn", "undo", "memory", "store"))
     parser.add_argument("--entries", type=int, default=1_000_000)
     parser.add_argument("--changes", type=int, default=10_000, help="of an epoch")
     parser.add_argument("--epochs", type=int, default=200)
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="shards-"))
     try:
-        if arguments.what == "undo":
+        if arguments.what == "memory":
+            _memory(arguments.entries)
+        elif arguments.what == "store":
+            _store(folder, arguments.entries)
+        elif arguments.what == "undo":
             _undo(folder, arguments.entries, arguments.changes)
         else:
             _churn(folder, arguments.entries, arguments.changes, arguments.epochs)
