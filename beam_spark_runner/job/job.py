@@ -15,7 +15,6 @@ from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.core.ids import TransformId
-from beam_spark_runner.core.routing import KEY_GROUPS
 from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.job.checkpoint_folder import CheckpointFolder
@@ -25,6 +24,7 @@ from beam_spark_runner.job.identity import make_folder
 from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.job.packages import share_packages
 from beam_spark_runner.job.prepare import PreparedJob
+from beam_spark_runner.job.shard_places import shard_places
 from beam_spark_runner.job.telemetry import Deferrals, LiveTasks, TaskTelemetry
 from beam_spark_runner.portable.monitoring import count_elements
 from beam_spark_runner.portable.sinks import remove_temporary_files
@@ -36,7 +36,6 @@ from beam_spark_runner.spark.driver.program_builder import Limits
 from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
 from beam_spark_runner.spark.driver.segment_job import segment_title
 from beam_spark_runner.spark.driver.streaming import Pace, run_epochs
-from beam_spark_runner.spark.program import ShardPlaces
 from beam_spark_runner.spark.rows.schema import MAX_VALUE_BYTES
 from beam_spark_runner.spark.session import progress
 from beam_spark_runner.spark.session.handle import SessionHandle
@@ -48,7 +47,6 @@ ROW_LIMIT_BYTES = 1 << 18  # more takes twice its size in heaps up to 2 GB (G1's
 ROW_LIMIT_BYTES_SPARK_3 = 1 << 14
 """Spark 3 counts the rows of an Arrow batch (1,000, see ``session.conf``), and not their bytes."""
 _TEARDOWN_OF_CANCELLED_S = 3.0
-_LINEAGE = "main"
 
 
 class JobCancelledError(RunnerError):
@@ -293,8 +291,10 @@ class Job:
         if not (by_files or session.is_local or self.plan.streams):
             self._check_that_nobody_wants_stable_input()
         most = min(self._config.max_parallelism or MAX_FROM_BYTES, MAX_FROM_BYTES)
+        shards = None
         if self.plan.streams:
-            most = min(most, self._key_groups())
+            shards = shard_places(self._config, folder, is_local=session.is_local)
+            most = min(most, shards.key_groups)
         return RunSettings(
             spark=session.spark,
             job_id=self.job_id,
@@ -319,7 +319,7 @@ class Job:
                 working_folder=self._prepared.working_folder if session.is_local else None,
                 route=telemetry.route,
                 harnesses=self._with_packages(folder),
-                shards=self._shards(folder) if self.plan.streams else None,
+                shards=shards,
                 user_timer_batch=self._config.user_timer_batch,
             ),
             materialiser=FilesInSharedStorage(session, str(folder))
@@ -332,36 +332,6 @@ class Job:
             observer=telemetry,
             round_budget_s=self._config.sdf_round_budget_s or None,
             is_connect=session.is_connect,
-        )
-
-    def _key_groups(self) -> int:
-        """Say into how many groups keys fall. Raises OptionsError if they are too few."""
-        groups = self._config.max_parallelism or KEY_GROUPS
-        if (self._config.parallelism or 0) > groups:
-            raise OptionsError(
-                "parallelism",
-                f"{self._config.parallelism} is more than --max_parallelism, which is {groups} "
-                "for a streaming pipeline if it does not say otherwise",
-            )
-        return groups
-
-    def _shards(self, folder: Path | None) -> ShardPlaces:
-        """Say where a streaming job has its state. Raises OptionsError if it has no place."""
-        given = self._config.checkpoint_dir
-        if given is None and folder is None:
-            raise OptionsError(
-                "checkpoint_dir",
-                "a streaming pipeline needs a folder that this machine and all executors share; "
-                "name it, or --temp_location",
-            )
-        # Without a folder of the user's, checkpoints are gone with the run.
-        deltas = Path(given).absolute() if given is not None else Path(str(folder), "checkpoints")
-        local = Path(str(folder), "shards") if self._session.is_local else None
-        return ShardPlaces(
-            lineage=_LINEAGE,
-            deltas=str(deltas),
-            local=None if local is None else str(local),
-            key_groups=self._key_groups(),
         )
 
     def _checkpoints(self, settings: RunSettings) -> Checkpoints:

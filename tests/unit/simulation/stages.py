@@ -24,7 +24,6 @@ from beam_spark_runner.state.store import StoredState
 from beam_spark_runner.state.stored_residuals import StoredTimers, StoredValues
 from tests.unit.simulation.counter import WINDOW_CODER, CountedKey
 from tests.unit.simulation.elements import (
-    KEY_CODER,
     VALUE_CODER,
     Advance,
     Row,
@@ -126,7 +125,7 @@ def run_grouping(
     window_fn, encode = grouping.windowing.windowfn, grouping.values.get_impl().encode
     for key, some in by_key(rows):
         coded = [encode(windowed(row, window_fn)) for row in some]
-        groups.group(KEY_CODER.get_impl().encode(key), coded, 0)
+        groups.group(coded_key(key), coded, 0)
         advances.append(Advance(key, None))
 
     def fire(key: bytes) -> None:
