@@ -196,16 +196,21 @@ class PaneMachine:
         """Merge windows, and return what those that are gone have become.
 
         A window that has no state yet does not count for the merged window's trigger: an element
-        that comes late to a session does not make it fire on time once more.
+        that comes late to a session does not make it fire on time once more. One that has had its
+        last pane merges no more.
         """
-        becomes = merged_windows(self._window_fn, {**windows, **dict.fromkeys(new)})
+        merges = {window: state for window, state in windows.items() if not state.is_closed}
+        becomes = merged_windows(self._window_fn, {**merges, **dict.fromkeys(new)})
         parts: defaultdict[Any, list[Any]] = defaultdict(list)
         for window, merged in becomes.items():
             parts[merged].append(window)
         for merged, gone in parts.items():
-            own = windows.pop(merged, None)
+            own = merges.get(merged)
             merging = [own] if own else []
-            merging += [windows.pop(window) for window in gone if window in windows]
+            merging += [merges[window] for window in gone if window in merges]
+            for window in gone:
+                if window in merges:
+                    del windows[window]
             if merging:
                 windows[merged] = self._merged(merged, own, merging, now)
         return becomes

@@ -186,3 +186,35 @@ def test_a_late_element_counts_for_the_time_of_a_pane_that_is_held_before_it() -
     """``OutputTime`` in beam_runner_api.proto; nothing has passed the hold of the window."""
     windowing = Windowing(FixedWindows(10), timestamp_combiner=TimestampCombiner.OUTPUT_AT_LATEST)
     assert _fired(windowing, (7, [4]), (8, [6, 2]), (10, [])) == [([4, 6, 2], 6, "ON_TIME")]
+
+
+@pytest.mark.parametrize("mode", [AccumulationMode.DISCARDING, AccumulationMode.ACCUMULATING])
+@pytest.mark.parametrize(
+    ("times", "window"),
+    [
+        ([5], IntervalWindow(5, 15)),
+        # The window of the first one bears the name of the closed one, and is new.
+        ([0, 5], IntervalWindow(0, 15)),
+    ],
+)
+def test_a_window_that_is_closed_merges_no_more(
+    mode: int, times: list[int], window: IntervalWindow
+) -> None:
+    """``PaneInfo``: once it has had its final pane, it is not merged into any new window."""
+    windowing = Windowing(
+        Sessions(10), AfterWatermark(), accumulation_mode=mode, allowed_lateness=20
+    )
+    machine = PaneMachine(windowing)
+    windows: KeyWindows = {}
+    before = START_OF_TIME
+    panes: list[WindowedValue] = []
+    steps: list[tuple[int, list[int]]] = [(12, [0]), (13, times), (16, [])]
+    for watermark, seconds in steps:
+        elements = [WindowedValue(n, n, (IntervalWindow(n, n + 10),)) for n in seconds]
+        now = Instant(watermark * 1_000_000, 0)
+        panes += [*machine.add(windows, elements, before), *machine.advance(windows, now)]
+        before = now
+    assert [(sorted(pane.value), pane.windows) for pane in panes] == [
+        ([0], (IntervalWindow(0, 10),)),
+        (times, (window,)),
+    ]
