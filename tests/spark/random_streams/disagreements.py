@@ -99,10 +99,19 @@ DISAGREEMENTS = (
             for windowing, trigger in recipe.groupings
         ),
     ),
+    Disagreement("Reshuffle", (DIRECT,), lambda recipe, _: "reshuffle" in recipe.kinds),
     Disagreement(
-        "Reshuffle",
+        "what timers give",
         (DIRECT,),
-        lambda recipe, _: "reshuffle" in recipe.kinds and bool(recipe.kinds & set(STATEFUL)),
+        lambda recipe, _: any(step.kind in STATEFUL for step in recipe.steps[:-1]),
+    ),
+    Disagreement(
+        "the default windowing",
+        (DIRECT,),
+        lambda recipe, _: any(
+            windowing.window_fn == ("global",) and trigger == DEFAULT
+            for windowing, trigger in recipe.groupings
+        ),
     ),
     Disagreement(
         "AfterProcessingTime",

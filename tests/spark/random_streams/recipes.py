@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.spark.random_streams.model.triggers import continued
-from tests.spark.random_streams.scripts import Script, draw_script
+from tests.spark.random_streams.scripts import MAIN, SIDE, Script, draw_script
 from tests.spark.random_streams.steps import GROUPINGS, STATEFUL
 from tests.spark.random_streams.windowings import (
     DEFAULT,
@@ -65,10 +65,11 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Pack:
-    """Pipelines that run together, over one TestStream."""
+    """Pipelines that run together, over one TestStream, which has these outputs."""
 
     script: Script
     recipes: dict[int, Recipe]
+    tags: tuple[str, ...] = (MAIN, SIDE)
 
 
 def draw_pack(seed: int, size: int) -> Pack:
@@ -91,7 +92,7 @@ def draw_pack(seed: int, size: int) -> Pack:
 
 def _draw(chance: random.Random, *, is_plain: bool) -> Recipe:
     draw = draw_plain_windowing if is_plain else draw_windowing
-    sources = ("main", "side") if chance.random() < 0.2 else ("main",)
+    sources = (MAIN, SIDE) if chance.random() < 0.2 else (MAIN,)
     steps = [Step("window", (draw(chance),))]
     for place in range(chance.choice([1, 1, 2, 3])):
         kind = _draw_kind(chance, place)

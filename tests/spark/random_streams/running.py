@@ -9,7 +9,7 @@ from apache_beam.utils.windowed_value import PaneInfoTiming
 
 from tests.spark.harvest import Kept, harvest_on
 from tests.spark.random_streams.recipes import Pack, Recipe
-from tests.spark.random_streams.scripts import MAIN, SIDE, pair_of, stream_of
+from tests.spark.random_streams.scripts import SIDE, pair_of, stream_of
 from tests.spark.random_streams.steps import GROUPINGS, PAIR, Numbers, transform
 
 
@@ -40,19 +40,19 @@ def outputs_of(runner: Any, pack: Pack, *flags: str) -> Outputs:
     """Run all pipelines of a pack in one, on any runner."""
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
-        played = p | stream_of(pack.script)
+        played = p | stream_of(pack.script, pack.tags)
         for output in played.values():
             output.element_type = int  # the SDK does not look at the coder
         pairs = {
-            tag: played[tag] | tag >> beam.Map(pair_of).with_output_types(PAIR)
-            for tag in (MAIN, SIDE)
+            tag: played[tag] | tag >> beam.Map(pair_of).with_output_types(PAIR) for tag in pack.tags
         }
         shown = {}
         for number, recipe in pack.recipes.items():
             made = _sources(recipe, number, pairs)
             for place, step in enumerate(recipe.steps):
                 label = label_of(number, place)
-                made = made | f"{label} {step.kind}" >> transform(step.kind, step.args, pairs[SIDE])
+                side = pairs.get(SIDE)
+                made = made | f"{label} {step.kind}" >> transform(step.kind, step.args, side)
                 if step.kind != "window":
                     shown[label] = made
         return shown

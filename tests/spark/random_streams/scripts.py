@@ -1,6 +1,7 @@
 """What happens to a random pipeline that streams: the events of its TestStream."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -100,13 +101,18 @@ def draw_script(
     return tuple(script)
 
 
-def stream_of(script: Script) -> Stream:
-    """Return the TestStream that plays a script, and ends.
+def without_side(script: Script) -> Script:
+    """Return what a pipeline sees of a script that reads the main output alone."""
+    return tuple(event for event in script if isinstance(event, Clock) or event.tag == MAIN)
+
+
+def stream_of(script: Script, tags: Sequence[str]) -> Stream:
+    """Return the TestStream that plays a script to outputs of some tags, and ends.
 
     Its elements are integers, see ``pair_of``: Prism forgets to which output an element belongs
     if it has to change its encoding.
     """
-    stream = Stream(coder=VarIntCoder(), output_tags=[MAIN, SIDE])
+    stream = Stream(coder=VarIntCoder(), output_tags=tags)
     for event in script:
         match event:
             case Add(tag, elements):
@@ -116,7 +122,7 @@ def stream_of(script: Script) -> Stream:
                 stream.advance_watermark_to(to, tag=tag)
             case Clock(by):
                 stream.advance_processing_time(by)
-    for tag in (MAIN, SIDE):
+    for tag in tags:
         stream.advance_watermark_to_infinity(tag)
     return stream
 

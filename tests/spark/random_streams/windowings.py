@@ -52,7 +52,7 @@ class Windowing:
         """Return the transform."""
         modes = AccumulationMode
         return beam.WindowInto(
-            _beams_window_fn(self.window_fn),
+            beams_window_fn(self.window_fn),
             trigger=beams_trigger(self.trigger),
             accumulation_mode=modes.ACCUMULATING if self.accumulates else modes.DISCARDING,
             allowed_lateness=self.lateness,
@@ -64,7 +64,8 @@ class Windowing:
         )
 
 
-def _beams_window_fn(window_fn: WindowFn) -> Any:
+def beams_window_fn(window_fn: WindowFn) -> Any:
+    """Return Beam's."""
     name, *args = window_fn
     if name == "global":
         return GlobalWindows()

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.spark.random_streams.model.times import END, Element, Now, last_of, merged
 from tests.spark.random_streams.model.triggers import Node, ends, node_of
-from tests.spark.random_streams.windowings import Trigger, Windowing
+from tests.spark.random_streams.windowings import Trigger, Windowing, beams_window_fn
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Groups:
         self, windowing: Windowing, trigger: Trigger, key_of: Callable[[str], str] = str
     ) -> None:
         self._windowing, self._trigger, self._key_of = windowing, trigger, key_of
-        self._window_fn: Any = windowing.transform().windowing.windowfn
+        self._window_fn: Any = beams_window_fn(windowing.window_fn)
         self._keys: defaultdict[str, dict[Any, _Window]] = defaultdict(dict)
 
     def happens(self, elements: list[Element], now: Now) -> Iterator[Element]:
@@ -49,6 +49,8 @@ class Groups:
         arrival = now._replace(watermark=now.before)
         for key, some in by_key.items():
             yield from self._take(key, some, arrival)
+        if now.watermark >= END:
+            now = now._replace(clock=END)  # nothing waits for a clock any more
         for key, windows in self._keys.items():
             for window in sorted(windows, key=last_of):
                 is_over = self._is_over(window, now.watermark)
@@ -75,7 +77,8 @@ class Groups:
         windows = self._keys[key]
         becomes: dict[Any, Any] = {}
         if self._windowing.merges:
-            every = {*windows, *(element.window for element in elements)}
+            still_open = [each for each in windows if not windows[each].is_closed]
+            every = {*still_open, *(element.window for element in elements)}
             becomes = merged(every, self._window_fn)
             for result in set(becomes.values()):
                 self._merge(windows, result, [w for w in becomes if becomes[w] == result], now)
@@ -102,7 +105,12 @@ class Groups:
 
     def _merge(self, windows: dict[Any, _Window], result: Any, gone: list[Any], now: Now) -> None:
         own = windows.get(result)
-        parts = [windows.pop(window) for window in (*gone, result) if window in windows]
+        if own and own.is_closed:
+            own = None
+        parts = [own] if own else []
+        for window in gone:
+            if window in windows and not windows[window].is_closed:
+                parts.append(windows.pop(window))
         if not parts:
             return
         trigger = node_of(self._trigger)

@@ -11,7 +11,7 @@ from apache_beam.transforms.sideinputs import default_window_mapping_fn
 from tests.spark.random_streams.model.groups import Groups
 from tests.spark.random_streams.model.times import END, Element, Now, last_of
 from tests.spark.random_streams.steps import SEEN_ASIDE
-from tests.spark.random_streams.windowings import Windowing
+from tests.spark.random_streams.windowings import Windowing, beams_window_fn
 
 
 class LookUps:
@@ -24,7 +24,7 @@ class LookUps:
 
     def __init__(self, aside: Windowing, lateness: int) -> None:
         self._gathering = Groups(aside, aside.trigger, lambda _: "")
-        self._map: Any = default_window_mapping_fn(aside.transform().windowing.windowfn)
+        self._map: Any = default_window_mapping_fn(beams_window_fn(aside.window_fn))
         self._lateness = lateness
         self._views: dict[Any, tuple[int, ...]] = {}
         self._watermark = 0  # of the views

@@ -15,7 +15,7 @@ from tests.spark.random_streams.recipes import Recipe, Step
 from tests.spark.random_streams.running import Given, Outputs, label_of
 from tests.spark.random_streams.scripts import MAIN, SIDE, Add, Clock, Script, Timed, Watermark
 from tests.spark.random_streams.steps import GROUPINGS, STATEFUL, rekey
-from tests.spark.random_streams.windowings import Windowing
+from tests.spark.random_streams.windowings import Windowing, beams_window_fn
 
 
 class _Node(Protocol):
@@ -44,7 +44,7 @@ class _Passes:
 
 def windowed(element: Element, windowing: Windowing) -> list[Element]:
     """Return an element in each of the windows that it is assigned to."""
-    window_fn = windowing.transform().windowing.windowfn
+    window_fn = beams_window_fn(windowing.window_fn)
     context = WindowFn.AssignContext(Timestamp(micros=element.at * 1000), window=element.window)
     return [element._replace(window=window) for window in window_fn.assign(context)]
 

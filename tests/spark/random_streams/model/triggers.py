@@ -159,6 +159,8 @@ class _AtEnd(Node):
         if not self._is_past and now.watermark > last:
             self._is_past = True
             self.is_finished = self._late is None
+            if self._early:
+                self._early.clear()
         elif part := self._part():
             part.fire(now, last)
             part.clear()
@@ -174,6 +176,9 @@ class _AtEnd(Node):
         ):
             if part and part is self._part():
                 part.merge(theirs, now, last)
+                part.is_finished = False
+        if isinstance(self._early, _Once) and any(end._is_past for end in ends):
+            self._early.clear()  # Java's has finished where its window has ended
 
 
 class _Repeat(Node):
