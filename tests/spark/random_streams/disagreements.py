@@ -7,10 +7,13 @@ docs/conformance.md says of each what they do, who is right, and which line of B
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from apache_beam.transforms.window import WindowFn
+from apache_beam.utils.timestamp import Timestamp
+
 from tests.spark.random_streams.recipes import Recipe
-from tests.spark.random_streams.scripts import Script, has_late, is_one_by_one
+from tests.spark.random_streams.scripts import Add, Script, Watermark, has_late, is_one_by_one
 from tests.spark.random_streams.steps import STATEFUL
-from tests.spark.random_streams.windowings import DEFAULT, Trigger, counts, waits
+from tests.spark.random_streams.windowings import DEFAULT, Trigger, beams_window_fn, counts, waits
 
 DIRECT, PRISM = "DirectRunner", "Prism"
 _BOTH = (DIRECT, PRISM)
@@ -43,6 +46,23 @@ def _composes(trigger: Trigger) -> bool:
 def _leaves(trigger: Trigger) -> bool:
     """Whether elements may be left for which its part after the end of a window never fires."""
     return trigger[0] == "watermark" and trigger[2] not in (None, ("count", 1))
+
+
+def _comes_at_the_last_moment(recipe: Recipe, script: Script) -> bool:
+    """Whether an element arrives when the watermark is at the end of its window, plus lateness."""
+    windowing = recipe.windowings[0]
+    watermarks = dict.fromkeys(recipe.sources, 0)
+    for event in script:
+        if isinstance(event, Watermark) and event.tag in watermarks:
+            watermarks[event.tag] = event.to
+        elif isinstance(event, Add) and event.tag in watermarks:
+            for timed in event.elements:
+                context = WindowFn.AssignContext(Timestamp(timed.at))
+                windows = beams_window_fn(windowing.window_fn).assign(context)
+                ends = {each.end.micros // 1_000_000 + windowing.lateness for each in windows}
+                if min(watermarks.values()) in ends:
+                    return True
+    return False
 
 
 BUNDLES = Disagreement(
@@ -79,6 +99,7 @@ DISAGREEMENTS = (
         lambda recipe, _: any(windowing.lateness for windowing in recipe.windowings),
     ),
     Disagreement("late elements", (PRISM,), lambda _, script: has_late(script)),
+    Disagreement("the last moment of lateness", (DIRECT,), _comes_at_the_last_moment),
     Disagreement(
         "late elements and sessions",
         _BOTH,
