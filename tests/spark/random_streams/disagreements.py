@@ -99,6 +99,13 @@ DISAGREEMENTS = (
         lambda recipe, _: any(windowing.lateness for windowing in recipe.windowings),
     ),
     Disagreement("late elements", (PRISM,), lambda _, script: has_late(script)),
+    Disagreement(
+        "times of late elements",
+        (DIRECT,),
+        lambda recipe, script: (
+            has_late(script) and any(windowing.at != "end" for windowing in recipe.windowings)
+        ),
+    ),
     Disagreement("the last moment of lateness", (DIRECT,), _comes_at_the_last_moment),
     Disagreement(
         "late elements and sessions",
