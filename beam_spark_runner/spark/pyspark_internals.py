@@ -4,9 +4,12 @@ No other file uses a private name of PySpark's. ``tests/spark/test_pyspark_conta
 each of these functions with the oldest and the newest PySpark that is supported.
 """
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from pyspark import SparkContext
+
+from beam_spark_runner.core.errors import InvariantError
 
 if TYPE_CHECKING:  # it takes a while, and the JVM can start meanwhile
     from py4j.java_gateway import JVMView
@@ -112,3 +115,42 @@ def path_of_broadcast(broadcast: Any) -> str | None:
     """Return the file with a broadcast's pickled value, on a worker. None: it is in memory."""
     path: str | None = getattr(broadcast, "_path", None)
     return path
+
+
+def physical_plan(frame: "DataFrame") -> Any:
+    """Return how Spark would compute a frame of a classic session, for ``collect_again``.
+
+    Raises:
+        InvariantError: the session has adaptive execution, whose plans remember what they ran.
+    """
+    plan: Any = frame._jdf.queryExecution().executedPlan()
+    if plan.nodeName() == "AdaptiveSparkPlan":
+        raise InvariantError("an adaptive plan cannot run again")
+    return plan
+
+
+def serve_session(spark: "SparkSession") -> None:
+    """Have Spark jobs of this thread run as jobs of a classic session, for ``collect_again``.
+
+    Its settings become local properties, in which tasks look for them. The session is made the
+    active one of the JVM's thread, and not of Python's process.
+    """
+    session = spark._jsparkSession
+    name: str = session.getClass().getName()
+    java_class: Any = functools.reduce(getattr, name.split("."), jvm())
+    java_class.setActiveSession(session)
+    for key, value in spark.sql("SET").collect():
+        if key.startswith("spark.") and "(redacted)" not in value:
+            spark.sparkContext.setLocalProperty(key, value)
+
+
+def collect_again(plan: Any) -> list[bytes]:
+    """Run a physical plan, and return the values of its only column, which is binary.
+
+    A copy of it runs: the plan's own nodes would remember the shuffles of their first run, and
+    read these instead of running anything.
+
+    Args:
+        plan: see ``physical_plan``. See ``serve_session`` for the thread.
+    """
+    return [bytes(row.getBinary(0)) for row in plan.clone().executeCollect()]

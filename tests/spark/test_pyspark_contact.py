@@ -1,15 +1,19 @@
 """Where this project touches PySpark's internals: an upgrade that breaks something fails here."""
 
 import inspect
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
-from pyspark import Broadcast, SparkContext, daemon
+from pyspark import Broadcast, SparkContext, TaskContext, daemon
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.broadcast import broadcast_file
 
@@ -103,3 +107,48 @@ def test_the_daemon_calls_its_worker_by_position() -> None:
     # ``spark.task.daemon`` puts a function of its own in this place.
     assert list(inspect.signature(daemon.worker).parameters) == ["sock", "authenticated"]
     assert "worker(sock, authenticated)" in inspect.getsource(daemon.manager)
+
+
+def test_a_physical_plan_runs_again(spark_session: SparkSession) -> None:
+    session = spark_session.newSession()
+    random = "cast(reflect('java.util.UUID', 'randomUUID') as binary) as value"
+    frame = session.range(4).selectExpr(random).repartition(2, "value")
+    with pytest.raises(InvariantError, match="adaptive"):
+        pyspark_internals.physical_plan(frame)
+    session.conf.set("spark.sql.adaptive.enabled", "false")
+    frame = session.range(4).selectExpr(random).repartition(2, "value")
+    with ThreadPoolExecutor(1) as thread:  # what ``serve_session`` sets is its own
+
+        def collect() -> list[list[bytes]]:
+            pyspark_internals.serve_session(session)
+            plan = pyspark_internals.physical_plan(frame)
+            return [pyspark_internals.collect_again(plan) for _ in range(3)]
+
+        runs = thread.submit(collect).result()
+    assert [len(run) for run in runs] == [4, 4, 4]
+    assert len(set().union(*runs)) == 12
+
+
+def test_tasks_of_a_physical_plan_see_the_settings_of_its_session(
+    spark_session: SparkSession,
+) -> None:
+    session = spark_session.newSession()
+    session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+
+    def settings(batches: Iterator[Any]) -> Iterator[Any]:
+        context = TaskContext.get()
+        assert context is not None
+        zone = context.getLocalProperty("spark.sql.session.timeZone")
+        yield pa.RecordBatch.from_pydict({"value": [str(zone).encode()]})
+        for _ in batches:
+            pass
+
+    with ThreadPoolExecutor(1) as thread:
+
+        def collect() -> list[bytes]:
+            pyspark_internals.serve_session(session)
+            frame = session.range(0, 1, 1, 1).mapInArrow(settings, "value binary")
+            return pyspark_internals.collect_again(pyspark_internals.physical_plan(frame))
+
+        assert thread.submit(collect).result() == [b"Asia/Tokyo"]
+    assert SparkSession.getActiveSession() is spark_session

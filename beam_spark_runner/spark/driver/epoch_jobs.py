@@ -3,11 +3,10 @@
 import itertools
 import os
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from beam_spark_runner.core import routing
 from beam_spark_runner.plan.model import Plan
@@ -16,8 +15,13 @@ from beam_spark_runner.spark.driver.outputs import OutputRows
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.driver.run_context import RunSettings
 from beam_spark_runner.spark.driver.segment_job import SegmentJob, SegmentJobs
+from beam_spark_runner.spark.pyspark_internals import (
+    collect_again,
+    physical_plan,
+    serve_session,
+)
 from beam_spark_runner.spark.rows import schema
-from beam_spark_runner.spark.rows.reports import collect_reports
+from beam_spark_runner.spark.rows.reports import coded_reports, collect_reports, reports_of
 
 Rows = Sequence[tuple[int, bytes]]
 """Destinations, flags included, and values."""
@@ -26,10 +30,12 @@ Rows = Sequence[tuple[int, bytes]]
 class EpochJobs:
     """Runs the only segment of a streaming plan, once for each epoch.
 
-    On classic Spark the levels are chained once: what an epoch begins with travels as a local
-    property of its Spark job, not in the plan, and each job plans and runs all of it anew. A client
-    of Spark Connect cannot set such a property, nor can a program in which Python's threads have no
+    On classic Spark the levels are chained and planned once: what an epoch begins with travels as a
+    local property of its Spark job, and each job runs the same physical plan again. A client of
+    Spark Connect cannot set such a property, nor can a program in which Python's threads have no
     threads of their own in the JVM: there, the rows are part of the plan, which is made anew.
+
+    Threads: the one that makes it.
 
     Args:
         plan: has one segment.
@@ -44,11 +50,12 @@ class EpochJobs:
         )
         self._runs = 0
         self._levels = range(0)
-        self._chained: tuple[DataFrame, Mapping[int, int]] | None = None
+        self._chained: tuple[Any, Mapping[int, int]] | None = None
         self._property: str | None = None
         has_threads = os.environ.get("PYSPARK_PIN_THREAD", "true").lower() == "true"
         if has_threads and not settings.is_connect:
             self._property = f"beam_spark_runner.epoch.{settings.job_id}"
+            serve_session(settings.spark)
 
     def run(self, rows: Rows, levels: range) -> tuple[Sequence[Report], Verdict]:
         """Run an epoch to its end.
@@ -71,14 +78,15 @@ class EpochJobs:
         else:
             if levels != self._levels:
                 # A row, since a frame without any is not run.
-                self._chained = self._jobs.frame(self._job(levels, [(schema.CONTROL, b"")]))
+                frame, tasks = self._jobs.frame(self._job(levels, [(schema.CONTROL, b"")]))
+                self._chained = physical_plan(coded_reports(frame)), tasks
                 self._levels = levels
             assert self._chained is not None
-            frame, tasks = self._chained
+            plan, tasks = self._chained
             context = self._settings.spark.sparkContext
             context.setLocalProperty(self._property, schema.text_of_batches(_batches(rows)))
             try:
-                reports = collect_reports(frame)
+                reports = reports_of(collect_again(plan))
             finally:
                 context.setLocalProperty(self._property, cast("str", None))  # removes it
         return reports, judge(reports, tasks, first=levels[0], materialised={})

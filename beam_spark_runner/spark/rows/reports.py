@@ -1,6 +1,6 @@
 """What tasks report to the driver: ``reports.proto`` and what it stands for."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from pyspark.sql import DataFrame
@@ -36,8 +36,17 @@ _LOST_HARNESSES = {kind.__name__: kind for kind in (EnvironmentStartError, SdkDi
 
 def collect_reports(frame: DataFrame) -> list[Report]:
     """Bring the reports among a frame's rows to the driver. Runs a Spark job."""
-    found = frame.filter(f"dest = {schema.REPORT}").select("value").collect()
-    return [_report_of(reports_pb2.TaskReport.FromString(bytes(row[0]))) for row in found]
+    return reports_of(bytes(row[0]) for row in coded_reports(frame).collect())
+
+
+def coded_reports(frame: DataFrame) -> DataFrame:
+    """Return the reports among a frame's rows, for ``reports_of``: one binary column."""
+    return frame.filter(f"dest = {schema.REPORT}").select("value")
+
+
+def reports_of(coded: Iterable[bytes]) -> list[Report]:
+    """Decode reports."""
+    return [_report_of(reports_pb2.TaskReport.FromString(each)) for each in coded]
 
 
 def _report_of(proto: reports_pb2.TaskReport) -> Report:
