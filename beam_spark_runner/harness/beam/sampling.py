@@ -1,10 +1,11 @@
 """The state sampler of a stage, from bundle to bundle."""
 
 import threading
+import time
 
 from apache_beam.runners.worker import statesampler
 
-_GOES_ON_S = 0.05
+_GOES_ON_S = 1.0  # longer than streams pause between epochs
 
 
 def running_transform() -> str:
@@ -19,24 +20,28 @@ class Sampling:
     """Lets a stage's sampler run while bundles do.
 
     Its thread cannot be woken, and sleeps for up to 200 ms: to wait for its end between any
-    two bundles would take longer than many bundles do. So it ends without anybody waiting,
-    and it does not end if the next bundle begins soon.
+    two bundles would take longer than many bundles do. So it runs on until no bundle has
+    come for a while; then another thread, which looks at it only that often, stops it.
 
     Threads: the bundle's.
     """
 
     def __init__(self, sampler: statesampler.StateSampler) -> None:
         self._sampler = sampler
-        self._is_running = False
-        self._ending: threading.Thread | None = None
-        self._goes_on = threading.Event()
+        self._changed = threading.Condition()
+        self._is_running = False  # the sampler
+        self._in_bundle = False
+        self._ended_s = 0.0  # the last bundle, monotonic
+        self._watching: threading.Thread | None = None  # until it has stopped the sampler
+        self._is_stopping = False
 
     def prepare(self) -> None:
         """Another bundle comes: the sampler may be reset and started."""
-        if self._ending is not None:
-            self._goes_on.set()
-            self._ending.join()
-            self._ending = None
+        with self._changed:
+            self._in_bundle = True
+            stopping = self._watching if self._is_stopping else None
+        if stopping is not None:
+            stopping.join()
 
     def start(self) -> None:
         """See ``StateSampler.start``; called after ``prepare`` and a reset."""
@@ -51,13 +56,27 @@ class Sampling:
     def end(self) -> None:
         """The bundle has ended. Does not wait."""
         statesampler.set_current_tracker(None)
-        if self._ending is not None or not self._is_running:
-            return  # aborted after its end, or before its start
-        self._goes_on.clear()
-        self._ending = threading.Thread(target=self._stop, name="beam-sampler-end", daemon=True)
-        self._ending.start()
+        with self._changed:
+            self._in_bundle = False
+            self._ended_s = time.monotonic()
+            if self._watching is None and self._is_running:
+                self._watching = threading.Thread(
+                    target=self._stop_when_idle, name="beam-sampler-end", daemon=True
+                )
+                self._watching.start()
 
-    def _stop(self) -> None:
-        if not self._goes_on.wait(_GOES_ON_S):
-            self._is_running = False
-            self._sampler.stop_if_still_running()
+    def _stop_when_idle(self) -> None:
+        with self._changed:
+            while (rest_s := self._rest_s()) > 0:
+                self._changed.wait(rest_s)
+            self._is_stopping = True
+        self._sampler.stop_if_still_running()
+        with self._changed:
+            self._is_running = self._is_stopping = False
+            self._watching = None
+
+    def _rest_s(self) -> float:
+        """Return for how long the sampler runs on at least."""
+        if self._in_bundle:
+            return _GOES_ON_S
+        return self._ended_s + _GOES_ON_S - time.monotonic()
