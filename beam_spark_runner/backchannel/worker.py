@@ -78,6 +78,7 @@ class Backchannel:
         self._is_closed = False
         self._is_ending = False  # the job, in this process
         self._is_idle = True  # nothing waits to be sent
+        self._looks = False  # tasks have run since the thread looked, which it does by itself
         self._is_lost = route.address is None and route.folder is None
         self._link: Link | None = None
         # Of what code of the job logs in this process.
@@ -114,23 +115,27 @@ class Backchannel:
         STDERR.leave_out(lines)
 
     @contextlib.contextmanager
-    def watching(self, attempt: int, look: Look) -> Iterator[None]:
+    def watching(self, attempt: int, look: Look, *, at_end: bool = True) -> Iterator[None]:
         """Ask an attempt at a task now and then how far it is, for as long as it runs.
 
         Args:
             attempt: its number.
-            look: called from another thread, and once more at the end; what it raises is taken
-                for "not now".
+            look: called from another thread; what it raises is taken for "not now".
+            at_end: once more at the end. Needless where the Spark job ends soon, since reports
+                of tasks have the same.
         """
         with self._wake:
             self._tasks[attempt] = look
-            self._wake_up()
+            if not self._looks:  # else short tasks would wake the thread one after another
+                self._looks = True
+                self._wake_up()
         try:
             yield
         finally:
             with self._wake:
                 self._tasks.pop(attempt, None)
-        if time.monotonic() - self._began_s >= LOOK_EVERY_S:  # before, nobody has asked
+        # Before, nobody has asked.
+        if at_end and time.monotonic() - self._began_s >= LOOK_EVERY_S:
             self._send_progress(attempt, look)
 
     def _send_progress(self, attempt: int, look: Look) -> None:
@@ -218,7 +223,7 @@ class Backchannel:
                     if self._is_lost or (self._is_closed and not self._is_ending):
                         return
                     wait_s = max(self._looks_at_s - time.monotonic(), 0.01)
-                    self._wake.wait(wait_s if self._tasks else None)
+                    self._wake.wait(wait_s if self._looks else None)
         finally:
             if self._link is not None:
                 self._link.close()
@@ -240,6 +245,7 @@ class Backchannel:
         self._looks_at_s = time.monotonic() + LOOK_EVERY_S
         with self._wake:
             looks = list(self._tasks.items())
+            self._looks = bool(looks)
         for attempt, look in looks:
             self._send_progress(attempt, look)
 

@@ -74,7 +74,10 @@ class JobRuntime:
         self._cache.limit(program.cache_bytes)
         channel = self._channel
         process_log.begin_task(None if channel is None else channel.handler, options)
-        with contextlib.nullcontext() if channel is None else channel.watching(attempt, look):
+        if channel is None:
+            yield
+            return
+        with channel.watching(attempt, look, at_end=program.shards is None):
             yield
 
     def stage(self, program: StageProgram, side_inputs: frozenset[str]) -> StageHarness:

@@ -90,6 +90,46 @@ def test_tasks_are_asked_how_far_they_are(
         channel.close()
 
 
+def test_short_tasks_one_after_another_do_not_wake_the_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: Heard = []
+    with serving("socket", tmp_path, heard) as server:
+        channel = Backchannel(server.route)
+        wake_ups = 0
+        monkeypatch.setattr(worker, "LOOK_EVERY_S", 3600)
+        channel._looks_at_s += 3600
+        wake_up = channel._wake_up
+
+        def count() -> None:
+            nonlocal wake_ups
+            wake_ups += 1
+            wake_up()
+
+        monkeypatch.setattr(channel, "_wake_up", count)
+        for attempt in range(20):
+            with channel.watching(attempt, TaskProgress, at_end=False):
+                pass
+        assert wake_ups == 1
+        channel.close()
+
+
+def heard_of(heard: Heard) -> list[int]:
+    return [each.attempt for _, frame in heard for each in frame.progress]
+
+
+def test_a_task_is_watched_after_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "LOOK_EVERY_S", 0.02)
+    heard: Heard = []
+    with serving("socket", tmp_path, heard) as server:
+        channel = Backchannel(server.route)
+        for attempt in (1, 2, 3):
+            with channel.watching(attempt, TaskProgress, at_end=False):
+                until(lambda: heard_of(heard)[-1:] == [attempt])  # noqa: B023
+            until(lambda: not channel._looks)  # the thread sleeps until it is woken
+        channel.close()
+
+
 def test_a_short_job_tells_nothing_and_does_not_call(tmp_path: Path) -> None:
     def connect(route: Route, worker: str) -> transport.Link:
         raise AssertionError("it called")
