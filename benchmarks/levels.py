@@ -132,12 +132,11 @@ def _sorted(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 def _check(output: list[pa.RecordBatch]) -> None:
     for batch in output:
-        block = schema.block_of(batch)
-        if block.dests[0] & schema.DEST_MASK == schema.REPORT:
-            for value in block.values:
-                report = reports_pb2.TaskReport.FromString(value)
-                if report.HasField("failure"):
-                    raise RuntimeError(report.failure.traceback)
+        is_report = pa.array(schema.dests_of(batch) == schema.REPORT)
+        for value in batch.filter(is_report).column(4).to_pylist():
+            report = reports_pb2.TaskReport.FromString(value)
+            if report.HasField("failure"):
+                raise RuntimeError(report.failure.traceback)
 
 
 def main() -> None:

@@ -1,18 +1,15 @@
 """A task of one level: rows in, bundles, rows out, one report.
 
-The bundles run in a thread of their own and push batches into a bounded queue
-while Spark pulls them out: an element that expands to gigabytes never stands
-in memory as a whole.
+The bundles run in a thread of their own and push batches into a queue while
+Spark pulls them out; see ``TaskOutput``.
 """
 
 import contextlib
 import logging
-import queue
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,15 +32,13 @@ from beam_spark_runner.spark.rows.reports import failure_proto
 from beam_spark_runner.spark.task.epoch_stages import EpochStages
 from beam_spark_runner.spark.task.garbage_collection import exempt_from_collection
 from beam_spark_runner.spark.task.input import TaskInput, rows_of_job
-from beam_spark_runner.spark.task.interruptible import Interruptible
 from beam_spark_runner.spark.task.open_stage import AbandonedError
 from beam_spark_runner.spark.task.open_stages import OpenStages
+from beam_spark_runner.spark.task.task_output import TaskOutput
 from beam_spark_runner.spark.task.task_shard import open_shard_of, seal
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime, worker
 
 _LOGGER = logging.getLogger(__name__)
-_QUEUE_BATCHES = 4
-_END = object()
 
 
 class _PoisonedError(Exception):
@@ -73,12 +68,9 @@ class LevelTask:
 
     def __init__(self, program: LevelProgram) -> None:
         self._program = program
-        self._queue: queue.Queue[Any] = queue.Queue(_QUEUE_BATCHES)
-        self._abandoned = threading.Event()
+        self._output = TaskOutput()
+        self._emit = self._output.emit
         self._attempt = random.SystemRandom().getrandbits(63)
-        self._emitted_bytes = 0
-        self._users = Interruptible(AbandonedError)
-        self._has_left = threading.Event()  # whoever reads the queue
         self._passes_on = False  # a later Spark job will process what this task got
         self._epoch: reports_pb2.Epoch | None = None
 
@@ -99,69 +91,26 @@ class LevelTask:
         thread.start()
         has_ended = False
         try:
-            while True:
-                item = self._queue.get()
-                if item is _END:
-                    has_ended = True
-                    return
-                if isinstance(item, BaseException):
-                    raise item
-                yield item
+            yield from self._output.read()
+            has_ended = True
         finally:
-            self._abandoned.set()
-            self._has_left.set()
-            while not self._queue.empty():
-                self._queue.get_nowait()
+            self._output.leave()
             thread.join()
             if not has_ended:  # Spark throws this process away
                 worker.release(self._program.job_id)
-
-    def _abandon(self) -> None:
-        """Have the bundles' thread end soon: the job has ended. Threads: any."""
-        self._abandoned.set()
-        self._users.interrupt()
-
-    def _emit(self, batch: pa.RecordBatch) -> None:
-        self._emitted_bytes += batch.nbytes
-        with self._users.sheltered():
-            self._put(batch)
-        if self._abandoned.is_set():
-            raise AbandonedError
-
-    def _put(self, item: Any) -> None:
-        while True:
-            if self._abandoned.is_set():
-                raise AbandonedError
-            try:
-                self._queue.put(item, timeout=1.0)
-            except queue.Full:
-                continue
-            return
-
-    def _put_last(self, error: BaseException) -> bool:
-        """Have the reader raise an error. False: it has left."""
-        while not self._has_left.is_set():
-            with contextlib.suppress(queue.Full):
-                self._queue.put(error, timeout=1.0)
-                return True
-        return False
-
-    def _wait_us(self, duration_us: int) -> None:
-        if self._abandoned.wait(duration_us / 1e6):
-            raise AbandonedError
 
     def _produce(
         self, batches: Iterator[pa.RecordBatch], partition: int, is_last_attempt: bool
     ) -> None:
         try:
-            with worker.working_for(self._program, self._abandon) as job:
+            with worker.working_for(self._program, self._output.abandon) as job:
                 kind = OpenStages if self._program.shards is None else EpochStages
                 self._stages = kind(
-                    self._program, job, self._emit, partition, _now_us, self._wait_us
+                    self._program, job, self._emit, partition, _now_us, self._output.wait_us
                 )
                 self._run(job, batches, partition, is_last_attempt)
         except BaseException as error:  # ours: ``_run`` raises nothing
-            self._put_last(error)
+            self._output.fail(error)
 
     def _run(
         self,
@@ -179,9 +128,9 @@ class LevelTask:
                 coded_types.serve(self._program.job_id)
                 with (
                     job.running(self._program, self._attempt, self._stages.progress),
-                    self._users.running(),
+                    self._output.users.running(),
                 ):
-                    if self._abandoned.is_set():
+                    if self._output.is_abandoned:
                         raise AbandonedError
                     if isinstance(self._stages, EpochStages):
                         infos = self._process_epoch(task_input, self._stages, report)
@@ -207,7 +156,7 @@ class LevelTask:
                 task_input.drain()
             for run, attempts in task_input.marks.consumed().items():
                 report.consumed[run].CopyFrom(attempts)
-            report.emitted_bytes = self._emitted_bytes
+            report.emitted_bytes = self._output.emitted_bytes
             if not IS_KEPT:  # this process has no other task
                 job.tear_down()
             callbacks, self._stages.callbacks = self._stages.callbacks, []
@@ -220,13 +169,13 @@ class LevelTask:
                 left_residuals=self._passes_on or bool(report.residuals),
             )
             self._emit_report(report)
-            self._put(_END)
+            self._output.end()
         except AbandonedError as error:
             self._stages.abort()
-            self._put_last(error)  # the job has ended, and Spark may not know it yet
+            self._output.fail(error)  # the job has ended, and Spark may not know it yet
         except BaseException as error:
             self._stages.abort()
-            if not self._put_last(error):
+            if not self._output.fail(error):
                 _LOGGER.warning("failed after Spark had gone", exc_info=error)
 
     def _process(self, task_input: TaskInput) -> list[bytes]:

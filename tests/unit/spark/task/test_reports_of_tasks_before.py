@@ -1,7 +1,7 @@
 """What earlier tasks have reported goes on to the driver, whatever becomes of this task."""
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -20,6 +20,7 @@ from beam_spark_runner.spark.task import task
 from beam_spark_runner.spark.task.input import TaskInput
 from tests.spark.restrictions import RESTRICTION
 from tests.unit.portable.pipelines import proto_of
+from tests.unit.spark.task.emitted import reports_in, values_to
 
 FAILURE = reports_pb2.Failure(step="Outer/step", cause="ValueError: mine")
 
@@ -63,17 +64,6 @@ def _row(dest: int, message: object) -> pa.RecordBatch:
     return schema.batch_of(dest, np.zeros(1, np.int64), None, None, values)
 
 
-def reports_in(batches: Iterable[pa.RecordBatch]) -> list[reports_pb2.TaskReport]:
-    return [
-        reports_pb2.TaskReport.FromString(value)
-        for batch in batches
-        for dest, value in zip(
-            schema.dests_of(batch).tolist(), batch.column(4).to_pylist(), strict=True
-        )
-        if dest == schema.REPORT
-    ]
-
-
 def cuts(parts: list[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
     """Cut the same rows into batches in every way."""
     for bounds in itertools.product([False, True], repeat=len(parts) - 1):
@@ -111,18 +101,11 @@ def test_rows_go_on_where_more_will_follow() -> None:
     parts = [mark(1, left_residuals=True), mark(2), element, report(1), report(2)]
     for batches in cuts(parts):
         output = list(task.LevelTask(program).run(iter(batches)))
-        others = [value for batch in output for value in _values(batch, 77)]
+        others = values_to(77, output)
         assert others == [b"element"]
         assert [each.attempt for each in reports_in(output)][:2] == [1, 2]
         assert not reports_in(output)[-1].poisoned
         assert reports_in(output)[-1].consumed[0].count == 2
-
-
-def _values(batch: pa.RecordBatch, dest: int) -> list[bytes]:
-    values: list[bytes] = (
-        batch.filter(pa.array(schema.dests_of(batch) == dest)).column(4).to_pylist()
-    )
-    return values
 
 
 def test_reports_and_marks_are_read_before_their_batch_is_seen() -> None:

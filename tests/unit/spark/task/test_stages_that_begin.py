@@ -1,12 +1,13 @@
 """Tasks of two epochs, of which the second begins with what the first one has stored."""
 
-import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from apache_beam.coders import VarIntCoder, WindowedValueCoder
 from apache_beam.coders.coders import GlobalWindowCoder
@@ -27,6 +28,7 @@ from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.task import task
 from beam_spark_runner.spark.task.worker_runtime import worker
 from tests.unit.portable.pipelines import proto_of
+from tests.unit.spark.task.emitted import reports_in
 
 HAPPENED: list[str] = []
 JOB = "stages that begin"
@@ -128,17 +130,20 @@ def epoch(
     batches = [batch(schema.CONTROL, [mark.SerializeToString()])]
     if rows:
         batches.append(batch(dest | schema.WINDOWED, rows))
-    reports = []
+    reports: list[reports_pb2.TaskReport] = []
     for program in programs:
-        output: dict[int, list[Any]] = {}
-        for each in task.LevelTask(program).run(iter(batches)):
-            kind = int(schema.block_of(each).dests[0]) & schema.DEST_MASK
-            output.setdefault(kind, []).append(each)
-        (reported,) = output.pop(schema.REPORT)
-        (value,) = schema.block_of(reported).values
-        reports.append(reports_pb2.TaskReport.FromString(value))
+        output = list(task.LevelTask(program).run(iter(batches)))
+        reports += reports_in(output)
         # As Spark sorts them; there is one key.
-        batches = [*output.pop(schema.CONTROL), *itertools.chain(*output.values())]
+        is_mark = [pa.array(schema.dests_of(each) == schema.CONTROL) for each in output]
+        is_report = [pa.array(schema.dests_of(each) == schema.REPORT) for each in output]
+        batches = [
+            *(each.filter(rows) for each, rows in zip(output, is_mark, strict=True)),
+            *(
+                each.filter(pc.invert(pc.or_(marks, reported)))
+                for each, marks, reported in zip(output, is_mark, is_report, strict=True)
+            ),
+        ]
     return reports
 
 

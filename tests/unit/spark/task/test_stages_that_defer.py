@@ -1,14 +1,11 @@
 """A task whose stage gives something back, though nothing in it is splittable."""
 
-from typing import Any
-
 import apache_beam as beam
 import numpy as np
 import pytest
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.harness.beam.stage import EmbeddedBundle
 from beam_spark_runner.harness.bundle import BundleResult, Residual
 from beam_spark_runner.job.compile import compile_pipeline
@@ -16,6 +13,7 @@ from beam_spark_runner.spark.driver.program_builder import Limits, ProgramBuilde
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.task import task
 from tests.unit.portable.pipelines import proto_of
+from tests.unit.spark.task.emitted import reports_in
 
 
 def test_its_bundle_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,16 +34,6 @@ def test_its_bundle_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     levels = range(len(segment.levels))
     program = builder.level(segment, 0, 2, {}, job=levels, round_budget_s=None)
     impulse = schema.batch_of(int(segment.impulses[0]), np.zeros(1, np.int64), None, None, [b""])
-    (failure,) = failures(list(task.LevelTask(program).run(iter([impulse]))))
-    assert "self-checkpoint is only supported on splittable DoFns" in str(failure)
-    assert "Format" in str(failure)
-
-
-def failures(output: list[Any]) -> list[Any]:
-    reports = [
-        reports_pb2.TaskReport.FromString(value)
-        for batch in output
-        if schema.block_of(batch).dests[0] & schema.DEST_MASK == schema.REPORT
-        for value in schema.block_of(batch).values
-    ]
-    return [report.failure for report in reports if report.HasField("failure")]
+    (report,) = reports_in(task.LevelTask(program).run(iter([impulse])))
+    assert "self-checkpoint is only supported on splittable DoFns" in str(report.failure)
+    assert "Format" in str(report.failure)

@@ -14,7 +14,6 @@ import pytest
 from apache_beam.options.value_provider import RuntimeValueProvider
 from apache_beam.portability.api import beam_fn_api_pb2
 
-from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.backchannel.driver import BackchannelServer
 from beam_spark_runner.backchannel.transport import FOLDER, Route
 from beam_spark_runner.job.compile import compile_pipeline
@@ -24,6 +23,7 @@ from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.task import task
 from beam_spark_runner.spark.task.worker_runtime import WorkerRuntime, process_log
 from tests.unit.portable.pipelines import proto_of
+from tests.unit.spark.task.emitted import reports_in
 
 HAPPENED: list[tuple[str, str]] = []
 LIMITS = Limits(
@@ -106,16 +106,6 @@ class Job:
         assert self.server.settle()
         assert not self.server.end_job(60)
         self.server.close()
-
-
-def reports_in(output: list[Any]) -> list[Any]:
-    blocks = [schema.block_of(batch) for batch in output]
-    return [
-        reports_pb2.TaskReport.FromString(value)
-        for block in blocks
-        if block.dests[0] & schema.DEST_MASK == schema.REPORT
-        for value in block.values
-    ]
 
 
 @pytest.fixture
