@@ -8,7 +8,6 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ import apache_beam as beam
 from apache_beam.metrics.metric import MetricResults
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_job_api_pb2, beam_runner_api_pb2, metrics_pb2
+from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from apache_beam.transforms import environments
 
@@ -39,7 +39,7 @@ from beam_spark_runner.job.prepare import prepare
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.explain import explain
 from beam_spark_runner.plan.picture import picture
-from beam_spark_runner.portable.monitoring import residual_gauges, to_metric_results
+from beam_spark_runner.portable.monitoring import to_metric_results
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.open_session import open_session
 
@@ -50,7 +50,9 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
-    """Runs Beam pipelines on Spark, from the portable proto, without a job server.
+    """Runs Beam pipelines on Spark, from the portable proto.
+
+    Without a job server; with --job_endpoint, on that one.
 
     Args:
         spark: session to use; it is left as it was. None: the active session,
@@ -78,26 +80,28 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             artifacts = collect_packages(options, Path(folder))
         return default_environment(kind, options, artifacts)
 
-    def run_pipeline(
-        self, pipeline: beam.Pipeline, options: PipelineOptions
-    ) -> "SparkPipelineResult":
+    def run_pipeline(self, pipeline: beam.Pipeline, options: PipelineOptions) -> PipelineResult:
         """See ``run_portable_pipeline``; steps that Beam leaves to runners are replaced before."""
         use_runnable_recorders(pipeline)
         if _is_called_by_interactive_beam():
             play_what_was_recorded(pipeline)
-        result: SparkPipelineResult = super().run_pipeline(pipeline, options)
-        return result
+        return super().run_pipeline(pipeline, options)
 
     def run_portable_pipeline(
         self, pipeline: beam_runner_api_pb2.Pipeline, options: PipelineOptions
-    ) -> "SparkPipelineResult":
+    ) -> PipelineResult:
         """Compile and start a pipeline.
+
+        Returns:
+            A ``SparkPipelineResult``; with --job_endpoint what Beam's PortableRunner returns.
 
         Raises:
             OptionsError, PipelineError: nothing has run.
             SparkSetupError: there is no usable Spark.
         """
         config = RunnerConfig.from_options(options)
+        if config.job_endpoint is not None:
+            return PortableRunner().run_portable_pipeline(pipeline, options)
         closing = contextlib.ExitStack()
         with _sigterm_raises():
             try:
@@ -262,16 +266,8 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
 
         While the pipeline runs, attempted ones include what its tasks have reported so far.
         """
-        now_ms = time.time_ns() // 1_000_000
-        deferred = [
-            gauge.SerializeToString()
-            for step, each in self._job.deferrals().items()
-            for gauge in residual_gauges(step, each.number, each.hold_us, now_ms)
-        ]
         return to_metric_results(
-            self._job.tally.committed,
-            [*self._job.attempted(), *deferred],
-            step_names=self._job.step_names,
+            self._job.tally.committed, self._job.attempted(), step_names=self._job.step_names
         )
 
     def messages(self) -> tuple[beam_job_api_pb2.JobMessage, ...]:

@@ -86,6 +86,8 @@ BEAMS_URNS = {
     "ENVIRONMENT_PROCESS": common_urns.environments.PROCESS,
     "ENVIRONMENT_EXTERNAL": common_urns.environments.EXTERNAL,
     "ARTIFACT_FILE": common_urns.artifact_types.FILE,
+    "ARTIFACT_URL": common_urns.artifact_types.URL,
+    "ARTIFACT_EMBEDDED": common_urns.artifact_types.EMBEDDED,
     "ARTIFACT_STAGING_TO": common_urns.artifact_roles.STAGING_TO,
     "ARTIFACT_PIP_REQUIREMENTS": common_urns.artifact_roles.PIP_REQUIREMENTS_FILE,
     "CODER_STRING": common_urns.coders.STRING_UTF8,

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "beam_spark_runner"
 # Highest first. Names in one row are siblings: they never import each other.
 LAYERS = (
     ("__init__",),
-    ("runner",),
+    ("runner", "__main__"),
     ("job",),
     ("spark",),
     ("harness",),
@@ -40,6 +40,7 @@ ROOMS = {
         "values",
         "",
     ),
+    "job": ("service", ""),
 }
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 PURE = {"scheduling", "recovery", "plan", "graph", "core", "_generated", "import_hook"}
@@ -50,7 +51,7 @@ MAY_IMPORT = {
     "py4j": {"spark"},
     "pyarrow": {"spark"},
     "grpc": {"harness", "job"},
-    "google": {"_generated", "portable", "backchannel", "harness"},
+    "google": {"_generated", "portable", "backchannel", "harness", "job"},
     "numpy": {"core", "harness", "spark"},
     "xxhash": {"core"},
     "lmdb": {"state"},

@@ -41,6 +41,8 @@ ENVIRONMENT_PROCESS = "beam:env:process:v1"
 ENVIRONMENT_EXTERNAL = "beam:env:external:v1"
 
 ARTIFACT_FILE = "beam:artifact:type:file:v1"
+ARTIFACT_URL = "beam:artifact:type:url:v1"
+ARTIFACT_EMBEDDED = "beam:artifact:type:embedded:v1"
 ARTIFACT_STAGING_TO = "beam:artifact:role:staging_to:v1"
 ARTIFACT_PIP_REQUIREMENTS = "beam:artifact:role:pip_requirements_file:v1"
 

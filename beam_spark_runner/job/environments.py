@@ -161,7 +161,7 @@ def choose_environments(pipeline: beam_runner_api_pb2.Pipeline) -> None:
             each.CopyFrom(environments.resolve_anyof_environment(each, *_PREFERRED))
 
 
-def keep_code_together(pipeline: beam_runner_api_pb2.Pipeline) -> None:
+def keep_code_together(pipeline: beam_runner_api_pb2.Pipeline, *, apart: bool = False) -> None:
     """Have code that would run in the Spark workers run in processes beside them, if it must.
 
     It must where other code of the pipeline runs in SDK harnesses, so that all rows are as SDKs
@@ -169,12 +169,14 @@ def keep_code_together(pipeline: beam_runner_api_pb2.Pipeline) -> None:
 
     Args:
         pipeline: its environments are changed.
+        apart: no code of this pipeline may run in the workers.
     """
     components = pipeline.components
     ids = {each.environment_id for each in components.transforms.values()} - {""}
     used = [components.environments[id_] for id_ in ids if id_ in components.environments]
     embedded = [each for each in used if each.urn in IN_SPARK_WORKERS]
-    if len(embedded) == len(used) and not any(each.dependencies for each in used):
+    needs_files = any(each.dependencies for each in used)
+    if len(embedded) == len(used) and not needs_files and not apart:
         return
     for each in embedded:
         each.urn = urns.ENVIRONMENT_PROCESS

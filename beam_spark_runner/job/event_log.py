@@ -2,8 +2,8 @@
 
 import threading
 from collections import deque
-from collections.abc import Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
 
 _T = TypeVar("_T")
 
@@ -15,6 +15,7 @@ class EventLog(Generic[_T]):
 
     Args:
         most: how many events the log has room for; the oldest are dropped. None: any number.
+        also: another log, which gets each event, too. It is closed by itself.
 
     Example:
         >>> log = EventLog()
@@ -25,8 +26,9 @@ class EventLog(Generic[_T]):
         ['started', 'done']
     """
 
-    def __init__(self, most: int | None = None) -> None:
+    def __init__(self, most: int | None = None, also: "EventLog[Any] | None" = None) -> None:
         self._events: deque[_T] = deque(maxlen=most)
+        self._also = also
         self._appended = 0
         self._is_closed = False
         self._changed = threading.Condition()
@@ -36,6 +38,8 @@ class EventLog(Generic[_T]):
         with self._changed:
             self._events.append(event)
             self._appended += 1
+            if self._also is not None:
+                self._also.append(event)
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -44,20 +48,29 @@ class EventLog(Generic[_T]):
             self._is_closed = True
             self._changed.notify_all()
 
+    def wake(self) -> None:
+        """Have those who follow the log look whether they still want to."""
+        with self._changed:
+            self._changed.notify_all()
+
     def events(self) -> tuple[_T, ...]:
         """Return the events that the log has now."""
         with self._changed:
             return tuple(self._events)
 
-    def follow(self) -> Iterator[_T]:
+    def follow(self, is_wanted: Callable[[], bool] = lambda: True) -> Iterator[_T]:
         """Yield the events of the log, and then each new one, until the log is closed.
 
         A reader that is slower by more events than the log has room for misses the oldest.
+
+        Args:
+            is_wanted: whether the reader still wants more; is asked after each event, and
+                after ``wake``.
         """
         position = 0
         while True:
             with self._changed:
-                while not self._is_closed and self._appended == position:
+                while not self._is_closed and self._appended == position and is_wanted():
                     self._changed.wait()
                 missing = self._appended - len(self._events)
                 found = list(self._events)[max(0, position - missing) :]

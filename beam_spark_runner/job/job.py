@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from apache_beam.runners.runner import PipelineState
 
@@ -18,15 +17,14 @@ from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.job.checkpoint_folder import CheckpointFolder
-from beam_spark_runner.job.event_log import EventLog
 from beam_spark_runner.job.event_service import ServedEvents, events_of_test_stream
 from beam_spark_runner.job.identity import make_folder
-from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.job.packages import share_packages
 from beam_spark_runner.job.prepare import PreparedJob
+from beam_spark_runner.job.record import JobRecord
 from beam_spark_runner.job.shard_places import shard_places
 from beam_spark_runner.job.telemetry import Deferrals, LiveTasks, TaskTelemetry
-from beam_spark_runner.portable.monitoring import count_elements
+from beam_spark_runner.portable.monitoring import count_elements, residual_gauges
 from beam_spark_runner.portable.sinks import remove_temporary_files
 from beam_spark_runner.recovery.driver_start import Checkpoints
 from beam_spark_runner.scheduling.partitions import MAX_FROM_BYTES, derive_least
@@ -53,21 +51,14 @@ class JobCancelledError(RunnerError):
     """Somebody called ``cancel``."""
 
 
-class StateChange(NamedTuple):
-    """A state that a job has come to."""
-
-    state: str  # one of ``PipelineState``
-    at_s: float  # Unix time
-
-
 class Job:
     """Runs a plan in a thread of its own.
 
     Threads: every method may be called from any thread.
 
     Attributes:
-        states: all states of the job; closed with the last one. Readers may follow it.
-        messages: what user code logs, and why the job failed; closed before the last state.
+        record: what becomes of the job. Readers may follow it.
+        messages: of the record.
     """
 
     def __init__(
@@ -78,6 +69,7 @@ class Job:
         folder: Path | None,
         close_session: Callable[[], None],
         shows_progress: bool = False,
+        record: JobRecord | None = None,
     ) -> None:
         """Get ready.
 
@@ -87,12 +79,17 @@ class Job:
             folder: see ``identity.folder_of``; made when the job begins, removed when it ends.
             close_session: is called at the end.
             shows_progress: on the terminal.
+            record: of a job that is STARTING already. None: a new one.
         """
         self.job_id = prepared.job_id
         self.tally = Tally()
         self.plan = plan = prepared.plan
         self.step_names = {id_: step.name for id_, step in plan.graph.transforms.items()}
-        self.messages = JobMessages(self.step_names)
+        if record is None:
+            record = JobRecord(self.step_names)
+            record.change_state(PipelineState.STARTING)
+        self.record = record
+        self.messages = self.record.messages
         self._prepared = prepared
         self._config = prepared.config
         self._live = LiveTasks()
@@ -101,8 +98,6 @@ class Job:
         self._close_session = close_session
         self._shows_progress = shows_progress
         self._progress: progress.ProgressLine | None = None
-        self.states: EventLog[StateChange] = EventLog()
-        self._change_state(PipelineState.STARTING)
         self._error: BaseException | None = None
         self._telemetry: TaskTelemetry | None = None
         self._events = events_of_test_stream(plan.graph)
@@ -117,10 +112,7 @@ class Job:
     @property
     def state(self) -> str:
         """One of ``PipelineState``."""
-        return self.states.events()[-1].state
-
-    def _change_state(self, state: str) -> None:
-        self.states.append(StateChange(state, time.time()))
+        return self.record.state
 
     @property
     def plays_test_stream(self) -> bool:
@@ -134,7 +126,7 @@ class Job:
 
     def start(self) -> None:
         """Begin to run."""
-        self._change_state(PipelineState.RUNNING)
+        self.record.change_state(PipelineState.RUNNING)
         self._thread.start()
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -146,8 +138,17 @@ class Job:
         return self._live.deferrals()
 
     def attempted(self) -> Sequence[bytes]:
-        """Metrics of all that was tried, and of what runs now: serialised MonitoringInfos."""
-        return [*self.tally.attempted, *self._live.monitoring_infos()]
+        """Metrics of all that was tried, and of what runs now: serialised MonitoringInfos.
+
+        With gauges of what splittable DoFns have deferred.
+        """
+        now_ms = time.time_ns() // 1_000_000
+        deferred = [
+            gauge.SerializeToString()
+            for step, each in self.deferrals().items()
+            for gauge in residual_gauges(step, each.number, each.hold_us, now_ms)
+        ]
+        return [*self.tally.attempted, *self._live.monitoring_infos(), *deferred]
 
     def cancel(self) -> None:
         """Cancel the Spark jobs and wait until they are gone. Does nothing after the end."""
@@ -226,9 +227,7 @@ class Job:
                 self._close_session()
             except Exception:
                 _LOGGER.exception("the Spark session did not close")
-            self.messages.close()  # not before: DoFns that are torn down may log
-            self._change_state(state)
-            self.states.close()
+            self.record.end(state)  # not before: DoFns that are torn down may log
             self._ended.set()
 
     def _progress_line(self) -> progress.ProgressLine | None:

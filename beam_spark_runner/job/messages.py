@@ -44,14 +44,17 @@ class JobMessages:
 
     Args:
         step_names: full name of each transform id that a line may carry.
+        also: another log, which gets the messages, too.
 
     Attributes:
         log: the latest messages; readers may follow it.
     """
 
-    def __init__(self, step_names: Mapping[TransformId, str]) -> None:
+    def __init__(
+        self, step_names: Mapping[TransformId, str], also: EventLog[Any] | None = None
+    ) -> None:
         self._step_names = step_names
-        self.log: EventLog[beam_job_api_pb2.JobMessage] = EventLog(MOST_MESSAGES)
+        self.log: EventLog[beam_job_api_pb2.JobMessage] = EventLog(MOST_MESSAGES, also)
         self._number = 0
         self._left_out = 0
         self._valve = LogValve(time.monotonic(), per_second=_PER_SECOND, at_once=_AT_ONCE)

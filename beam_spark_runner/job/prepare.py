@@ -53,7 +53,7 @@ def prepare(
     serve_loopback: Callable[[beam_runner_api_pb2.Pipeline, str], None],
     *,
     job_id: str,
-    was_built_here: bool = True,
+    given: Mapping[str, object] | None = None,
 ) -> PreparedJob:
     """Choose where code runs, and compile a pipeline.
 
@@ -64,19 +64,24 @@ def prepare(
         serve_loopback: is called if code runs in this process: with the pipeline, into which it
             writes where, and with ``PreparedJob.options_json``.
         job_id: see ``PreparedJob``.
-        was_built_here: see ``PreparedJob``.
+        given: all options of the client that has submitted the pipeline, by name, among them
+            those that its SDK alone knows. None: the pipeline was built in this process.
 
     Raises:
         OptionsError, PipelineError: it cannot run.
     """
+    was_built_here = given is None
     if was_built_here:
         pipeline = pack_combiners(pipeline)
     choose_environments(pipeline)
-    keep_code_together(pipeline)
+    # Code of one client runs in no process that runs code of another one.
+    keep_code_together(pipeline, apart=not was_built_here)
     packages = identify_packages(pipeline)
-    given = _options_json(config, options)
+    if given is None:
+        given = options.get_all_options(drop_default=True)
+    for_sdks = _options_json(config, given)
     if runs_in_this_process(pipeline):
-        serve_loopback(pipeline, given)
+        serve_loopback(pipeline, for_sdks)
     plan = compile_pipeline(
         pipeline,
         allow_non_deterministic_key_coders=options.view_as(
@@ -92,29 +97,29 @@ def prepare(
         job_id=job_id,
         plan=plan,
         config=config,
-        options_json=given,
-        harnesses=_harness_settings(job_id, plan, config, given),
+        options_json=for_sdks,
+        harnesses=_harness_settings(job_id, plan, config, for_sdks),
         packages=packages,
-        working_folder=working_folder(),  # now: the program may go elsewhere
+        # Now: the program may go elsewhere.
+        working_folder=working_folder() if was_built_here else None,
         was_built_here=was_built_here,
     )
 
 
-def _options_json(config: RunnerConfig, options: PipelineOptions) -> str:
-    given = options.get_all_options(drop_default=True)
-    given["max_cache_memory_usage_mb"] = config.max_cache_memory_usage_mb
-    given.pop("runner", None)
-    return options_json(given)
+def _options_json(config: RunnerConfig, given: Mapping[str, object]) -> str:
+    known = {**given, "max_cache_memory_usage_mb": config.max_cache_memory_usage_mb}
+    known.pop("runner", None)
+    return options_json(known)
 
 
 def _harness_settings(
-    job_id: str, plan: Plan, config: RunnerConfig, given: str
+    job_id: str, plan: Plan, config: RunnerConfig, for_sdks: str
 ) -> HarnessSettings | None:
     if not has_remote_code(plan.graph):
         return None
     return HarnessSettings(
         job_id=job_id,
-        options_json=given,
+        options_json=for_sdks,
         start_timeout_s=config.environment_start_timeout_s,
         cache_s=config.environment_cache_s,
         parallelism=config.sdk_worker_parallelism,

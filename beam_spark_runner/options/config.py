@@ -60,11 +60,6 @@ _INSTALL_BEAM = (
 _OTHER_RUNNER = "belongs to Beam's SparkRunner, which starts a Java job server; leave it out"
 
 _REFUSED: Mapping[str, tuple[type[PipelineOptions], str]] = {
-    "job_endpoint": (
-        PortableOptions,
-        "a job server is not supported yet; leave it out: the pipeline then runs "
-        "from this process, on the Spark that --spark_master_url names",
-    ),
     "output_executable_path": (PortableOptions, "there is no jar to write; leave it out"),
     "prebuild_sdk_container_engine": (
         SetupOptions,
@@ -82,6 +77,7 @@ _REFUSED_OF_SPARK = {
 class RunnerConfig:
     """Every option that this runner obeys, checked. Made once, by ``from_options``."""
 
+    job_endpoint: str | None = None  # HOST:PORT of the job server that runs it. None: this process
     spark_master_url: str | None = None  # None: the user named none. sc:// is Spark Connect
     spark_conf: tuple[tuple[str, str], ...] = ()  # each key once, in the order given
     parallelism: int | None = None  # --parallelism: partitions of an exchange. None: ours to choose
@@ -128,6 +124,7 @@ class RunnerConfig:
             )
         environment = _environment(options)
         return cls(
+            job_endpoint=_job_endpoint(options.view_as(PortableOptions).job_endpoint),
             spark_master_url=master(_given_of_spark(options).get("spark_master_url")),
             spark_conf=tuple(spark_conf(getattr(ours, "spark_conf", None)).items()),
             parallelism=parallelism,
@@ -202,6 +199,16 @@ def _checkpoint_dir(given: str | None) -> str | None:
     if given and "://" in given:
         raise OptionsError(
             "checkpoint_dir", f"must be a folder, not {given}: other storage is not supported yet"
+        )
+    return given or None
+
+
+def _job_endpoint(given: str | None) -> str | None:
+    if given == "embed":
+        raise OptionsError(
+            "job_endpoint",
+            "embed starts a server of Beam's own, which runs nothing on Spark; leave it out: the "
+            "pipeline then runs from this process",
         )
     return given or None
 

@@ -27,12 +27,12 @@ class SparkPortableRunnerOptions(PipelineOptions):  # type: ignore[misc]
     @classmethod
     def _add_argparse_args(cls, parser: Any) -> None:
         taken = _declared_by_programs(type(parser))
-        for name, settings in _DECLARED.items():
+        for name, settings in DECLARED.items():
             if f"--{name}" not in taken:
                 parser.add_argument(f"--{name}", **settings)
 
 
-_DECLARED: Mapping[str, Mapping[str, Any]] = {
+DECLARED: Mapping[str, Mapping[str, Any]] = {
     "spark_conf": {
         "action": "append",
         "metavar": "KEY=VALUE",

@@ -53,6 +53,14 @@ def _artifact(found: beam_runner_api_pb2.ArtifactInformation) -> Artifact:
     )
 
 
+def described(found: beam_runner_api_pb2.ArtifactInformation) -> str:
+    """Return how a pipeline calls a file, for people."""
+    if found.role_urn == urns.ARTIFACT_STAGING_TO:
+        role = beam_runner_api_pb2.ArtifactStagingToRolePayload.FromString(found.role_payload)
+        return repr(role.staged_name)
+    return f"an artifact as {found.role_urn or 'nothing'}"
+
+
 def to_proto(artifact: Artifact) -> beam_runner_api_pb2.ArtifactInformation:
     """Write a file as SDK harnesses read it."""
     file = beam_runner_api_pb2.ArtifactFilePayload(path=artifact.path, sha256=artifact.sha256)

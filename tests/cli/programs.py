@@ -53,6 +53,16 @@ class Program:
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
+    @property
+    def pid(self) -> int:
+        """Of the program."""
+        return self._process.pid
+
+    def read_line(self) -> str:
+        """Wait for a line on stdout; empty if the program ends without one."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
     def send(self, number: signal.Signals) -> None:
         """Send a signal, as a terminal or a scheduler does: to the program only."""
         self._began = time.monotonic()

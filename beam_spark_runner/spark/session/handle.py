@@ -37,6 +37,8 @@ class SessionHandle:
         version: (major, minor) of the Spark that runs the jobs.
         master: Spark's master, such as ``local[2]``; empty where it is unknown.
         owned: whether we started it, so that ``close`` stops it.
+        pool: Spark's scheduler pool for the jobs of this session (classic only). None: the
+            default one, or what the calling thread has set.
 
     Threads:
         ``cancel`` may be called by any thread, everything else by the one that
@@ -45,6 +47,7 @@ class SessionHandle:
 
     def __init__(self, spark: Any, *, owner: Owner | None, changed: dict[str, str | None]):
         self.spark = spark
+        self.pool: str | None = None
         self.is_connect = is_connect(spark)
         self.version = version_of(spark.version)
         self.master = get_conf(spark, "spark.master") or ""
@@ -130,6 +133,8 @@ class SessionHandle:
         before = context.getLocalProperty("spark.job.description")
         context.addJobTag(tag)
         context.setJobDescription(description)
+        if self.pool is not None:
+            context.setLocalProperty("spark.scheduler.pool", self.pool)
         try:
             yield
         finally:

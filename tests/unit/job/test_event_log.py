@@ -61,3 +61,31 @@ def test_a_log_that_is_closed_and_empty() -> None:
     log: EventLog[int] = EventLog()
     log.close()
     assert list(log.follow()) == []
+
+
+def test_a_log_hands_its_events_on() -> None:
+    all_events: EventLog[object] = EventLog()
+    numbers: EventLog[int] = EventLog(also=all_events)
+    texts: EventLog[str] = EventLog(most=1, also=all_events)
+    numbers.append(1)
+    texts.append("a")
+    texts.append("b")
+    numbers.append(2)
+    numbers.close()
+    texts.close()
+    all_events.append("still open")
+    all_events.close()
+    assert list(all_events.follow()) == [1, "a", "b", 2, "still open"]
+
+
+def test_a_reader_that_has_gone_is_let_go() -> None:
+    log: EventLog[int] = EventLog()
+    log.append(0)
+    gone = threading.Event()
+    with futures.ThreadPoolExecutor(1) as thread:
+        reader = log.follow(lambda: not gone.is_set())
+        assert next(reader) == 0
+        rest = thread.submit(list, reader)
+        gone.set()
+        log.wake()
+        assert rest.result(60) == []

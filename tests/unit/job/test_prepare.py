@@ -81,7 +81,7 @@ def prepared(pipeline: beam_runner_api_pb2.Pipeline, *, was_built_here: bool) ->
         RunnerConfig(),
         lambda *_: None,
         job_id="job",
-        was_built_here=was_built_here,
+        given=None if was_built_here else {},
     )
 
 

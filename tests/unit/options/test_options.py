@@ -126,7 +126,7 @@ def test_reading_twice_gives_the_same() -> None:
         (["--progress=maybe"], "progress"),
         (["--backchannel=tcp"], "backchannel"),
         (["--executor_environment=mine"], "executor_environment"),
-        (["--job_endpoint=localhost:8099"], "job_endpoint"),
+        (["--job_endpoint=embed"], "job_endpoint"),
         (["--environment_type=DOCKER"], "environment_type"),
         (["--environment_type=NOWHERE"], "environment_type"),
         (["--environment_config=HOST:1"], "environment_config"),

@@ -1,0 +1,52 @@
+"""``python -m beam_spark_runner``: the job server."""
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+
+from beam_spark_runner.core.errors import OptionsError, RunnerError
+from beam_spark_runner.job.service.server import JobServer
+from beam_spark_runner.options.server import parse_server_options
+
+_LOGGER = logging.getLogger(__name__)
+_ENDS_WITHIN_S = 28.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until SIGTERM or SIGINT; return the exit status.
+
+    Args:
+        arguments: the command line. None: that of this process.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    ending = threading.Event()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: ending.set())
+    try:
+        config = parse_server_options(sys.argv[1:] if arguments is None else arguments)
+        server = JobServer(config)
+    except OptionsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except RunnerError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"job service at {server.url}, artifacts at {server.artifact_url}", flush=True)
+    ending.wait()
+    _LOGGER.info("ending: running jobs are cancelled")
+    # Jobs run in threads that Python waits for; one that is stuck must not keep the process.
+    late = threading.Timer(_ENDS_WITHIN_S, os._exit, (1,))
+    late.daemon = True
+    late.start()
+    if not server.stop():
+        sys.stderr.flush()
+        os._exit(1)
+    late.cancel()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""What becomes of a job: its states and messages, for readers that come at any time."""
+
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from apache_beam.portability.api import beam_job_api_pb2
+
+from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.job.event_log import EventLog
+from beam_spark_runner.job.messages import MOST_MESSAGES, JobMessages
+
+
+class StateChange(NamedTuple):
+    """A state that a job has come to."""
+
+    state: str  # one of ``PipelineState``
+    at_s: float  # Unix time
+
+
+class JobRecord:
+    """The states and messages of one job. Threads: any.
+
+    Args:
+        step_names: see ``JobMessages``.
+
+    Attributes:
+        states: all states; closed with the last one.
+        messages: what user code logs, and why the job failed; closed before the last state.
+        events: both, in their order; the last state is the last event.
+    """
+
+    def __init__(self, step_names: Mapping[TransformId, str]) -> None:
+        self.events: EventLog[StateChange | beam_job_api_pb2.JobMessage] = EventLog(MOST_MESSAGES)
+        self.states: EventLog[StateChange] = EventLog(also=self.events)
+        self.messages = JobMessages(step_names, also=self.events)
+
+    @property
+    def state(self) -> str:
+        """One of ``PipelineState``."""
+        return self.states.events()[-1].state
+
+    def change_state(self, state: str) -> None:
+        """Note a state that the job has come to."""
+        self.states.append(StateChange(state, time.time()))
+
+    def end(self, state: str) -> None:
+        """Note the last state. Messages before it are complete."""
+        self.messages.close()
+        self.change_state(state)
+        self.states.close()
+        self.events.close()

@@ -1,0 +1,80 @@
+"""The ports of a job server, and what is served at them."""
+
+import socket
+from concurrent import futures
+
+import grpc
+from apache_beam.portability.api import beam_artifact_api_pb2_grpc, beam_job_api_pb2_grpc
+
+from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.harness.fn_api.serving import stop_serving
+from beam_spark_runner.job.service.job_service import JobService
+from beam_spark_runner.job.service.jobs import Jobs
+from beam_spark_runner.job.service.legacy import LegacyRetrievalService, LegacyStagingService
+from beam_spark_runner.job.service.staging import StagingService
+from beam_spark_runner.options.server import ServerConfig
+
+_MOST_CALLS = 1_000  # a thread each, made when it is needed; a client has two or three
+_MOST_MESSAGE_BYTES = 256 << 20
+_OPTIONS = [
+    ("grpc.max_receive_message_length", _MOST_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.http2.max_ping_strikes", 0),  # SDKs ping while nothing is under way
+    ("grpc.so_reuseport", 0),  # a port that is taken is an error
+]
+_ANY_ADDRESS = ("0.0.0.0", "::", "[::]")
+
+
+class JobApi:
+    """Serves until ``stop``. All services are there at both ports.
+
+    gRPC starts threads: nothing may fork without exec afterwards.
+
+    Args:
+        config: of the server.
+        jobs: what is served.
+
+    Attributes:
+        url: HOST:PORT for clients.
+        artifact_url: the same, for files.
+
+    Raises:
+        OptionsError: a port is taken.
+    """
+
+    def __init__(self, config: ServerConfig, jobs: Jobs) -> None:
+        self._server = grpc.server(
+            futures.ThreadPoolExecutor(_MOST_CALLS, thread_name_prefix="job-api"),
+            options=_OPTIONS,
+            maximum_concurrent_rpcs=_MOST_CALLS,
+        )
+        self.url = self._listen("job_port", config.job_host, config.job_port)
+        self.artifact_url = self._listen("artifact_port", config.job_host, config.artifact_port)
+        beam_job_api_pb2_grpc.add_JobServiceServicer_to_server(
+            JobService(jobs, self.artifact_url), self._server
+        )
+        beam_artifact_api_pb2_grpc.add_ArtifactStagingServiceServicer_to_server(
+            StagingService(jobs.files_of), self._server
+        )
+        beam_artifact_api_pb2_grpc.add_LegacyArtifactStagingServiceServicer_to_server(
+            LegacyStagingService(), self._server
+        )
+        beam_artifact_api_pb2_grpc.add_LegacyArtifactRetrievalServiceServicer_to_server(
+            LegacyRetrievalService(), self._server
+        )
+        self._server.start()
+
+    def _listen(self, option: str, host: str, port: int) -> str:
+        """Open a port; return how clients reach it."""
+        shown = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        try:
+            bound = self._server.add_insecure_port(f"{shown}:{port}")
+        except RuntimeError:
+            bound = 0
+        if not bound:
+            raise OptionsError(option, f"nothing can listen at {shown}:{port}; is it taken?")
+        return f"{socket.gethostname() if host in _ANY_ADDRESS else shown}:{bound}"
+
+    def stop(self) -> None:
+        """Close the ports, and a moment later what is still under way."""
+        stop_serving(self._server)

@@ -1,0 +1,93 @@
+"""The options of clients: what their job services are told, and what the runner makes of them."""
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_job_api_pb2
+from google.protobuf import json_format, struct_pb2
+
+from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.options.declared import DECLARED
+from beam_spark_runner.options.server import ServerConfig
+
+_NAME = re.compile(r"beam:option:(.+):v\d+")
+_OF_CLIENTS = frozenset(
+    {
+        *("runner", "job_endpoint", "artifact_endpoint", "job_server_timeout"),
+        # The pipeline names its environments.
+        *("environment_type", "environment_config", "environment_options"),
+        *("prebuild_sdk_container_engine", "sdk_location", "output_executable_path"),
+        # Files of the client's, which it stages.
+        *("requirements_file", "setup_file", "extra_packages", "files_to_stage"),
+        "save_main_session",
+    }
+)
+"""Options that clients obey: they mean nothing here."""
+_OF_THE_SERVER = frozenset({"spark_master_url", "temp_location", "progress", "show_plan"})
+"""Options that the server decides; every client of Beam's sends a Spark master, whose default
+nobody has chosen."""
+_TYPES = {
+    "store_true": beam_job_api_pb2.PipelineOptionType.BOOLEAN,
+    "append": beam_job_api_pb2.PipelineOptionType.ARRAY,
+}
+
+
+def by_name(options: struct_pb2.Struct) -> dict[str, Any]:
+    """Return the options of a request by their names, as the client's SDK gives them.
+
+    Raises:
+        OptionsError: a value is none that JSON has.
+    """
+    try:
+        given = json_format.MessageToDict(options)
+    except (json_format.Error, ValueError) as error:
+        raise OptionsError("pipeline_options", str(error)) from error
+    found = {}
+    for urn, value in given.items():
+        known = _NAME.fullmatch(urn)
+        found[known[1] if known else urn] = value
+    return found
+
+
+def read_options(
+    given: Mapping[str, Any], server: ServerConfig
+) -> tuple[PipelineOptions, RunnerConfig]:
+    """Check the options of a client, as far as they are the runner's.
+
+    Raises:
+        OptionsError: one is wrong.
+    """
+    ignored = _OF_CLIENTS | _OF_THE_SERVER
+    known = {name: value for name, value in given.items() if name not in ignored}
+    if str(given.get("environment_type")).upper() == "LOOPBACK":
+        known.pop("environment_cache_millis", None)  # the harnesses end with their client
+    try:
+        options = PipelineOptions.from_dictionary({**known, "environment_type": "PROCESS"})
+        config = RunnerConfig.from_options(options)
+    except SystemExit as error:  # argparse has printed what it did not understand
+        raise OptionsError("pipeline_options", f"an option is wrong: {_words(error)}") from error
+    return options, dataclasses.replace(
+        config, shared_storage=server.shared_storage, progress="off", show_plan=None
+    )
+
+
+def _words(error: SystemExit) -> str:
+    reason = error.__context__
+    return str(reason) if reason is not None else "see the job server's log"
+
+
+def descriptors() -> Iterator[beam_job_api_pb2.PipelineOptionDescriptor]:
+    """Describe the options that no class of Beam's declares, for clients without this package."""
+    for name, settings in DECLARED.items():
+        if name in _OF_THE_SERVER:
+            continue
+        yield beam_job_api_pb2.PipelineOptionDescriptor(
+            name=name,
+            type=_TYPES.get(settings.get("action", ""), beam_job_api_pb2.PipelineOptionType.STRING),
+            description=settings["help"],
+            default_value=str(settings["default"]) if "default" in settings else "",
+        )

@@ -1,0 +1,266 @@
+"""All jobs of a server: prepared by clients, waiting for their turn, running, and ended."""
+
+import logging
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_job_api_pb2, beam_runner_api_pb2
+from google.protobuf import struct_pb2
+
+from beam_spark_runner.core.errors import UnsupportedFeatureError
+from beam_spark_runner.job.identity import new_job_id
+from beam_spark_runner.job.prepare import prepare
+from beam_spark_runner.job.service.client_options import by_name, read_options
+from beam_spark_runner.job.service.refusals import (
+    NotStagedError,
+    ServerIsEndingError,
+    UnknownIdError,
+)
+from beam_spark_runner.job.service.served_job import ServedJob
+from beam_spark_runner.job.service.staging import StagedFiles
+from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.options.server import ServerConfig
+from beam_spark_runner.spark.session.handle import SessionHandle
+
+MOST_ENDED = 200
+"""Of so many ended jobs, states and messages are kept; of more, the latest."""
+MOST_EVENTS_OF_ENDED = 100_000
+_PREPARED_FOR_S = 3600.0  # for a client to stage its files, and to say Run
+
+OpenSession = Callable[[RunnerConfig, str], SessionHandle]
+"""Opens a session for one job; the text names a scheduler pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Preparation:
+    """A pipeline that a client wants to run."""
+
+    name: str
+    pipeline: beam_runner_api_pb2.Pipeline
+    given: struct_pb2.Struct
+    options: PipelineOptions
+    config: RunnerConfig
+    folder: Path
+    files: StagedFiles
+    since_s: float  # monotonic
+
+
+class Jobs:
+    """The jobs of one server. Threads: any.
+
+    Args:
+        config: of the server.
+        open_session: see ``OpenSession``.
+    """
+
+    def __init__(self, config: ServerConfig, open_session: OpenSession) -> None:
+        self._config = config
+        self._open_session = open_session
+        if config.artifacts_dir is not None:
+            Path(config.artifacts_dir).mkdir(parents=True, exist_ok=True)
+        self._folder = Path(tempfile.mkdtemp(prefix="beam-staged-", dir=config.artifacts_dir))
+        self._prepared: dict[str, _Preparation] = {}
+        self._jobs: dict[str, ServedJob] = {}
+        self._waiting: deque[ServedJob] = deque()
+        self._free_pools = [f"beam-{n}" for n in reversed(range(config.max_concurrent_jobs))]
+        self._is_ending = False
+        self._lock = threading.Lock()
+
+    def prepare(self, request: beam_job_api_pb2.PrepareJobRequest) -> str:
+        """Take a pipeline; return the id of the preparation, which is its staging token, too.
+
+        Raises:
+            OptionsError: an option is wrong.
+            ServerIsEndingError: no jobs are taken any more.
+        """
+        self._check_open()
+        options, config = read_options(by_name(request.pipeline_options), self._config)
+        id_ = uuid.uuid4().hex
+        folder = self._folder / id_
+        now_s = time.monotonic()
+        made = _Preparation(
+            request.job_name,
+            request.pipeline,
+            request.pipeline_options,
+            options,
+            config,
+            folder,
+            StagedFiles(request.pipeline, folder, self._config.max_artifact_bytes),
+            now_s,
+        )
+        with self._lock:
+            late = [
+                old
+                for old, each in self._prepared.items()
+                if each.since_s < now_s - _PREPARED_FOR_S
+            ]
+            folders = [self._prepared.pop(old).folder for old in late]
+            self._prepared[id_] = made
+        for each in folders:
+            shutil.rmtree(each, ignore_errors=True)
+        return id_
+
+    def files_of(self, staging_token: str) -> StagedFiles:
+        """Return what a client stages.
+
+        Raises:
+            UnknownIdError: nothing was prepared under this token, or it has run.
+        """
+        with self._lock:
+            found = self._prepared.get(staging_token)
+        if found is None:
+            raise UnknownIdError(f"there is no staging token {staging_token[:100]!r}")
+        return found.files
+
+    def run(self, preparation_id: str) -> str:
+        """Compile a prepared pipeline, and run it when it is its turn; return the job's id.
+
+        Raises:
+            UnknownIdError: nothing was prepared under this id, or it has run.
+            NotStagedError: its files are not here.
+            RunnerError: the pipeline cannot run. It is not prepared any more.
+        """
+        self._check_open()
+        with self._lock:
+            found = self._prepared.get(preparation_id)
+            if found is None:
+                raise UnknownIdError(f"there is no preparation {preparation_id[:100]!r}")
+            if not found.files.is_complete:
+                raise NotStagedError(
+                    "the pipeline names files, which the client has not staged: it sends them to "
+                    "the artifact_staging_endpoint of Prepare's answer"
+                )
+            del self._prepared[preparation_id]
+        try:
+            job = self._compile(found)
+            with self._lock:
+                if self._is_ending:
+                    raise ServerIsEndingError(_ENDING)
+                self._jobs[job.job_id] = job
+                self._waiting.append(job)
+                self._begin_next()
+        except BaseException:
+            shutil.rmtree(found.folder, ignore_errors=True)
+            raise
+        return job.job_id
+
+    @staticmethod
+    def _compile(found: _Preparation) -> ServedJob:
+        coded = found.pipeline.SerializeToString()
+        found.files.replace_in(found.pipeline)
+        prepared = prepare(
+            found.pipeline,
+            found.options,
+            found.config,
+            _refuse_loopback,
+            job_id=new_job_id(),
+            given=by_name(found.given),
+        )
+        return ServedJob(
+            prepared,
+            name=found.name,
+            options=found.given,
+            coded_pipeline=coded,
+            files=found.folder,
+        )
+
+    def _begin_next(self) -> None:
+        """Begin those jobs whose turn it is. The lock is held."""
+        while self._waiting and self._free_pools:
+            job, pool = self._waiting.popleft(), self._free_pools.pop()
+            threading.Thread(
+                target=self._run, args=(job, pool), name=f"beam-serve-{job.job_id}"
+            ).start()
+
+    def _run(self, job: ServedJob, pool: str) -> None:
+        try:
+            job.run(lambda config: self._open_session(config, pool))
+        except Exception:
+            _LOGGER.exception("job %s", job.job_id)
+        finally:
+            with self._lock:
+                self._free_pools.append(pool)
+                self._forget_the_oldest()
+                self._begin_next()
+
+    def _forget_the_oldest(self) -> None:
+        """Drop what is kept of ended jobs, beyond the limits. The lock is held."""
+        ended = [each for each in reversed(self._jobs.values()) if each.has_ended]
+        events = 0
+        for number, job in enumerate(ended):
+            events += len(job.record.events.events())
+            if number and (number >= MOST_ENDED or events > MOST_EVENTS_OF_ENDED):
+                del self._jobs[job.job_id]
+
+    def job(self, job_id: str) -> ServedJob:
+        """Return a job.
+
+        Raises:
+            UnknownIdError: there is none, or it has ended long ago.
+        """
+        with self._lock:
+            found = self._jobs.get(job_id)
+        if found is None:
+            raise UnknownIdError(f"there is no job {job_id[:100]!r}")
+        return found
+
+    def all(self) -> list[ServedJob]:
+        """Return all jobs, the oldest first."""
+        with self._lock:
+            return list(self._jobs.values())
+
+    def cancel(self, job_id: str) -> ServedJob:
+        """Begin to cancel a job. Does nothing after its end.
+
+        Raises:
+            UnknownIdError: see ``job``.
+        """
+        job = self.job(job_id)
+        with self._lock:
+            waits = job in self._waiting
+            if waits:
+                self._waiting.remove(job)
+        if waits:
+            job.drop()
+        elif not job.has_ended:
+            threading.Thread(target=job.cancel, name=f"beam-cancel-{job_id}", daemon=True).start()
+        return job
+
+    def end(self, timeout_s: float) -> bool:
+        """Take no more jobs, and cancel those that there are.
+
+        Returns:
+            Whether all of them have ended in time.
+        """
+        with self._lock:
+            self._is_ending = True
+        deadline = time.monotonic() + timeout_s
+        jobs = self.all()
+        for job in jobs:
+            self.cancel(job.job_id)
+        have_ended = [job.wait(max(0.0, deadline - time.monotonic())) for job in jobs]
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return all(have_ended)
+
+    def _check_open(self) -> None:
+        if self._is_ending:
+            raise ServerIsEndingError(_ENDING)
+
+
+_ENDING = "the job server is ending, and takes no more jobs"
+_LOGGER = logging.getLogger(__name__)
+
+
+def _refuse_loopback(*_: Any) -> None:
+    raise UnsupportedFeatureError(
+        "a LOOPBACK environment that names no worker pool", "the environment"
+    )

@@ -1,0 +1,104 @@
+"""Errors of the services, and the gRPC status that a client gets for each error."""
+
+import functools
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from beam_spark_runner.core.errors import (
+    EnvironmentStartError,
+    InvalidPipelineError,
+    OptionsError,
+    PipelineRefusedError,
+    RunnerError,
+    SparkSetupError,
+    StagingError,
+    UnsupportedFeatureError,
+)
+from beam_spark_runner.core.rendering import message_of
+
+_LOGGER = logging.getLogger(__name__)
+_MOST_OF_A_TEXT = 4_000  # gRPC's clients take 8 KB of trailing metadata
+
+
+class UnknownIdError(RunnerError):
+    """No job, or no preparation, has such an id, or not any more."""
+
+
+class NotStagedError(RunnerError):
+    """The files of a pipeline have not been staged, so that it cannot run."""
+
+
+class TooLargeError(RunnerError):
+    """A client stages more than it may."""
+
+
+class ServerIsEndingError(RunnerError):
+    """No more jobs are taken."""
+
+
+_CODES: tuple[tuple[type[Exception], Any], ...] = (
+    (UnknownIdError, grpc.StatusCode.NOT_FOUND),
+    (NotStagedError, grpc.StatusCode.FAILED_PRECONDITION),
+    (TooLargeError, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (ServerIsEndingError, grpc.StatusCode.UNAVAILABLE),
+    (OptionsError, grpc.StatusCode.INVALID_ARGUMENT),
+    (StagingError, grpc.StatusCode.INVALID_ARGUMENT),
+    (InvalidPipelineError, grpc.StatusCode.INVALID_ARGUMENT),
+    (DecodeError, grpc.StatusCode.INVALID_ARGUMENT),  # of what is serialised in a request
+    (UnsupportedFeatureError, grpc.StatusCode.UNIMPLEMENTED),
+    (EnvironmentStartError, grpc.StatusCode.UNAVAILABLE),
+    (SparkSetupError, grpc.StatusCode.UNAVAILABLE),
+)
+
+
+def code_of(error: BaseException) -> Any:
+    """Return the status code for an error: a ``grpc.StatusCode``."""
+    if isinstance(error, PipelineRefusedError):
+        codes = {code_of(each) for each in error.problems}
+        # What is not legal is to be put right first.
+        illegal = grpc.StatusCode.INVALID_ARGUMENT
+        return illegal if illegal in codes or not codes else codes.pop()
+    return next(
+        (code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.INTERNAL
+    )
+
+
+def refuses(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Let what a method of a servicer raises reach its client as a status."""
+
+    @functools.wraps(method)
+    def answer(self: Any, request: Any, context: Any) -> Any:
+        try:
+            return method(self, request, context)
+        except Exception as error:
+            refused = error
+        _abort(context, method.__name__, refused)
+
+    return answer
+
+
+def refuses_in_stream(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    """As ``refuses``, for a method that yields its answers."""
+
+    @functools.wraps(method)
+    def answer(self: Any, request: Any, context: Any) -> Iterator[Any]:
+        try:
+            yield from method(self, request, context)
+            return
+        except Exception as error:
+            refused = error
+        if context.is_active():  # else the client has gone, which was the error
+            _abort(context, method.__name__, refused)
+
+    return answer
+
+
+def _abort(context: Any, method: str, error: Exception) -> None:
+    code = code_of(error)
+    if code is grpc.StatusCode.INTERNAL:
+        _LOGGER.error("%s failed", method, exc_info=error)
+    context.abort(code, message_of(error, _MOST_OF_A_TEXT) or type(error).__name__)

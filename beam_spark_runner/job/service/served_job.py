@@ -1,0 +1,142 @@
+"""One job of the server, from the client's Run to its end and after it."""
+
+import contextlib
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from apache_beam.portability.api import beam_job_api_pb2, metrics_pb2
+from apache_beam.runners.runner import PipelineState
+from google.protobuf import struct_pb2
+
+from beam_spark_runner.job.identity import folder_of
+from beam_spark_runner.job.job import Job
+from beam_spark_runner.job.prepare import PreparedJob
+from beam_spark_runner.job.record import JobRecord
+from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.spark.session.handle import SessionHandle
+
+OpenSession = Callable[[RunnerConfig], SessionHandle]
+
+
+class ServedJob:
+    """A job, which first waits for its turn: its state is STOPPED then, as Beam has it.
+
+    Threads: any; one calls ``run``.
+
+    Args:
+        prepared: what is to run.
+        name: the client's.
+        options: as the client sent them.
+        coded_pipeline: as the client sent it.
+        files: a folder with what the client has staged, which goes with the end of the job.
+
+    Attributes:
+        record: states and messages, from the first one on.
+    """
+
+    def __init__(
+        self,
+        prepared: PreparedJob,
+        *,
+        name: str,
+        options: struct_pb2.Struct,
+        coded_pipeline: bytes,
+        files: Path,
+    ) -> None:
+        self.job_id = prepared.job_id
+        self.name = name
+        self.options = options
+        self.coded_pipeline = coded_pipeline
+        self._files = files
+        self.record = JobRecord(
+            {id_: step.name for id_, step in prepared.plan.graph.transforms.items()}
+        )
+        self.record.change_state(PipelineState.STOPPED)
+        self._prepared: PreparedJob | None = prepared
+        self._job: Job | None = None
+        self._is_cancelled = False
+        self._last_metrics = beam_job_api_pb2.MetricResults()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its state is the last one."""
+        return self._ended.is_set()
+
+    def run(self, open_session: OpenSession) -> None:
+        """Run, and return after the end. Whatever goes wrong is in the record."""
+        prepared = self._prepared
+        assert prepared is not None
+        self.record.change_state(PipelineState.STARTING)
+        try:
+            job = self._start(prepared, open_session)
+            if job is not None:
+                job.wait()
+                self._last_metrics = _metrics_of(job)
+        finally:
+            self._forget()
+
+    def _start(self, prepared: PreparedJob, open_session: OpenSession) -> Job | None:
+        with contextlib.ExitStack() as closing:
+            try:
+                session = open_session(prepared.config)
+                closing.callback(session.close)
+                job = Job(
+                    prepared,
+                    session,
+                    folder=folder_of(prepared.job_id, prepared.config, session),
+                    close_session=session.close,
+                    record=self.record,
+                )
+            except BaseException as error:
+                self.record.messages.fail(error)
+                self.record.end(PipelineState.FAILED)
+                return None
+            closing.pop_all()
+        with self._lock:
+            self._job = job
+            job.start()
+            is_cancelled = self._is_cancelled
+        if is_cancelled:
+            job.cancel()
+        return job
+
+    def drop(self) -> None:
+        """End the job, which has not begun to run and never will."""
+        self.record.end(PipelineState.CANCELLED)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Keep only what late clients ask for: a plan has megabytes."""
+        with self._lock:
+            self._prepared = self._job = None
+        shutil.rmtree(self._files, ignore_errors=True)
+        self._ended.set()
+
+    def cancel(self) -> None:
+        """Cancel the job, which runs, or begins to; return after its end."""
+        with self._lock:
+            self._is_cancelled = True
+            job = self._job
+        if job is not None:
+            job.cancel()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the end; False if it has not come in time."""
+        return self._ended.wait(timeout_s)
+
+    def metrics(self) -> beam_job_api_pb2.MetricResults:
+        """Return the metrics as far as they are known."""
+        with self._lock:
+            job = self._job
+        return self._last_metrics if job is None else _metrics_of(job)
+
+
+def _metrics_of(job: Job) -> beam_job_api_pb2.MetricResults:
+    parse = metrics_pb2.MonitoringInfo.FromString
+    return beam_job_api_pb2.MetricResults(
+        attempted=map(parse, job.attempted()), committed=map(parse, job.tally.committed)
+    )

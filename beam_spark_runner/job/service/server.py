@@ -1,0 +1,61 @@
+"""The job server: Spark, the jobs that run in it, and the ports at which clients submit them."""
+
+import dataclasses
+import logging
+
+from beam_spark_runner.job.service.api import JobApi
+from beam_spark_runner.job.service.jobs import Jobs
+from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.options.server import ServerConfig
+from beam_spark_runner.spark.session.handle import SessionHandle
+from beam_spark_runner.spark.session.open_session import open_session
+
+_LOGGER = logging.getLogger(__name__)
+_JOBS_END_WITHIN_S = 15.0
+_FAIR = {"spark.scheduler.mode": "FAIR"}
+
+
+class JobServer:
+    """Serves until ``stop``.
+
+    Spark is started before gRPC's threads are: its JVM begins with a fork, which some of them
+    would not survive. That is also why a Spark that has ended is not started again.
+
+    Attributes:
+        url, artifact_url: see ``JobApi``.
+
+    Raises:
+        SparkSetupError: there is no usable Spark.
+        OptionsError: a port is taken.
+    """
+
+    def __init__(self, config: ServerConfig) -> None:
+        given = {**_FAIR, **dict(config.spark_conf)}
+        self._spark = open_session(dataclasses.replace(config, spark_conf=tuple(given.items())))
+        self._jobs = Jobs(config, _open_session)
+        try:
+            self._api = JobApi(config, self._jobs)
+        except BaseException:
+            self._jobs.end(0.0)
+            self._spark.close()
+            raise
+        self.url, self.artifact_url = self._api.url, self._api.artifact_url
+
+    def stop(self) -> bool:
+        """Take no more jobs, cancel those that run, tell their clients, and stop Spark.
+
+        Returns:
+            Whether all jobs have ended.
+        """
+        have_ended = self._jobs.end(_JOBS_END_WITHIN_S)
+        if not have_ended:
+            _LOGGER.error("some jobs have not ended within %g s", _JOBS_END_WITHIN_S)
+        self._api.stop()
+        self._spark.close()
+        return have_ended
+
+
+def _open_session(config: RunnerConfig, pool: str) -> SessionHandle:
+    session = open_session(config)
+    session.pool = pool
+    return session

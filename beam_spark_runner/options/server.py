@@ -1,0 +1,144 @@
+"""The options of the job server."""
+
+import argparse
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.options.values import master, spark_conf
+
+LOOPBACK = "127.0.0.1"
+DEFAULT_JOB_PORT, DEFAULT_ARTIFACT_PORT = 8099, 8098  # those of Beam's other job servers
+DEFAULT_MOST_JOBS = 10
+DEFAULT_ARTIFACT_BYTES = 4 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """Every option of the job server, checked."""
+
+    job_host: str = LOOPBACK  # where it listens
+    job_port: int = DEFAULT_JOB_PORT  # 0: any that is free
+    artifact_port: int = DEFAULT_ARTIFACT_PORT  # 0: any that is free
+    artifacts_dir: str | None = None  # for what clients stage. None: a temporary folder
+    max_artifact_bytes: int = DEFAULT_ARTIFACT_BYTES  # of one job
+    max_concurrent_jobs: int = DEFAULT_MOST_JOBS
+    spark_master_url: str | None = None
+    spark_conf: tuple[tuple[str, str], ...] = ()
+    shared_storage: str | None = None  # --temp_location
+    job_name: str | None = "beam job server"  # of the Spark application
+
+
+def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
+    """Read and check a command line.
+
+    Raises:
+        OptionsError: an option is wrong.
+        SystemExit: argparse has printed help, or what it does not know.
+    """
+    given = _parser().parse_args(arguments)
+    if not (given.insecure or _is_loopback(given.job_host)):
+        raise OptionsError(
+            "job_host",
+            f"{given.job_host} can be reached from other machines, whoever gets there runs code "
+            "here, and the job server has no TLS yet; say --insecure if your network sees to that",
+        )
+    return ServerConfig(
+        job_host=given.job_host,
+        job_port=_port("job_port", given.job_port),
+        artifact_port=_port("artifact_port", given.artifact_port),
+        artifacts_dir=given.artifacts_dir or None,
+        max_artifact_bytes=_at_least_one("max_artifact_bytes", given.max_artifact_bytes),
+        max_concurrent_jobs=_at_least_one("max_concurrent_jobs", given.max_concurrent_jobs),
+        spark_master_url=master(given.spark_master_url),
+        spark_conf=tuple(spark_conf(given.spark_conf).items()),
+        shared_storage=given.temp_location or None,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="beam-spark-job-server",
+        description="Runs Beam pipelines that clients submit over Beam's Job API, on one Spark.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--job_host", default=LOOPBACK, help="The address to listen at. Default: %(default)s."
+    )
+    parser.add_argument(
+        "--job_port",
+        type=int,
+        default=DEFAULT_JOB_PORT,
+        help="Of the job service, which clients name as --job_endpoint. 0: any. "
+        "Default: %(default)s.",
+    )
+    parser.add_argument(
+        "--artifact_port",
+        type=int,
+        default=DEFAULT_ARTIFACT_PORT,
+        help="Where clients stage files. 0: any. Default: %(default)s.",
+    )
+    parser.add_argument(
+        "--artifacts_dir",
+        metavar="FOLDER",
+        help="For the files that clients stage, while their jobs last. Default: a temporary one.",
+    )
+    parser.add_argument(
+        "--max_artifact_bytes",
+        type=int,
+        metavar="BYTES",
+        default=DEFAULT_ARTIFACT_BYTES,
+        help="How much a job may stage. Default: %(default)s.",
+    )
+    parser.add_argument(
+        "--max_concurrent_jobs",
+        type=int,
+        metavar="JOBS",
+        default=DEFAULT_MOST_JOBS,
+        help="How many jobs run at a time; more wait for their turn. Default: %(default)s.",
+    )
+    parser.add_argument(
+        "--spark_master_url",
+        metavar="URL",
+        help="The Spark to run on: local[N], spark://…, sc://…. Default: what spark-submit or "
+        "Spark's configuration say, else local[*]. That of clients has no effect.",
+    )
+    parser.add_argument(
+        "--spark_conf",
+        action="append",
+        metavar="KEY=VALUE",
+        help="A Spark setting, as with spark-submit --conf. May be repeated.",
+    )
+    parser.add_argument(
+        "--temp_location",
+        metavar="FOLDER",
+        help="Storage that this machine and all executors share. That of clients has no effect.",
+    )
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="Listen, without TLS, at an address that other machines reach, too.",
+    )
+    return parser
+
+
+def _at_least_one(option: str, given: int) -> int:
+    if given < 1:
+        raise OptionsError(option, f"must be at least 1, not {given}")
+    return given
+
+
+def _port(option: str, given: int) -> int:
+    if not 0 <= given <= 65535:
+        raise OptionsError(option, f"{given} is no port")
+    return given
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,221 @@
+"""The job server as a process of its own, with clients of Beam's own in this one."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import grpc
+import pytest
+from apache_beam.metrics import Metrics, MetricsFilter
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+
+from tests.cli.programs import ROOT, Program
+
+pytestmark = [pytest.mark.grpc, pytest.mark.slow]
+
+_SCRIPT = """
+from beam_spark_runner.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+_PROCESS = ["--environment_type=PROCESS", '--environment_config={"command":""}']
+CLIENTS = {
+    "PortableRunner in PROCESS": ["--runner=PortableRunner", *_PROCESS],
+    "PortableRunner in LOOPBACK": ["--runner=PortableRunner", "--environment_type=LOOPBACK"],
+    "SparkPortableRunner": ["--runner=SparkPortableRunner"],
+    "SparkPortableRunner in LOOPBACK": [
+        *("--runner=SparkPortableRunner", "--environment_type=LOOPBACK")
+    ],
+}
+SOON_S = 240.0
+
+
+class Server:
+    """A server with two slots, for two jobs at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.program = Program(
+            folder,
+            _SCRIPT,
+            *("--job_port=0", "--artifact_port=0", "--spark_master_url=local[2]"),
+            *("--max_concurrent_jobs=2", "--spark_conf=spark.ui.enabled=false"),
+            # Some of what the tests pickle is this module's, by its name.
+            PYTHONPATH=os.pathsep.join([str(ROOT), str(Path(__file__).parent)]),
+        )
+        said = self.program.read_line()
+        assert said.startswith("job service at "), self.program.end()
+        self.url = said.split()[3].rstrip(",")
+
+    def submit(self, build: Callable[[beam.Pipeline], Any], *flags: str) -> Any:
+        options = PipelineOptions([*flags, f"--job_endpoint={self.url}"])
+        pipeline = beam.Pipeline(options=options)
+        build(pipeline)
+        return pipeline.run()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    here = Server(tmp_path_factory.mktemp("server"))
+    yield here
+    here.program.send(signal.SIGTERM)
+    assert here.program.end(60).code == 0
+
+
+class Sums(beam.PTransform):  # type: ignore[misc]
+    """Sums of three keys, in files."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = str(folder)
+
+    def expand(self, pipeline: Any) -> Any:
+        folder = self._folder
+
+        def key(number: int) -> tuple[int, int]:
+            Metrics.counter("user", "seen").inc()
+            return number % 3, number
+
+        def note(pair: tuple[int, int]) -> None:
+            Path(folder, f"{pair[0]}-{pair[1]}").touch()
+
+        numbers = pipeline | beam.Create(range(20)) | "key" >> beam.Map(key)
+        return numbers | beam.CombinePerKey(sum) | "note" >> beam.Map(note)
+
+
+def waits(folder: Path) -> Callable[[beam.Pipeline], Any]:
+    """Build a pipeline that begins, and waits until it may end."""
+    began, may_end = str(folder / "began"), str(folder / "may end")
+
+    def wait(_: Any) -> None:
+        Path(began).touch()
+        deadline = time.monotonic() + SOON_S
+        while not Path(may_end).exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    return lambda p: p | beam.Impulse() | "wait" >> beam.Map(wait)
+
+
+def fails(p: beam.Pipeline) -> None:
+    def divide(number: int) -> float:
+        return 1 / number
+
+    p | beam.Create([1, 0]) | "divide" >> beam.Map(divide)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_pipelines_give_results_and_metrics(client: str, server: Server, tmp_path: Path) -> None:
+    result = server.submit(lambda p: p | Sums(tmp_path), *CLIENTS[client])
+    assert result.wait_until_finish() == "DONE"
+    assert {path.name for path in tmp_path.iterdir()} == {"0-63", "1-70", "2-57"}
+    seen = result.metrics().query(MetricsFilter().with_name("seen"))["counters"]
+    assert [(each.attempted, each.committed) for each in seen] == [(20, 20)]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_errors_name_the_step_and_show_the_traceback(client: str, server: Server) -> None:
+    result = server.submit(fails, *CLIENTS[client])
+    with pytest.raises(RuntimeError, match="divide: ZeroDivisionError") as raised:
+        result.wait_until_finish()
+    assert "return 1 / number" in str(raised.value)
+    assert result.state == "FAILED"
+    assert [each for each in os.listdir(server.program.temp) if each.startswith("beam-job")] == []
+
+
+class Bomb:
+    """Goes off where it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = str(folder)
+
+    def __reduce__(self) -> Any:
+        return _explode, (self._folder,)
+
+
+def _explode(folder: str) -> str:
+    Path(folder, str(os.getpid())).touch()
+    return folder
+
+
+def test_the_server_never_unpickles(server: Server, tmp_path: Path) -> None:
+    bomb = Bomb(tmp_path)
+
+    def build(p: beam.Pipeline) -> None:
+        values = p | beam.Create([("k", 1), ("k", 2)])
+        windowed = values | beam.WindowInto(Armed(bomb))
+        windowed | beam.CombinePerKey(ArmedSum(bomb)) | "print" >> beam.Map(lambda _, bomb=bomb: _)
+
+    assert server.submit(build, *CLIENTS["SparkPortableRunner"]).wait_until_finish() == "DONE"
+    exploded = {path.name for path in tmp_path.iterdir()} - {str(os.getpid())}
+    assert exploded
+    assert str(server.program.pid) not in exploded
+
+
+class Armed(beam.window.FixedWindows):  # type: ignore[misc]
+    """Windows whose function is pickled, with a bomb."""
+
+    def __init__(self, bomb: Any) -> None:
+        super().__init__(10)
+        self.bomb = bomb
+
+    def to_runner_api_parameter(self, context: Any) -> Any:
+        from apache_beam.internal import pickler
+        from apache_beam.portability import python_urns
+
+        return python_urns.PICKLED_WINDOWFN, pickler.dumps(self)
+
+
+class ArmedSum(beam.CombineFn):  # type: ignore[misc]
+    """A sum, with a bomb."""
+
+    def __init__(self, bomb: Any) -> None:
+        self.bomb = bomb
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add_input(self, accumulator: int, value: int) -> int:
+        return accumulator + value
+
+    def merge_accumulators(self, accumulators: Any) -> int:
+        return sum(accumulators)
+
+    def extract_output(self, accumulator: int) -> int:
+        return accumulator
+
+
+def test_jobs_do_not_disturb_each_other(server: Server, tmp_path: Path) -> None:
+    for name in ("long", "doomed"):
+        (tmp_path / name).mkdir()
+    flags = CLIENTS["SparkPortableRunner"]
+    long = server.submit(waits(tmp_path / "long"), *flags)
+    server.program.wait_for(tmp_path / "long" / "began")
+    doomed = server.submit(waits(tmp_path / "doomed"), *flags)
+    server.program.wait_for(tmp_path / "doomed" / "began")
+    third = server.submit(fails, *flags)
+    assert third.state == "STOPPED"
+    doomed.cancel()
+    with pytest.raises(RuntimeError, match="CANCELLED"):
+        doomed.wait_until_finish()
+    with pytest.raises(RuntimeError, match="divide: ZeroDivisionError"):
+        third.wait_until_finish()
+    assert long.state == "RUNNING"
+    (tmp_path / "long" / "may end").touch()
+    assert long.wait_until_finish() == "DONE"
+
+
+def test_a_server_that_is_ended_tells_its_clients(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    result = server.submit(waits(tmp_path), *CLIENTS["SparkPortableRunner"])
+    server.program.wait_for(tmp_path / "began")
+    with grpc.insecure_channel(server.url) as channel:
+        stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
+        states = stub.GetStateStream(beam_job_api_pb2.GetJobStateRequest(job_id=result._job_id))
+        server.program.send(signal.SIGTERM)
+        names = [beam_job_api_pb2.JobState.Enum.Name(each.state) for each in states]
+    assert names == ["STOPPED", "STARTING", "RUNNING", "CANCELLED"]
+    ended = server.program.end(60)
+    assert (ended.code, ended.seconds < 30) == (0, True)

@@ -1,0 +1,92 @@
+"""Options of clients: what the server obeys, leaves to the client, and decides by itself."""
+
+from typing import Any
+
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.portable_runner import JobServiceHandle
+from google.protobuf import struct_pb2
+
+from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.job.service.client_options import by_name, descriptors, read_options
+from beam_spark_runner.options.server import ServerConfig
+
+SERVER = ServerConfig(shared_storage="/shared")
+
+
+def sent(*flags: str) -> dict[str, Any]:
+    """Return what Beam's client sends, by name."""
+    given = PipelineOptions(list(flags)).get_all_options()
+    return by_name(JobServiceHandle.encode_pipeline_options(given))
+
+
+def test_options_of_the_runner_are_read() -> None:
+    _, config = read_options(
+        sent("--parallelism=3", "--spark_conf=spark.sql.a=b", "--environment_cache_millis=5000"),
+        SERVER,
+    )
+    assert config.parallelism == 3
+    assert config.spark_conf == (("spark.sql.a", "b"),)
+    assert config.environment_cache_s == 5.0
+
+
+def test_the_server_decides_where_jobs_run() -> None:
+    flags = "--spark_master_url=spark://elsewhere:7077", "--temp_location=/clients", "--progress=on"
+    _, config = read_options(sent(*flags, "--show_plan"), SERVER)
+    assert config.spark_master_url is None
+    assert config.shared_storage == "/shared"
+    assert (config.progress, config.show_plan) == ("off", None)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--job_endpoint=localhost:1", "--environment_type=DOCKER", "--environment_config=image"],
+        ["--environment_type=EXTERNAL", "--environment_config=localhost:1"],
+        ["--requirements_file=there.txt", "--sdk_location=there.tar.gz"],
+    ],
+)
+def test_what_clients_do_is_left_to_them(flags: list[str]) -> None:
+    _, config = read_options(sent(*flags), SERVER)
+    assert config == read_options(sent(), SERVER)[1]
+
+
+def test_harnesses_in_clients_are_not_kept() -> None:
+    _, config = read_options(
+        sent("--environment_type=LOOPBACK", "--environment_cache_millis=5000"), SERVER
+    )
+    assert config.environment_cache_s == 0.0
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"parallelism": "many"},
+        {"sdf_round_budget": "-1"},
+        {"job_server_timeout": "soon", "sdf_round_budget": "long"},
+        {"restart": "perhaps"},
+    ],
+)
+def test_wrong_options_are_errors(given: dict[str, Any]) -> None:
+    with pytest.raises(OptionsError):
+        read_options(given, SERVER)
+
+
+def test_values_that_json_does_not_have_are_errors() -> None:
+    struct = struct_pb2.Struct()
+    struct.fields["beam:option:parallelism:v1"].number_value = float("nan")
+    with pytest.raises(OptionsError, match="pipeline_options"):
+        by_name(struct)
+
+
+def test_names_of_other_forms_are_kept() -> None:
+    struct = JobServiceHandle.encode_pipeline_options({"go_options": {"a": [1]}})
+    struct.update({"odd": True})
+    assert by_name(struct) == {"go_options": {"a": [1.0]}, "odd": True}
+
+
+def test_clients_without_this_package_are_told_its_options() -> None:
+    known = {each.name: each for each in descriptors()}
+    assert "spark_conf" in known
+    assert "progress" not in known
+    assert all(each.description for each in known.values())

@@ -1,0 +1,197 @@
+"""The jobs of a server: who waits, who runs, and what is known of them afterwards."""
+
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+from apache_beam.portability.api import beam_runner_api_pb2
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.errors import (
+    OptionsError,
+    PipelineRefusedError,
+    UnsupportedFeatureError,
+)
+from beam_spark_runner.job.service import jobs as jobs_module
+from beam_spark_runner.job.service.refusals import (
+    NotStagedError,
+    ServerIsEndingError,
+    UnknownIdError,
+)
+from beam_spark_runner.options.server import ServerConfig
+from tests.unit.job.service.served import SOON_S, request, served, states_of
+from tests.unit.job.service.test_staging import Client, artifact
+
+
+def config(folder: Path, jobs: int = 1) -> ServerConfig:
+    return ServerConfig(artifacts_dir=str(folder), max_concurrent_jobs=jobs)
+
+
+def test_jobs_wait_for_their_turn(tmp_path: Path) -> None:
+    with served(config(tmp_path, jobs=2)) as (jobs, gate):
+        ids = [jobs.run(jobs.prepare(request())) for _ in range(4)]
+        gate.wait_for(2)
+        states = [jobs.job(id_).record.state for id_ in ids]
+        assert states == ["STARTING", "STARTING", "STOPPED", "STOPPED"]
+        assert sorted(gate.pools) == ["beam-0", "beam-1"]
+        gate.let_through(1)
+        gate.wait_for(1)
+        assert jobs.job(ids[2]).record.state == "STARTING"
+        gate.let_through(3)
+        for id_ in ids:
+            assert jobs.job(id_).wait(SOON_S)
+            assert states_of(jobs.job(id_)) == ["STOPPED", "STARTING", "FAILED"]
+        assert set(gate.pools) == {"beam-0", "beam-1"}
+
+
+def test_why_a_job_does_not_begin_is_in_its_messages(tmp_path: Path) -> None:
+    with served(config(tmp_path)) as (jobs, gate):
+        job = jobs.job(jobs.run(jobs.prepare(request())))
+        gate.let_through(1)
+        assert job.wait(SOON_S)
+        texts = [each.message_text for each in job.record.messages.log.events()]
+        assert texts == ["there is no Spark.\nStart one."]
+        assert job.metrics().ByteSize() == 0
+
+
+def test_a_job_that_waits_is_cancelled_at_once(tmp_path: Path) -> None:
+    with served(config(tmp_path)) as (jobs, gate):
+        first, second, third = (jobs.run(jobs.prepare(request())) for _ in range(3))
+        gate.wait_for(1)
+        assert jobs.cancel(second).has_ended
+        assert states_of(jobs.job(second)) == ["STOPPED", "CANCELLED"]
+        gate.let_through(2)
+        for id_ in (first, third):
+            assert jobs.job(id_).wait(SOON_S)
+        assert jobs.cancel(second).record.state == "CANCELLED"
+
+
+def test_a_preparation_runs_once(tmp_path: Path) -> None:
+    with served(config(tmp_path)) as (jobs, _):
+        id_ = jobs.prepare(request())
+        job = jobs.run(id_)
+        assert job != id_
+        with pytest.raises(UnknownIdError):
+            jobs.run(id_)
+        with pytest.raises(UnknownIdError):
+            jobs.files_of(id_)
+        with pytest.raises(UnknownIdError):
+            jobs.job(id_)
+
+
+def test_files_are_staged_before_and_gone_after(tmp_path: Path) -> None:
+    wanted = request()
+    (environment,) = wanted.pipeline.components.environments.values()
+    environment.dependencies.append(artifact("a.txt", path="/etc/hostname"))
+    submitted = wanted.pipeline.SerializeToString(deterministic=True)
+    with served(config(tmp_path)) as (jobs, gate):
+        id_ = jobs.prepare(wanted)
+        with pytest.raises(NotStagedError, match="artifact_staging_endpoint"):
+            jobs.run(id_)
+        Client({"/etc/hostname": b"content"}).stage(jobs.files_of(id_))
+        job = jobs.job(jobs.run(id_))
+        gate.wait_for(1)
+        assert [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()] == [b"content"]
+        gate.let_through(1)
+        assert job.wait(SOON_S)
+        assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+        pipeline = beam_runner_api_pb2.Pipeline.FromString(job.coded_pipeline)
+        assert pipeline.SerializeToString(deterministic=True) == submitted
+
+
+def test_a_name_that_leaves_its_folder_is_refused(tmp_path: Path) -> None:
+    wanted = request()
+    (environment,) = wanted.pipeline.components.environments.values()
+    environment.dependencies.append(artifact("../a.txt"))
+    with served(config(tmp_path)) as (jobs, _):
+        id_ = jobs.prepare(wanted)
+        Client({"there": b"content"}).stage(jobs.files_of(id_))
+        with pytest.raises(UnsupportedFeatureError, match=r"called '\.\./a\.txt'"):
+            jobs.run(id_)
+        assert jobs.all() == []
+        assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    "urn", ["beam:env:docker:v1", "beam:env:embedded_python_loopback:v1", "beam:env:odd:v1"]
+)
+def test_environments_that_cannot_be_had_are_refused(urn: str, tmp_path: Path) -> None:
+    wanted = request()
+    (environment,) = wanted.pipeline.components.environments.values()
+    environment.urn = urn
+    with (
+        served(config(tmp_path)) as (jobs, _),
+        pytest.raises((UnsupportedFeatureError, PipelineRefusedError)),
+    ):
+        jobs.run(jobs.prepare(wanted))
+
+
+def test_code_of_clients_never_shares_a_process_with_other_code(tmp_path: Path) -> None:
+    with served(config(tmp_path)) as (jobs, gate):
+        job = jobs.job(jobs.run(jobs.prepare(request())))
+        gate.wait_for(1)
+        assert job._prepared is not None
+        environments = job._prepared.plan.graph.environments.values()
+        assert {each.urn for each in environments} == {urns.ENVIRONMENT_PROCESS}
+        assert job._prepared.working_folder is None
+
+
+def test_options_are_checked_first(tmp_path: Path) -> None:
+    wanted = request()
+    wanted.pipeline_options.update({"beam:option:restart:v1": "perhaps"})
+    with served(config(tmp_path)) as (jobs, _), pytest.raises(OptionsError, match="restart"):
+        jobs.prepare(wanted)
+
+
+def test_options_that_only_sdks_know_reach_them(tmp_path: Path) -> None:
+    wanted = request()
+    wanted.pipeline_options.update({"beam:option:go_options:v1": {"x": "y"}})
+    with served(config(tmp_path)) as (jobs, gate):
+        job = jobs.job(jobs.run(jobs.prepare(wanted)))
+        gate.wait_for(1)
+        assert job._prepared is not None
+        assert '"beam:option:go_options:v1": {"x": "y"}' in job._prepared.options_json
+
+
+def test_the_end_of_a_server(tmp_path: Path) -> None:
+    with served(config(tmp_path)) as (jobs, gate):
+        prepared = jobs.prepare(request())
+        first, second = (jobs.run(jobs.prepare(request())) for _ in range(2))
+        gate.wait_for(1)
+        assert not jobs.end(0.0)
+        assert jobs.job(second).record.state == "CANCELLED"
+        for refused in (lambda: jobs.prepare(request()), lambda: jobs.run(prepared)):
+            with pytest.raises(ServerIsEndingError):
+                refused()
+        gate.let_through(1)
+        assert jobs.end(SOON_S)
+        assert jobs.job(first).has_ended
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_only_the_latest_ended_jobs_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs_module, "MOST_ENDED", 2)
+    with served(config(tmp_path)) as (jobs, gate):
+        gate.let_through(4)
+        ids = [jobs.run(jobs.prepare(request())) for _ in range(4)]
+        waiting = jobs.run(jobs.prepare(request()))  # begins once the last of them is done
+        gate.wait_for(5)
+        assert [each.job_id for each in jobs.all()] == [*ids[2:], waiting]
+        with pytest.raises(UnknownIdError, match=ids[0]):
+            jobs.job(ids[0])
+
+
+def test_a_pipeline_that_is_refused_is_no_job(tmp_path: Path) -> None:
+    def build(p: beam.Pipeline) -> None:
+        p | beam.Create([1]) | beam.Map(str)
+
+    wanted = request(build)
+    for transform in wanted.pipeline.components.transforms.values():
+        if transform.spec.urn == "beam:transform:pardo:v1":
+            transform.spec.urn = "beam:transform:odd:v1"
+    with served(config(tmp_path)) as (jobs, _):
+        with pytest.raises(PipelineRefusedError, match="odd"):
+            jobs.run(jobs.prepare(wanted))
+        assert jobs.all() == []

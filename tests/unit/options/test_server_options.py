@@ -1,0 +1,59 @@
+"""The command line of the job server."""
+
+import pytest
+
+from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.options.server import ServerConfig, parse_server_options
+
+
+def test_defaults() -> None:
+    assert parse_server_options([]) == ServerConfig()
+
+
+def test_all_options() -> None:
+    given = parse_server_options(
+        [
+            *("--job_host=::1", "--job_port=0", "--artifact_port=7", "--artifacts_dir=/a"),
+            *("--max_artifact_bytes=8", "--max_concurrent_jobs=3", "--spark_master_url=local[2]"),
+            *("--spark_conf", "spark.a=b", "--spark_conf=spark.c=d", "--temp_location=/t"),
+        ]
+    )
+    assert given == ServerConfig(
+        job_host="::1",
+        job_port=0,
+        artifact_port=7,
+        artifacts_dir="/a",
+        max_artifact_bytes=8,
+        max_concurrent_jobs=3,
+        spark_master_url="local[2]",
+        spark_conf=(("spark.a", "b"), ("spark.c", "d")),
+        shared_storage="/t",
+    )
+
+
+@pytest.mark.parametrize(
+    ("flag", "option"),
+    [
+        ("--job_port=65536", "job_port"),
+        ("--artifact_port=-1", "artifact_port"),
+        ("--max_concurrent_jobs=-1", "max_concurrent_jobs"),
+        ("--max_artifact_bytes=-1", "max_artifact_bytes"),
+        ("--spark_master_url=nowhere", "spark_master_url"),
+        ("--spark_conf=a", "spark_conf"),
+    ],
+)
+def test_wrong_options_are_named(flag: str, option: str) -> None:
+    with pytest.raises(OptionsError, match=f"--{option}: "):
+        parse_server_options([flag])
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org", ""])
+def test_other_machines_are_let_in_only_on_request(host: str) -> None:
+    with pytest.raises(OptionsError, match=r"--job_host: .*--insecure"):
+        parse_server_options([f"--job_host={host}"])
+    assert parse_server_options([f"--job_host={host}", "--insecure"]).job_host == host
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.9.9.9", "::1"])
+def test_this_machine_is_let_in(host: str) -> None:
+    assert parse_server_options([f"--job_host={host}"]).job_host == host
