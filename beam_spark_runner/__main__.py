@@ -21,7 +21,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: the command line. None: that of this process.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    # Beam has logged while it was imported, which has made a handler.
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True
+    )
     ending = threading.Event()
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: ending.set())

@@ -10,9 +10,11 @@ from typing import Any
 import apache_beam as beam
 import grpc
 import pytest
+from apache_beam.coders.coders import IntervalWindowCoder
 from apache_beam.metrics import Metrics, MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+from apache_beam.transforms.window import IntervalWindow, NonMergingWindowFn
 
 from tests.cli.programs import ROOT, Program
 
@@ -154,18 +156,17 @@ def test_the_server_never_unpickles(server: Server, tmp_path: Path) -> None:
     assert str(server.program.pid) not in exploded
 
 
-class Armed(beam.window.FixedWindows):  # type: ignore[misc]
-    """Windows whose function is pickled, with a bomb."""
+class Armed(NonMergingWindowFn):  # type: ignore[misc]
+    """Windows whose function Beam pickles, with a bomb."""
 
     def __init__(self, bomb: Any) -> None:
-        super().__init__(10)
         self.bomb = bomb
 
-    def to_runner_api_parameter(self, context: Any) -> Any:
-        from apache_beam.internal import pickler
-        from apache_beam.portability import python_urns
+    def assign(self, context: Any) -> list[Any]:
+        return [IntervalWindow(0, 10)]
 
-        return python_urns.PICKLED_WINDOWFN, pickler.dumps(self)
+    def get_window_coder(self) -> Any:
+        return IntervalWindowCoder()
 
 
 class ArmedSum(beam.CombineFn):  # type: ignore[misc]

@@ -241,12 +241,18 @@ def test_cancel(session: SessionHandle) -> None:
 def test_a_scope_leaves_the_thread_as_it_was(session: SessionHandle) -> None:
     context = session.spark.sparkContext
     context.setJobDescription("mine")
-    with session.job_scope("some tag", "a stage"):
-        assert context.getLocalProperty("spark.job.description") == "a stage"
-        assert "some tag" in context.getJobTags()
-    assert context.getLocalProperty("spark.job.description") == "mine"
-    assert "some tag" not in context.getJobTags()
+    context.setLocalProperty("spark.scheduler.pool", "mine, too")
+    for pool in (None, "a pool"):
+        session.pool = pool
+        with session.job_scope("some tag", "a stage"):
+            assert context.getLocalProperty("spark.job.description") == "a stage"
+            assert context.getLocalProperty("spark.scheduler.pool") == (pool or "mine, too")
+            assert "some tag" in context.getJobTags()
+        assert context.getLocalProperty("spark.job.description") == "mine"
+        assert context.getLocalProperty("spark.scheduler.pool") == "mine, too"
+        assert "some tag" not in context.getJobTags()
     context.setJobDescription(None)
+    context.setLocalProperty("spark.scheduler.pool", None)
 
 
 CONNECT = """

@@ -3,6 +3,8 @@
 import dataclasses
 import logging
 
+from beam_spark_runner.core.errors import RunnerError, SparkSetupError
+from beam_spark_runner.core.rendering import message_of
 from beam_spark_runner.job.service.api import JobApi
 from beam_spark_runner.job.service.jobs import Jobs
 from beam_spark_runner.options import RunnerConfig
@@ -56,6 +58,15 @@ class JobServer:
 
 
 def _open_session(config: RunnerConfig, pool: str) -> SessionHandle:
-    session = open_session(config)
+    """See ``jobs.OpenSession``."""
+    try:
+        session = open_session(config)
+    except RunnerError:
+        raise
+    except Exception as error:  # Py4J's, which says little
+        raise SparkSetupError(
+            f"the job server's Spark does not answer: {message_of(error)}",
+            "If it has ended, start the job server anew.",
+        ) from error
     session.pool = pool
     return session

@@ -9,7 +9,7 @@ import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,6 @@ from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import StagingError
 from beam_spark_runner.job.service.refusals import TooLargeError, refuses_in_stream
 from beam_spark_runner.portable.artifacts import described
-
-_Artifact = beam_runner_api_pb2.ArtifactInformation
 
 
 class StagedFiles:
@@ -49,7 +47,7 @@ class StagedFiles:
             for id_, each in pipeline.components.environments.items()
             if each.dependencies
         }
-        self._staged: dict[str, list[_Artifact]] = {}
+        self._staged: dict[str, list[beam_runner_api_pb2.ArtifactInformation]] = {}
         self._folder = folder
         self._limit_bytes = limit_bytes
         self._room_bytes = limit_bytes
@@ -76,13 +74,15 @@ class StagedFiles:
                     resolve_artifact=beam_artifact_api_pb2.ResolveArtifactsRequest(artifacts=wanted)
                 )
                 resolved = _next(answers, "resolve_artifact_response").replacements
-                staged = []
+                staged: list[beam_runner_api_pb2.ArtifactInformation] = []
                 for artifact in resolved:
                     staged.append((yield from self._fetch(artifact, answers)))
                 self._staged[environment] = staged
             self.is_complete = True
 
-    def _fetch(self, artifact: _Artifact, answers: Iterator[Any]) -> Iterator[Any]:
+    def _fetch(
+        self, artifact: beam_runner_api_pb2.ArtifactInformation, answers: Iterator[Any]
+    ) -> Generator[Any, None, beam_runner_api_pb2.ArtifactInformation]:
         """Ask for one file; returns an artifact that names it as it lies here."""
         if artifact.type_urn == urns.ARTIFACT_EMBEDDED:
             data = beam_runner_api_pb2.EmbeddedFilePayload.FromString(artifact.type_payload).data
@@ -92,7 +92,9 @@ class StagedFiles:
         )
         return self._keep(artifact, _chunks(answers))
 
-    def _keep(self, artifact: _Artifact, chunks: Iterator[bytes]) -> _Artifact:
+    def _keep(
+        self, artifact: beam_runner_api_pb2.ArtifactInformation, chunks: Iterator[bytes]
+    ) -> beam_runner_api_pb2.ArtifactInformation:
         """Write a file under the hash of its content, whatever the client calls it."""
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -109,7 +111,7 @@ class StagedFiles:
         except OSError as error:
             raise StagingError(f"the job server cannot write: {error.strerror}") from error
         file_payload = beam_runner_api_pb2.ArtifactFilePayload(path=str(kept), sha256=sha256)
-        return _Artifact(
+        return beam_runner_api_pb2.ArtifactInformation(
             type_urn=urns.ARTIFACT_FILE,
             type_payload=file_payload.SerializeToString(),
             role_urn=artifact.role_urn,
@@ -164,7 +166,7 @@ def _chunks(answers: Iterator[Any]) -> Iterator[bytes]:
             return
 
 
-def _compare(artifact: _Artifact, sha256: str) -> None:
+def _compare(artifact: beam_runner_api_pb2.ArtifactInformation, sha256: str) -> None:
     """Check a file against what the pipeline says of its content, if it does."""
     if artifact.type_urn == urns.ARTIFACT_FILE:
         payload = beam_runner_api_pb2.ArtifactFilePayload.FromString(artifact.type_payload)

@@ -13,6 +13,7 @@ from beam_spark_runner.spark.session.launch import version_of
 
 _SHUFFLE_PARTITIONS_OF_SPARK = "200"
 _LOOPBACK = "127.0.0.1"
+_POOL = "spark.scheduler.pool"
 _WORKER_PYTHON = "spark.sql.execution.pyspark.python"
 
 
@@ -133,8 +134,9 @@ class SessionHandle:
         before = context.getLocalProperty("spark.job.description")
         context.addJobTag(tag)
         context.setJobDescription(description)
+        pool_before = context.getLocalProperty(_POOL)
         if self.pool is not None:
-            context.setLocalProperty("spark.scheduler.pool", self.pool)
+            context.setLocalProperty(_POOL, self.pool)
         try:
             yield
         finally:
@@ -142,6 +144,7 @@ class SessionHandle:
             if not pyspark_internals.is_stopped(context):
                 context.removeJobTag(tag)
                 context.setJobDescription(before)
+                context.setLocalProperty(_POOL, pool_before)
 
     def share(self, path: Path) -> tuple[Any, str | None]:
         """Give a file to all executors until ``close``. It is copied.

@@ -160,9 +160,10 @@ def test_the_end_of_a_server(tmp_path: Path) -> None:
         gate.wait_for(1)
         assert not jobs.end(0.0)
         assert jobs.job(second).record.state == "CANCELLED"
-        for refused in (lambda: jobs.prepare(request()), lambda: jobs.run(prepared)):
-            with pytest.raises(ServerIsEndingError):
-                refused()
+        with pytest.raises(ServerIsEndingError):
+            jobs.prepare(request())
+        with pytest.raises(ServerIsEndingError):
+            jobs.run(prepared)
         gate.let_through(1)
         assert jobs.end(SOON_S)
         assert jobs.job(first).has_ended
