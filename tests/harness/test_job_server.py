@@ -16,7 +16,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.transforms.window import IntervalWindow, NonMergingWindowFn
 
-from tests.cli.programs import ROOT, Program
+from tests.cli.programs import ROOT, Program, lines_of, run
 
 pytestmark = [pytest.mark.grpc, pytest.mark.slow]
 
@@ -220,3 +220,11 @@ def test_a_server_that_is_ended_tells_its_clients(tmp_path: Path) -> None:
     assert names == ["STOPPED", "STARTING", "RUNNING", "CANCELLED"]
     ended = server.program.end(60)
     assert (ended.code, ended.seconds < 30) == (0, True)
+
+
+def test_a_wrong_option_is_one_line_and_starts_nothing(tmp_path: Path) -> None:
+    ended = run(tmp_path, _SCRIPT, "--job_host=0.0.0.0")
+    assert ended.code == 2
+    (line,) = lines_of(ended.err)
+    assert line.startswith("error: --job_host: 0.0.0.0 can be reached from other machines")
+    assert ended.out == ""
