@@ -1,5 +1,6 @@
 """The job server as a process of its own, with clients of Beam's own in this one."""
 
+import importlib
 import os
 import signal
 import time
@@ -125,6 +126,28 @@ def test_errors_name_the_step_and_show_the_traceback(client: str, server: Server
     assert "return 1 / number" in str(raised.value)
     assert result.state == "FAILED"
     assert [each for each in os.listdir(server.program.temp) if each.startswith("beam-job")] == []
+
+
+def test_files_of_clients_reach_their_code(server: Server, tmp_path: Path) -> None:
+    module = tmp_path / "module_of_a_client.py"
+    module.write_text("COLOUR = 'green'\n")
+    seen = str(tmp_path / "seen")
+
+    def note(_: Any) -> None:
+        found: Any = importlib.import_module("module_of_a_client")
+        Path(seen).write_text(f"{found.COLOUR} {Path(found.__file__).parent}")
+
+    def build(p: beam.Pipeline) -> None:
+        p | beam.Impulse() | "note" >> beam.Map(note)
+
+    flags = CLIENTS["SparkPortableRunner"]
+    result = server.submit(build, *flags, f"--files_to_stage={module}")
+    assert result.wait_until_finish() == "DONE"
+    colour, folder = Path(seen).read_text().split()
+    assert (colour, Path(folder) == tmp_path) == ("green", False)
+    (staged,) = server.program.temp.glob("beam-staged-*")
+    # Clients are told of the end first.
+    assert server.program.wait_until(lambda: list(staged.iterdir()) == [])
 
 
 class Bomb:
