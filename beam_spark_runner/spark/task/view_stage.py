@@ -1,0 +1,76 @@
+"""A stage that gathers a side input, for the steps that look it up in later epochs."""
+
+import functools
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.harness.due import fire_due
+from beam_spark_runner.recovery.sweep import view_name
+from beam_spark_runner.semantics.timers import expiry_us
+from beam_spark_runner.spark.rows.cursor import RowCursor
+from beam_spark_runner.spark.rows.group_reader import GroupReader
+from beam_spark_runner.spark.rows.view_writer import grouped_coder
+from beam_spark_runner.spark.side_inputs.views import PanesOfView
+from beam_spark_runner.spark.task.epoch_stage import EpochStage
+from beam_spark_runner.spark.task.open_stage import charged_to
+from beam_spark_runner.state.shards import FolderOfDeltas
+
+
+class ViewStage(EpochStage):
+    """Gathers a side input: stores its windows until they fire, and writes the panes that do."""
+
+    def _open_input(self, now_us: Callable[[], int]) -> None:
+        stages = self._stages
+        self._number = stages.epoch.number
+        self._epoch = stages.epoch_of(self.program)
+        self._panes = PanesOfView(self._harness.input_coder)
+        self._reader: GroupReader = GroupReader(
+            self.program.input,
+            grouped_coder(self._harness.input_coder),
+            self._panes,
+            self._logs,
+            self._epoch,
+        )
+
+    def read(self, cursor: RowCursor) -> None:
+        """See ``OpenStage.read``."""
+        with charged_to(self.program.name):
+            self._reader.read(cursor)
+
+    def run_due(self) -> None:
+        """Fire the panes that are due."""
+        with charged_to(self.program.name):
+            fire_due(self._epoch.store, self._epoch.now, self._reader.fire)
+
+    def finish(self) -> Iterable[bytes]:
+        """Write what has fired."""
+        windows, places, edge = self._panes.windows(), self._level.shards, self.program.input
+        if windows:
+            assert places is not None
+            name = view_name(places.lineage, self._number, int(edge.dest), uuid.uuid4().hex)
+            folder = FolderOfDeltas(Path(places.deltas))
+            with charged_to(self.program.name):
+                self._panes.write(
+                    edge,
+                    functools.partial(folder.put, name),
+                    most_element_bytes=self._level.max_element_bytes,
+                )
+            self.views = [
+                reports_pb2.View(
+                    dest=edge.dest,
+                    window=coded,
+                    file=name,
+                    expires_us=expiry_us(end_us, self.program.lateness_us),
+                )
+                for coded, end_us in windows
+            ]
+        return ()
+
+    def progress(self) -> Sequence[bytes]:
+        """See ``OpenStage.progress``: no step runs here."""
+        return ()
+
+    def abort(self) -> None:
+        """See ``OpenStage.abort``: there is no bundle."""
