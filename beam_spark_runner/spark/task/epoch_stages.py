@@ -55,7 +55,7 @@ class EpochStages(OpenStages):
         self._began_ns = 0
         self._made: list[EpochStage] = []
         self.watermarks = EpochWatermarks(self._epoch, {})
-        self._view_files: dict[int, dict[bytes, str]] = defaultdict(dict)
+        self._view_files: dict[int, dict[bytes, tuple[str, ...]]] = defaultdict(dict)
         self.was_cut_off = self.awaits_views = False
         self.was_interrupted = self.awaits_commit = False
         self.views: list[reports_pb2.View] = []
@@ -72,16 +72,19 @@ class EpochStages(OpenStages):
         """
         self.watermarks = EpochWatermarks(epoch, watermarks_us)
         self._epoch = epoch
+        self._outlet = dataclasses.replace(self._outlet, epoch=epoch.number)
         self._shard = shard
         self._began_ns = time.monotonic_ns()
         if epoch.clock_stands:
             self.policy = dataclasses.replace(self.policy, clock_us=epoch.clock_us)
         places = self._level.shards
         assert places is not None
+        paths: set[str] = set()
         for view in epoch.views:
             path = str(Path(places.deltas, view.file))
-            self._view_files[view.dest][view.window] = path
-        paths = {path for files in self._view_files.values() for path in files.values()}
+            files = self._view_files[view.dest]
+            files[view.window] = (*files.get(view.window, ()), path)
+            paths.add(path)
         self.job.forget_side_inputs(besides=paths)
 
     @property
@@ -127,10 +130,13 @@ class EpochStages(OpenStages):
         """Whether the content of a side input is known for a window of its own.
 
         It is, if a pane of the window has fired; and if none can fire any more in time, since it
-        is empty then.
+        is empty then. Of one that is gathered in parts, time has passed it in all of them: then
+        the panes of all have fired.
         """
         if self.watermarks.before_us(edge.dest) > window.max_timestamp().micros:
             return True
+        if edge.in_parts:
+            return False
         encode = _window_encoder(edge.coded_windowing)
         return encode(window) in self._view_files[edge.dest]
 

@@ -1,5 +1,6 @@
 """A stage that gathers a side input, for the steps that look it up in later epochs."""
 
+import contextlib
 import functools
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -11,8 +12,8 @@ from beam_spark_runner.recovery.sweep import view_name
 from beam_spark_runner.semantics.timers import expiry_us
 from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.group_reader import GroupReader
-from beam_spark_runner.spark.rows.view_writer import grouped_coder
-from beam_spark_runner.spark.side_inputs.views import PanesOfView
+from beam_spark_runner.spark.rows.view_writer import pane_coder
+from beam_spark_runner.spark.side_inputs.panes import PaneId, PanesOfView
 from beam_spark_runner.spark.task.epoch_stage import EpochStage
 from beam_spark_runner.spark.task.open_stage import charged_to
 from beam_spark_runner.state.shards import FolderOfDeltas
@@ -25,10 +26,14 @@ class ViewStage(EpochStage):
         stages = self._stages
         self._number = stages.epoch.number
         self._epoch = stages.epoch_of(self.program)
-        self._panes = PanesOfView(self._harness.input_coder)
+        self._panes = PanesOfView(
+            self.program.input,
+            self._harness.input_coder,
+            most_element_bytes=self._level.max_element_bytes,
+        )
         self._reader: GroupReader = GroupReader(
             self.program.input,
-            grouped_coder(self._harness.input_coder),
+            pane_coder(self._harness.input_coder),
             self._panes,
             self._logs,
             self._epoch,
@@ -46,31 +51,31 @@ class ViewStage(EpochStage):
 
     def finish(self) -> Iterable[bytes]:
         """Write what has fired."""
-        windows, places, edge = self._panes.windows(), self._level.shards, self.program.input
-        if windows:
-            assert places is not None
-            name = view_name(places.lineage, self._number, int(edge.dest), uuid.uuid4().hex)
-            folder = FolderOfDeltas(Path(places.deltas))
-            with charged_to(self.program.name):
-                self._panes.write(
-                    edge,
-                    functools.partial(folder.put, name),
-                    most_element_bytes=self._level.max_element_bytes,
-                )
-            self.views = [
-                reports_pb2.View(
-                    dest=edge.dest,
-                    window=coded,
-                    file=name,
-                    expires_us=expiry_us(end_us, self.program.lateness_us),
-                )
-                for coded, end_us in windows
-            ]
+        with contextlib.closing(self._panes), charged_to(self.program.name):
+            if places := self._panes.places():
+                self.views = self._written(places)
         return ()
+
+    def _written(self, fired: Sequence[tuple[PaneId, int]]) -> Sequence[reports_pb2.View]:
+        places, dest = self._level.shards, self.program.input.dest
+        assert places is not None
+        name = view_name(places.lineage, self._number, int(dest), uuid.uuid4().hex)
+        self._panes.write(functools.partial(FolderOfDeltas(Path(places.deltas)).put, name))
+        return [
+            reports_pb2.View(
+                dest=dest,
+                window=place.window,
+                part=place.part,
+                file=name,
+                expires_us=expiry_us(end_us, self.program.lateness_us),
+            )
+            for place, end_us in fired
+        ]
 
     def progress(self) -> Sequence[bytes]:
         """See ``OpenStage.progress``: no step runs here."""
         return ()
 
     def abort(self) -> None:
-        """See ``OpenStage.abort``: there is no bundle."""
+        """See ``OpenStage.abort``."""
+        self._panes.close()
