@@ -47,12 +47,12 @@ class Row(NamedTuple):
     Attributes:
         epoch: in which they have come; 0 where there are no epochs.
         coded: their nested encodings, one after the other.
-        count: how many they are.
+        values: how many they are.
     """
 
     epoch: int
     coded: bytes
-    count: int
+    values: int
 
 
 class _Batch:

@@ -154,7 +154,8 @@ class EpochStages(OpenStages):
             self.awaits_commit |= stage.awaits_commit
             self.was_interrupted |= stage.was_interrupted
             self.views += stage.views
-        self.watermarks.advance(self._level.stages, self.store_of, interrupted=())
+        interrupted = {stage.program.stage for stage in self._made if stage.was_interrupted}
+        self.watermarks.advance(self._level.stages, self.store_of, interrupted)
         return infos
 
     def _is_due(self, program: StageProgram) -> bool:

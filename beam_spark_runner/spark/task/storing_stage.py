@@ -24,15 +24,15 @@ class StoringStage(MayWait):
     def _open_input(self, now_us: Callable[[], int]) -> None:
         stages = self._stages
         self._merger: AccumulatorMerger | None = None
-        epoch = stages.epoch_of(self.program)
-        if self.program.merger is not None:
-            self._merger = AccumulatorMerger(self._job, self.program.merger)
-            epoch = epoch._replace(merge=self._merge)
-        self._epoch = epoch
         self._interruption: Interruption | None = None
         batch = self._level.user_timer_batch
         if batch is not None or not self.program.input.is_keyed:
             self._interruption = Interruption(stages.spent_us, stages.epoch.budget_us, batch or 1)
+        epoch = stages.epoch_of(self.program)._replace(interruption=self._interruption)
+        if self.program.merger is not None:
+            self._merger = AccumulatorMerger(self._job, self.program.merger)
+            epoch = epoch._replace(merge=self._merge)
+        self._epoch = epoch
         clock_us = epoch.before.clock_us if stages.epoch.clock_stands else None
         self._bundle = self._start_bundle(
             KeyPolicy(
@@ -54,14 +54,13 @@ class StoringStage(MayWait):
         )
 
     def run_due(self) -> None:
-        """Fire all timers and panes that are due, key by key."""
+        """Fire all timers and panes that are due."""
         reader = self._reader
         assert isinstance(reader, GroupReader | KeyedReader)
         with charged_to(self.program.name):
             self._bundle.enter()
-            is_group = isinstance(reader, GroupReader)
             epoch = self._epoch
-            fire_due(epoch.store, epoch.now, reader.fire, self._interruption, one_by_one=is_group)
+            fire_due(epoch.store, epoch.now, reader.fire, self._interruption)
             if isinstance(reader, GroupReader):
                 reader.finish_epoch()
 

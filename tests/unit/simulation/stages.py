@@ -119,7 +119,14 @@ def run_grouping(
     panes = _Panes(grouping.stage, output)
     logs = ValueLogs()
     groups = GroupsInEpochs(
-        grouping.edge, grouping.coder, panes, logs, store=store, before=before, now=now
+        grouping.edge,
+        grouping.coder,
+        panes,
+        logs,
+        store=store,
+        before=before,
+        now=now,
+        interruption=interruption,
     )
     advances: list[Advance] = []
     window_fn, encode = grouping.windowing.windowfn, grouping.values.get_impl().encode
@@ -128,11 +135,11 @@ def run_grouping(
         groups.group(coded_key(key), coded, 0)
         advances.append(Advance(key, None))
 
-    def fire(key: bytes) -> None:
-        groups.fire(key)
+    def fire(owner: str, key: bytes) -> None:
+        groups.fire(owner, key)
         advances.append(Advance(decoded_key(key), None))
 
-    fire_due(store, now, fire, interruption, one_by_one=True)
+    fire_due(store, now, fire, interruption)
     groups.finish()
     logs.close()
     return advances
@@ -158,7 +165,7 @@ def run_counter(
 
     for key, some in by_key(rows):
         advance(key, some)
-    fire_due(store, now, lambda key: advance(decoded_key(key), ()), interruption)
+    fire_due(store, now, lambda _, key: advance(decoded_key(key), ()), interruption)
     return advances
 
 

@@ -5,6 +5,7 @@ import shutil
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from apache_beam.coders import BytesCoder, StrUtf8Coder, TupleCoder, VarIntCoder, WindowedValueCoder
@@ -106,7 +107,7 @@ def test_its_name_changes_with_its_content(is_global: bool) -> None:
     assert (one.kept_as != other.kept_as) is is_global
 
 
-def decoded(view: EpochView, window: object, key: str | None = None) -> list[object]:
+def decoded(view: EpochView, window: object, key: str | None = None) -> list[Any]:
     coded_key = None if key is None else StrUtf8Coder().get_impl().encode_nested(key)
     impl = PAIRS.get_impl() if key is None else VarIntCoder().get_impl()
     rows = found(view, WINDOW_CODER.encode(window), coded_key)
