@@ -110,8 +110,9 @@ class GroupsInEpochs(GroupByKey):
         decoded_key = self._begin(key)
         # A step that has state advances once with all windows of its key.
         due = self._stored.due(None if self._is_keyed else owner)
-        for window, waits_for_clock in due:
-            if not waits_for_clock and self._is_interrupted():
+        for place, (window, waits_for_clock) in enumerate(due):
+            # Whoever calls has asked for the first one.
+            if place and not waits_for_clock and self._is_interrupted():
                 continue
             self._stored.begin(key)
             self._stored.load((window,))

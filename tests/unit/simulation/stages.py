@@ -133,11 +133,13 @@ def run_grouping(
     for key, some in by_key(rows):
         coded = [encode(windowed(row, window_fn)) for row in some]
         groups.group(coded_key(key), coded, 0)
-        advances.append(Advance(key, None))
+        advances.append(Advance(key))
 
     def fire(owner: str, key: bytes) -> None:
         groups.fire(owner, key)
-        advances.append(Advance(decoded_key(key), None))
+        window = bytes.fromhex(owner.removeprefix("window "))
+        decoded = window_fn.get_window_coder().decode(window)
+        advances.append(Advance(decoded_key(key), window=decoded))
 
     fire_due(store, now, fire, interruption)
     groups.finish()
