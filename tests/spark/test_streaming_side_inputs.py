@@ -131,7 +131,7 @@ def test_a_window_is_gathered_in_parts(spark_session: Any, tmp_path: Path) -> No
         return {
             "list": main | beam.Map(lambda number, some: (number, epochs_of(some)), AsList(side)),
             "multimap": main
-            | beam.Map(lambda number, some: (number, list(some.get(7, ()))), AsMultiMap(table)),
+            | beam.Map(lambda number, some: (number, list(some[7])), AsMultiMap(table)),
         }
 
     found = harvest(spark_session, build, f"--checkpoint_dir={tmp_path}")
