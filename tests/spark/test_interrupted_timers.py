@@ -63,14 +63,22 @@ def test_panes_that_are_interrupted_are_on_time_and_so_is_what_is_made_of_them(
 WINDOWS = 7
 
 
-@pytest.mark.parametrize("windows", [FixedWindows(10), Sessions(5)], ids=["fixed", "sessions"])
-def test_very_many_windows_of_one_key(spark_session: Any, windows: Any) -> None:
+@pytest.mark.parametrize(
+    ("windows", "end"),
+    [
+        pytest.param(FixedWindows(10), 10 * WINDOWS, id="fixed"),
+        pytest.param(Sessions(5), None, id="sessions, at the end of time"),
+    ],
+)
+def test_very_many_windows_of_one_key(spark_session: Any, windows: Any, end: int | None) -> None:
     """A window of a key is the unit: one fires in each epoch, in the order of time."""
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
         events = Stream().with_output_types(tuple[str, int])
         events.add_elements([TimestampedValue(("k", n), 10 * n) for n in range(WINDOWS)])
-        events.advance_watermark_to(10 * WINDOWS).advance_watermark_to_infinity()
+        if end is not None:
+            events.advance_watermark_to(end)
+        events.advance_watermark_to_infinity()
         sums = p | events | beam.WindowInto(windows) | beam.CombinePerKey(sum)
         again = sums | "Wide" >> beam.WindowInto(FixedWindows(50)) | beam.GroupByKey()
         return {"sums": sums, "again": again}

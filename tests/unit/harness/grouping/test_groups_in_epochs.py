@@ -84,6 +84,10 @@ class Epochs:
     def hold_us(self) -> int | None:
         return self._store.least_hold()
 
+    @property
+    def stored_windows(self) -> int:
+        return self._store.count_holders()
+
     def run(
         self,
         *elements: tuple[Any, int],
@@ -320,6 +324,7 @@ def test_very_many_windows_of_one_key_fire_in_several_epochs(window_fn: WindowFn
         panes = epochs.run(watermark=10 * count + 10, interruption=budget.interruption)
         assert 1 <= len(panes) <= 8
         fired += [value for pane in panes for value in pane]
+        assert epochs.stored_windows == count - len(fired)
         interrupted += budget.interruption.was_interrupted
     assert fired == [b"%02d" % n for n in range(count)]  # in the order of time, each once
     assert interrupted >= 6
