@@ -204,7 +204,12 @@ def test_a_do_fn_may_ask_for_all_timers_at_once() -> None:
 class Resets(Chain):
     """Sets the timers of tags, or clears them: an element has a tag and a second, or 0."""
 
-    def process(self, pair: tuple[int, int], due: Any = beam.DoFn.TimerParam(Chain.DUE)) -> None:
+    def process(
+        self,
+        pair: tuple[int, int],
+        due: Any = beam.DoFn.TimerParam(Chain.DUE),
+        clock: Any = beam.DoFn.TimerParam(Chain.CLOCK),
+    ) -> None:
         tag, second = divmod(pair[1], 100)
         if second:
             due.set(Timestamp(second), dynamic_timer_tag=str(tag))
