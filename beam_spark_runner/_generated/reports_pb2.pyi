@@ -189,16 +189,18 @@ class Epoch(_message.Message):
     def __init__(self, number: _Optional[int] = ..., clock_us: _Optional[int] = ..., heads: _Optional[_Iterable[_Union[ShardHead, _Mapping]]] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., clock_stands: bool = ..., budget_us: _Optional[int] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., committed_clock_us: _Optional[int] = ...) -> None: ...
 
 class View(_message.Message):
-    __slots__ = ("dest", "window", "file", "expires_us")
+    __slots__ = ("dest", "window", "file", "expires_us", "part")
     DEST_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     FILE_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_US_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
     dest: int
     window: bytes
     file: str
     expires_us: int
-    def __init__(self, dest: _Optional[int] = ..., window: _Optional[bytes] = ..., file: _Optional[str] = ..., expires_us: _Optional[int] = ...) -> None: ...
+    part: bytes
+    def __init__(self, dest: _Optional[int] = ..., window: _Optional[bytes] = ..., file: _Optional[str] = ..., expires_us: _Optional[int] = ..., part: _Optional[bytes] = ...) -> None: ...
 
 class ShardHead(_message.Message):
     __slots__ = ("level", "partition", "epoch", "attempt")

@@ -82,6 +82,21 @@ def partitions_of_groups(key_groups: _Uint64Array, groups: int, partitions: int)
     return cast(_Uint64Array, key_groups * np.uint64(partitions) // np.uint64(groups))
 
 
+def partitions_of_keys(
+    coded_keys: Iterable[bytes], count: int, groups: int, partitions: int
+) -> _Uint64Array:
+    """Say on which partition ``routes_in_key_groups`` puts each key.
+
+    Args:
+        coded_keys: encoded.
+        count: how many there are.
+        groups: how many key groups there are.
+        partitions: of the exchange.
+    """
+    hashes = _hashes_of(coded_keys, count)
+    return partitions_of_groups(key_groups_of(hashes, groups), groups, partitions)
+
+
 def routes_in_key_groups(
     coded_keys: Iterable[bytes], count: int, code: int, groups: int, partitions: int
 ) -> Int64Array:

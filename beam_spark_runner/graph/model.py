@@ -47,6 +47,12 @@ class Windowing:
     trigger_is_default: bool = True  # one on-time pane per window is all that a batch run can see
     trigger: str = "default"  # its name, for messages
     timestamp_combiner: TimestampCombiner = TimestampCombiner.END_OF_WINDOW
+    panes_add_up: bool = True  # see ``portable.windowing.panes_add_up``
+
+    @property
+    def gathers_in_parts(self) -> bool:
+        """Whether the values of one window of a side input may be gathered in several tasks."""
+        return self.groups_by_window and self.panes_add_up
 
     @property
     def groups_by_window(self) -> bool:

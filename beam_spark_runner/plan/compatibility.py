@@ -45,10 +45,15 @@ def must_not_change(plan: Plan) -> Mapping[str, str]:
                 (
                     f"stage {gathering.id}",
                     f"level {level_of[gathering.id]}",
+                    *(["in parts"] if _is_in_parts(plan, gathering) else []),
                     _digest_of_input(plan, gathering),
                 )
             )
     return found
+
+
+def _is_in_parts(plan: Plan, gathering: Stage) -> bool:
+    return facts.windowing(plan.graph, gathering.input).gathers_in_parts
 
 
 def _digest_of_input(plan: Plan, stage: Stage) -> str:

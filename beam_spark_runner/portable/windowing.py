@@ -40,6 +40,7 @@ def windowing_from_proto(proto: beam_runner_api_pb2.WindowingStrategy) -> Window
         window_fn_parameters=_window_fn_parameters(proto.window_fn),
         merges=merges,
         trigger_is_default=trigger_is_default(proto.trigger),
+        panes_add_up=panes_add_up(proto),
         trigger=trigger_text(proto.trigger),
         timestamp_combiner=_TIMESTAMP_COMBINERS.get(
             proto.output_time, TimestampCombiner.END_OF_WINDOW
@@ -100,6 +101,23 @@ def trigger_is_default(trigger: beam_runner_api_pb2.Trigger) -> bool:
         after = trigger.after_end_of_window
         return not (after.HasField("early_firings") or after.HasField("late_firings"))
     return kind is None or kind == "default"
+
+
+def panes_add_up(proto: beam_runner_api_pb2.WindowingStrategy) -> bool:
+    """Whether the last panes of parts of a window's values make up the last pane of all of them.
+
+    So it is if no pane comes after the one on time. And if late panes repeat what was there: the
+    parts to which nothing comes late remain as they are. A late pane that has nothing but what is
+    late would replace the values of its own part only.
+
+    Args:
+        proto: a strategy with a default trigger.
+    """
+    if proto.allowed_lateness == 0:
+        return True
+    is_closed = proto.trigger.WhichOneof("trigger") == "after_end_of_window"  # fires once
+    accumulates = beam_runner_api_pb2.AccumulationMode.ACCUMULATING
+    return bool(not is_closed and proto.accumulation_mode == accumulates)
 
 
 _INDIFFERENT = (

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from beam_spark_runner.core.errors import RunnerError
 
-_FORMAT = 4
+_FORMAT = 5
 _NAME = re.compile(r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})\.manifest")
 _FENCE = re.compile(r"(?P<fence>\d{12})\.fence")
 
@@ -79,8 +79,22 @@ class Head(NamedTuple):
     older: tuple[DeltaId, ...] = ()
 
 
+class ViewId(NamedTuple):
+    """What a pane of a side input replaces.
+
+    Attributes:
+        dest: destination that gathers the side input.
+        window: encoded.
+        part: of the side input, which one task gathers; empty: it is all of it.
+    """
+
+    dest: int
+    window: bytes
+    part: bytes = b""
+
+
 class View(NamedTuple):
-    """The last pane of a side input in one window.
+    """The last pane of a side input in one window, or of a part of it.
 
     Attributes:
         file: with its content.
@@ -108,7 +122,7 @@ class Manifest:
             seen yet is due.
         is_due: another epoch is due at once: elements wait for side inputs that have changed, or
             for this commit.
-        views: the content of each window of each side input, by destination and encoded window.
+        views: the content of each window of each side input, part by part.
         events: how many events of a TestStream have happened, its end among them.
         metrics: serialised MonitoringInfos of all epochs.
         plan: see ``plan.compatibility``.
@@ -129,7 +143,7 @@ class Manifest:
     next_event_us: int | None = None
     next_clock_us: int | None = None
     is_due: bool = False
-    views: Mapping[tuple[int, bytes], View] = field(default_factory=dict)
+    views: Mapping[ViewId, View] = field(default_factory=dict)
     events: int = 0
     metrics: tuple[bytes, ...] = ()
     plan: Mapping[str, str] = field(default_factory=dict)
@@ -150,7 +164,7 @@ def encode(manifest: Manifest) -> bytes:
     )
     fields["watermarks_us"] = sorted(map(list, manifest.watermarks_us.items()))
     fields["views"] = sorted(
-        [dest, window.hex(), *view] for (dest, window), view in manifest.views.items()
+        [id_.dest, id_.window.hex(), id_.part.hex(), *view] for id_, view in manifest.views.items()
     )
     fields["finished"] = sorted([dest, sorted(done)] for dest, done in manifest.finished.items())
     fields["metrics"] = [each.hex() for each in manifest.metrics]
@@ -166,22 +180,30 @@ def decode(data: bytes, name: str) -> Manifest:
         name: of the file, for the error.
 
     Raises:
-        CorruptManifestError: it is damaged, or was written by a newer version of this package.
+        CorruptManifestError: it is damaged.
+        IncompatibleCheckpointError: another version of this package has written it, whose
+            checkpoints have another format.
     """
     digest, _, rest = data.partition(b"\n")
     text, _, nothing = rest.partition(b"\n")
     if _digest(text) != digest or nothing or not rest.endswith(b"\n"):
         raise CorruptManifestError(name, "its content is not what was written")
     fields = json.loads(text)
-    if fields.pop("format") != _FORMAT:
-        raise CorruptManifestError(name, "it has a format that this version does not know")
+    if (written := fields.pop("format")) != _FORMAT:
+        raise IncompatibleCheckpointError(
+            (
+                f"another version of this package has written the checkpoint: its format is "
+                f"{written}, and this version reads {_FORMAT} only",
+            )
+        )
     fields["heads"] = {
         (level, partition): Head(DeltaId(epoch, attempt), tuple(DeltaId(*each) for each in older))
         for level, partition, epoch, attempt, older in fields["heads"]
     }
     fields["watermarks_us"] = dict(fields["watermarks_us"])
     fields["views"] = {
-        (dest, bytes.fromhex(window)): View(*view) for dest, window, *view in fields["views"]
+        ViewId(dest, bytes.fromhex(window), bytes.fromhex(part)): View(*view)
+        for dest, window, part, *view in fields["views"]
     }
     fields["finished"] = {dest: frozenset(done) for dest, done in fields["finished"]}
     fields["metrics"] = tuple(map(bytes.fromhex, fields["metrics"]))

@@ -86,12 +86,13 @@ class ShardReport:
 
 @dataclass(frozen=True, slots=True)
 class ViewReport:
-    """The new content of a side input in one window."""
+    """The new content of a side input in one window; ``part`` is empty if it is all of it."""
 
     dest: int
     window: bytes
     file: str
     expires_us: int  # event time
+    part: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,6 +100,9 @@ class PaneMachine:
     Args:
         windowing: of the grouping.
         new_values: makes what has the values of a window.
+
+    Attributes:
+        merges: windows of a key become others, so that they have to be seen together.
     """
 
     def __init__(
@@ -107,7 +110,7 @@ class PaneMachine:
     ) -> None:
         self._new_values = new_values
         self._window_fn = windowing.windowfn
-        self._is_merging = windowing.windowfn.is_merging()
+        self.merges = windowing.windowfn.is_merging()
         self._trigger = trigger_of(windowing.triggerfn.to_runner_api(None))
         self._has_on_time_pane = windowing.triggerfn.has_ontime_pane()
         self._accumulates = windowing.accumulation_mode == AccumulationMode.ACCUMULATING
@@ -127,12 +130,24 @@ class PaneMachine:
             values: each in the windows that it was assigned to.
             now: when they arrive. Those whose windows are over are dropped.
         """
+        yield from self.ask(windows, self.collect(windows, values, now), now)
+
+    def collect(
+        self, windows: KeyWindows, values: Iterable[WindowedValue], now: Instant
+    ) -> list[Any]:
+        """Take values; see ``add``. ``ask`` follows, which yields what fires.
+
+        Several calls may come before it, with some of the values each, unless windows merge.
+
+        Returns:
+            The windows that have got any.
+        """
         added: defaultdict[Any, list[WindowedValue]] = defaultdict(list)
         for value in values:
             for window in value.windows:
                 if not self._is_over(window, now):
                     added[window].append(value)
-        if self._is_merging:
+        if self.merges:
             for window, merged in self._merge(windows, added, now).items():
                 if window in added:
                     added[merged] += added.pop(window)
@@ -144,6 +159,21 @@ class PaneMachine:
                 )
             if not state.is_closed:
                 self._add(window, state, elements, now)
+        return list(added)
+
+    def ask(
+        self, windows: KeyWindows, touched: Iterable[Any], now: Instant
+    ) -> Iterator[WindowedValue]:
+        """Yield the panes that fire on account of values that ``collect`` has taken.
+
+        Args:
+            windows: of the key.
+            touched: those that have got any, each once.
+            now: when they arrived.
+        """
+        for window in touched:
+            state = windows[window]
+            if not state.is_closed:
                 yield from self._fire(window, state, now)
 
     def advance(self, windows: KeyWindows, now: Instant) -> Iterator[WindowedValue]:
@@ -155,12 +185,18 @@ class PaneMachine:
                 end of its window for the first time; after that, panes are late.
         """
         for window in sorted(windows, key=lambda window: window.max_timestamp()):
-            state = windows[window]
-            is_over = self._is_over(window, now)
-            if is_over:
-                del windows[window]
-            if not state.is_closed:
-                yield from self._fire(window, state, now, closes=is_over)
+            yield from self.advance_one(windows, window, now)
+
+    def advance_one(
+        self, windows: KeyWindows, window: Any, now: Instant
+    ) -> Iterator[WindowedValue]:
+        """Let time go on for one window only. See ``advance``."""
+        state = windows[window]
+        is_over = self._is_over(window, now)
+        if is_over:
+            del windows[window]
+        if not state.is_closed:
+            yield from self._fire(window, state, now, closes=is_over)
 
     def due(self, window: Any, state: WindowState, now: Instant) -> tuple[int, int | None]:
         """Return when ``advance`` may have something to do for a window, besides further elements.

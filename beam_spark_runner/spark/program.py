@@ -30,6 +30,7 @@ class Edge:
     # In epochs: into how many groups keys fall, of which each partition has a range. Keys are
     # nested then, as they are in the store.
     key_groups: int = 0
+    in_parts: bool = False  # values of a side input are gathered in several tasks, in epochs
 
     @property
     def is_ordered(self) -> bool:

@@ -65,6 +65,16 @@ class StoredState:
         records = self._records.scan(self._keys.timers(self._keys.owner(transform, key)))
         return tuple(_timer_of(coded) for _, coded in records)
 
+    def timers_of_key(self, family: str, key: bytes) -> Sequence[StoredTimer]:
+        """Return the timers of a family that a key has, in whatever transform.
+
+        Args:
+            family: of the timers.
+            key: encoded, nested.
+        """
+        found = (_timer_of(coded) for _, coded in self._records.scan(self._keys.timers_of_key(key)))
+        return tuple(timer for timer in found if timer.family == family)
+
     def set_timers(self, transform: str, key: bytes, timers: Sequence[StoredTimer]) -> None:
         """See ``StateBackend.set_timers``. Writes only what is changed."""
         owner = self._keys.owner(transform, key)

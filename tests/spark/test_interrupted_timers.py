@@ -1,10 +1,11 @@
 """Epochs that end before everything has fired that is due."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.coders import VarIntCoder
 from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.trigger import (
@@ -12,8 +13,8 @@ from apache_beam.transforms.trigger import (
     AfterCount,
     AfterWatermark,
 )
-from apache_beam.transforms.userstate import TimerSpec, on_timer
-from apache_beam.transforms.window import FixedWindows, TimestampedValue
+from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.window import FixedWindows, Sessions, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfoTiming
 
@@ -57,6 +58,66 @@ def test_panes_that_are_interrupted_are_on_time_and_so_is_what_is_made_of_them(
     assert sorted(on_time.value[1]) == list(range(KEYS))
     assert on_time.pane.timing == PaneInfoTiming.ON_TIME
     assert sorted(value for kept in late for value in kept.value[1]) == [0, 100]
+
+
+WINDOWS = 7
+
+
+@pytest.mark.parametrize(
+    ("windows", "end"),
+    [
+        pytest.param(FixedWindows(10), 10 * WINDOWS, id="fixed"),
+        pytest.param(Sessions(5), None, id="sessions, at the end of time"),
+    ],
+)
+def test_very_many_windows_of_one_key(spark_session: Any, windows: Any, end: int | None) -> None:
+    """A window of a key is the unit: one fires in each epoch, in the order of time."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = Stream().with_output_types(tuple[str, int])
+        events.add_elements([TimestampedValue(("k", n), 10 * n) for n in range(WINDOWS)])
+        if end is not None:
+            events.advance_watermark_to(end)
+        events.advance_watermark_to_infinity()
+        sums = p | events | beam.WindowInto(windows) | beam.CombinePerKey(sum)
+        again = sums | "Wide" >> beam.WindowInto(FixedWindows(50)) | beam.GroupByKey()
+        return {"sums": sums, "again": again}
+
+    found = harvest(spark_session, build, AT_ONCE)
+    assert facts(found, "sums") == [("k", n, "ON_TIME") for n in range(WINDOWS)]
+    # What comes after them is on time, too: they hold its watermark until they have fired.
+    groups = [(sorted(kept.value[1]), kept.pane.timing) for kept in found.kept["again"]]
+    on_time = PaneInfoTiming.ON_TIME
+    assert sorted(groups) == [([0, 1, 2, 3, 4], on_time), ([5, 6], on_time)]
+
+
+class Seen(beam.DoFn):  # type: ignore[misc]
+    """Remembers what has come of its key and window, until that ends."""
+
+    SEEN = BagStateSpec("seen", VarIntCoder())
+
+    def process(
+        self, pair: tuple[str, Iterable[int]], seen: Any = beam.DoFn.StateParam(SEEN)
+    ) -> Iterator[tuple[str, list[int]]]:
+        key, values = pair
+        for value in values:
+            seen.add(value)
+        yield key, sorted(seen.read())
+
+
+@pytest.mark.parametrize("option", [(), ("--unaligned_splittable_timers",)])
+def test_windows_of_one_key_of_a_step_that_has_state(
+    spark_session: Any, option: tuple[str, ...]
+) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = Stream().with_output_types(tuple[str, int])
+        events.add_elements([TimestampedValue(("k", n), 10 * n) for n in range(WINDOWS)])
+        events.advance_watermark_to(10 * WINDOWS).advance_watermark_to_infinity()
+        groups = p | events | beam.WindowInto(FixedWindows(10)) | beam.GroupByKey()
+        return {"seen": groups | beam.ParDo(Seen())}
+
+    found = harvest(spark_session, build, AT_ONCE, *option)
+    assert found["seen"] == [("k", [n]) for n in range(WINDOWS)]
 
 
 def facts(found: Harvest, label: str) -> list[tuple[Any, ...]]:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from beam_spark_runner.core.time import MIN_US
-from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest, View
+from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest, View, ViewId
 from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.scheduling.epochs import Epoch, Progress
 from beam_spark_runner.scheduling.finish import Finishing
@@ -38,7 +38,7 @@ def manifest_after(
     watermarks_us = {**last.watermarks_us, **_least(report.watermarks_us for report in reports)}
     finished = finishing.after(last.finished, reports)
     changed = {
-        (view.dest, view.window): View(view.file, view.expires_us)
+        ViewId(view.dest, view.window, view.part): View(view.file, view.expires_us)
         for report in reports
         for view in report.views
     }
@@ -69,9 +69,9 @@ def manifest_after(
         next_clock_us=min(clocks, default=None),
         is_due=was_interrupted or awaits_commit or (waits and have_moved),
         views={
-            (dest, window): view
-            for (dest, window), view in {**last.views, **changed}.items()
-            if dest in looks_up_us and looks_up_us[dest] <= view.expires_us
+            id_: view
+            for id_, view in {**last.views, **changed}.items()
+            if id_.dest in looks_up_us and looks_up_us[id_.dest] <= view.expires_us
         },
         metrics=metrics,
         finished=finished,

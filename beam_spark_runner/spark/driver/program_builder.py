@@ -87,6 +87,11 @@ class ProgramBuilder:
             and self._plan.stages[destination.stage].is_keyed,
             is_time_sorted=destination.is_time_sorted,
             key_groups=0 if self._limits.shards is None else self._limits.shards.key_groups,
+            in_parts=(
+                destination.delivery is Delivery.SIDE_INPUT
+                and self._plan.streams
+                and windowing.gathers_in_parts
+            ),
         )
 
     def input_of(self, stage: StageId) -> DestinationId:

@@ -284,8 +284,8 @@ class _StreamRun:
                 clock_stands=self._playback is not None,
                 budget_us=budget,
                 views=[
-                    reports_pb2.View(dest=dest, window=window, file=view.file)
-                    for (dest, window), view in self._last.views.items()
+                    reports_pb2.View(dest=id_.dest, window=id_.window, file=view.file)
+                    for id_, view in sorted(self._last.views.items())
                 ],
             ),
             watermarks_us={int(dest): watermarks[tag] for dest, tag in self._tags.items()},

@@ -45,6 +45,7 @@ class GroupReader(RunReader):
                 before=epoch.before,
                 now=epoch.now,
                 merge=epoch.merge,
+                interruption=epoch.interruption,
             )
         elif edge.coded_windowing:
             self._operator = GroupsInPanes(edge, coder, self._bundle, logs)
@@ -52,10 +53,10 @@ class GroupReader(RunReader):
             self._operator = by_window = GroupsByWindow(edge, coder, self._bundle, logs, split_key)
             self._runs = by_window if by_window.takes_runs else None
 
-    def fire(self, key: bytes) -> None:
-        """See ``EpochReader.fire``."""
+    def fire(self, owner: str, key: bytes) -> None:
+        """See ``GroupsInEpochs.fire``."""
         assert isinstance(self._operator, GroupsInEpochs)
-        self._operator.fire(key)
+        self._operator.fire(owner, key)
 
     def finish_epoch(self) -> None:
         """See ``GroupsInEpochs.finish``."""

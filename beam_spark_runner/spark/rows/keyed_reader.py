@@ -40,8 +40,13 @@ class KeyedReader(RunReader):
             WindowedValueCoder(value_coder, coder.window_coder).get_impl().decode
         )
 
-    def fire(self, key: bytes) -> None:
-        """See ``EpochReader.fire``."""
+    def fire(self, owner: str, key: bytes) -> None:
+        """Advance a key of which a timer is due.
+
+        Args:
+            owner: of the timer: a transform, which may be any of the stage's.
+            key: encoded, nested.
+        """
         self._bundle.begin_key(key)
         self._bundle.advance_key()
 

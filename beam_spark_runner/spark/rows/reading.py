@@ -12,7 +12,8 @@ from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.core.rendering import render_error, text_of
 from beam_spark_runner.harness.bundle import BundleInput, StoringInput
 from beam_spark_runner.harness.failures import failure_of, is_charged
-from beam_spark_runner.harness.grouping.epoch_groups import MergeAccumulators
+from beam_spark_runner.harness.grouping.long_windows import MergeAccumulators
+from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.timers import Instant
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.rows.cursor import RowCursor
@@ -27,12 +28,14 @@ class StageEpoch(NamedTuple):
         before: watermark of its input and processing time, as the epoch before left them.
         now: the same, as this epoch leaves them.
         merge: see ``GroupsInEpochs``.
+        interruption: the same.
     """
 
     store: StoredState
     before: Instant
     now: Instant
     merge: MergeAccumulators | None = None
+    interruption: Interruption | None = None
 
 
 class DecodingError(Exception):

@@ -75,7 +75,8 @@ def _report_of(proto: reports_pb2.TaskReport) -> Report:
         shard=_shard_of(proto.shard) if proto.HasField("shard") else None,
         deferred=_residuals_of(proto.deferred),
         views=tuple(
-            ViewReport(view.dest, view.window, view.file, view.expires_us) for view in proto.views
+            ViewReport(view.dest, view.window, view.file, view.expires_us, view.part)
+            for view in proto.views
         ),
         looks_up_us=dict(proto.looks_up_us),
         finished=frozenset(proto.finished),

@@ -111,15 +111,19 @@ class SideInputWriter(Writer):
             self._flush_rows()
 
     def flush(self) -> None:
+        self._end_runs()
+        self._flush_rows()
+
+    def _end_runs(self) -> None:
+        """Make rows of all values so far."""
         if self.edge.is_global and not self._is_multimap:
             if self._count:
                 self._end_stream()
-        else:
-            runs, self._runs = self._runs, {}
-            self._keys.extend(runs)
-            self._values.extend(b"".join(run.values) for run in runs.values())
-            self._orders.extend(len(run.values) for run in runs.values())
-        self._flush_rows()
+            return
+        runs, self._runs = self._runs, {}
+        self._keys.extend(runs)
+        self._values.extend(b"".join(run.values) for run in runs.values())
+        self._orders.extend(len(run.values) for run in runs.values())
 
     def _flush_rows(self) -> None:
         keys, self._keys = self._keys, []

@@ -1,33 +1,113 @@
-"""Rows of side inputs in epochs: all values come to one place, where their panes fire together."""
+"""Rows of side inputs in epochs: the values of a part of a window come to one task.
 
+A side input whose panes add up is gathered in parts, one in each partition. Else all its values
+come to one place, where a trigger sees them together.
+"""
+
+import functools
+import itertools
+from collections import Counter
 from typing import Any
 
-from apache_beam.coders import BytesCoder, IterableCoder, TupleCoder, WindowedValueCoder
+from apache_beam.coders import (
+    BytesCoder,
+    Coder,
+    IterableCoder,
+    TupleCoder,
+    VarIntCoder,
+    WindowedValueCoder,
+)
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.core import routing, urns
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.rows.group_writer import GroupWriter
 from beam_spark_runner.spark.rows.writing import Outlet
 
-ONLY_KEY = b""
-"""Under which all values of a side input are grouped."""
+WHOLE = b""
+"""The key under which all values of a side input are grouped that is not gathered in parts."""
+_VALUES_PER_PART = 1_000
+_TRIED = 64  # keys at once
+_KEY_BYTES = 4
 
 
-def grouped_coder(coder: WindowedValueCoder) -> WindowedValueCoder:
-    """Return the coder of a side input's panes, by that of its elements."""
-    values = IterableCoder(coder.wrapped_value_coder)
+def pane_coder(coder: WindowedValueCoder) -> WindowedValueCoder:
+    """Return the coder of a side input's panes: KV<part, values, each with its epoch>.
+
+    Args:
+        coder: of the elements.
+    """
+    values = IterableCoder(_in_epoch(coder.wrapped_value_coder))
     return WindowedValueCoder(TupleCoder((BytesCoder(), values)), coder.window_coder)
 
 
+def _in_epoch(coder: Coder) -> Coder:
+    return TupleCoder((VarIntCoder(), coder))
+
+
+@functools.lru_cache(16)
+def parts_of(key_groups: int, partitions: int) -> tuple[bytes, ...]:
+    """Find a key for each partition, which falls on it as other keys do.
+
+    Args:
+        key_groups: how many there are.
+        partitions: of the exchange; at most as many.
+    """
+    encode = BytesCoder().get_impl().encode_nested
+    found: dict[int, bytes] = {}
+    for start in itertools.count(0, _TRIED):
+        keys = [n.to_bytes(_KEY_BYTES, "big") for n in range(start, start + _TRIED)]
+        places = routing.partitions_of_keys(map(encode, keys), _TRIED, key_groups, partitions)
+        for key, place in zip(keys, places.tolist(), strict=True):
+            found.setdefault(place, key)
+        if len(found) == partitions:
+            break
+    return tuple(found[place] for place in range(partitions))
+
+
 class ViewWriter(GroupWriter):
-    """Rows of values with their windows, all under ``ONLY_KEY``."""
+    """Rows of values with their windows and their epoch, each under the key of its part.
+
+    Values of a multimap go by the hash of their key. Others go by that of their window, and from
+    part to part once it has many of them, so that a small side input is in one part.
+    """
 
     def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:
-        pairs = TupleCoder((BytesCoder(), coder.wrapped_value_coder))
+        value_coder = coder.wrapped_value_coder
+        pairs = TupleCoder((BytesCoder(), _in_epoch(value_coder)))
         super().__init__(edge, WindowedValueCoder(pairs, coder.window_coder), outlet)
-        accept_pairs = self.accept_chunk
+        self._epoch = outlet.epoch
+        self._parts: tuple[bytes, ...] = (WHOLE,)
+        if edge.in_parts:
+            self._parts = parts_of(edge.key_groups, outlet.partitions)
+        self._is_multimap = edge.access_pattern == urns.SIDE_INPUT_MULTIMAP
+        if self._is_multimap:
+            self._encode_map_key = value_coder.key_coder().get_impl().encode_nested
+        self._counts: Counter[Any] = Counter()  # of values, by window
+        self._accept_pairs = self.accept_chunk
+        self.accept_chunk = self._accept_values  # type: ignore[method-assign]
 
-        def accept_values(values: list[Any], origins: list[WindowedValue]) -> None:
-            accept_pairs([(ONLY_KEY, value) for value in values], origins)
+    def _accept_values(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        epoch = self._epoch
+        if len(self._parts) == 1:
+            (part,) = self._parts
+            pairs = [(part, (epoch, value)) for value in values]
+        else:
+            pairs = [
+                (self._part_of(value, origin), (epoch, value))
+                for value, origin in zip(values, origins, strict=True)
+            ]
+        self._accept_pairs(pairs, origins)
 
-        self.accept_chunk = accept_values  # type: ignore[method-assign]
+    def _part_of(self, value: Any, origin: WindowedValue) -> bytes:
+        if self._is_multimap:
+            try:
+                hashed = routing.route_of_key(self._encode_map_key(value[0]), 0)
+            except Exception as error:
+                raise self._fail("key", value, error) from error
+        else:
+            window = origin.windows[0]  # a value in several windows goes to one part
+            hashed = routing.route_of_key(self._coded_window(window), 0)
+            hashed += self._counts[window] // _VALUES_PER_PART
+            self._counts[window] += 1
+        return self._parts[hashed % len(self._parts)]

@@ -32,6 +32,7 @@ class Outlet:
     max_element_bytes: int  # longer elements are refused
     partitions: int  # of the next exchange; at least 1
     first: int  # where to begin if rows are spread: the number of this task
+    epoch: int = 0  # in which the task runs; 0: in none
 
 
 class Writer(abc.ABC):

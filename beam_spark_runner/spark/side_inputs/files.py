@@ -28,6 +28,8 @@ SCHEMA = pa.schema(
         ("value", pa.binary()),
     ]
 )
+EPOCHS_SCHEMA = SCHEMA.append(pa.field("epoch", pa.int64()))
+"""Of rows in epochs: in which one their values have come."""
 BATCH_BYTES = 4 << 20
 
 
@@ -37,16 +39,17 @@ class SortedWriter:
     Args:
         sink: a path, or what Arrow can write to.
         is_sorted: whether rows come sorted by route, and need not be sorted within each batch.
+        rows: their schema.
     """
 
-    def __init__(self, sink: Any, *, is_sorted: bool) -> None:
-        self._writer = pa.ipc.new_file(sink, SCHEMA)
+    def __init__(self, sink: Any, *, is_sorted: bool, rows: pa.Schema = SCHEMA) -> None:
+        self._writer = pa.ipc.new_file(sink, rows)
         self._is_sorted = is_sorted
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows of ``SCHEMA``."""
+        """Take rows."""
         for part in _slices(batch):
             if self._waiting_bytes + part.nbytes > BATCH_BYTES:
                 self._write()
@@ -67,7 +70,7 @@ class SortedWriter:
 
 
 def sorted_by_route(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Sort rows of ``SCHEMA``. They must be fewer than 2 GB."""
+    """Sort rows by their first column. They must be fewer than 2 GB."""
     routes = batch.column(0).to_numpy()
     if (routes[1:] >= routes[:-1]).all():
         return batch

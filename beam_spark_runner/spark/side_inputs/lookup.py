@@ -2,7 +2,7 @@
 
 import mmap
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ import pyarrow as pa
 from beam_spark_runner.core import routing
 from beam_spark_runner.spark.program import SideInputRows
 from beam_spark_runner.spark.rows.keys import join_key
+from beam_spark_runner.spark.side_inputs.files import SCHEMA
 
 RESIDENT_BYTES = 64 << 20
 """What a worker may have read of mapped files before it lets the pages go again.
@@ -40,16 +41,33 @@ class _Column:
         return bytes(self._data[self._offsets[row] : self._offsets[row + 1]])
 
 
+class Row(NamedTuple):
+    """Values of one window and key.
+
+    Attributes:
+        epoch: in which they have come; 0 where there are no epochs.
+        coded: their nested encodings, one after the other.
+        values: how many they are.
+    """
+
+    epoch: int
+    coded: bytes
+    values: int
+
+
 class _Batch:
     """Rows sorted by route."""
 
-    __slots__ = ("counts", "keys", "routes", "values")
+    __slots__ = ("counts", "epochs", "keys", "routes", "values")
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.routes: _Int64Array = batch.column(0).to_numpy()
         self.counts: _Int64Array = batch.column(1).to_numpy()
         self.keys = _Column(batch.column(2))
         self.values = _Column(batch.column(3))
+        self.epochs: _Int64Array | None = None
+        if batch.num_columns > len(SCHEMA):
+            self.epochs = batch.column(len(SCHEMA)).to_numpy()
 
 
 class GatheredRows:
@@ -85,6 +103,10 @@ class GatheredRows:
 
     def values(self, window: bytes, key: bytes | None) -> Iterator[tuple[bytes, int]]:
         """See ``SideInputLookup.values``."""
+        return ((coded, count) for _, coded, count in self.rows(window, key))
+
+    def rows(self, window: bytes, key: bytes | None) -> Iterator[Row]:
+        """Yield what ``values`` yields, with its epoch."""
         joined = join_key(key or b"", window)
         route = routing.route_of_key(joined, self._code)
         for place in ((self._firsts <= route) & (self._lasts >= route)).nonzero()[0].tolist():
@@ -96,7 +118,8 @@ class GatheredRows:
                 if batch.keys[row] == joined:  # else another key with that hash
                     values = batch.values[row]
                     self._touch(len(values))
-                    yield values, int(batch.counts[row])
+                    epoch = 0 if batch.epochs is None else int(batch.epochs[row])
+                    yield Row(epoch, values, int(batch.counts[row]))
 
     def _touch(self, size: int) -> None:
         if not self._lets_go:

@@ -1,53 +1,26 @@
 """Stages whose input is stored when it comes: stable input, and input in the order of time."""
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.time import MIN_US
-from beam_spark_runner.harness.bundle import Bundle, SteppedInput
+from beam_spark_runner.harness.bundle import SteppedInput
 from beam_spark_runner.harness.stable import StableElements
 from beam_spark_runner.harness.time_sorted import TimeSortedElements
 from beam_spark_runner.semantics.timers import NEVER_US
-from beam_spark_runner.spark.program import StageProgram
 from beam_spark_runner.spark.rows.readers import reader_for
-from beam_spark_runner.spark.task.epoch_stage import (
-    InputFromWithin,
-    JoinedStoringInput,
-    StagesOfEpoch,
-)
-from beam_spark_runner.spark.task.open_stage import (
-    JoinedInput,
-    NextStage,
-    OpenStage,
-    charged_to,
-)
+from beam_spark_runner.spark.task.epoch_stage import EpochStage
+from beam_spark_runner.spark.task.open_stage import JoinedInput, charged_to
+from beam_spark_runner.spark.task.stage_inputs import InputFromWithin, JoinedSteppedInput
 from beam_spark_runner.state.policy import KeyPolicy
 
 
-def postpones(program: StageProgram) -> bool:
-    """Whether a stage stores its input, to process it later."""
-    return program.is_stable or program.input.is_time_sorted
+class _PostponingStage(EpochStage):
+    """Reads into the shard."""
 
-
-class _JoinedSteppedInput(JoinedStoringInput):
-    """See ``SteppedInput``."""
-
-    def __init__(self, keys: SteppedInput, bundle: Bundle, following: Sequence[NextStage]) -> None:
-        super().__init__(keys, bundle, following)
-        self.fire_until = keys.fire_until
-
-
-class _PostponingStage(OpenStage):
-    """Reads into the shard.
-
-    Attributes:
-        awaits_commit: stable input is stored. To be read when it has finished.
-    """
-
-    awaits_commit = False
     _elements: StableElements | TimeSortedElements
 
     def _open_reader(self) -> None:
@@ -60,9 +33,6 @@ class _PostponingStage(OpenStage):
         """See ``OpenStage.push_from_within``."""
         self._elements.push(values, origins)
 
-    def run_due(self) -> None:
-        """Do what is due without further elements."""
-
     def finish(self) -> Iterable[bytes]:
         """See ``OpenStage.finish``."""
         if isinstance(self._elements, StableElements):
@@ -74,11 +44,10 @@ class StableStage(_PostponingStage):
     """A stage without keys that asks for stable input."""
 
     def _open_input(self, now_us: Callable[[], int]) -> None:
-        stages = cast(StagesOfEpoch, self._others)
         self._bundle = self._start_bundle()
         self._joined = JoinedInput(self._bundle, self._following)
         self._elements = StableElements(
-            stages.store_of(self.program),
+            self._stages.store_of(self.program),
             self._harness.input_coder,
             is_expired=lambda window: False,  # nothing of a window is kept here
         )
@@ -90,6 +59,9 @@ class StableStage(_PostponingStage):
         with charged_to(self.program.name):
             self._elements.release(InputFromWithin(self._bundle, self._joined))
 
+    def run_due(self) -> None:
+        """See ``EpochStage.run_due``: what was stored has been pushed at the beginning."""
+
 
 class PostponingKeyedStage(_PostponingStage):
     """A stage with keys that asks for stable input, or for input in the order of time, or both.
@@ -100,7 +72,7 @@ class PostponingKeyedStage(_PostponingStage):
     """
 
     def _open_input(self, now_us: Callable[[], int]) -> None:
-        stages = cast(StagesOfEpoch, self._others)
+        stages = self._stages
         program, coder = self.program, self._harness.input_coder
         self._epoch = epoch = stages.epoch_of(program)
         self._bundle = self._start_bundle(
@@ -116,7 +88,7 @@ class PostponingKeyedStage(_PostponingStage):
         self._joined: JoinedInput
         if program.description.has_states or program.description.has_timers:
             bundle = cast(SteppedInput, self._bundle)
-            self._joined = self._keys = _JoinedSteppedInput(bundle, self._bundle, self._following)
+            self._joined = self._keys = JoinedSteppedInput(bundle, self._bundle, self._following)
         else:
             self._joined = JoinedInput(self._bundle, self._following)
         is_expired = functools.partial(stages.is_expired, program)

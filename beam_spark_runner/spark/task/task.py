@@ -218,8 +218,8 @@ class LevelTask:
         with open_shard_of(self._program, epoch, report.partition) as shard:
             stages.begin(epoch, marks.watermarks_us, shard)
             infos = self._run_stages(task_input)
-            report.watermarks_us.update(stages.inputs_us)
-            report.looks_up_us.update(stages.looks_up_us)
+            report.watermarks_us.update(stages.watermarks.inputs_us)
+            report.looks_up_us.update(stages.watermarks.looks_up_us)
             report.finished.extend(stages.finished())
             if shard is not None:
                 for step, left in stages.deferred().items():
@@ -239,7 +239,7 @@ class LevelTask:
     def _emit_marks(self, *, failed: bool, left_residuals: bool) -> None:
         mark = reports_pb2.AttemptMark(attempt=self._attempt, epoch=self._epoch)
         if isinstance(self._stages, EpochStages):
-            mark.watermarks_us.update(self._stages.outputs_us)
+            mark.watermarks_us.update(self._stages.watermarks.outputs_us)
         if self._program.has_next:
             mark.failed, mark.left_residuals = failed, left_residuals
             self._emit(marks_for(self._program.partitions, mark))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.spark.program import LevelProgram
-from beam_spark_runner.spark.task.epoch_stage import uses_shard
 from beam_spark_runner.spark.task.epoch_stages import EpochStages
+from beam_spark_runner.spark.task.stage_kinds import uses_shard
 from beam_spark_runner.state.chain import Version
 from beam_spark_runner.state.shards import FolderOfDeltas, Shard, open_shard
 

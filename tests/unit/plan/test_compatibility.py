@@ -49,5 +49,8 @@ def test_what_changes_is_noticed(before: str, after: str) -> None:
 
 def test_what_a_side_input_stores() -> None:
     given = WITH_SIDE_INPUT
-    assert found(given)["side input of Look"].startswith("stage 2, level 1, ")
+    assert found(given)["side input of Look"].startswith("stage 2, level 1, in parts, ")
+    together = given.replace("bytes, fixed", "bytes, fixed trigger=after_count")
+    assert found(together)["side input of Look"].startswith("stage 2, level 1, ")
+    assert "in parts" not in found(together)["side input of Look"]
     assert found(given) != found(given.replace("bytes, fixed", "bytes, sliding"))

@@ -5,13 +5,15 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2 as pb
-from apache_beam.transforms import trigger, window
+from apache_beam.runners.pipeline_context import PipelineContext
+from apache_beam.transforms import core, trigger, window
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.portable.pipeline import from_proto
 from beam_spark_runner.portable.windowing import (
     allows_lifting,
+    panes_add_up,
     trigger_is_default,
     trigger_text,
 )
@@ -90,6 +92,29 @@ def test_triggers(made_of: Any, is_default: bool, text: str) -> None:
     proto = made_of.to_runner_api(None)
     assert trigger_is_default(proto) is is_default
     assert trigger_text(proto) == text
+
+
+@pytest.mark.parametrize(
+    ("made_of", "lateness_s", "accumulates", "add_up"),
+    [
+        pytest.param(trigger.DefaultTrigger(), 0, False, True, id="nothing comes late"),
+        pytest.param(trigger.AfterWatermark(), 0, False, True, id="the same, in other words"),
+        pytest.param(trigger.DefaultTrigger(), 9, False, False, id="a late pane is late only"),
+        pytest.param(trigger.DefaultTrigger(), 9, True, True, id="a late pane is everything"),
+        pytest.param(trigger.AfterWatermark(), 9, True, False, id="no late pane: it is closed"),
+    ],
+)
+def test_panes_of_parts_add_up(
+    made_of: Any, lateness_s: int, accumulates: bool, add_up: bool
+) -> None:
+    modes = trigger.AccumulationMode
+    windowing = core.Windowing(
+        window.FixedWindows(10),
+        made_of,
+        modes.ACCUMULATING if accumulates else modes.DISCARDING,
+        allowed_lateness=lateness_s,
+    )
+    assert panes_add_up(windowing.to_runner_api(PipelineContext())) is add_up
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
 import dataclasses
+import hashlib
+import json
 import pickle
 
 import pytest
@@ -11,6 +13,7 @@ from beam_spark_runner.recovery.manifest import (
     IncompatibleCheckpointError,
     Manifest,
     View,
+    ViewId,
     decode,
     differences,
     encode,
@@ -33,7 +36,10 @@ MANIFEST = Manifest(
     watermarks_us={4: -(1 << 62), 5: 1 << 62},
     next_event_us=12,
     is_due=True,
-    views={(6, b"\x00w"): View("main-7.view", 9)},
+    views={
+        ViewId(6, b"\x00w"): View("main-7.view", 9),
+        ViewId(6, b"\x00w", b"\x01"): View("main-6.view", 9),
+    },
     events=3,
     metrics=(b"\x00\xff", b"m"),
     plan={"step Count": "state n"},
@@ -57,6 +63,15 @@ def test_every_flipped_bit_and_every_cut_is_noticed() -> None:
     for each in [*damaged, data + b"x"]:
         with pytest.raises(CorruptManifestError, match=r"the-name is damaged"):
             decode(each, "the-name")
+
+
+def test_a_manifest_of_another_version_is_not_read() -> None:
+    _, text, _ = encode(MANIFEST).split(b"\n")
+    fields = {**json.loads(text), "format": 4}
+    other = json.dumps(fields).encode()
+    digest = hashlib.blake2b(other, digest_size=16).hexdigest().encode()
+    with pytest.raises(IncompatibleCheckpointError, match=r"its format is 4"):
+        decode(digest + b"\n" + other + b"\n", "the-name")
 
 
 def test_names() -> None:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 import pytest
 
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest, View
+from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest, View, ViewId
 from beam_spark_runner.recovery.sweep import delta_name, unneeded, view_name
 
 NONE = Manifest(epoch=0, fence=1, lineage="main", parent=None, partitions=1, key_groups=128)
@@ -20,7 +20,7 @@ def manifest(
         NONE,
         epoch=epoch,
         heads={(1, 0): Head(DeltaId(epoch, 77), tuple(DeltaId(each, 77) for each in older))},
-        views={(4, window): View(file, 0) for window, file in views.items()},
+        views={ViewId(4, window): View(file, 0) for window, file in views.items()},
     )
 
 

@@ -68,10 +68,17 @@ class TaskInput:
 
 
 class Advance(NamedTuple):
-    """That a key's time has advanced."""
+    """That a key's time has advanced.
+
+    Attributes:
+        key: which.
+        fired: after so many timers the stage was interrupted; None: it was not.
+        window: of a grouping: the only one that has advanced; None: those with new elements have.
+    """
 
     key: str
-    fired: int | None  # after so many timers the stage was interrupted; None: it was not
+    fired: int | None = None
+    window: Any = None
 
 
 @dataclass

@@ -82,19 +82,35 @@ class _Group(_Stage):
         self._windowing = pipeline.groupings[stage].windowing
         self._machine = PaneMachine(self._windowing)
         self._keys: defaultdict[str, KeyWindows] = defaultdict(dict)
-        # As of when each key has advanced last: an interrupted stage leaves keys behind.
-        self._due: dict[str, list[tuple[int, int | None]]] = {}
+        # As of when each window has advanced last: an interrupted stage leaves some behind.
+        self._due: defaultdict[str, dict[Any, tuple[int, int | None]]] = defaultdict(dict)
 
     def advance(
-        self, key: str, rows: Sequence[Row], before: Instant, now: Instant, output: TaskOutput
+        self, each: Advance, rows: Sequence[Row], before: Instant, now: Instant, output: TaskOutput
     ) -> None:
+        key = each.key
         windows, window_fn = self._keys[key], self._windowing.windowfn
+        earlier, machine = dict(windows), self._machine
         elements = [windowed(row, window_fn) for row in rows]
-        for pane in self._machine.add(windows, elements, before):
+        touched = machine.collect(windows, elements, before)
+        panes = list(machine.ask(windows, touched, before))
+        advancing = [
+            window
+            for window, state in windows.items()
+            if window in touched or window == each.window or earlier.get(window) is not state
+        ]
+        for window in sorted(advancing, key=lambda window: window.max_timestamp()):
+            panes += machine.advance_one(windows, window, now)
+        for pane in panes:
             output.send(self._stage, pane, key, pane.value)
-        for pane in self._machine.advance(windows, now):
-            output.send(self._stage, pane, key, pane.value)
-        self._due[key] = [self._machine.due(*each, now) for each in windows.items()]
+        due = {
+            window: machine.due(window, windows[window], now)
+            for window in advancing
+            if window in windows
+        }
+        self._due[key] = {
+            window: time for window, time in {**self._due[key], **due}.items() if window in windows
+        }
         if not windows:
             del self._keys[key], self._due[key]
 
@@ -106,7 +122,7 @@ class _Group(_Stage):
             assert len(copied) == len(windows), f"windows of {key} were forgotten"
 
     def due(self) -> tuple[list[int], list[int]]:
-        found = [each for some in self._due.values() for each in some]
+        found = [each for some in self._due.values() for each in some.values()]
         return [event for event, _ in found], [clock for _, clock in found if clock is not None]
 
     def holds(self) -> list[int]:
@@ -281,7 +297,7 @@ class Reference:
         for each in advances:
             some = rows.pop(each.key, [])
             if isinstance(stage, _Group):
-                stage.advance(each.key, some, before, now, output)
+                stage.advance(each, some, before, now, output)
             else:
                 assert isinstance(stage, _Counter)
                 stage.advance(each, some, before, now, output)

@@ -119,20 +119,29 @@ def run_grouping(
     panes = _Panes(grouping.stage, output)
     logs = ValueLogs()
     groups = GroupsInEpochs(
-        grouping.edge, grouping.coder, panes, logs, store=store, before=before, now=now
+        grouping.edge,
+        grouping.coder,
+        panes,
+        logs,
+        store=store,
+        before=before,
+        now=now,
+        interruption=interruption,
     )
     advances: list[Advance] = []
     window_fn, encode = grouping.windowing.windowfn, grouping.values.get_impl().encode
     for key, some in by_key(rows):
         coded = [encode(windowed(row, window_fn)) for row in some]
         groups.group(coded_key(key), coded, 0)
-        advances.append(Advance(key, None))
+        advances.append(Advance(key))
 
-    def fire(key: bytes) -> None:
-        groups.fire(key)
-        advances.append(Advance(decoded_key(key), None))
+    def fire(owner: str, key: bytes) -> None:
+        groups.fire(owner, key)
+        window = bytes.fromhex(owner.removeprefix("window "))
+        decoded = window_fn.get_window_coder().decode(window)
+        advances.append(Advance(decoded_key(key), window=decoded))
 
-    fire_due(store, now, fire, interruption, one_by_one=True)
+    fire_due(store, now, fire, interruption)
     groups.finish()
     logs.close()
     return advances
@@ -158,7 +167,7 @@ def run_counter(
 
     for key, some in by_key(rows):
         advance(key, some)
-    fire_due(store, now, lambda key: advance(decoded_key(key), ()), interruption)
+    fire_due(store, now, lambda _, key: advance(decoded_key(key), ()), interruption)
     return advances
 
 

@@ -199,3 +199,29 @@ def test_a_do_fn_may_ask_for_all_timers_at_once() -> None:
     with running_stage(Atomic(), GlobalWindows()) as running:
         work(running, store, 0, 0, {1: [1, 3]})
         assert fired(running, store, 9) == ([1, 3], False)
+
+
+class Resets(Chain):
+    """Sets the timers of tags, or clears them: an element has a tag and a second, or 0."""
+
+    def process(
+        self,
+        pair: tuple[int, int],
+        due: Any = beam.DoFn.TimerParam(Chain.DUE),
+        clock: Any = beam.DoFn.TimerParam(Chain.CLOCK),
+    ) -> None:
+        tag, second = divmod(pair[1], 100)
+        if second:
+            due.set(Timestamp(second), dynamic_timer_tag=str(tag))
+        else:
+            due.clear(dynamic_timer_tag=str(tag))
+
+
+def test_timers_that_are_due_are_set_anew_and_cleared_before_they_fire() -> None:
+    store = new_store()
+    with running_stage(Resets(), FixedWindows(10)) as running:
+        work(running, store, 0, 0, {1: [101, 203, 305, 407]})
+        assert fired(running, store, 5) == ([1], True)
+        assert work(running, store, 0, 0, {1: [209, 300]}) == []
+        assert fired(running, store, 8) == ([7], False)
+        assert fired(running, store, 9) == ([9], False)

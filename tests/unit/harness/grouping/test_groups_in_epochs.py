@@ -1,6 +1,6 @@
 """GroupByKey in epochs, over records in memory."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from apache_beam.transforms.core import Windowing
 from apache_beam.transforms.trigger import (
     AccumulationMode,
     AfterCount,
+    AfterWatermark,
     DefaultTrigger,
     Repeatedly,
 )
@@ -27,18 +28,19 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.core.time import MIN_US
-from beam_spark_runner.harness.grouping.epoch_groups import (
-    GroupsInEpochs,
-    MergeAccumulators,
-)
+from beam_spark_runner.harness.due import fire_due
+from beam_spark_runner.harness.grouping.epoch_groups import GroupsInEpochs
+from beam_spark_runner.harness.grouping.long_windows import MergeAccumulators
 from beam_spark_runner.harness.values.spill import StreamedValues, ValueLogs
 from beam_spark_runner.plan.model import Delivery
+from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.timers import Instant
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.state.store import StoredState
 from tests.unit.state.sorted_records import SortedRecords, count_values
 
 _SECOND_US = 1_000_000
+_KEY = StrUtf8Coder().get_impl().encode_nested("k")
 
 
 class Panes:
@@ -74,18 +76,61 @@ class Epochs:
         self._store = StoredState(self.records, 1, count_values, page_bytes=page_bytes)
         self._windowing = windowing
         self._values = value_coder or BytesCoder()
+        self._windowed = WindowedValueCoder(self._values, windowing.windowfn.get_window_coder())
         self._before = Instant(MIN_US, 0)
         self.logs = ValueLogs(limit_bytes=1000)
 
-    def run(self, *elements: tuple[Any, int], watermark: int = -1) -> list[Sequence[Any]]:
+    @property
+    def hold_us(self) -> int | None:
+        return self._store.least_hold()
+
+    @property
+    def stored_windows(self) -> int:
+        return self._store.count_holders()
+
+    def run(
+        self,
+        *elements: tuple[Any, int],
+        watermark: int = -1,
+        interruption: Interruption | None = None,
+    ) -> list[Sequence[Any]]:
         """Return the values of the panes that fire in an epoch.
 
         Args:
             elements: values, and their timestamps in seconds.
             watermark: that comes in the epoch, in seconds; negative: none.
+            interruption: of what is due.
         """
-        window_fn = self._windowing.windowfn
-        windowed = WindowedValueCoder(self._values, window_fn.get_window_coder())
+        panes = Panes()
+        now = Instant(watermark * _SECOND_US, 0) if watermark >= 0 else self._before
+        groups = self._groups(panes, now, interruption)
+        coded = [
+            self._windowed.encode(
+                WindowedValue(value, Timestamp(at), _windows(self._windowing.windowfn, at))
+            )
+            for value, at in elements
+        ]
+        if coded:
+            groups.group(_KEY, coded, 0)
+        fire_due(self._store, now, groups.fire, interruption)
+        groups.finish()
+        self._before = now
+        assert {key for key, _ in panes.seen} <= {"k"}
+        return [values for _, values in panes.seen]
+
+    def stream(self, values: Iterable[bytes]) -> None:
+        """Take values of the first second, in an epoch of their own."""
+        window = _windows(self._windowing.windowfn, 1)
+        coded = (
+            self._windowed.encode(WindowedValue(value, Timestamp(1), window)) for value in values
+        )
+        groups = self._groups(Panes(), self._before, None)
+        groups.stream(_KEY, 0, self.logs.new(), coded)
+
+    def _groups(
+        self, panes: Panes, now: Instant, interruption: Interruption | None
+    ) -> GroupsInEpochs:
+        window_coder = self._windowing.windowfn.get_window_coder()
         edge = Edge(
             dest=DestinationId(1),
             code=1,
@@ -94,13 +139,10 @@ class Epochs:
             is_global=False,
             coded_windowing=_coded(self._windowing),
         )
-        panes = Panes()
-        now = Instant(watermark * _SECOND_US, 0) if watermark >= 0 else self._before
-        groups = GroupsInEpochs(
+        return GroupsInEpochs(
             edge,
             WindowedValueCoder(
-                TupleCoder([StrUtf8Coder(), IterableCoder(self._values)]),
-                window_fn.get_window_coder(),
+                TupleCoder([StrUtf8Coder(), IterableCoder(self._values)]), window_coder
             ),
             panes,
             self.logs,
@@ -108,20 +150,8 @@ class Epochs:
             before=self._before,
             now=now,
             merge=self._merge,
+            interruption=interruption,
         )
-        coded = [
-            windowed.encode(WindowedValue(value, Timestamp(at), _windows(window_fn, at)))
-            for value, at in elements
-        ]
-        key = StrUtf8Coder().get_impl().encode_nested("k")
-        if coded:
-            groups.group(key, coded, 0)
-        else:
-            groups.fire(key)
-        groups.finish()
-        self._before = now
-        assert {key for key, _ in panes.seen} <= {"k"}
-        return [values for _, values in panes.seen]
 
 
 def _windows(window_fn: WindowFn, at: int) -> tuple[Any, ...]:
@@ -265,3 +295,95 @@ def test_a_key_that_fires_again_has_what_was_merged() -> None:
     assert epochs.run((b"z", 1)) == []
     (values,) = epochs.run(watermark=60)
     assert b"".join(values) == b"".join(b"%02d" % n for n in range(70)) + b"z"
+
+
+class Budget:
+    """Time that passes with each pane."""
+
+    def __init__(self, panes: int) -> None:
+        self._left = panes
+        self.interruption = Interruption(self._spent_us, budget_us=1, batch=1)
+
+    def _spent_us(self) -> int:
+        self._left -= 1
+        return int(self._left < 0)
+
+
+@pytest.mark.parametrize("window_fn", [FixedWindows(10), Sessions(5)], ids=["fixed", "sessions"])
+def test_very_many_windows_of_one_key_fire_in_several_epochs(window_fn: WindowFn) -> None:
+    count = 50
+    epochs = Epochs(Windowing(window_fn))
+    epochs.run(*[(b"%02d" % n, 10 * n) for n in range(count)])
+    fired: list[bytes] = []
+    interrupted = 0
+    while len(fired) < count:
+        holds_us = epochs.hold_us
+        assert holds_us is not None
+        assert holds_us < (10 * len(fired) + 10) * _SECOND_US  # of the first that has not fired
+        budget = Budget(7)
+        panes = epochs.run(watermark=10 * count + 10, interruption=budget.interruption)
+        assert 1 <= len(panes) <= 8
+        fired += [value for pane in panes for value in pane]
+        assert epochs.stored_windows == count - len(fired)
+        interrupted += budget.interruption.was_interrupted
+    assert fired == [b"%02d" % n for n in range(count)]  # in the order of time, each once
+    assert interrupted >= 6
+    assert not epochs.records.values
+
+
+def test_one_window_fires_in_each_epoch_however_late_it_is() -> None:
+    epochs = Epochs(Windowing(FixedWindows(10)))
+    epochs.run((b"a", 1), (b"b", 11), (b"c", 21))
+    for value in (b"a", b"b", b"c"):
+        budget = Budget(0)
+        assert epochs.run(watermark=40, interruption=budget.interruption) == [[value]]
+        assert budget.interruption.was_interrupted is (value != b"c")
+
+
+def test_what_comes_late_to_a_window_that_has_yet_to_fire() -> None:
+    """It is in time as long as the window's lateness lasts, and in the pane that is on time."""
+    windowing = Windowing(
+        FixedWindows(10),
+        AfterWatermark(late=AfterCount(1)),
+        AccumulationMode.DISCARDING,
+        allowed_lateness=100,
+    )
+    epochs = Epochs(windowing)
+    epochs.run((b"a", 1), (b"b", 11))
+    assert epochs.run(watermark=40, interruption=Budget(0).interruption) == [[b"a"]]
+    assert epochs.run((b"later", 12), watermark=41, interruption=Budget(0).interruption) == [
+        [b"b", b"later"]
+    ]
+    assert epochs.run((b"late", 12), watermark=42) == [[b"late"]]
+
+
+def test_a_window_is_read_and_written_without_the_others_of_its_key() -> None:
+    epochs = Epochs(Windowing(FixedWindows(10)))
+    epochs.run(*[(b"x", 10 * n) for n in range(100)])
+    epochs.records.puts.clear()
+    epochs.run((b"y", 505))
+    assert len(epochs.records.puts) < 10
+    epochs.records.puts.clear()
+    assert epochs.run(watermark=10) == [[b"x"]]
+    assert len(epochs.records.puts) < 10
+
+
+def test_what_has_come_to_a_window_is_stored_while_more_comes() -> None:
+    """So that it may be larger than memory."""
+    size, count = 1 << 20, 40
+    epochs = Epochs(Windowing(FixedWindows(60)))
+    stored: list[int] = []
+
+    def values() -> Iterator[bytes]:
+        for _ in range(count):
+            stored.append(sum(epochs.records.puts))
+            yield b"x" * size
+
+    epochs.stream(values())
+    assert min(size * n - stored[n] for n in range(count)) >= -size
+    assert max(size * n - stored[n] for n in range(count)) < 17 * size
+    (pane,) = epochs.run(watermark=60)
+    assert isinstance(pane, StreamedValues)
+    assert [len(value) for value in pane] == [size] * count
+    assert not epochs.records.values
+    epochs.logs.close()

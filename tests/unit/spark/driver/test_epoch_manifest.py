@@ -8,7 +8,7 @@ import pytest
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.graph.passes import STREAMING, run_passes
 from beam_spark_runner.plan.build import build
-from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest, View
+from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest, View, ViewId
 from beam_spark_runner.scheduling.attempts import Report, ShardReport, ViewReport
 from beam_spark_runner.scheduling.epochs import Epoch
 from beam_spark_runner.scheduling.finish import Finishing
@@ -27,7 +27,10 @@ LAST = Manifest(
     partitions=2,
     key_groups=128,
     watermarks_us={GATHERS: 50, LAGS: 40},
-    views={(GATHERS, b"old"): View("old.view", 60), (GATHERS, b"new"): View("new.view", 70)},
+    views={
+        ViewId(GATHERS, b"old"): View("old.view", 60),
+        ViewId(GATHERS, b"new"): View("new.view", 70),
+    },
 )
 
 
@@ -122,14 +125,28 @@ def test_timers_that_were_interrupted_are_due() -> None:
 )
 def test_views_that_have_expired_for_all_tasks_go(looks_up_us: int, left: set[bytes]) -> None:
     reports = task(0, looks_up_us={GATHERS: 90}), task(1, looks_up_us={GATHERS: looks_up_us})
-    assert {window for _, window in after(*reports).views} == left
+    assert {id_.window for id_ in after(*reports).views} == left
 
 
 def test_a_new_pane_replaces_the_one_before_it() -> None:
     pane = ViewReport(GATHERS, b"new", "newer.view", 70)
     manifest = after(task(views=(pane,), looks_up_us={GATHERS: 0}))
-    assert manifest.views[GATHERS, b"new"] == View("newer.view", 70)
-    assert manifest.views[GATHERS, b"old"] == LAST.views[GATHERS, b"old"]
+    assert manifest.views[ViewId(GATHERS, b"new")] == View("newer.view", 70)
+    assert manifest.views[ViewId(GATHERS, b"old")] == LAST.views[ViewId(GATHERS, b"old")]
+
+
+def test_parts_of_a_window_are_replaced_and_expire_each_for_itself() -> None:
+    parts = [
+        ViewReport(GATHERS, b"new", file, 80, part) for part, file in ((b"a", "1"), (b"b", "2"))
+    ]
+    manifest = after(
+        task(0, views=tuple(parts[:1]), looks_up_us={GATHERS: 65}), task(1, views=tuple(parts[1:]))
+    )
+    assert manifest.views == {
+        ViewId(GATHERS, b"new"): View("new.view", 70),
+        ViewId(GATHERS, b"new", b"a"): View("1", 80),
+        ViewId(GATHERS, b"new", b"b"): View("2", 80),
+    }
 
 
 def test_what_has_finished_runs_no_more_and_stays_as_it_was() -> None:

@@ -1,0 +1,73 @@
+"""Merging the accumulators of windows that have many, so that long windows stay small."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.harness.grouping.stored_panes import PaneBags, StoredPane, StoredValues
+from beam_spark_runner.harness.grouping.stored_windows import StoredWindows
+from beam_spark_runner.semantics.panes import WindowState
+
+_MOST_WINDOWS = 1000
+_MOST_BYTES = 16 << 20
+
+MergeAccumulators = Callable[[Sequence[WindowedValue]], Sequence[Any]]
+"""From elements KV<key, accumulators> to an accumulator for each."""
+
+
+class LongWindow(NamedTuple):
+    """A window of a key with many accumulators. It is saved."""
+
+    key: object
+    coded_key: bytes
+    window: Any
+    coded_window: bytes
+    state: WindowState
+    values: StoredValues
+
+
+class LongWindows:
+    """Windows that wait for being merged, many at once.
+
+    Args:
+        windows: in which they are stored.
+        bags: in which their values are.
+        merge: merges accumulators.
+    """
+
+    def __init__(self, windows: StoredWindows, bags: PaneBags, merge: MergeAccumulators) -> None:
+        self._windows, self._bags, self._merge = windows, bags, merge
+        self._waiting: dict[bytes, list[LongWindow]] = {}  # by encoded key
+        self._bytes = 0
+
+    def __contains__(self, coded_key: bytes) -> bool:
+        """Whether windows of a key wait, so that they must be merged before they are loaded."""
+        return coded_key in self._waiting
+
+    def add(self, windows: Iterable[LongWindow]) -> None:
+        """Have those merged that are worth it, now or later."""
+        for each in windows:
+            if each.values.is_worth_merging:
+                self._waiting.setdefault(each.coded_key, []).append(each)
+                self._bytes += each.values.stored_bytes
+        if len(self._waiting) >= _MOST_WINDOWS or self._bytes >= _MOST_BYTES:
+            self.merge()
+
+    def merge(self) -> None:
+        """Merge all that wait."""
+        waiting = [each for windows in self._waiting.values() for each in windows]
+        self._waiting, self._bytes = {}, 0
+        if not waiting:
+            return
+        merged = self._merge([*map(self._group_of, waiting)])
+        for each, accumulator in zip(waiting, merged, strict=True):
+            self._bags.key = each.coded_key
+            self._bags.replace(each.values, accumulator)
+            self._windows.write(each.coded_key, each.coded_window, each.state)
+
+    def _group_of(self, each: LongWindow) -> WindowedValue:
+        self._bags.key = each.coded_key
+        pane = each.values.pane(keeps=True)
+        values = [*map(pane.decode, pane.coded)] if isinstance(pane, StoredPane) else pane
+        return WindowedValue((each.key, values), each.window.max_timestamp(), (each.window,))

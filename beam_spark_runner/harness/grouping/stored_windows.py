@@ -1,0 +1,243 @@
+"""The windows of keys that wait for a later epoch, each for itself."""
+
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
+
+from apache_beam.coders import Coder
+from apache_beam.utils.timestamp import Timestamp
+
+from beam_spark_runner._generated.store_pb2 import PaneState
+from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.harness.grouping.stored_panes import GROUPING, PaneBags, StoredValues
+from beam_spark_runner.semantics.panes import KeyWindows, PaneMachine, WindowState
+from beam_spark_runner.semantics.timers import Domain, Instant
+from beam_spark_runner.semantics.trigger_machines import TriggerState
+from beam_spark_runner.state.backend import Bag, Cell, StoredTimer
+from beam_spark_runner.state.store import StoredState
+
+_FAMILY = "\0window"  # no step has such a timer
+_ON_CLOCK = "clock"
+
+
+class Visited(NamedTuple):
+    """A window as it was loaded.
+
+    Attributes:
+        state: the object that the pane machine may have changed since, or replaced.
+        coded: the same, encoded.
+    """
+
+    state: WindowState
+    coded: bytes
+
+
+class StoredWindows:
+    """The windows of one key after the other, as far as they are needed.
+
+    Each window has a cell in the store, and a timer for when it has to be looked at again, whose
+    hold is the window's. The timer's owner is the key in that window: so each of very many windows
+    of a key comes up when it is due, without the others. Its values are in bags of their own.
+
+    What is saved has come to the present instant. What is not saved is in the store as it was, and
+    due when it was.
+
+    Args:
+        store: of the stage.
+        bags: in the store.
+        machine: whose windows they are.
+        window_coder: of the windows.
+        now: until when this epoch comes.
+
+    Attributes:
+        windows: those of the key that are loaded.
+    """
+
+    def __init__(
+        self,
+        store: StoredState,
+        bags: PaneBags,
+        machine: PaneMachine,
+        window_coder: Coder,
+        now: Instant,
+    ) -> None:
+        self._store, self._bags, self._machine, self._now = store, bags, machine, now
+        self._coder = window_coder
+        self._key = b""
+        self._visited: dict[Any, Visited] = {}
+        self._asked: set[Any] = set()  # windows that need not be loaded any more
+        self._used: set[bytes] = set()  # bags that windows have had since the key began
+        self.windows: KeyWindows = {}
+
+    def begin(self, key: bytes) -> None:
+        """Forget the windows of the key before.
+
+        Args:
+            key: encoded, nested.
+        """
+        self._key = self._bags.key = key
+        self._visited, self._asked, self._used = {}, set(), set()
+        self.windows = {}
+
+    def load(self, windows: Iterable[Any]) -> None:
+        """Load some windows, if they are stored."""
+        for window in windows:
+            if window not in self._asked:
+                self._asked.add(window)
+                coded = self._read(_cell(self._coder.encode(window), self._key))
+                if coded:
+                    self._take(window, coded)
+
+    def load_all(self) -> None:
+        """Load all windows of the key."""
+        timers = self._store.timers_of_key(_FAMILY, self._key)
+        self.load(self._coder.decode(coded) for coded in {timer.window for timer in timers})
+
+    def due(self, owner: str | None) -> list[tuple[Any, bool]]:
+        """Return the windows of the key that are due, by their ends.
+
+        Args:
+            owner: of the only timers that matter; None: those of all windows do.
+
+        Returns:
+            Windows, and whether one has waited for a clock: then it cannot be interrupted.
+        """
+        if owner is None:
+            timers = self._store.timers_of_key(_FAMILY, self._key)
+        else:
+            timers = self._store.timers(owner, self._key)
+        due: dict[bytes, bool] = {}
+        for timer in timers:
+            is_event = timer.domain is Domain.EVENT_TIME
+            if timer.fires_us <= (self._now.watermark_us if is_event else self._now.clock_us):
+                due[timer.window] = due.get(timer.window, False) or not is_event
+        found = [(self._coder.decode(coded), has_clock) for coded, has_clock in due.items()]
+        return sorted(found, key=lambda each: each[0].max_timestamp())
+
+    def least_hold(self) -> int:
+        """Return the event time that nothing downstream of the key may pass."""
+        timers = self._store.timers_of_key(_FAMILY, self._key)
+        return min((timer.hold_us for timer in timers), default=MAX_US)
+
+    def store_values(self, windows: Iterable[Any]) -> None:
+        """Store the values that some windows have got, since more of them come."""
+        for window in windows:
+            values = self.windows[window].values
+            assert isinstance(values, StoredValues)
+            self._bags.save(values)
+            self._used.update(values.bags)
+
+    def changed(self, touched: Collection[Any]) -> list[Any]:
+        """Return the windows that ``save`` is to be told of, by their ends.
+
+        Args:
+            touched: those that have got elements. Others may have been merged.
+        """
+        found = [
+            window
+            for window, state in self.windows.items()
+            if window in touched
+            or window not in self._visited
+            or self._visited[window].state is not state
+        ]
+        return sorted(found, key=lambda window: window.max_timestamp())
+
+    def save(self, changed: Iterable[Any]) -> None:
+        """Store windows that have come to the present instant, and remove those that are gone."""
+        for window in changed:
+            if window in self.windows:
+                self._save(window, self.windows[window])
+        kept: set[bytes] = set()
+        for state in self.windows.values():
+            assert isinstance(state.values, StoredValues)
+            kept.update(state.values.bags)
+        for window in self._visited.keys() - self.windows.keys():
+            coded_window = self._coder.encode(window)
+            self._store.clear(Bag(_cell(coded_window, self._key)))
+            self._store.set_timers(_owner(coded_window), self._key, ())
+        for bag in self._used - kept:
+            self._bags.clear(bag)
+
+    def _save(self, window: Any, state: WindowState) -> None:
+        assert isinstance(state.values, StoredValues)
+        self._bags.save(state.values)
+        coded_window = self._coder.encode(window)
+        visited = self._visited.get(window)
+        if visited is None or visited.coded != _encoded(state):
+            self.write(self._key, coded_window, state)
+        hold_us = self._machine.hold_us(window, state)
+        hold_us = MAX_US if hold_us is None else hold_us
+        event_us, clock_us = self._machine.due(window, state, self._now)
+        timers = [StoredTimer(_FAMILY, "", coded_window, Domain.EVENT_TIME, event_us, hold_us, b"")]
+        if clock_us is not None:
+            domain = Domain.PROCESSING_TIME
+            timers.append(
+                StoredTimer(_FAMILY, _ON_CLOCK, coded_window, domain, clock_us, MAX_US, b"")
+            )
+        self._store.set_timers(_owner(coded_window), self._key, timers)
+
+    def write(self, key: bytes, coded_window: bytes, state: WindowState) -> None:
+        """Write what a window has besides its values and timers.
+
+        Args:
+            key: encoded, nested.
+            coded_window: of the key.
+            state: of the window; its values are saved.
+        """
+        cell = Bag(_cell(coded_window, key))
+        self._store.clear(cell)
+        self._store.append(cell, _encoded(state))
+
+    def _take(self, window: Any, coded: bytes) -> None:
+        proto = PaneState.FromString(coded[1:])
+        values = self._bags.new_values(proto)
+        self._used.update(values.bags)
+        state = WindowState(
+            trigger=TriggerState(set(proto.finished), dict(proto.counts), dict(proto.due_us)),
+            values=values,
+            has_news=proto.has_news,
+            hold=Timestamp(micros=proto.hold_us) if proto.HasField("hold_us") else None,
+            panes=proto.panes,
+            later_panes=proto.later_panes,
+            is_closed=proto.is_closed,
+            has_ended=proto.has_ended,
+        )
+        self.windows[window] = state
+        self._visited[window] = Visited(state, coded)
+
+    def _read(self, cell: Cell) -> bytes:
+        page = self._store.get(Bag(cell))
+        parts = [page.data]
+        while page.token:
+            page = self._store.get(Bag(cell), page.token)
+            parts.append(page.data)
+        return b"".join(parts)
+
+
+def _owner(coded_window: bytes) -> str:
+    return "window " + coded_window.hex()  # no transform has such an id
+
+
+def _encoded(state: WindowState) -> bytes:
+    trigger, hold, values = state.trigger, state.hold, state.values
+    assert isinstance(values, StoredValues)
+    proto = PaneState(
+        finished=sorted(trigger.finished),
+        counts=trigger.counts,
+        due_us=trigger.due_us,
+        has_news=state.has_news,
+        hold_us=None if hold is None else hold.micros,
+        panes=state.panes,
+        later_panes=state.later_panes,
+        is_closed=state.is_closed,
+        has_ended=state.has_ended,
+        bags=values.bags,
+        stored=values.stored,
+        stored_bytes=values.stored_bytes,
+        merged_bytes=values.merged_bytes,
+    )
+    # An empty message would be an empty bag, which is not there.
+    return b"\0" + proto.SerializeToString(deterministic=True)
+
+
+def _cell(window: bytes, key: bytes) -> Cell:
+    return Cell(GROUPING, "panes", window, key)

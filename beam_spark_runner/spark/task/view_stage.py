@@ -1,0 +1,81 @@
+"""A stage that gathers a side input, for the steps that look it up in later epochs."""
+
+import contextlib
+import functools
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.harness.due import fire_due
+from beam_spark_runner.recovery.sweep import view_name
+from beam_spark_runner.semantics.timers import expiry_us
+from beam_spark_runner.spark.rows.cursor import RowCursor
+from beam_spark_runner.spark.rows.group_reader import GroupReader
+from beam_spark_runner.spark.rows.view_writer import pane_coder
+from beam_spark_runner.spark.side_inputs.panes import PaneId, PanesOfView
+from beam_spark_runner.spark.task.epoch_stage import EpochStage
+from beam_spark_runner.spark.task.open_stage import charged_to
+from beam_spark_runner.state.shards import FolderOfDeltas
+
+
+class ViewStage(EpochStage):
+    """Gathers a side input: stores its windows until they fire, and writes the panes that do."""
+
+    def _open_input(self, now_us: Callable[[], int]) -> None:
+        stages = self._stages
+        self._number = stages.epoch.number
+        self._epoch = stages.epoch_of(self.program)
+        self._panes = PanesOfView(
+            self.program.input,
+            self._harness.input_coder,
+            most_element_bytes=self._level.max_element_bytes,
+        )
+        self._reader: GroupReader = GroupReader(
+            self.program.input,
+            pane_coder(self._harness.input_coder),
+            self._panes,
+            self._logs,
+            self._epoch,
+        )
+
+    def read(self, cursor: RowCursor) -> None:
+        """See ``OpenStage.read``."""
+        with charged_to(self.program.name):
+            self._reader.read(cursor)
+
+    def run_due(self) -> None:
+        """Fire the panes that are due."""
+        with charged_to(self.program.name):
+            fire_due(self._epoch.store, self._epoch.now, self._reader.fire)
+
+    def finish(self) -> Iterable[bytes]:
+        """Write what has fired."""
+        with contextlib.closing(self._panes), charged_to(self.program.name):
+            if places := self._panes.places():
+                self.views = self._written(places)
+        return ()
+
+    def _written(self, fired: Sequence[tuple[PaneId, int]]) -> Sequence[reports_pb2.View]:
+        places, dest = self._level.shards, self.program.input.dest
+        assert places is not None
+        name = view_name(places.lineage, self._number, int(dest), uuid.uuid4().hex)
+        self._panes.write(functools.partial(FolderOfDeltas(Path(places.deltas)).put, name))
+        return [
+            reports_pb2.View(
+                dest=dest,
+                window=place.window,
+                part=place.part,
+                file=name,
+                expires_us=expiry_us(end_us, self.program.lateness_us),
+            )
+            for place, end_us in fired
+        ]
+
+    def progress(self) -> Sequence[bytes]:
+        """See ``OpenStage.progress``: no step runs here."""
+        return ()
+
+    def abort(self) -> None:
+        """See ``OpenStage.abort``."""
+        self._panes.close()

@@ -1,0 +1,91 @@
+"""Stages that have side inputs: elements wait in front of the bundle until these are there."""
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.harness.beam.side_windows import side_window_of
+from beam_spark_runner.harness.bundle import BundleInput
+from beam_spark_runner.harness.waiting import WaitingElements
+from beam_spark_runner.spark.program import Edge
+from beam_spark_runner.spark.rows.readers import reader_for
+from beam_spark_runner.spark.task.epoch_stage import EpochStage, StagesOfEpoch
+from beam_spark_runner.spark.task.open_stage import JoinedInput, charged_to
+from beam_spark_runner.spark.task.stage_inputs import InputFromWithin
+
+
+class MayWait(EpochStage):
+    """Lets elements wait in front of its bundle, if it has side inputs."""
+
+    def _wait_in_front(self) -> None:
+        """Set ``_waiting``; ``_joined`` is set."""
+        self._waiting: WaitingElements | None = None
+        # See ``graph.passes.await_side_inputs``.
+        if not self.program.views or self.program.input.is_keyed:
+            return
+        self._waiting = WaitingElements(
+            self._stages.store_of(self.program),
+            self._harness.input_coder,
+            is_ready=_readiness(self._stages, self.program.views.values()),
+            is_expired=functools.partial(self._stages.is_expired, self.program),
+        )
+
+    def begin(self) -> None:
+        """Push what has waited and is ready. See ``OpenStage.begin``."""
+        if self._waiting is not None:
+            with charged_to(self.program.name):
+                self._waiting.release(InputFromWithin(self._bundle, self._joined))
+
+    def _input(self) -> BundleInput:
+        """Return what a reader pushes into."""
+        if self._waiting is None:
+            return self._joined
+        return _WaitingInput(self._waiting, self._joined)
+
+    def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """See ``OpenStage.push_from_within``."""
+        if self._waiting is None:
+            self._bundle.push_from_within(values, origins)
+        else:
+            self._waiting.pass_on(self._bundle.push_from_within, values, origins)
+
+    def finish(self) -> Iterable[bytes]:
+        """See ``OpenStage.finish``."""
+        if self._waiting is not None:
+            self.awaits_views = self._waiting.save()
+        return super().finish()
+
+
+class WaitingStage(MayWait):
+    """A stage without keys that has side inputs."""
+
+    def _open_input(self, now_us: Callable[[], int]) -> None:
+        self._bundle = self._start_bundle()
+        self._joined = JoinedInput(self._bundle, self._following)
+        self._wait_in_front()
+        self._reader = reader_for(
+            self.program.input, self._harness.input_coder, self._input(), self._logs
+        )
+
+    def run_due(self) -> None:
+        """See ``EpochStage.run_due``: what waits has been pushed at the beginning."""
+
+
+class _WaitingInput:
+    """See ``BundleInput``."""
+
+    def __init__(self, waiting: WaitingElements, bundle: BundleInput) -> None:
+        self.push = functools.partial(waiting.pass_on, bundle.push)
+        self.flush = bundle.flush
+        self.advance_key = bundle.advance_key
+
+
+def _readiness(stages: StagesOfEpoch, edges: Iterable[Edge]) -> Callable[[Any], bool]:
+    mappings = [(edge, side_window_of(edge.coded_windowing)) for edge in edges]
+
+    def is_ready(window: Any) -> bool:
+        return all(stages.has_view(edge, to_side(window)) for edge, to_side in mappings)
+
+    return is_ready
