@@ -4,7 +4,7 @@ import functools
 
 import pytest
 
-from beam_spark_runner.job import compile as compiling
+from beam_spark_runner.plan.build import build
 
 CUT = """
 import functools
@@ -16,4 +16,5 @@ compile.build = functools.partial(compile.build, max_exchanges=1)
 
 def cut_at_each_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the test's pipelines take a Spark job for each exchange."""
-    monkeypatch.setattr(compiling, "build", functools.partial(compiling.build, max_exchanges=1))
+    cut = functools.partial(build, max_exchanges=1)
+    monkeypatch.setattr("beam_spark_runner.job.compile.build", cut)

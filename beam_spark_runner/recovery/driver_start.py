@@ -17,7 +17,7 @@ from beam_spark_runner.recovery.manifest import (
     Manifest,
     differences,
 )
-from beam_spark_runner.recovery.sweep import ended_rows, unneeded
+from beam_spark_runner.recovery.sweep import ended_rows, left_rows, unneeded
 
 KEPT = 3
 """Manifests that are not deleted."""
@@ -77,6 +77,7 @@ class DriverStart:
         self._checkpoints, self._plan, self._partitions = checkpoints, plan, partitions
         self._storage = checkpoints.storage
         self._contradictions = contradictions
+        self._has_swept = False
         self._found(1)  # a start that cannot go on must not fence one off that can
         fence = claim(self._storage)
         # The oldest first. An earlier start may have died before it deleted what they supersede.
@@ -113,13 +114,20 @@ class DriverStart:
         return committed
 
     def sweep(self) -> None:
-        """Delete what no manifest needs that is kept."""
+        """Delete what no manifest needs that is kept.
+
+        The first time also rows of earlier starts: not later, so that another driver that still
+        runs comes to its commit, and learns that it is fenced off.
+        """
         lineage, names = self.manifest.lineage, self._storage.names()
         old = superseded(self._storage, lineage, KEPT, self.manifest.fence)
         old += ended_rows(names, lineage, self.manifest.fence, self.manifest.epoch)
+        if not self._has_swept:
+            old += left_rows(names, lineage, self.manifest.fence)
         if len(self._kept) == KEPT:  # else there are no more, or one cannot be read
             old += unneeded(names, lineage, self._kept)
         self._storage.delete(old)
+        self._has_swept = True
 
     def give_up(self) -> None:
         """Delete the rows of an epoch that this start will not bring to its end.

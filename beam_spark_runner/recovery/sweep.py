@@ -6,7 +6,7 @@ next one; no manifest names them.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.recovery.manifest import Manifest
@@ -56,27 +56,40 @@ def rows_name(
 
 
 def ended_rows(names: Iterable[str], lineage: str, fence: int, epoch: int) -> tuple[str, ...]:
-    """Return the names of files with rows of epochs that have ended.
-
-    What drivers with a higher fence have written is theirs to delete. One with a lower fence may
-    still run, but it commits nothing any more.
+    """Return the names of files with rows of epochs that a driver has run, and that have ended.
 
     Args:
         names: of all files.
         lineage: whose.
-        fence: of the driver that asks.
+        fence: of the driver.
         epoch: its last one that has ended.
     """
     return tuple(
         name
-        for name in names
-        if (match := _ROWS.fullmatch(name)) is not None
-        and match["lineage"] == lineage
-        and (
-            int(match["fence"]) < fence
-            or (int(match["fence"]) == fence and int(match["epoch"]) <= epoch)
-        )
+        for name, its_fence, its_epoch in _rows(names, lineage)
+        if its_fence == fence and its_epoch <= epoch
     )
+
+
+def left_rows(names: Iterable[str], lineage: str, fence: int) -> tuple[str, ...]:
+    """Return the names of files with rows of earlier starts than that with a fence.
+
+    Another driver may still read them. It commits nothing any more.
+
+    Args:
+        names: of all files.
+        lineage: whose.
+        fence: of the start.
+    """
+    return tuple(name for name, its_fence, _ in _rows(names, lineage) if its_fence < fence)
+
+
+def _rows(names: Iterable[str], lineage: str) -> Iterator[tuple[str, int, int]]:
+    """Yield the names of files with rows, with their fences and epochs."""
+    for name in names:
+        match = _ROWS.fullmatch(name)
+        if match is not None and match["lineage"] == lineage:
+            yield name, int(match["fence"]), int(match["epoch"])
 
 
 def unneeded(names: Iterable[str], lineage: str, kept: Sequence[Manifest]) -> tuple[str, ...]:

@@ -168,5 +168,9 @@ def test_rows_go_with_their_epoch_and_those_of_an_earlier_start_at_once() -> Non
     assert [name for name in files.files if name.endswith(".rows")] == [
         rows_name("main", 2, 2, 12, 0, 7)
     ]
+    files.files[rows_name("main", 2, 1, 12, 0, 8)] = b""  # it goes on until it commits
+    second.sweep()
+    assert rows_name("main", 2, 1, 12, 0, 8) in files.files
+    first.give_up()
     second.give_up()
     assert not [name for name in files.files if name.endswith(".rows")]

@@ -11,6 +11,7 @@ from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest, View
 from beam_spark_runner.recovery.sweep import (
     delta_name,
     ended_rows,
+    left_rows,
     rows_name,
     unneeded,
     view_name,
@@ -90,8 +91,9 @@ def rows(epoch: int, fence: int, lineage: str = "main") -> str:
 
 def test_rows_of_epochs_that_have_ended() -> None:
     mine = [rows(epoch, fence=3) for epoch in (7, 8, 9)]
-    older = [rows(epoch, fence=2) for epoch in (7, 9)]
+    older = [rows(epoch, fence) for epoch, fence in ((7, 1), (9, 2))]
     others = [rows(7, fence=4), rows(7, fence=2, lineage="other"), delta(7)]
     names = [*mine, *older, *others]
-    assert ended_rows(names, "main", fence=3, epoch=8) == (*mine[:2], *older)
+    assert ended_rows(names, "main", fence=3, epoch=8) == tuple(mine[:2])
+    assert left_rows(names, "main", fence=3) == tuple(older)
     assert unneeded(names, "main", [manifest(9)]) == (delta(7),)
