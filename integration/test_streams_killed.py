@@ -12,6 +12,7 @@ import pytest
 
 from beam_spark_runner.recovery.manifest import epoch_in
 from tests.cli.programs import Program
+from tests.segments import CUT
 
 KILLS = int(os.environ.get("STREAM_KILLS", "4"))
 EVENTS = 12
@@ -144,6 +145,12 @@ def newest(checkpoints: Path) -> int:
     [
         pytest.param(PLAYED, 3 * EVENTS, sums_of_played(), id="TestStream"),
         pytest.param(SOURCES, 2 * EVENTS, sums_of_sources(), id="sources and a side input"),
+        pytest.param(
+            CUT + textwrap.dedent(SOURCES),
+            2 * EVENTS,
+            sums_of_sources(),
+            id="a Spark job for each exchange",
+        ),
     ],
 )
 @pytest.mark.parametrize("seed", range(1))
@@ -173,3 +180,4 @@ def test_kills_at_any_moment_change_nothing(
     assert ended.code == 0, ended.err
     assert ended.out.splitlines()[-1] == f"seen {seen}"
     assert {path.name for path in out.glob("sum-*")} == sums
+    assert not list(checkpoints.glob("*.rows"))

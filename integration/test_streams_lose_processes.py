@@ -15,6 +15,7 @@ from integration.faults import Event, Strikes, Victim
 from integration.pipelines import counters
 from integration.running import run
 from integration.streams import KEYS, files_of_sources, sources_to_files
+from tests.segments import cut_at_each_exchange
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -30,9 +31,18 @@ def session(cluster: Cluster) -> Iterator[Any]:
 
 @pytest.mark.parametrize("number", range(int(os.environ.get("KILLS", "24")) // 3))
 def test_a_kill_costs_nothing(
-    session: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, number: int
+    session: Any,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
 ) -> None:
-    """Which process dies, in which step, at which of its tasks' events, is chance's."""
+    """Which process dies, in which step, at which of its tasks' events, is chance's.
+
+    Every other time each exchange has a Spark job of its own.
+    """
+    if number % 2:
+        cut_at_each_exchange(monkeypatch)
     caplog.set_level(logging.WARNING)
     wait_for_executors(session)
     chance = random.Random(number)

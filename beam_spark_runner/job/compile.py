@@ -3,7 +3,6 @@
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_spark_runner.core import urns
-from beam_spark_runner.core.errors import PipelineRefusedError, UnsupportedFeatureError
 from beam_spark_runner.graph.model import Graph
 from beam_spark_runner.graph.passes import (
     BATCH,
@@ -55,18 +54,7 @@ def compile_pipeline(
         Coders(graph, may_unpickle=may_unpickle),
         allow_non_deterministic_key_coders=allow_non_deterministic_key_coders,
     )
-    plan = build(graph, streams=in_epochs)
-    if in_epochs and len(plan.segments) > 1:
-        reader = plan.stages[plan.segments[1].levels[0].stages[0]]
-        raise PipelineRefusedError(
-            [
-                UnsupportedFeatureError(
-                    "in a streaming pipeline, so many exchanges one after another",
-                    graph.transforms[reader.transforms[0]].name,
-                )
-            ]
-        )
-    return plan
+    return build(graph, streams=in_epochs)
 
 
 def _runs_in_epochs(graph: Graph, *, drains: bool, streams: bool) -> bool:

@@ -3,6 +3,7 @@
 READ FIRST: ``plan/model.py``.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -47,7 +48,7 @@ def build(
 
     Stages join one Spark job as far as possible. A job ends where a side input
     must be complete before its readers start, where a step asks for stable
-    input (unless the plan streams), and where too many exchanges would pile up in one job.
+    input, and where too many exchanges would pile up in one job: only there, if the plan streams.
 
     Args:
         graph: after ``fuse``.
@@ -68,7 +69,12 @@ def build(
     if streams:
         wiring.add_views()
     edges = wiring.edges()
-    places = lay_out(edges, max_exchanges=max_exchanges, max_destinations=max_destinations)
+    places = lay_out(
+        edges,
+        max_exchanges=max_exchanges,
+        max_destinations=max_destinations,
+        moves_sources=not streams,
+    )
     return Plan(
         graph=graph,
         stages=wiring.stages,
@@ -289,11 +295,17 @@ def _segments(
         if destination in wiring.test_streams:
             test_streams[here].append(destination)
         for maker in edges.main[id_]:
-            if segment_of[maker] != here:
+            if segment_of[maker] == here:
+                continue
+            why = _why(wiring, edges, places, segment_of, maker, id_, max_exchanges)
+            if wiring.streams:
+                reads[here].setdefault(destination, set()).add(SegmentId(here - 1))
+                writers = range(segment_of[maker], here)
+            else:
                 reads[here].setdefault(destination, set()).add(segment_of[maker])
-                writes[segment_of[maker]][destination] = _why(
-                    wiring, edges, places, segment_of, maker, id_, max_exchanges
-                )
+                writers = range(segment_of[maker], segment_of[maker] + 1)
+            for writer in writers:
+                writes[writer][destination] = why
     for destination, steps in wiring.readers.items():
         if wiring.destinations[destination].stage is not None:
             continue
@@ -301,9 +313,11 @@ def _segments(
         for maker in wiring.makers.get(wiring.destinations[destination].arriving, ()):
             writes[segment_of[maker]][destination] = why
 
+    first_levels = itertools.accumulate(map(len, levels), initial=0)
     return tuple(
         Segment(
             id=number,
+            first_level=first_level,
             levels=_levels(levels[number]),
             impulses=tuple(impulses[number]),
             test_streams=tuple(test_streams[number]),
@@ -311,7 +325,7 @@ def _segments(
             writes=writes[number],
             side_inputs=tuple(sides[number]),
         )
-        for number in used.values()
+        for number, first_level in zip(used.values(), first_levels, strict=False)
     )
 
 

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping
 
 from beam_spark_runner.graph import facts
+from beam_spark_runner.plan.levels import levels
 from beam_spark_runner.plan.model import Delivery, Plan, Stage
 
 
@@ -17,10 +18,7 @@ def must_not_change(plan: Plan) -> Mapping[str, str]:
         {"step Count": "beam:transform:pardo:v1, stage 1, level 1, state n, timer t, 5d41402a"}
     """
     level_of = {
-        stage: index
-        for segment in plan.segments
-        for index, level in enumerate(segment.levels)
-        for stage in level.stages
+        stage: number for number, level in enumerate(levels(plan)) for stage in level.stages
     }
     found: dict[str, str] = {}
     for id_, stage in plan.stages.items():

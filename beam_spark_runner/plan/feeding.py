@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from beam_spark_runner.core.ids import DestinationId, StageId
+from beam_spark_runner.plan.levels import levels
 from beam_spark_runner.plan.model import Delivery, Plan
 
 
@@ -32,7 +33,9 @@ def inputs(plan: Plan) -> Mapping[StageId, DestinationId]:
 
 def feeders(plan: Plan) -> Mapping[StageId, Feeders]:
     """Return what feeds each stage of the plan. What the driver feeds has no feeders."""
-    level_of = {stage: level for level in _levels(plan) for stage in level}
+    level_of: dict[StageId, frozenset[StageId]] = {}
+    for level in levels(plan):
+        level_of.update(dict.fromkeys(level.stages, frozenset(level.stages)))
     in_task: dict[StageId, set[StageId]] = {stage: set() for stage in plan.stages}
     exchanged: dict[StageId, set[StageId]] = {stage: set() for stage in plan.stages}
     for id_, stage in plan.stages.items():
@@ -52,7 +55,3 @@ def feeders(plan: Plan) -> Mapping[StageId, Feeders]:
         stage: Feeders(in_task=frozenset(in_task[stage]), exchanged=frozenset(exchanged[stage]))
         for stage in plan.stages
     }
-
-
-def _levels(plan: Plan) -> list[frozenset[StageId]]:
-    return [frozenset(level.stages) for segment in plan.segments for level in segment.levels]

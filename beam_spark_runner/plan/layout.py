@@ -28,19 +28,28 @@ class Edges:
         return int(stage in self.is_stable)
 
 
-def lay_out(edges: Edges, *, max_exchanges: int, max_destinations: int) -> list[Place]:
+def lay_out(
+    edges: Edges, *, max_exchanges: int, max_destinations: int, moves_sources: bool = True
+) -> list[Place]:
     """Place every stage.
 
     Example:
         big -> enrich(side input small), small <- sum <- GroupByKey <- read
         ==>   segment 0: read, sum;   segment 1: big, enrich
 
+    Args:
+        edges: between the stages.
+        max_exchanges: of a segment.
+        max_destinations: stages after one exchange.
+        moves_sources: what needs no exchange runs in the segment that reads it, also after a cut
+            by depth. Else all of it runs in front of the first exchange of the first one.
+
     Returns:
         One place per stage, by StageId. Segments that sort first run first.
     """
     segments = _as_late_as_readers_allow(edges, _as_soon_as_possible(edges))
     places = _levels(edges, segments, max_exchanges, max_destinations)
-    return _sources_where_they_are_read(edges, places)
+    return _sources_where_they_are_read(edges, places) if moves_sources else places
 
 
 def _as_soon_as_possible(edges: Edges) -> list[int]:

@@ -98,6 +98,7 @@ class Level:
 class Segment:
     """One Spark job.
 
+    ``first_level``: the number of its first level, counted over all levels of the plan.
     ``impulses``: destinations that get one empty element each from the driver.
     ``test_streams``: destinations that get the elements of a TestStream from the driver.
     ``reads``: main inputs whose rows earlier segments materialised (all of
@@ -113,6 +114,7 @@ class Segment:
     reads: Mapping[DestinationId, tuple[SegmentId, ...]]
     writes: Mapping[DestinationId, str]
     side_inputs: tuple[DestinationId, ...] = ()  # read by its stages; not among ``reads``
+    first_level: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +124,9 @@ class Plan:
     ``consumers``: what every stage that has the collection among its
     ``outputs`` writes to. Destinations of impulses are not there: the driver
     feeds them, even if a stage passes the impulse on.
-    ``streams``: it runs again and again, in epochs; it has one segment.
+    ``streams``: it runs again and again, in epochs. Only depth cuts segments then, and each reads
+    what the one before it writes: rows for a later one are written by all in between. Whatever the
+    driver feeds is in the first one; the others begin with an exchange.
     """
 
     graph: Graph

@@ -17,7 +17,7 @@ from beam_spark_runner.recovery.manifest import (
     Manifest,
     differences,
 )
-from beam_spark_runner.recovery.sweep import unneeded
+from beam_spark_runner.recovery.sweep import ended_rows, left_rows, unneeded
 
 KEPT = 3
 """Manifests that are not deleted."""
@@ -77,6 +77,7 @@ class DriverStart:
         self._checkpoints, self._plan, self._partitions = checkpoints, plan, partitions
         self._storage = checkpoints.storage
         self._contradictions = contradictions
+        self._has_swept = False
         self._found(1)  # a start that cannot go on must not fence one off that can
         fence = claim(self._storage)
         # The oldest first. An earlier start may have died before it deleted what they supersede.
@@ -113,12 +114,29 @@ class DriverStart:
         return committed
 
     def sweep(self) -> None:
-        """Delete what no manifest needs that is kept."""
-        lineage = self.manifest.lineage
+        """Delete what no manifest needs that is kept.
+
+        The first time also rows of earlier starts: not later, so that another driver that still
+        runs comes to its commit, and learns that it is fenced off.
+        """
+        lineage, names = self.manifest.lineage, self._storage.names()
         old = superseded(self._storage, lineage, KEPT, self.manifest.fence)
+        old += ended_rows(names, lineage, self.manifest.fence, self.manifest.epoch)
+        if not self._has_swept:
+            old += left_rows(names, lineage, self.manifest.fence)
         if len(self._kept) == KEPT:  # else there are no more, or one cannot be read
-            old += unneeded(self._storage.names(), lineage, self._kept)
+            old += unneeded(names, lineage, self._kept)
         self._storage.delete(old)
+        self._has_swept = True
+
+    def give_up(self) -> None:
+        """Delete the rows of an epoch that this start will not bring to its end.
+
+        Tasks that still run may leave some more, which the next start deletes.
+        """
+        mine = self.manifest
+        ended = ended_rows(self._storage.names(), mine.lineage, mine.fence, mine.epoch + 1)
+        self._storage.delete(ended)
 
     def _found(self, count: int) -> tuple[Manifest, ...]:
         """Return what was committed last, if this start may go on from there.

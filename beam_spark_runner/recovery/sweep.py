@@ -1,11 +1,12 @@
-"""Which files of earlier epochs nobody needs any more: deltas, views, and what was half written.
+"""Which files of earlier epochs nobody needs any more: deltas, views, rows, what was half written.
 
 What tasks write has a name that says of which epoch it is. A manifest names the deltas that its
-shards are rebuilt from, and its views, one by one.
+shards are rebuilt from, and its views, one by one. Rows go from one Spark job of an epoch to the
+next one; no manifest names them.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.recovery.manifest import Manifest
@@ -15,6 +16,10 @@ _DELTA = re.compile(
     r"[0-9a-f]{16}\.delta(\.[0-9a-f]+)?"
 )
 _VIEW = re.compile(r"\.?(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})-\d+-[0-9a-f]+\.view(\.[0-9a-f]+)?")
+
+_ROWS = re.compile(
+    r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})-(?P<fence>\d{12})-\d+-\d+-[0-9a-f]{16}\.rows"
+)
 
 
 def delta_name(lineage: str, level: int, partition: int, epoch: int, attempt: int) -> str:
@@ -32,6 +37,59 @@ def view_name(lineage: str, epoch: int, dest: int, unique: str) -> str:
         unique: hexadecimal digits, of no other attempt.
     """
     return f"{lineage}-{epoch:012d}-{dest}-{unique}.view"
+
+
+def rows_name(
+    lineage: str, epoch: int, fence: int, level: int, partition: int, attempt: int
+) -> str:
+    """Return the name of the file in which a task stores rows for a later Spark job of its epoch.
+
+    Args:
+        lineage: of the pipeline.
+        epoch: that runs.
+        fence: of the driver that runs it.
+        level: of the task, counted over the whole plan.
+        partition: of the task.
+        attempt: at the task.
+    """
+    return f"{lineage}-{epoch:012d}-{fence:012d}-{level}-{partition}-{attempt:016x}.rows"
+
+
+def ended_rows(names: Iterable[str], lineage: str, fence: int, epoch: int) -> tuple[str, ...]:
+    """Return the names of files with rows of epochs that a driver has run, and that have ended.
+
+    Args:
+        names: of all files.
+        lineage: whose.
+        fence: of the driver.
+        epoch: its last one that has ended.
+    """
+    return tuple(
+        name
+        for name, its_fence, its_epoch in _rows(names, lineage)
+        if its_fence == fence and its_epoch <= epoch
+    )
+
+
+def left_rows(names: Iterable[str], lineage: str, fence: int) -> tuple[str, ...]:
+    """Return the names of files with rows of earlier starts than that with a fence.
+
+    Another driver may still read them. It commits nothing any more.
+
+    Args:
+        names: of all files.
+        lineage: whose.
+        fence: of the start.
+    """
+    return tuple(name for name, its_fence, _ in _rows(names, lineage) if its_fence < fence)
+
+
+def _rows(names: Iterable[str], lineage: str) -> Iterator[tuple[str, int, int]]:
+    """Yield the names of files with rows, with their fences and epochs."""
+    for name in names:
+        match = _ROWS.fullmatch(name)
+        if match is not None and match["lineage"] == lineage:
+            yield name, int(match["fence"]), int(match["epoch"])
 
 
 def unneeded(names: Iterable[str], lineage: str, kept: Sequence[Manifest]) -> tuple[str, ...]:

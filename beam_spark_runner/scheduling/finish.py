@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.plan.feeding import feeders, inputs
+from beam_spark_runner.plan.levels import levels
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.scheduling.attempts import Report
 
@@ -21,7 +22,7 @@ class Finishing:
     """The rules for one plan.
 
     Args:
-        plan: has one segment.
+        plan: which.
         partitions: of each exchange.
     """
 
@@ -29,10 +30,10 @@ class Finishing:
         self._plan = plan
         self._inputs = inputs(plan)
         self._feeders = feeders(plan)
-        (self._segment,) = plan.segments
-        self._impulses = frozenset(self._segment.impulses)
+        self._levels = levels(plan)
+        self._impulses = frozenset(dest for each in plan.segments for dest in each.impulses)
         self._tasks: dict[StageId, frozenset[int]] = {}
-        for level in self._segment.levels:
+        for level in self._levels:
             tasks = frozenset(range(partitions if level.has_exchange else 1))
             self._tasks.update(dict.fromkeys(level.stages, tasks))
 
@@ -72,11 +73,11 @@ class Finishing:
         """Return the levels that still have to run; none, if the pipeline is done.
 
         They reach from the first to the last one with a stage that has not finished: those in
-        between pass rows on.
+        between pass rows on. They are counted over all segments.
         """
         running = [
             index
-            for index, level in enumerate(self._segment.levels)
+            for index, level in enumerate(self._levels)
             if not all(self._is_done(stage, finished) for stage in level.stages)
         ]
         return range(running[0], running[-1] + 1) if running else range(0)

@@ -105,13 +105,13 @@ class LevelProgram:
     """All that a task of one level does.
 
     ``partitions`` is that of every exchange, in later segments too;
-    ``has_next`` is False in a Spark job's last level.
+    ``has_next`` is False in a Spark job's last level, unless that stores its rows.
     """
 
     job_id: str
     title: str
     run: int  # of the Spark job, counted over the pipeline's
-    level: int
+    level: int  # counted over all segments
     partitions: int
     has_next: bool
     may_pass_on: bool  # where a splittable DoFn before it leaves residuals
@@ -131,3 +131,4 @@ class LevelProgram:
     user_timer_batch: int | None = None
     # Local property of the Spark job that has the rows of the level, in place of its input.
     rows_from: str | None = None
+    stores_rows: bool = False  # its rows go into a file, for a later Spark job of the epoch

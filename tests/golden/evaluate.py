@@ -236,7 +236,7 @@ class _PlanRun:
             assert set(sources) == set(known), "reads names the segments that wrote"
             rows.setdefault(read, []).extend(x for part in known.values() for x in part)
         finished: set[DestinationId] = set()
-        kept: set[DestinationId] = set()
+        kept = self._passed_on(segment)
         for number, level in enumerate(segment.levels):
             for stage_id in level.stages:
                 destination = self.main[stage_id]
@@ -260,6 +260,16 @@ class _PlanRun:
         assert kept == set(segment.writes), "writes that nothing fills"
         assert all(segment.writes.values()), "each says why"
         return [stage for level in segment.levels for stage in level.stages]
+
+    def _passed_on(self, segment: Segment) -> set[DestinationId]:
+        """Pass on what later segments read: where a plan streams, each reads the one before."""
+        passed = set()
+        for target in segment.writes if self.plan.streams else ():
+            parts = self.materialised.get(target, {})
+            if segment.id - 1 in parts:
+                parts[segment.id] = parts.pop(SegmentId(segment.id - 1))
+                passed.add(target)
+        return passed
 
     def _run_stage(
         self, segment: Segment, stage_id: StageId, rows: Mapping[DestinationId, Elements]

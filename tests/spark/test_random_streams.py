@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from beam_spark_runner import SparkPortableRunner
+from tests.segments import cut_at_each_exchange
 from tests.spark.harvest import REUSED_PROCESS
 from tests.spark.random_streams.comparing import check_same, check_same_unions
 from tests.spark.random_streams.disagreements import (
@@ -40,9 +41,17 @@ DOCS = Path(__file__).parents[2] / "docs" / "conformance.md"
 @pytest.mark.grpc
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_like_the_model_and_beams_runners(spark_session: Any, seed: int) -> None:
-    """Each pack in one pipeline; of every eight packs, one in SDK harnesses."""
+def test_like_the_model_and_beams_runners(
+    spark_session: Any, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each pack in one pipeline.
+
+    Of every eight packs, one runs in SDK harnesses; of every four, one with a Spark job for each
+    exchange.
+    """
     pack = draw_pack(seed, PACK)
+    if seed % 4 == 1:
+        cut_at_each_exchange(monkeypatch)
     flags = REUSED_PROCESS if seed % 8 == 7 else ()
     ours = outputs_of(SparkPortableRunner(spark=spark_session), pack, *flags)
     check_same(

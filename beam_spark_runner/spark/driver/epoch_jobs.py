@@ -1,16 +1,25 @@
-"""The Spark jobs of a streaming plan: one after another over the same levels."""
+"""The Spark jobs of a segment of a streaming plan: one after another over the same levels."""
 
 import itertools
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 
 from beam_spark_runner.core import routing
-from beam_spark_runner.plan.model import Plan
-from beam_spark_runner.scheduling.attempts import Report, Verdict, judge
+from beam_spark_runner.plan.levels import Part
+from beam_spark_runner.plan.model import Plan, Segment
+from beam_spark_runner.scheduling.attempts import (
+    IN_THIS_JOB,
+    Attempts,
+    Failed,
+    Report,
+    Verdict,
+    judge,
+)
 from beam_spark_runner.spark.driver.outputs import OutputRows
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.driver.run_context import RunSettings
@@ -22,13 +31,42 @@ from beam_spark_runner.spark.pyspark_internals import (
 )
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.reports import coded_reports, collect_reports, reports_of
+from beam_spark_runner.spark.task.stored_rows import StoredRows, reading_function
 
 Rows = Sequence[tuple[int, bytes]]
 """Destinations, flags included, and values."""
+_NOBODY = Attempts(0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """Rows that the tasks of the segment before have stored.
+
+    Attributes:
+        names: of the files, by partition.
+        made_by: the attempts whose rows they are.
+    """
+
+    names: Sequence[str]
+    made_by: Attempts
+
+
+def serve_epochs(settings: RunSettings) -> str | None:
+    """Prepare the session and this thread for epochs.
+
+    Returns:
+        The name of the local property that has what each Spark job begins with; None: it is in
+        the plan.
+    """
+    has_threads = os.environ.get("PYSPARK_PIN_THREAD", "true").lower() == "true"
+    if not has_threads or settings.is_connect:
+        return None
+    serve_session(settings.spark)
+    return f"beam_spark_runner.epoch.{settings.job_id}"
 
 
 class EpochJobs:
-    """Runs the only segment of a streaming plan, once for each epoch.
+    """Runs one segment of a streaming plan, once for each epoch.
 
     On classic Spark the levels are chained and planned once: what an epoch begins with travels as a
     local property of its Spark job, and each job runs the same physical plan again. A client of
@@ -38,31 +76,37 @@ class EpochJobs:
     Threads: the one that makes it.
 
     Args:
-        plan: has one segment.
+        plan: which.
+        segment: of the plan.
         settings: of the run.
+        builder: of the plan.
+        local_property: see ``serve_epochs``.
     """
 
-    def __init__(self, plan: Plan, settings: RunSettings) -> None:
-        self._settings = settings
-        (self._segment,) = plan.segments
-        self._jobs = SegmentJobs(
-            plan, settings, ProgramBuilder(plan, settings.job_id, settings.limits)
-        )
-        self._runs = 0
-        self._levels = range(0)
-        self._chained: tuple[Any, Mapping[int, int]] | None = None
-        self._property: str | None = None
-        has_threads = os.environ.get("PYSPARK_PIN_THREAD", "true").lower() == "true"
-        if has_threads and not settings.is_connect:
-            self._property = f"beam_spark_runner.epoch.{settings.job_id}"
-            serve_session(settings.spark)
+    def __init__(
+        self,
+        plan: Plan,
+        segment: Segment,
+        settings: RunSettings,
+        builder: ProgramBuilder,
+        local_property: str | None,
+    ) -> None:
+        self._settings, self._segment = settings, segment
+        self._jobs = SegmentJobs(plan, settings, builder)
+        self._chained: _Chained | None = None
+        self._property = local_property
 
-    def run(self, rows: Rows, levels: range) -> tuple[Sequence[Report], Verdict]:
-        """Run an epoch to its end.
+    def run(
+        self, source: Rows | Stored, levels: range, *, stores_rows: bool = False
+    ) -> tuple[Sequence[Report], Verdict]:
+        """Run the segment to its end, for one epoch.
 
         Args:
-            rows: that the first level reads, each of its tasks all of them.
-            levels: that run, at least one. The others have finished.
+            source: what the first level reads: rows of the driver, each of its tasks all of them;
+                or what the segment before has stored.
+            levels: of the segment, that run; at least one. The others have finished.
+            stores_rows: another segment follows, for which the tasks of the last level store
+                their rows.
 
         Returns:
             Reports of tasks, those of repeated attempts included, and whether they agree.
@@ -70,46 +114,87 @@ class EpochJobs:
         Raises:
             Exception: of Spark's; see ``spark_errors``.
         """
-        self._runs += 1
-        self._settings.observer.began(self._runs)
+        is_stored = isinstance(source, Stored)
         if self._property is None:
-            frame, tasks = self._jobs.frame(self._job(levels, rows))
+            frame, tasks = self._jobs.frame(self._job(source, levels, stores_rows))
             reports = collect_reports(frame)
         else:
-            if levels != self._levels:
-                # A row, since a frame without any is not run.
-                frame, tasks = self._jobs.frame(self._job(levels, [(schema.CONTROL, b"")]))
-                self._chained = physical_plan(coded_reports(frame)), tasks
-                self._levels = levels
-            assert self._chained is not None
-            plan, tasks = self._chained
+            chained = self._kept(levels, is_stored, stores_rows)
+            tasks = chained.tasks
             context = self._settings.spark.sparkContext
-            context.setLocalProperty(self._property, schema.text_of_batches(_batches(rows)))
+            context.setLocalProperty(self._property, _text_of(source))
             try:
-                reports = reports_of(collect_again(plan))
+                reports = reports_of(collect_again(chained.plan))
             finally:
                 context.setLocalProperty(self._property, cast("str", None))  # removes it
-        return reports, judge(reports, tasks, first=levels[0], materialised={})
+        first = Part(self._segment, levels).first
+        for report in reports:
+            if report.level < first and report.failure is not None:  # what is stored was not read
+                return reports, Failed(report.failure)
+        made_by = {IN_THIS_JOB: source.made_by} if isinstance(source, Stored) else {}
+        return reports, judge(reports, tasks, first=first, materialised=made_by)
+
+    def _kept(self, levels: range, is_stored: bool, stores_rows: bool) -> "_Chained":
+        """Return the plan of these levels, made anew if they are not those of the epoch before."""
+        kind = levels, is_stored, stores_rows
+        if self._chained is None or self._chained.kind != kind:
+            # A row, since a frame without any is not run. Names are of no interest yet.
+            nothing: Rows | Stored = [(schema.CONTROL, b"")]
+            if is_stored:
+                nothing = Stored(names=[""] * self._settings.least_partitions, made_by=_NOBODY)
+            frame, tasks = self._jobs.frame(self._job(nothing, levels, stores_rows))
+            self._chained = _Chained(kind, physical_plan(coded_reports(frame)), tasks)
+        return self._chained
 
     def steps_blamed_for(self, error: Exception) -> str:
         """See ``SegmentJobs.steps_blamed_for``."""
         return self._jobs.steps_blamed_for(self._segment, error)
 
-    def _job(self, levels: range, rows: Rows) -> SegmentJob:
+    def _job(self, source: Rows | Stored, levels: range, stores_rows: bool) -> SegmentJob:
         partitions = self._settings.least_partitions
         is_exchanged = self._segment.levels[levels[0]].has_exchange
+        if isinstance(source, Stored):
+            rows = self._reading(source, Part(self._segment, levels).first - 1)
+        else:
+            rows = _in_plan(self._settings, source, partitions if is_exchanged else 1)
+        is_stored = isinstance(source, Stored)
         return SegmentJob(
             run=0,  # the same in all epochs, so that workers get the same closures
             segment=self._segment,
             levels=levels,
-            source=_in_plan(self._settings, rows, partitions if is_exchanged else 1),
-            is_spread=True,
+            source=rows,
+            is_spread=not is_stored,
             side_inputs={},
             partitions=partitions,
             materialises=False,
             round_budget_s=None,
-            rows_from=self._property,
+            rows_from=None if is_stored else self._property,
+            stores_rows=stores_rows,
         )
+
+    def _reading(self, stored: Stored, level: int) -> OutputRows:
+        """Return what the level before has stored."""
+        limits, partitions = self._settings.limits, self._settings.least_partitions
+        assert limits.shards is not None
+        reads = reading_function(
+            StoredRows(
+                folder=limits.shards.deltas,
+                level=level,
+                partitions=partitions,
+                max_attempts=limits.max_attempts,
+                names_from=self._property,
+            )
+        )
+        names = ", ".join(f"'{name}'" for name in stored.names)
+        frame = self._settings.spark.range(0, partitions, 1, partitions)
+        frame = frame.selectExpr(f"element_at(array({names}), cast(id + 1 as int)) as name")
+        return OutputRows(frame.mapInArrow(reads, schema.SPARK_SCHEMA), {})
+
+
+class _Chained(NamedTuple):
+    kind: tuple[range, bool, bool]  # levels; whether stored rows are read; whether rows are stored
+    plan: Any  # see ``physical_plan``
+    tasks: Mapping[int, int]  # see ``SegmentJobs.frame``
 
 
 def _in_plan(settings: RunSettings, rows: Rows, partitions: int) -> OutputRows:
@@ -122,6 +207,13 @@ def _in_plan(settings: RunSettings, rows: Rows, partitions: int) -> OutputRows:
     )
     frame = settings.spark.range(0, partitions, 1, partitions)
     return OutputRows(frame.selectExpr(f"inline(array({literals}))"), {})
+
+
+def _text_of(source: Rows | Stored) -> str:
+    """Return what a local property has, in place of what the plan would have."""
+    if isinstance(source, Stored):
+        return "\n".join(source.names)
+    return schema.text_of_batches(_batches(source))
 
 
 def _batches(rows: Rows) -> list[pa.RecordBatch]:

@@ -141,6 +141,7 @@ class ProgramBuilder:
         round_budget_s: float | None,
         run: int = 0,
         rows_from: str | None = None,
+        stores_rows: bool = False,
     ) -> LevelProgram:
         """Return the program of one level.
 
@@ -153,6 +154,7 @@ class ProgramBuilder:
             round_budget_s: for which splittable DoFns work; None: until they are done.
             run: number of the Spark job among all of the pipeline's.
             rows_from: see ``LevelProgram``.
+            stores_rows: see ``LevelProgram``.
         """
         here = frozenset(segment.levels[index].stages)
         programs = tuple(
@@ -162,9 +164,9 @@ class ProgramBuilder:
             job_id=self._job_id,
             title=" | ".join(program.name for program in programs),
             run=run,
-            level=index,
+            level=segment.first_level + index,
             partitions=partitions,
-            has_next=index + 1 in job,
+            has_next=index + 1 in job or stores_rows,
             may_pass_on=self.may_pass_on(segment, index, job, round_budget_s),
             round_budget_us=None if round_budget_s is None else round(round_budget_s * 1e6),
             stages=programs,
@@ -180,6 +182,7 @@ class ProgramBuilder:
             shards=self._limits.shards,
             user_timer_batch=self._limits.user_timer_batch,
             rows_from=rows_from,
+            stores_rows=stores_rows,
         )
 
     def _stage(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 
 from beam_spark_runner.core.ids import DestinationId
+from beam_spark_runner.plan.levels import Part
 from beam_spark_runner.plan.model import Level, Plan, Segment
 from beam_spark_runner.scheduling.attempts import Attempts, Report, Verdict, judge
 from beam_spark_runner.scheduling.outputs import OutputPart
@@ -40,6 +41,7 @@ class SegmentJob:
         materialises: whether its output is materialised.
         round_budget_s: of splittable DoFns; None: they process all that they get.
         rows_from: see ``LevelProgram``, of the first level.
+        stores_rows: see ``LevelProgram``, of the last level.
     """
 
     run: int
@@ -52,6 +54,7 @@ class SegmentJob:
     round_budget_s: float | None
     is_spread: bool = False
     rows_from: str | None = None
+    stores_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,13 +101,14 @@ class SegmentJobs:
             name = f"segment-{job.segment.id}-run-{job.run}"
             frame, path = self._settings.materialiser.materialise(frame, name)
         reports = collect_reports(frame)
-        last = [report for report in reports if report.level == job.levels[-1]]
+        part = Part(job.segment, job.levels)
+        last = [report for report in reports if report.level == part.last]
         made_by = Attempts.of(report.attempt for report in last)
         return JobResult(
             rows=OutputRows(frame, {job.run: made_by}),
             part=OutputPart(job.run, made_by, path),
             reports=reports,
-            verdict=judge(reports, tasks, first=job.levels[0], materialised=job.source.made_by),
+            verdict=judge(reports, tasks, first=part.first, materialised=job.source.made_by),
             emitted_bytes=sum(report.emitted_bytes for report in last),
         )
 
@@ -117,7 +121,11 @@ class SegmentJobs:
         return _title(self._plan, [segment.levels[levels[-1 - after]]])
 
     def frame(self, job: SegmentJob) -> tuple[DataFrame, Mapping[int, int]]:
-        """Chain the levels. Also returns the number of tasks of each level after an exchange."""
+        """Chain the levels.
+
+        Also returns the number of tasks of each level after an exchange, by the level's number
+        among all of the plan's.
+        """
         self._last = job
         frame = job.source.frame
         tasks: dict[int, int] = {}
@@ -131,6 +139,7 @@ class SegmentJobs:
                 round_budget_s=job.round_budget_s,
                 run=job.run,
                 rows_from=job.rows_from if index == job.levels[0] else None,
+                stores_rows=job.stores_rows and index == job.levels[-1],
             )
             has_exchange = job.segment.levels[index].has_exchange
             if has_exchange and not (job.is_spread and index == job.levels[0]):
@@ -143,7 +152,7 @@ class SegmentJobs:
                     control_first=program.may_pass_on or self._plan.streams,
                 )
             if has_exchange:
-                tasks[index] = job.partitions
+                tasks[job.segment.first_level + index] = job.partitions
             frame = frame.mapInArrow(level_function(program), schema.SPARK_SCHEMA)
         return frame, tasks
 

@@ -1,8 +1,9 @@
-"""Running a streaming plan: one Spark job for each epoch, committed before the next one begins."""
+"""Running a streaming plan: epochs, each committed before the next one begins."""
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -17,8 +18,6 @@ from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import (
     CheckpointStorageError,
     OptionsError,
-    RunnerError,
-    SparkJobError,
 )
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.plan.compatibility import must_not_change
@@ -26,8 +25,6 @@ from beam_spark_runner.plan.model import Delivery, Plan
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import Manifest
-from beam_spark_runner.scheduling import segments
-from beam_spark_runner.scheduling.attempts import Accepted, Failed, Report
 from beam_spark_runner.scheduling.epochs import (
     Epoch,
     budget_us,
@@ -37,14 +34,12 @@ from beam_spark_runner.scheduling.epochs import (
 from beam_spark_runner.scheduling.finish import Finishing
 from beam_spark_runner.scheduling.patience import pause_s
 from beam_spark_runner.scheduling.playback import Elements
-from beam_spark_runner.spark.driver.epoch_jobs import EpochJobs, Rows
+from beam_spark_runner.spark.driver.epoch_jobs import Rows
 from beam_spark_runner.spark.driver.epoch_manifest import manifest_after, progress_of
+from beam_spark_runner.spark.driver.epoch_segments import EpochSegments
 from beam_spark_runner.spark.driver.playback import Events, Playback
 from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
-from beam_spark_runner.spark.driver.segment_job import segment_title
-from beam_spark_runner.spark.driver.spark_errors import machines_were_lost, reason_of
 from beam_spark_runner.spark.rows import schema
-from beam_spark_runner.spark.rows.reports import error_of
 
 _LOGGER = logging.getLogger(__name__)
 _LONGEST_SLEEP_S = 60.0  # after it the clock is read again: it may have been set
@@ -95,8 +90,9 @@ def run_epochs(
     if not plan.segments:  # a TestStream, and nothing that reads it
         return
     run = _StreamRun(plan, settings, tally, checkpoints, pace, events)
-    while run.step():
-        settings.check_cancelled()
+    with run.leaving_no_rows():
+        while run.step():
+            settings.check_cancelled()
 
 
 class _StreamRun:
@@ -110,9 +106,8 @@ class _StreamRun:
         events: Events | None,
     ) -> None:
         self._plan, self._settings, self._tally, self._pace = plan, settings, tally, pace
-        (self._segment,) = plan.segments
-        self._title = segment_title(plan, self._segment)
-        self._jobs = EpochJobs(plan, settings)
+        self._segments = EpochSegments(plan, settings, tally)
+        self._metrics_of = plan.segments[0].id  # those of all segments
         self._playback, self._tags = _played(plan, settings, events)
         self._views = [
             int(id_)
@@ -138,7 +133,7 @@ class _StreamRun:
         )
         if self._last.epoch:
             _LOGGER.info("goes on after epoch %d", self._last.epoch)
-        tally.accepted[self._segment.id] = self._last.metrics
+        tally.accepted[self._metrics_of] = self._last.metrics
         self._start.sweep()  # which the start before may have died in front of
 
     @property
@@ -154,7 +149,11 @@ class _StreamRun:
         last = self._last
         self._began_ns = time.monotonic_ns()
         budget = budget_us(self._pace.interval_us, self._overhead_us)
-        reports = self._outlasting(lambda: self._accepted(epoch, budget))
+        levels = self._finishing.levels(last.finished)
+        rows = self._rows(epoch, budget)
+        reports = self._outlasting(
+            lambda: self._segments.run(epoch.number, last.fence, rows, levels)
+        )
         infos = [info for report in reports for info in report.monitoring_infos]
         mine = manifest_after(
             last,
@@ -167,7 +166,7 @@ class _StreamRun:
         )
         self._check_finished(mine)
         committed = self._outlasting(lambda: self._start.commit(mine))
-        self._tally.accepted[self._segment.id] = committed.metrics
+        self._tally.accepted[self._metrics_of] = committed.metrics
         if committed == mine:
             self._settings.observer.accepted(reports)
         else:
@@ -177,6 +176,18 @@ class _StreamRun:
         was_cut_off = any(each.shard and each.shard.was_cut_off for each in reports)
         self._overhead_us = max(0, took_us - budget) if was_cut_off else None
         return True
+
+    @contextlib.contextmanager
+    def leaving_no_rows(self) -> Iterator[None]:
+        """If it is left by an error: delete what the epoch has stored that runs."""
+        try:
+            yield
+        except BaseException:
+            try:
+                self._start.give_up()
+            except CheckpointStorageError as error:
+                _LOGGER.warning("rows of an epoch are left until the next start: %s", error)
+            raise
 
     def _outlasting(self, work: Callable[[], _Result]) -> _Result:
         """Do something that may be done again, until storage that is full or away allows it."""
@@ -222,53 +233,13 @@ class _StreamRun:
             self._pace.sleep(min(left_us / 1e6, _LONGEST_SLEEP_S))
             self._settings.check_cancelled()
 
-    def _accepted(self, epoch: Epoch, budget: int) -> Sequence[Report]:
-        """Run an epoch until one attempt at it is accepted; return what its tasks report."""
-        order = segments.SegmentOrder({self._segment.id: frozenset()})
-        action = order.start()
-        reports: Sequence[Report] | None = None
-        while not isinstance(action, segments.Finish):
-            self._settings.check_cancelled()
-            if isinstance(action, segments.GiveUp):
-                raise SparkJobError(self._title, action.reason)
-            reports, event = self._attempt(epoch, budget)
-            action = order.on(event)
-        assert reports is not None
-        return reports
-
-    def _attempt(self, epoch: Epoch, budget: int) -> tuple[Sequence[Report] | None, segments.Event]:
-        segment = self._segment
-        try:
-            with self._settings.job_scope(self._title):
-                reports, verdict = self._jobs.run(
-                    self._rows(epoch, budget), self._finishing.levels(self._last.finished)
-                )
-        except RunnerError:
-            raise
-        except Exception as error:
-            self._settings.check_cancelled()
-            if not machines_were_lost(error):
-                blamed = self._jobs.steps_blamed_for(error)
-                raise SparkJobError(blamed, reason_of(error)) from error
-            _LOGGER.warning("epoch %d runs again: %s", epoch.number, reason_of(error))
-            return None, segments.Crashed(segment.id, reason_of(error))
-        infos = [info for report in reports for info in report.monitoring_infos]
-        self._tally.attempted = merge([*self._tally.attempted, *infos])
-        self._settings.observer.reported(reports)
-        match verdict:
-            case Accepted():
-                return reports, segments.Ran(segment.id)
-            case Failed(failure):
-                raise error_of(failure)
-        _LOGGER.warning("epoch %d runs again: %s", epoch.number, verdict.reason)
-        return None, segments.Rejected(segment.id, verdict.reason)
-
     def _rows(self, epoch: Epoch, budget: int) -> Rows:
         """Return what the first level reads: the epoch, and what its sources give."""
         watermarks = {} if self._playback is None else self._playback.after(epoch).watermarks_us
         mark = reports_pb2.AttemptMark(
             epoch=reports_pb2.Epoch(
                 number=epoch.number,
+                fence=self._last.fence,
                 clock_us=epoch.clock_us,
                 committed_clock_us=self._last.clock_us,
                 heads=[
@@ -292,7 +263,7 @@ class _StreamRun:
         )
         rows = [(schema.CONTROL, mark.SerializeToString())]
         if epoch.feeds_impulses:
-            rows += [(int(dest), b"") for dest in self._segment.impulses]
+            rows += [(int(dest), b"") for dest in self._plan.segments[0].impulses]
         if isinstance(epoch.event, Elements):
             rows += [
                 (int(dest) | schema.WINDOWED, _ELEMENT_CODER.encode(_windowed(*element)))
@@ -314,7 +285,6 @@ def _played(
 
     None: the plan has none.
     """
-    (segment,) = plan.segments
     playback: Playback | None = None
     tags: dict[DestinationId, str] = {}
     for transform in plan.graph.transforms.values():
@@ -322,6 +292,6 @@ def _played(
             assert events is not None
             playback = Playback(events, transform.outputs, transform.name, settings.check_cancelled)
             by_collection = {collection: tag for tag, collection in transform.outputs.items()}
-            for dest in segment.test_streams:
+            for dest in plan.segments[0].test_streams:
                 tags[dest] = by_collection[plan.destinations[dest].arriving]
     return playback, tags

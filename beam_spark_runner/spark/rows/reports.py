@@ -3,9 +3,12 @@
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.core import routing
 from beam_spark_runner.core.errors import (
     BundleFailedError,
     CheckpointStorageError,
@@ -47,6 +50,18 @@ def coded_reports(frame: DataFrame) -> DataFrame:
 def reports_of(coded: Iterable[bytes]) -> list[Report]:
     """Decode reports."""
     return [_report_of(reports_pb2.TaskReport.FromString(each)) for each in coded]
+
+
+def report_row(report: reports_pb2.TaskReport, partitions: int) -> pa.RecordBatch:
+    """Return the row that brings a report to the driver, through all exchanges that follow.
+
+    Args:
+        report: of a task.
+        partitions: of the next exchange.
+    """
+    targets = routing.routes_to_partitions(routing.REPORT_CODE, partitions)
+    route = np.array([targets[report.partition % partitions]], np.int64)
+    return schema.batch_of(schema.REPORT, route, None, None, [report.SerializeToString()])
 
 
 def _report_of(proto: reports_pb2.TaskReport) -> Report:

@@ -11,13 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.backchannel.worker import IS_KEPT
-from beam_spark_runner.core import routing
 from beam_spark_runner.core.errors import (
     InvariantError,
     RunnerError,
@@ -28,14 +26,15 @@ from beam_spark_runner.spark.program import LevelProgram
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.marks import mark_to_keep, marks_for
-from beam_spark_runner.spark.rows.reports import failure_proto
+from beam_spark_runner.spark.rows.reports import failure_proto, report_row
 from beam_spark_runner.spark.task.epoch_stages import EpochStages
 from beam_spark_runner.spark.task.garbage_collection import exempt_from_collection
 from beam_spark_runner.spark.task.input import TaskInput, rows_of_job
 from beam_spark_runner.spark.task.open_stage import AbandonedError
 from beam_spark_runner.spark.task.open_stages import OpenStages
+from beam_spark_runner.spark.task.stored_rows import RowFile
 from beam_spark_runner.spark.task.task_output import TaskOutput
-from beam_spark_runner.spark.task.task_shard import open_shard_of, seal
+from beam_spark_runner.spark.task.task_shard import open_shard_of, row_path, seal
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime, worker
 
 _LOGGER = logging.getLogger(__name__)
@@ -73,6 +72,7 @@ class LevelTask:
         self._attempt = random.SystemRandom().getrandbits(63)
         self._passes_on = False  # a later Spark job will process what this task got
         self._epoch: reports_pb2.Epoch | None = None
+        self._file: RowFile | None = None  # takes the rows, in place of Spark
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Process the partition. Reads ``batches`` to the end whatever happens."""
@@ -99,6 +99,17 @@ class LevelTask:
             if not has_ended:  # Spark throws this process away
                 worker.release(self._program.job_id)
 
+    def _emit_rows(self, batch: pa.RecordBatch) -> None:
+        """Take rows for tasks of later levels."""
+        if self._file is None:
+            self._emit(batch)
+            return
+        self._output.emitted_bytes += batch.nbytes
+        with self._output.users.sheltered():
+            self._file.write(batch)
+        if self._output.is_abandoned:
+            raise AbandonedError
+
     def _produce(
         self, batches: Iterator[pa.RecordBatch], partition: int, is_last_attempt: bool
     ) -> None:
@@ -106,7 +117,7 @@ class LevelTask:
             with worker.working_for(self._program, self._output.abandon) as job:
                 kind = OpenStages if self._program.shards is None else EpochStages
                 self._stages = kind(
-                    self._program, job, self._emit, partition, _now_us, self._output.wait_us
+                    self._program, job, self._emit_rows, partition, _now_us, self._output.wait_us
                 )
                 self._run(job, batches, partition, is_last_attempt)
         except BaseException as error:  # ours: ``_run`` raises nothing
@@ -164,11 +175,12 @@ class LevelTask:
                 # Dropped at the end of the job, if the driver never accepts the attempt.
                 report.finalizes = job.hold(self._attempt, callbacks)
             report.worker, report.messages_sent = job.end_task()
-            self._emit_marks(
-                failed=report.poisoned or report.HasField("failure"),
-                left_residuals=self._passes_on or bool(report.residuals),
-            )
-            self._emit_report(report)
+            if not self._program.stores_rows:
+                self._emit_marks(
+                    failed=report.poisoned or report.HasField("failure"),
+                    left_residuals=self._passes_on or bool(report.residuals),
+                )
+            self._emit(report_row(report, self._program.partitions))
             self._output.end()
         except AbandonedError as error:
             self._stages.abort()
@@ -194,7 +206,7 @@ class LevelTask:
 
     def _run_stages(self, task_input: TaskInput) -> list[bytes]:
         stage_of = {int(program.input.dest): program.stage for program in self._program.stages}
-        cursor = RowCursor(_unless_poisoned(task_input), stage_of, self._emit)
+        cursor = RowCursor(_unless_poisoned(task_input), stage_of, self._emit_rows)
         while cursor.load():
             self._stages[stage_of[cursor.dest]].read(cursor)
         return self._stages.finish()
@@ -215,9 +227,16 @@ class LevelTask:
         if epoch is None:
             raise InvariantError("a task of an epoch got no mark")
         self._epoch = epoch
-        with open_shard_of(self._program, epoch, report.partition) as shard:
+        with contextlib.ExitStack() as opened:
+            if self._program.stores_rows:
+                path = row_path(self._program, epoch, report.partition, self._attempt)
+                self._file = opened.enter_context(RowFile(path))
+            shard = opened.enter_context(open_shard_of(self._program, epoch, report.partition))
             stages.begin(epoch, marks.watermarks_us, shard)
             infos = self._run_stages(task_input)
+            if self._file is not None:
+                self._emit_marks(failed=False, left_residuals=False)
+                self._file.finish()
             report.watermarks_us.update(stages.watermarks.inputs_us)
             report.looks_up_us.update(stages.watermarks.looks_up_us)
             report.finished.extend(stages.finished())
@@ -242,16 +261,10 @@ class LevelTask:
             mark.watermarks_us.update(self._stages.watermarks.outputs_us)
         if self._program.has_next:
             mark.failed, mark.left_residuals = failed, left_residuals
-            self._emit(marks_for(self._program.partitions, mark))
+            self._emit_rows(marks_for(self._program.partitions, mark))
         else:
             mark.run = self._program.run
             self._emit(mark_to_keep(mark))
-
-    def _emit_report(self, report: reports_pb2.TaskReport) -> None:
-        partitions = self._program.partitions
-        targets = routing.routes_to_partitions(routing.REPORT_CODE, partitions)
-        route = np.array([targets[report.partition % partitions]], np.int64)
-        self._emit(schema.batch_of(schema.REPORT, route, None, None, [report.SerializeToString()]))
 
 
 def _unless_poisoned(task_input: TaskInput) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""The shard of a task: opened where the epoch before has left it, and sealed."""
+"""The files of a task: its shard, opened where the epoch before has left it; and its rows."""
 
 import contextlib
 import os
@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.recovery.sweep import rows_name
 from beam_spark_runner.spark.program import LevelProgram
 from beam_spark_runner.spark.task.epoch_stages import EpochStages
 from beam_spark_runner.spark.task.stage_kinds import uses_shard
@@ -34,6 +35,14 @@ def open_shard_of(
         partition=partition,
         head=None if head is None else Version(head.epoch, head.attempt),
     )
+
+
+def row_path(program: LevelProgram, epoch: reports_pb2.Epoch, partition: int, attempt: int) -> Path:
+    """Return the file in which an attempt stores its rows for the next Spark job of the epoch."""
+    places = program.shards
+    assert places is not None
+    name = rows_name(places.lineage, epoch.number, epoch.fence, program.level, partition, attempt)
+    return Path(places.deltas, name)
 
 
 def seal(shard: Shard, attempt: int, stages: EpochStages) -> reports_pb2.ShardReport:

@@ -20,8 +20,9 @@ rates :: bytes, fixed
 """
 
 
-def found(given: str) -> dict[str, str]:
-    return dict(must_not_change(build(run_passes(parse(given), STREAMING), streams=True)))
+def found(given: str, max_exchanges: int = 12) -> dict[str, str]:
+    graph = run_passes(parse(given), STREAMING)
+    return dict(must_not_change(build(graph, max_exchanges=max_exchanges, streams=True)))
 
 
 def test_each_step_and_where_it_stores_what() -> None:
@@ -54,3 +55,11 @@ def test_what_a_side_input_stores() -> None:
     assert found(together)["side input of Look"].startswith("stage 2, level 1, ")
     assert "in parts" not in found(together)["side input of Look"]
     assert found(given) != found(given.replace("bytes, fixed", "bytes, sliding"))
+
+
+def test_levels_are_counted_over_all_segments() -> None:
+    deep = GIVEN.replace("Group:", "Spread: reshuffle(pairs) -> spread\nGroup:")
+    deep = deep.replace("group_by_key(pairs)", "group_by_key(spread)")
+    deep += "spread :: kv<bytes,bytes>, fixed\n"
+    assert ", level 2, " in found(deep)["step Count"]
+    assert found(deep, max_exchanges=1) == found(deep)

@@ -121,3 +121,21 @@ def test_a_source_that_is_read_behind_a_cut_runs_there() -> None:
 def test_a_full_level_flows_over_into_the_next() -> None:
     laid = edges(([], POINT, []), *(([0], EXCHANGE, []) for _ in range(5)), ([1], EXCHANGE, []))
     assert [place[2] for place in places(laid, destinations=2)] == [0, 1, 1, 2, 2, 3, 3]
+
+
+def test_all_sources_run_in_front_if_they_are_not_to_move() -> None:
+    laid = edges(
+        ([], POINT, []),
+        ([0], EXCHANGE, []),
+        ([1], EXCHANGE, []),
+        ([], POINT, []),
+        ([2, 3], EXCHANGE, []),
+    )
+    laid_out = lay_out(laid, max_exchanges=2, max_destinations=250, moves_sources=False)
+    assert [(*place.segment, place.level) for place in laid_out] == [
+        (0, 0, 0),
+        (0, 0, 1),
+        (0, 0, 2),
+        (0, 0, 0),
+        (0, 1, 1),
+    ]

@@ -5,11 +5,12 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_spark_runner.core.ids import PCollectionId
+from beam_spark_runner.core.ids import PCollectionId, StageId
 from beam_spark_runner.graph import passes
 from beam_spark_runner.graph.facts import ROOT_URNS
 from beam_spark_runner.graph.model import Graph
 from beam_spark_runner.plan.build import build
+from beam_spark_runner.plan.levels import levels
 from beam_spark_runner.plan.model import Delivery, Plan
 from tests.golden.evaluate import Element, evaluate_graph, evaluate_plan, evaluate_stages
 from tests.golden.random_graphs import graphs
@@ -97,3 +98,41 @@ def check_that_stable_input_is_written_down(plan: Plan) -> None:
             assert set(segment.reads.get(destination.id, ())) == set(writers)
             makers = [s.id for s in plan.stages.values() if destination.arriving in s.outputs]
             assert bool(makers) == bool(writers)
+
+
+@settings(max_examples=100)
+@given(graph=graphs(), max_exchanges=st.sampled_from([1, 2, 12]))
+def test_a_plan_that_streams_is_a_chain_of_segments(graph: Graph, max_exchanges: int) -> None:
+    ready = passes.fuse(passes.run_passes(graph, BEFORE_FUSION))
+    plan = build(ready, max_exchanges=max_exchanges, streams=True)
+    in_one = build(ready, max_exchanges=1_000, streams=True)
+    assert levels(plan) == levels(in_one), "only depth cuts"
+    exchanges = sum(level.has_exchange for level in levels(plan))
+    assert len(plan.segments) == max(bool(levels(plan)), -(-exchanges // max_exchanges))
+    segment_of: dict[StageId, int] = {}
+    for number, segment in enumerate(plan.segments):
+        before = plan.segments[:number]
+        assert segment.first_level == sum(len(each.levels) for each in before)
+        for level in segment.levels:
+            segment_of.update(dict.fromkeys(level.stages, number))
+        assert not segment.side_inputs
+        if number:
+            assert all(level.has_exchange for level in segment.levels)
+            assert not segment.impulses
+            assert all(writers == (number - 1,) for writers in segment.reads.values())
+            assert set(segment.reads) <= set(plan.segments[number - 1].writes)
+    for number, segment in enumerate(plan.segments):
+        crossing = {
+            dest
+            for id_, stage in plan.stages.items()
+            for collection in stage.outputs
+            for dest in plan.consumers.get(collection, ())
+            if (reader := plan.destinations[dest].stage) is not None
+            and segment_of[id_] <= number < segment_of[reader]
+            and plan.destinations[dest].delivery is not Delivery.SIDE_INPUT
+        }
+        assert {
+            dest
+            for dest in segment.writes
+            if plan.destinations[dest].delivery is not Delivery.SIDE_INPUT
+        } == crossing

@@ -13,7 +13,7 @@ from beam_spark_runner.recovery.manifest import (
     IncompatibleCheckpointError,
     manifest_name,
 )
-from beam_spark_runner.recovery.sweep import delta_name
+from beam_spark_runner.recovery.sweep import delta_name, rows_name
 
 
 class Files:
@@ -149,3 +149,28 @@ def test_a_start_that_cannot_go_on_claims_nothing() -> None:
             Checkpoints(storage=files, lineage="main", restart="auto", key_groups=128), {}, 1
         )
     assert [name for name in files.files if name.endswith(".fence")] == ["000000000001.fence"]
+
+
+def test_rows_go_with_their_epoch_and_those_of_an_earlier_start_at_once() -> None:
+    files = Files()
+    first = start(files)
+    for epoch in (1, 2):
+        files.files[rows_name("main", epoch, 1, 12, 0, 7)] = b""
+    commit(first, files)
+    first.sweep()
+    assert [name for name in files.files if name.endswith(".rows")] == [
+        rows_name("main", 2, 1, 12, 0, 7)
+    ]
+    second = start(files)
+    second.sweep()
+    files.files[rows_name("main", 2, 2, 12, 0, 7)] = b""
+    first.sweep()  # it does not know yet that it has been fenced off
+    assert [name for name in files.files if name.endswith(".rows")] == [
+        rows_name("main", 2, 2, 12, 0, 7)
+    ]
+    files.files[rows_name("main", 2, 1, 12, 0, 8)] = b""  # it goes on until it commits
+    second.sweep()
+    assert rows_name("main", 2, 1, 12, 0, 8) in files.files
+    first.give_up()
+    second.give_up()
+    assert not [name for name in files.files if name.endswith(".rows")]

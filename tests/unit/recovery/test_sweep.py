@@ -8,7 +8,14 @@ import pytest
 
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest, View, ViewId
-from beam_spark_runner.recovery.sweep import delta_name, unneeded, view_name
+from beam_spark_runner.recovery.sweep import (
+    delta_name,
+    ended_rows,
+    left_rows,
+    rows_name,
+    unneeded,
+    view_name,
+)
 
 NONE = Manifest(epoch=0, fence=1, lineage="main", parent=None, partitions=1, key_groups=128)
 
@@ -76,3 +83,17 @@ def test_nothing_else_is_touched() -> None:
 def test_something_must_be_kept() -> None:
     with pytest.raises(InvariantError):
         unneeded([], "main", [])
+
+
+def rows(epoch: int, fence: int, lineage: str = "main") -> str:
+    return rows_name(lineage, epoch, fence, 12, 0, 77)
+
+
+def test_rows_of_epochs_that_have_ended() -> None:
+    mine = [rows(epoch, fence=3) for epoch in (7, 8, 9)]
+    older = [rows(epoch, fence) for epoch, fence in ((7, 1), (9, 2))]
+    others = [rows(7, fence=4), rows(7, fence=2, lineage="other"), delta(7)]
+    names = [*mine, *older, *others]
+    assert ended_rows(names, "main", fence=3, epoch=8) == tuple(mine[:2])
+    assert left_rows(names, "main", fence=3) == tuple(older)
+    assert unneeded(names, "main", [manifest(9)]) == (delta(7),)

@@ -40,8 +40,9 @@ seconds :: kv<bytes,iterable<bytes>>
 
 
 @cache
-def plan() -> Plan:
-    return build(run_passes(parse(GIVEN), STREAMING), streams=True)
+def plan(max_exchanges: int = 12) -> Plan:
+    graph = run_passes(parse(GIVEN), STREAMING)
+    return build(graph, max_exchanges=max_exchanges, streams=True)
 
 
 def dest(name: str) -> int:
@@ -93,6 +94,10 @@ def test_levels_that_still_have_to_run(
     finished: Mapping[str, frozenset[int]], levels: range
 ) -> None:
     assert finishing().levels(after(finished)) == levels
+    assert len(plan(max_exchanges=1).segments) == 2
+    in_segments = Finishing(plan(max_exchanges=1), partitions=2)
+    assert in_segments.after({}, reports(finished)) == after(finished)
+    assert in_segments.levels(after(finished)) == levels
 
 
 def test_what_is_recorded() -> None:

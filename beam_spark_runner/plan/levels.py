@@ -1,0 +1,52 @@
+"""The levels of a plan, counted over all of its segments."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from beam_spark_runner.plan.model import Level, Plan, Segment
+
+
+class Part(NamedTuple):
+    """Some levels of a segment, one after the other.
+
+    Attributes:
+        segment: of the plan.
+        levels: counted within the segment.
+    """
+
+    segment: Segment
+    levels: range
+
+    @property
+    def first(self) -> int:
+        """The number of its first level, counted over all of the plan's."""
+        return self.segment.first_level + self.levels[0]
+
+    @property
+    def last(self) -> int:
+        """The same of its last one."""
+        return self.segment.first_level + self.levels[-1]
+
+
+def levels(plan: Plan) -> Sequence[Level]:
+    """Return all levels, each at its number."""
+    return [level for segment in plan.segments for level in segment.levels]
+
+
+def parts(plan: Plan, numbers: range) -> Sequence[Part]:
+    """Cut levels at the borders of segments.
+
+    Args:
+        plan: whose levels.
+        numbers: of levels.
+
+    Example:
+        Segments of 13 and 12 levels, range(3, 15)   ==>   0: range(3, 13);  1: range(0, 2)
+    """
+    found = []
+    for segment in plan.segments:
+        first = max(numbers.start - segment.first_level, 0)
+        end = min(numbers.stop - segment.first_level, len(segment.levels))
+        if first < end:
+            found.append(Part(segment, range(first, end)))
+    return found

@@ -1,0 +1,166 @@
+"""An epoch of a streaming plan: its segments, one Spark job after another."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from beam_spark_runner.core.errors import RunnerError, SparkJobError
+from beam_spark_runner.core.ids import SegmentId
+from beam_spark_runner.plan.levels import Part, parts
+from beam_spark_runner.plan.model import Plan
+from beam_spark_runner.portable.monitoring import merge
+from beam_spark_runner.recovery.sweep import rows_name
+from beam_spark_runner.scheduling import segments
+from beam_spark_runner.scheduling.attempts import Accepted, Ambiguous, Attempts, Failed, Report
+from beam_spark_runner.spark.driver.epoch_jobs import EpochJobs, Rows, Stored, serve_epochs
+from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
+from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
+from beam_spark_runner.spark.driver.segment_job import segment_title
+from beam_spark_runner.spark.driver.spark_errors import machines_were_lost, reason_of
+from beam_spark_runner.spark.rows.reports import error_of
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class EpochSegments:
+    """Runs epochs of a streaming plan.
+
+    Tasks of a segment's last level store their rows and marks, those for later segments among
+    them, in files of the checkpoint folder. The next segment reads the files of those attempts
+    that were accepted, and no others: each file has the name of its attempt.
+
+    If tasks of a segment disagree, or an executor is lost, that segment runs again, and not those
+    before it. This is sound, since it reads the same as before: rows of the same attempts, which
+    do not go with an executor; shards of its own levels, at the heads that the epoch before has
+    left, whatever rejected attempts have sealed since; and views, watermarks, clock and budget,
+    which marks bring from the driver. One manifest names what all segments have made, or none
+    does, so that nothing of a rejected attempt is ever read by an epoch or seen outside.
+
+    Threads: the one that makes it.
+
+    Args:
+        plan: what runs.
+        settings: where.
+        tally: gets the metrics of all attempts.
+    """
+
+    def __init__(self, plan: Plan, settings: RunSettings, tally: Tally) -> None:
+        self._plan, self._settings, self._tally = plan, settings, tally
+        builder = ProgramBuilder(plan, settings.job_id, settings.limits)
+        local_property = serve_epochs(settings)
+        self._jobs = {
+            segment.id: EpochJobs(plan, segment, settings, builder, local_property)
+            for segment in plan.segments
+        }
+        self._runs = 0
+
+    def run(self, number: int, fence: int, rows: Rows, levels: range) -> Sequence[Report]:
+        """Run an epoch until one attempt at each of its segments is accepted.
+
+        Args:
+            number: of the epoch.
+            fence: of the driver.
+            rows: what the first level reads.
+            levels: that run, counted over all segments; at least one. The others have finished.
+
+        Returns:
+            What the tasks of the accepted attempts report.
+
+        Raises:
+            BundleFailedError: user code failed, as often as Spark retries tasks.
+            SparkJobError: Spark gave a segment up, or it never ran on one version of its data.
+            CheckpointStorageError: rows or shards cannot be read or stored.
+        """
+        running = parts(self._plan, levels)
+        places = {part.segment.id: place for place, part in enumerate(running)}
+        order = segments.SegmentOrder(
+            {
+                part.segment.id: frozenset({running[place - 1].segment.id} if place else ())
+                for place, part in enumerate(running)
+            }
+        )
+        accepted: dict[SegmentId, Sequence[Report]] = {}
+        action = order.start()
+        while not isinstance(action, segments.Finish):
+            self._settings.check_cancelled()
+            place = places[action.segment]
+            part = running[place]
+            if isinstance(action, segments.GiveUp):
+                raise SparkJobError(segment_title(self._plan, part.segment), action.reason)
+            for stale in action.forget:
+                accepted.pop(stale, None)
+            source: Rows | Stored = rows
+            if place:
+                before = running[place - 1]
+                source = self._stored(before, accepted[before.segment.id], number, fence)
+            job = _EpochJob(number, part, source, stores_rows=part is not running[-1])
+            reports, event = self._attempt(job)
+            if isinstance(event, segments.Ran):
+                accepted[part.segment.id] = reports
+            action = order.on(event)
+        return [report for part in running for report in accepted[part.segment.id]]
+
+    def _stored(self, part: Part, reports: Sequence[Report], number: int, fence: int) -> Stored:
+        """Return the rows that the accepted tasks of a part have stored."""
+        shards = self._settings.limits.shards
+        assert shards is not None
+        last = sorted(
+            (report for report in reports if report.level == part.last),
+            key=lambda report: report.partition,
+        )
+        return Stored(
+            names=[
+                rows_name(shards.lineage, number, fence, each.level, each.partition, each.attempt)
+                for each in last
+            ],
+            made_by=Attempts.of(each.attempt for each in last),
+        )
+
+    def _attempt(self, job: "_EpochJob") -> tuple[Sequence[Report], segments.Event]:
+        segment = job.part.segment
+        jobs = self._jobs[segment.id]
+        title = segment_title(self._plan, segment)
+        self._runs += 1
+        self._settings.observer.began(self._runs)
+        try:
+            with self._settings.job_scope(title):
+                reports, verdict = jobs.run(
+                    job.source, job.part.levels, stores_rows=job.stores_rows
+                )
+        except RunnerError:
+            raise
+        except Exception as error:
+            self._settings.check_cancelled()
+            if not machines_were_lost(error):
+                raise SparkJobError(jobs.steps_blamed_for(error), reason_of(error)) from error
+            self._warn(job, reason_of(error))
+            return (), segments.Crashed(segment.id, reason_of(error))
+        infos = [info for report in reports for info in report.monitoring_infos]
+        self._tally.attempted = merge([*self._tally.attempted, *infos])
+        self._settings.observer.reported(reports)
+        match verdict:
+            case Accepted():
+                return reports, segments.Ran(segment.id)
+            case Failed(failure):
+                raise error_of(failure)
+        self._warn(job, verdict.reason)
+        if isinstance(verdict, Ambiguous) and isinstance(job.source, Stored):
+            writers = frozenset({SegmentId(segment.id - 1)})
+            return (), segments.Lost(segment.id, writers, verdict.reason)
+        return (), segments.Rejected(segment.id, verdict.reason)
+
+    def _warn(self, job: "_EpochJob", reason: str) -> None:
+        what = f"epoch {job.number}"
+        if len(self._jobs) > 1:
+            what = f"segment {job.part.segment.id} of {what}"
+        _LOGGER.warning("%s runs again: %s", what, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _EpochJob:
+    """One Spark job of an epoch: see ``EpochJobs.run``."""
+
+    number: int  # of the epoch
+    part: Part
+    source: Rows | Stored
+    stores_rows: bool
