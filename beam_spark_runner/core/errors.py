@@ -52,14 +52,21 @@ class InvalidPipelineError(PipelineError):
 
 
 class UnsupportedFeatureError(PipelineError):
-    """The pipeline is legal Beam, but this runner cannot run it (yet)."""
+    """The pipeline is legal Beam, but this runner cannot run it (yet).
 
-    def __init__(self, feature: str, where: str) -> None:
-        super().__init__(feature, where)
-        self.feature, self.where = feature, where
+    Args:
+        feature: what it has.
+        where: name of the step.
+        instead: what it may have in place of that; empty: nothing.
+    """
+
+    def __init__(self, feature: str, where: str, instead: str = "") -> None:
+        super().__init__(feature, where, instead)
+        self.feature, self.where, self.instead = feature, where, instead
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.feature} is not supported by SparkPortableRunner"
+        text = f"{self.where}: {self.feature} is not supported by SparkPortableRunner"
+        return f"{text}; use {self.instead}" if self.instead else text
 
 
 class PipelineRefusedError(PipelineError):
