@@ -75,6 +75,7 @@ class Backchannel:
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
         self._hearing: threading.Thread | None = None
+        self._looking: threading.Thread | None = None
         self._is_closed = False
         self._is_ending = False  # the job, in this process
         self._is_idle = True  # nothing waits to be sent
@@ -246,6 +247,15 @@ class Backchannel:
         with self._wake:
             looks = list(self._tasks.items())
             self._looks = bool(looks)
+        # In a thread of its own: it may wait for user code, for a tracker that claims for instance,
+        # and log lines must not.
+        if looks and (self._looking is None or not self._looking.is_alive()):
+            self._looking = threading.Thread(
+                target=self._send_all_progress, args=(looks,), name="beam-looks", daemon=True
+            )
+            self._looking.start()
+
+    def _send_all_progress(self, looks: Sequence[tuple[int, Look]]) -> None:
         for attempt, look in looks:
             self._send_progress(attempt, look)
 

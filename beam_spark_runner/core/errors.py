@@ -4,6 +4,7 @@ All of them take their fields as arguments and hand them to ``Exception``, so
 that they survive pickling between an executor and the driver.
 """
 
+import re
 from collections.abc import Sequence
 
 
@@ -159,6 +160,39 @@ class BundleFailedError(HarnessError):
 
     def __str__(self) -> str:
         return f"{self.step}: {self.cause}\n\n{self.traceback_text}"
+
+
+_STUCK = re.compile(
+    r"StuckBundleError: (?P<step>.+): its code has not gone on for (?P<lasted_s>\d+) s "
+    r"\(--stuck_bundle_timeout\)\. It stands at\n(?P<stack>.*?)\n(?:\n|={30}|\Z)",
+    re.DOTALL,
+)
+
+
+class StuckBundleError(HarnessError):
+    """User code has not gone on for as long as ``--stuck_bundle_timeout`` allows.
+
+    Args:
+        step: full name of the transform; several, if it is not known which.
+        lasted_s: for how long, in whole seconds.
+        stack: where it stands, as Python or the SDK harness shows it.
+    """
+
+    def __init__(self, step: str, lasted_s: int, stack: str) -> None:
+        super().__init__(step, lasted_s, stack)
+        self.step, self.lasted_s, self.stack = step, lasted_s, stack
+
+    @classmethod
+    def found_in(cls, text: str) -> "StuckBundleError | None":
+        """Return the error whose text stands in another's: Spark writes down what tasks raise."""
+        found = _STUCK.search(text)
+        return None if found is None else cls(found["step"], int(found["lasted_s"]), found["stack"])
+
+    def __str__(self) -> str:
+        return (
+            f"{self.step}: its code has not gone on for {self.lasted_s} s "
+            f"(--stuck_bundle_timeout). It stands at\n{self.stack.rstrip()}\n"
+        )
 
 
 class FnApiProtocolError(HarnessError):

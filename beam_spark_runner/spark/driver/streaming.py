@@ -19,6 +19,7 @@ from beam_spark_runner.core.errors import (
     OptionsError,
     RunnerError,
     SparkJobError,
+    StuckBundleError,
 )
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.plan.compatibility import must_not_change
@@ -247,6 +248,8 @@ class _StreamRun:
             raise
         except Exception as error:
             self._settings.check_cancelled()
+            if stuck := StuckBundleError.found_in(str(error)):
+                raise stuck from error
             if not machines_were_lost(error):
                 blamed = self._jobs.steps_blamed_for(error)
                 raise SparkJobError(blamed, reason_of(error)) from error

@@ -349,6 +349,11 @@ class ViewStage(OpenStage):
         """See ``OpenStage.progress``: no step runs here."""
         return ()
 
+    @property
+    def bundle(self) -> Bundle | None:
+        """See ``OpenStage.bundle``: there is none."""
+        return None
+
     def abort(self) -> None:
         """See ``OpenStage.abort``: there is no bundle."""
 
