@@ -34,6 +34,7 @@ from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
 from beam_spark_runner.harness.beam.source_sink import SinkOperation, SourceOperation
 from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
 from beam_spark_runner.harness.beam.timing import Timing, timed_by
+from beam_spark_runner.harness.beam.unbounded_readers import StageReaders
 from beam_spark_runner.harness.bundle import (
     Activity,
     BundleResult,
@@ -84,13 +85,14 @@ class EmbeddedStage:
         use_keys(self._descriptor)
         use_one_estimator()
         charge_errors_of_creation()
+        self._readers = StageReaders()
         self._steps = self._make_steps()
         self._idle: list[_Steps] = []  # whose callbacks have run
         self._is_closed = False
         self._lock = threading.Lock()  # callbacks run in a thread of their own
 
     def _make_steps(self) -> "_Steps":
-        with failures_of(self._name):
+        with failures_of(self._name), self._readers.shared():
             processor = bundle_processor.BundleProcessor(
                 frozenset(), self._descriptor, self._state, data_channel_factory=None
             )
@@ -150,6 +152,7 @@ class EmbeddedStage:
             idle = [each for each in (self._steps, *self._idle) if not each.has_callbacks]
         for steps in idle:
             self._shut_down(steps)
+        self._readers.close()
 
     @property
     def may_tear_down(self) -> bool:

@@ -113,9 +113,7 @@ def test_user_code_is_interrupted_and_the_task_reports_where_it_stood(
 
 def test_what_cannot_be_interrupted_ends_with_its_process() -> None:
     """The error leaves the task, so that Spark throws the process away; nobody waits for it."""
-    with pytest.raises(
-        StuckBundleError, match=r"^Step: .* has not gone on for 1 s"
-    ) as caught:
+    with pytest.raises(StuckBundleError, match=r"^Step: .* has not gone on for 1 s") as caught:
         run("blocks", Runs(block), stuck_s=1)
     assert "in block\n" in caught.value.stack
     assert HAPPENED == []
