@@ -172,8 +172,9 @@ class LevelTask:
                 job.tear_down()
             callbacks, stages.callbacks = stages.callbacks, []
             if callbacks:
-                # Dropped at the end of the job, if the driver never accepts the attempt.
-                report.finalizes = job.hold(self._attempt, callbacks)
+                # If the driver never accepts it: dropped after a later epoch, or with the job.
+                epoch = None if self._epoch is None else self._epoch.number
+                report.finalizes = job.hold(self._attempt, callbacks, epoch)
             report.worker, report.messages_sent = job.end_task()
             self._emit_marks(
                 stages,

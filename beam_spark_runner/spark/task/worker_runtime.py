@@ -140,10 +140,10 @@ class JobRuntime:
         for id_ in self._side_inputs.keys() - set(besides):
             del self._side_inputs[id_]
 
-    def hold(self, attempt: int, callbacks: Sequence[Callbacks]) -> bool:
+    def hold(self, attempt: int, callbacks: Sequence[Callbacks], epoch: int | None = None) -> bool:
         """See ``Backchannel.hold``."""
         if self._channel is not None:
-            return self._channel.hold(attempt, callbacks)
+            return self._channel.hold(attempt, callbacks, epoch)
         for each in callbacks:
             each.drop()
         return False

@@ -378,26 +378,3 @@ def test_the_end_of_the_job_waits_for_no_worker_that_is_gone(tmp_path: Path) -> 
         assert server.end_job(60) == frozenset()
         slow.close()
         gone.close()
-
-
-def test_log_lines_do_not_wait_for_progress(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A claim that blocks has the lock of its tracker, which is asked how far it is."""
-    monkeypatch.setattr(worker, "LOOK_EVERY_S", 0.01)
-    heard: Heard = []
-    asked, goes_on = threading.Event(), threading.Event()
-
-    def look() -> TaskProgress:
-        asked.set()
-        goes_on.wait(60)
-        return TaskProgress()
-
-    with serving("socket", tmp_path, heard) as server:
-        channel = Backchannel(server.route)
-        with channel.watching(1, look):
-            assert asked.wait(60)
-            channel.log(entry("still here"))
-            until(lambda: messages(heard) == ["still here"])
-            goes_on.set()
-        channel.close()
