@@ -56,7 +56,7 @@ class OpenStages:
             first=partition,
         )
         self._open: dict[StageId, OpenStage] = {}
-        self.opening = ""  # name of a stage whose DoFns are being set up
+        self.opening = ""  # name of a stage whose DoFns are being set up in this process
         self._finished: list[bytes] = []  # monitoring infos of bundles
         # Of large groups: any stage may hold them until all have finished.
         self.logs = ValueLogs(level.spill_bytes)
@@ -75,7 +75,9 @@ class OpenStages:
         return stage
 
     def _opened(self, program: StageProgram) -> OpenStage:
-        before, self.opening = self.opening, program.name
+        before = self.opening
+        # An SDK harness may take --environment_start_timeout to start, which is no user code.
+        self.opening = "" if program.description.coded_environment else program.name
         try:
             return self._make(program)
         finally:
