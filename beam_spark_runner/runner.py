@@ -23,11 +23,11 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from apache_beam.transforms import environments
 
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.harness.beam.options import use_options
 from beam_spark_runner.harness.beam.recording import (
     play_what_was_recorded,
     use_runnable_recorders,
 )
-from beam_spark_runner.harness.beam.stage import use_options
 from beam_spark_runner.job.environments import (
     default_environment,
 )

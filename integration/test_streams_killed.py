@@ -12,6 +12,7 @@ import pytest
 
 from beam_spark_runner.recovery.manifest import epoch_in
 from tests.cli.programs import Program
+from tests.numbers_source import FIRST, Log
 from tests.segments import CUT
 
 KILLS = int(os.environ.get("STREAM_KILLS", "4"))
@@ -108,6 +109,17 @@ SOURCES = """
     sums | "Wider" >> beam.WindowInto(FixedWindows(8)) | beam.GroupByKey() | beam.Map(write)
     finish(pipeline)
     """
+UNBOUNDED = """
+    from tests.numbers_source import Log, Numbers, pairs
+
+    log = Log(folder=os.environ["NOTES"], checkpoints=os.environ["CHECKPOINTS"])
+    source = Numbers(name="s", end=EVENTS, at_once=3, splits=2, ends_with_its_last=True, log=log)
+    pipeline = beam.Pipeline(argv=OPTIONS)
+    read = pairs(source, most_in_bundle=2)(pipeline)
+    sums = read | beam.WindowInto(FixedWindows(4)) | beam.ParDo(Sum())
+    sums | "Wider" >> beam.WindowInto(FixedWindows(8)) | beam.GroupByKey() | beam.Map(write)
+    finish(pipeline)
+    """
 
 
 def sums_of_played() -> set[str]:
@@ -124,6 +136,15 @@ def sums_of_sources() -> set[str]:
     return {
         f"sum-{key}-{start}-{5 * sum(range(start, start + 4))}"
         for key in "ab"
+        for start in range(0, EVENTS, 4)
+    }
+
+
+def sums_of_unbounded() -> set[str]:
+    """The same of the one with an ``UnboundedSource``."""
+    return {
+        f"sum-s{split}-{FIRST + start}-{sum(range(start, start + 4))}"
+        for split in range(2)
         for start in range(0, EVENTS, 4)
     }
 
@@ -151,6 +172,7 @@ def newest(checkpoints: Path) -> int:
             sums_of_sources(),
             id="a Spark job for each exchange",
         ),
+        pytest.param(UNBOUNDED, 2 * EVENTS, sums_of_unbounded(), id="readers with marks"),
     ],
 )
 @pytest.mark.parametrize("seed", range(1))
@@ -158,9 +180,10 @@ def test_kills_at_any_moment_change_nothing(
     tmp_path: Path, seed: int, pipeline: str, seen: int, sums: set[str]
 ) -> None:
     chance = random.Random(seed)
-    out = tmp_path / "out"
+    out, notes, checkpoints = (tmp_path / name for name in ("out", "notes", "checkpoints"))
     out.mkdir()
-    checkpoints = tmp_path / "checkpoints"
+    notes.mkdir()
+    places = {"OUT": str(out), "NOTES": str(notes), "CHECKPOINTS": str(checkpoints)}
     flags = ["--spark_master_url=local[2]", f"--checkpoint_dir={checkpoints}"]
     parts = f"    EVENTS = {EVENTS}\n", EACH, pipeline
     script = "\n".join(map(textwrap.dedent, parts))
@@ -168,7 +191,7 @@ def test_kills_at_any_moment_change_nothing(
         folder = tmp_path / f"run-{number}"
         folder.mkdir()
         until = newest(checkpoints) + chance.randrange(3)
-        program = Program(folder, script, *flags, OUT=str(out))
+        program = Program(folder, script, *flags, **places)
         if not program.wait_until(functools.partial(has_come_to, checkpoints, until)):
             break  # it has come to its end
         time.sleep(3 * chance.random())  # the moment is chance's, also while Spark starts
@@ -176,8 +199,11 @@ def test_kills_at_any_moment_change_nothing(
         program.end(60)
     folder = tmp_path / "last"
     folder.mkdir()
-    ended = Program(folder, script, *flags, OUT=str(out)).end(120)
+    ended = Program(folder, script, *flags, **places).end(120)
     assert ended.code == 0, ended.err
     assert ended.out.splitlines()[-1] == f"seen {seen}"
     assert {path.name for path in out.glob("sum-*")} == sums
     assert not list(checkpoints.glob("*.rows"))
+    # Callbacks are best effort; none comes before its commit.
+    finalized = Log(folder=str(notes), checkpoints=str(checkpoints)).finalized()
+    assert all(each.committed > each.committed_at_cut for each in finalized), finalized

@@ -7,6 +7,7 @@ is dropped.
 """
 
 import contextlib
+import itertools
 import logging
 import os
 import secrets
@@ -15,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from apache_beam.portability.api import beam_fn_api_pb2
 
@@ -42,6 +44,13 @@ IS_KEPT = bool(os.environ.get("SPARK_REUSE_WORKER"))  # this process, for a next
 Look = Callable[[], TaskProgress]
 
 
+class _Held(NamedTuple):
+    """Callbacks that wait."""
+
+    callbacks: Sequence[Callbacks]
+    epoch: int | None
+
+
 class Backchannel:
     """One process's connection to the driver of one job.
 
@@ -63,7 +72,7 @@ class Backchannel:
         self._lines: deque[bytes] = deque()
         self._left_out = 0
         self._progress: dict[int, TaskProgress] = {}  # by attempt
-        self._held: dict[int, Sequence[Callbacks]] = {}  # by attempt
+        self._held: dict[int, _Held] = {}  # by attempt
         self._finalized: list[int] = []
         self._calls = False  # there is something to receive, if not to send
         self._awaits_end = False
@@ -75,6 +84,7 @@ class Backchannel:
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
         self._hearing: threading.Thread | None = None
+        self._looking: threading.Thread | None = None
         self._is_closed = False
         self._is_ending = False  # the job, in this process
         self._is_idle = True  # nothing waits to be sent
@@ -152,15 +162,20 @@ class Backchannel:
                 self._sent += 1
                 self._wake_up()
 
-    def hold(self, attempt: int, callbacks: Sequence[Callbacks]) -> bool:
+    def hold(self, attempt: int, callbacks: Sequence[Callbacks], epoch: int | None = None) -> bool:
         """Run the callbacks of an attempt's bundles once its output is accepted.
+
+        Args:
+            attempt: its number.
+            callbacks: of its bundles.
+            epoch: in which it ran. Once an attempt at a later one is accepted, this one never will.
 
         Returns:
             False: nobody will ever say so. They are dropped.
         """
         with self._wake:
             if not self._is_lost:
-                self._held[attempt] = callbacks
+                self._held[attempt] = _Held(callbacks, epoch)
                 self._calls = True
                 self._sent += 1
                 self._wake_up()
@@ -246,6 +261,15 @@ class Backchannel:
         with self._wake:
             looks = list(self._tasks.items())
             self._looks = bool(looks)
+        # In a thread of its own: it may wait for user code, for a tracker that claims for instance,
+        # and log lines must not.
+        if looks and (self._looking is None or not self._looking.is_alive()):
+            self._looking = threading.Thread(
+                target=self._send_all_progress, args=(looks,), name="beam-looks", daemon=True
+            )
+            self._looking.start()
+
+    def _send_all_progress(self, looks: Sequence[tuple[int, Look]]) -> None:
         for attempt, look in looks:
             self._send_progress(attempt, look)
 
@@ -310,9 +334,17 @@ class Backchannel:
 
     def _finalize(self, attempt: int) -> None:
         with self._wake:
-            callbacks = self._held.pop(attempt, ())
-        for each in callbacks:
+            accepted = self._held.pop(attempt, _Held((), None))
+            void = [
+                number
+                for number, held in self._held.items()
+                if held.epoch is not None and held.epoch < (accepted.epoch or 0)
+            ]
+            dropped = [self._held.pop(number).callbacks for number in void]
+        for each in accepted.callbacks:
             each.run()
+        for each in itertools.chain.from_iterable(dropped):
+            each.drop()
         with self._wake:
             self._finalized.append(attempt)
             self._sent += 1
@@ -330,7 +362,7 @@ class Backchannel:
 
     def _drop_held(self) -> None:
         with self._wake:
-            held, self._held = list(self._held.values()), {}
-        for callbacks in held:
+            held, self._held = self._held, {}
+        for callbacks, _ in held.values():
             for each in callbacks:
                 each.drop()

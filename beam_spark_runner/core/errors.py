@@ -4,6 +4,7 @@ All of them take their fields as arguments and hand them to ``Exception``, so
 that they survive pickling between an executor and the driver.
 """
 
+import re
 from collections.abc import Sequence
 
 
@@ -52,14 +53,21 @@ class InvalidPipelineError(PipelineError):
 
 
 class UnsupportedFeatureError(PipelineError):
-    """The pipeline is legal Beam, but this runner cannot run it (yet)."""
+    """The pipeline is legal Beam, but this runner cannot run it (yet).
 
-    def __init__(self, feature: str, where: str) -> None:
-        super().__init__(feature, where)
-        self.feature, self.where = feature, where
+    Args:
+        feature: what it has.
+        where: name of the step.
+        instead: what it may have in place of that; empty: nothing.
+    """
+
+    def __init__(self, feature: str, where: str, instead: str = "") -> None:
+        super().__init__(feature, where, instead)
+        self.feature, self.where, self.instead = feature, where, instead
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.feature} is not supported by SparkPortableRunner"
+        text = f"{self.where}: {self.feature} is not supported by SparkPortableRunner"
+        return f"{text}; use {self.instead}" if self.instead else text
 
 
 class PipelineRefusedError(PipelineError):
@@ -152,6 +160,39 @@ class BundleFailedError(HarnessError):
 
     def __str__(self) -> str:
         return f"{self.step}: {self.cause}\n\n{self.traceback_text}"
+
+
+_STUCK = re.compile(
+    r"StuckBundleError: (?P<step>.+): its code has not gone on for (?P<lasted_s>\d+) s "
+    r"\(--stuck_bundle_timeout\)\. It stands at\n(?P<stack>.*?)\n(?:\n|={30}|\Z)",
+    re.DOTALL,
+)
+
+
+class StuckBundleError(HarnessError):
+    """User code has not gone on for as long as ``--stuck_bundle_timeout`` allows.
+
+    Args:
+        step: full name of the transform; several, if it is not known which.
+        lasted_s: for how long, in whole seconds.
+        stack: where it stands, as Python or the SDK harness shows it.
+    """
+
+    def __init__(self, step: str, lasted_s: int, stack: str) -> None:
+        super().__init__(step, lasted_s, stack)
+        self.step, self.lasted_s, self.stack = step, lasted_s, stack
+
+    @classmethod
+    def found_in(cls, text: str) -> "StuckBundleError | None":
+        """Return the error whose text stands in another's: Spark writes down what tasks raise."""
+        found = _STUCK.search(text)
+        return None if found is None else cls(found["step"], int(found["lasted_s"]), found["stack"])
+
+    def __str__(self) -> str:
+        return (
+            f"{self.step}: its code has not gone on for {self.lasted_s} s "
+            f"(--stuck_bundle_timeout). It stands at\n{self.stack.rstrip()}\n"
+        )
 
 
 class FnApiProtocolError(HarnessError):

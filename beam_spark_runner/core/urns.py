@@ -12,6 +12,9 @@ ASSIGN_WINDOWS = "beam:transform:window_into:v1"
 MAP_WINDOWS = "beam:transform:map_windows:v1"
 READ = "beam:transform:read:v1"
 TEST_STREAM = "beam:transform:teststream:v1"
+PUBSUB_READ = "beam:transform:pubsub_read:v1"
+PUBSUB_WRITE = "beam:transform:pubsub_write:v1"
+PUBSUB_WRITE_DYNAMIC = "beam:transform:pubsub_write:v2"  # to a topic that each message names
 
 COMBINE_PER_KEY = "beam:transform:combine_per_key:v1"
 COMBINE_PER_KEY_PRECOMBINE = "beam:transform:combine_per_key_precombine:v1"

@@ -55,6 +55,22 @@ SDK_URNS = (
 )
 """Steps that an SDK executes."""
 
+_SOURCE = (
+    "beam.io.Read with an UnboundedSource (apache_beam.io.unbounded_source) or a BoundedSource, or "
+    "a splittable DoFn"
+)
+_PUBLISH = (
+    "a DoFn that publishes with a client of Pub/Sub, as WriteToPubSub of newer versions of Beam has"
+)
+INSTEAD: Mapping[str, str] = {
+    urns.READ: _SOURCE,
+    urns.PUBSUB_READ: f"{_SOURCE}, that pulls messages with a client of Pub/Sub",
+    urns.PUBSUB_WRITE: _PUBLISH,
+    urns.PUBSUB_WRITE_DYNAMIC: _PUBLISH,
+}
+"""Steps that a runner would have to execute with a source or sink of its own, and this one does
+not, by urn: what a pipeline may have in their place."""
+
 
 def producers(graph: Graph) -> dict[PCollectionId, TransformId]:
     """Find the transform that makes each collection.

@@ -4,7 +4,7 @@ The embedded harness runs the Python SDK in this process, the remote one talks
 to an SDK worker over gRPC. ``spark.task`` knows only these protocols.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -13,6 +13,7 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.callbacks import Callbacks
+from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.core.ids import PCollectionId
 from beam_spark_runner.state.policy import BATCH, KeyPolicy
 
@@ -54,6 +55,17 @@ class Residual(NamedTuple):
     element: WindowedValue
     delay_us: int  # before which it must not be processed; processing time
     hold_us: int  # event time that waits for it: the least of its output watermarks
+
+
+class Activity(NamedTuple):
+    """What a bundle is at, as it is seen from outside."""
+
+    step: str  # full name of the step whose code runs; several, if it is not known which; or empty
+    seen: Hashable = 0  # differs whenever something has happened
+
+
+IDLE = Activity("")
+"""No user code runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +173,24 @@ class Bundle(BundleInput, Protocol):
 
         Threads: any, at any time before ``finish`` or ``abort`` has returned. Best effort: it may
         raise whatever reading what another thread changes raises.
+        """
+        ...
+
+    def activity(self) -> Activity:
+        """Say what it is at. Threads: one that is not the bundle's."""
+        ...
+
+    def status(self) -> str:
+        """Return where the code stands that runs, as text for people. Threads: any."""
+        ...
+
+    def give_up(self, error: RunnerError) -> bool:
+        """Have the bundle's thread raise an error, where it waits for what runs elsewhere.
+
+        Returns:
+            False: what runs is in the bundle's own thread.
+
+        Threads: any.
         """
         ...
 

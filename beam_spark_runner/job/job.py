@@ -320,6 +320,7 @@ class Job:
                 harnesses=self._with_packages(folder),
                 shards=shards,
                 user_timer_batch=self._config.user_timer_batch,
+                stuck_s=self._config.stuck_s(streams=self._prepared.plan.streams),
             ),
             materialiser=FilesInSharedStorage(session, str(folder))
             if by_files

@@ -123,4 +123,5 @@ def _harness_settings(
         start_timeout_s=config.environment_start_timeout_s,
         cache_s=config.environment_cache_s,
         parallelism=config.sdk_worker_parallelism,
+        stuck_s=config.stuck_s(streams=plan.streams),
     )

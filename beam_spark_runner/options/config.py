@@ -21,6 +21,7 @@ from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.options.declared import (
     DEFAULT_BATCH_INTERVAL_MS,
     DEFAULT_ROUND_BUDGET_S,
+    DEFAULT_STUCK_S,
     DEFAULT_TIMER_BATCH,
     SparkPortableRunnerOptions,
 )
@@ -99,10 +100,21 @@ class RunnerConfig:
     batch_interval_s: float = DEFAULT_BATCH_INTERVAL_MS / 1e3  # of its epochs
     # --unaligned_splittable_timers and --timer_fire_batch_size. None: timers fire all at once
     user_timer_batch: int | None = None
+    stuck_bundle_timeout_s: float | None = None  # 0: never. None: not given, see ``stuck_s``
     job_name: str | None = None
     show_plan: PlanFormat | None = None
     progress: Progress = "auto"
     backchannel: BackchannelKind = "auto"
+
+    def stuck_s(self, *, streams: bool) -> float:
+        """Return for how long user code may stand still. 0: for ever.
+
+        Args:
+            streams: the pipeline runs in epochs, none of which ends before its user code does.
+        """
+        if self.stuck_bundle_timeout_s is None:
+            return DEFAULT_STUCK_S if streams else 0.0
+        return self.stuck_bundle_timeout_s
 
     @classmethod
     def from_options(cls, options: PipelineOptions) -> "RunnerConfig":
@@ -161,6 +173,7 @@ class RunnerConfig:
                 "checkpoints_after_tasks_finish",
                 getattr(ours, "checkpoints_after_tasks_finish", True),
             ),
+            stuck_bundle_timeout_s=_stuck_s(getattr(ours, "stuck_bundle_timeout", None)),
             restart=one_of("restart", getattr(ours, "restart", "auto"), Restart),
             job_name=cloud.job_name or None,
             show_plan=one_of("show_plan", getattr(ours, "show_plan", None), PlanFormat),
@@ -282,6 +295,10 @@ def _start_timeout_s(given: object) -> float:
     if not seconds:
         raise OptionsError("environment_start_timeout", "must be more than 0 seconds")
     return seconds
+
+
+def _stuck_s(given: object) -> float | None:
+    return None if given is None else number("stuck_bundle_timeout", given)
 
 
 def _given_of_spark(options: PipelineOptions) -> Mapping[str, Any]:

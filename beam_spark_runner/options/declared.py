@@ -14,6 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 DEFAULT_ROUND_BUDGET_S = 2
 DEFAULT_BATCH_INTERVAL_MS = 500
 DEFAULT_TIMER_BATCH = 1000
+DEFAULT_STUCK_S = 1800
 
 
 class SparkPortableRunnerOptions(PipelineOptions):  # type: ignore[misc]
@@ -108,6 +109,12 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "metavar": "true|false",
         "help": "Whether epochs of a streaming pipeline are committed although tasks of some steps "
         "have finished while others go on. false: such a pipeline fails. Default: true.",
+    },
+    "stuck_bundle_timeout": {
+        "metavar": "SECONDS",
+        "help": "For how long user code may process an element, or wait in a claim, without going "
+        "on; then the task fails, with the step and where its code stands. 0: for ever. Default: "
+        f"{DEFAULT_STUCK_S} in a streaming pipeline, else 0.",
     },
     "backchannel": {
         "default": "auto",

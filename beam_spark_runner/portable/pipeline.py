@@ -15,6 +15,7 @@ from beam_spark_runner.core.ids import (
     TransformId,
     WindowingId,
 )
+from beam_spark_runner.graph.facts import INSTEAD
 from beam_spark_runner.graph.model import (
     Coder,
     Environment,
@@ -34,7 +35,8 @@ _KNOWN = (
     _RUNNER_EXECUTED
     | PAR_DO_URNS
     | COMBINE_URNS
-    | {urns.ASSIGN_WINDOWS, urns.MAP_WINDOWS, urns.READ}
+    | {urns.ASSIGN_WINDOWS, urns.MAP_WINDOWS}
+    | INSTEAD.keys()
 )
 """Leaves that never vanish."""
 

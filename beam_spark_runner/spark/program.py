@@ -129,6 +129,7 @@ class LevelProgram:
     shards: ShardPlaces | None = None  # set where the pipeline streams
     # Set where the firing of user timers may be interrupted: how many an SDK harness gets at once.
     user_timer_batch: int | None = None
+    stuck_s: float = 0.0  # for how long user code may stand still; 0: for ever
     # Local property of the Spark job that has the rows of the level, in place of its input.
     rows_from: str | None = None
     stores_rows: bool = False  # its rows go into a file, for a later Spark job of the epoch

@@ -14,7 +14,9 @@ from beam_spark_runner.core.errors import (
     EnvironmentStartError,
     FnApiProtocolError,
     SdkDisconnectedError,
+    StuckBundleError,
 )
+from beam_spark_runner.harness.bundle import IDLE
 from beam_spark_runner.harness.remote import bundle as remote_bundle
 from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
 from tests.harness.conftest import Collected, one_step, stage_on
@@ -119,24 +121,42 @@ def test_a_harness_that_does_not_come_holds_nobody_else_up(scripted: Scripted) -
 
 
 def describe_itself(sdk: ScriptedSdk) -> None:
-    """Process a bundle, but not at once, and answer when it is asked what it does."""
+    """Never process a bundle, but answer when it is asked what it does."""
     sdk.connect()
     sdk.open_status()
-    instruction, descriptor = sdk.next_bundle()
+    instruction, _ = sdk.next_bundle()
     list(sdk.input_blocks(instruction))
     sdk.tell_status(
         beam_fn_api_pb2.WorkerStatusResponse(id=next(sdk.asked).id, status_info="thinks hard")
     )
-    sdk.send(instruction, sink_of(descriptor), is_last=True)
-    sdk.respond(instruction)
+    list(sdk.instructions)
 
 
-@pytest.mark.usefixtures("short_silence")
-def test_a_harness_that_is_silent_is_asked_what_it_does(
-    scripted: Scripted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_bundle_that_waits_for_its_harness_says_so_and_can_be_given_up(
+    scripted: Scripted,
 ) -> None:
-    monkeypatch.setattr(remote_bundle, "_LONG_SILENCE_S", 1.0)
-    assert run_one(scripted(describe_itself), [b"a"]).values == []
-    (line,) = (each.getMessage() for each in caplog.records if "Its status" in each.getMessage())
-    assert "the SDK harness has sent nothing for 1 s" in line
-    assert line.endswith("thinks hard")
+    """Its step is known, its status is the harness's; what ends it is the error that it gets."""
+    stage = stage_on(scripted(describe_itself).url, one_step)
+    bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, Collected()), {})
+    assert bundle.activity() == IDLE  # nothing was pushed: it is the runner that is waited for
+    raised: list[BaseException] = []
+
+    def finish() -> None:
+        try:
+            bundle.finish()
+        except StuckBundleError as error:
+            raised.append(error)
+        finally:
+            bundle.abort()
+
+    waiting = threading.Thread(target=finish)
+    waiting.start()
+    while bundle.activity() == IDLE:
+        time.sleep(0.01)
+    assert bundle.activity() == bundle.activity()
+    assert bundle.activity().step == "step"
+    assert bundle.status() == "thinks hard"
+    error = StuckBundleError("step", 1, "")
+    assert bundle.give_up(error)
+    waiting.join(60)
+    assert raised == [error]

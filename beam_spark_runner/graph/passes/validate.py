@@ -63,11 +63,15 @@ def _problems_of_the_step(graph: Graph, transform: Transform) -> Iterator[Pipeli
     where = transform.name
     if transform.urn not in facts.RUNNER_URNS:
         if transform.urn not in facts.SDK_URNS:
-            yield UnsupportedFeatureError(f"the transform {transform.urn}", where)
+            yield UnsupportedFeatureError(
+                f"the transform {transform.urn}", where, facts.INSTEAD.get(transform.urn, "")
+            )
             return
         if transform.environment is None:
             if transform.urn == urns.READ:
-                yield UnsupportedFeatureError("a read that the runner has to execute", where)
+                yield UnsupportedFeatureError(
+                    "a read that the runner has to execute", where, facts.INSTEAD[urns.READ]
+                )
             else:
                 yield InvalidPipelineError("it has no environment that could execute it", where)
         elif (kind := graph.environments[transform.environment].urn) not in _ENVIRONMENTS:

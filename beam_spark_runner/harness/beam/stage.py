@@ -8,7 +8,6 @@ stage's edges hand objects out. The processor is kept between tasks, so that
 This package is the one place that touches ``apache_beam.runners.worker``.
 """
 
-import json
 import logging
 import threading
 from collections.abc import Mapping, Sequence
@@ -16,17 +15,14 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.coders import WindowedValueCoder
-from apache_beam.internal import pickler
-from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.options.value_provider import RuntimeValueProvider
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners import common
-from apache_beam.runners.worker import bundle_processor, operations, statesampler
+from apache_beam.runners.worker import bundle_processor, operations, statesampler, worker_status
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.core.ids import PCollectionId
+from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.core.ids import PCollectionId, TransformId
 from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.harness.beam.chunked_steps import use_chunks
 from beam_spark_runner.harness.beam.chunks import ChunkedParDo
@@ -38,7 +34,14 @@ from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
 from beam_spark_runner.harness.beam.source_sink import SinkOperation, SourceOperation
 from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
 from beam_spark_runner.harness.beam.timing import Timing, timed_by
-from beam_spark_runner.harness.bundle import BundleResult, Receiver, Residual, SideInputLookup
+from beam_spark_runner.harness.beam.unbounded_readers import StageReaders
+from beam_spark_runner.harness.bundle import (
+    Activity,
+    BundleResult,
+    Receiver,
+    Residual,
+    SideInputLookup,
+)
 from beam_spark_runner.harness.failures import failure_of, failures_of
 from beam_spark_runner.portable.descriptor import StageDescription
 from beam_spark_runner.semantics.timers import NEVER_US, Instant
@@ -82,13 +85,14 @@ class EmbeddedStage:
         use_keys(self._descriptor)
         use_one_estimator()
         charge_errors_of_creation()
+        self._readers = StageReaders()
         self._steps = self._make_steps()
         self._idle: list[_Steps] = []  # whose callbacks have run
         self._is_closed = False
         self._lock = threading.Lock()  # callbacks run in a thread of their own
 
     def _make_steps(self) -> "_Steps":
-        with failures_of(self._name):
+        with failures_of(self._name), self._readers.shared():
             processor = bundle_processor.BundleProcessor(
                 frozenset(), self._descriptor, self._state, data_channel_factory=None
             )
@@ -119,7 +123,7 @@ class EmbeddedStage:
         return EmbeddedBundle(
             self,
             self._name,
-            next(iter(self._description.step_names.values()), self._name),
+            self._description.step_names,
             self._steps,
             policy,
         )
@@ -148,6 +152,7 @@ class EmbeddedStage:
             idle = [each for each in (self._steps, *self._idle) if not each.has_callbacks]
         for steps in idle:
             self._shut_down(steps)
+        self._readers.close()
 
     @property
     def may_tear_down(self) -> bool:
@@ -207,14 +212,16 @@ class EmbeddedBundle:
         self,
         stage: EmbeddedStage,
         name: str,
-        step_at_root: str,
+        step_names: Mapping[TransformId, str],
         steps: _Steps,
         policy: KeyPolicy,
     ) -> None:
         self._stage = stage
         self._to = policy.to
         self._sampling = steps.sampling
-        self._step_at_root = step_at_root
+        self._step_names = step_names
+        self._step_at_root = next(iter(step_names.values()), name)
+        self._thread_name = threading.current_thread().name
         self._steps = steps
         self._processor = processor = steps.processor
         self._chunked = steps.chunked
@@ -312,6 +319,20 @@ class EmbeddedBundle:
         """See ``Bundle.progress``."""
         return [info.SerializeToString() for info in self._processor.monitoring_infos()]
 
+    def activity(self) -> Activity:
+        """See ``Bundle.activity``."""
+        context = self._sampler.current_state().name_context
+        step = self._step_names.get(TransformId(getattr(context, "transform_id", None) or ""), "")
+        return Activity(step, self._sampler.state_transition_count)
+
+    def status(self) -> str:
+        """See ``Bundle.status``."""
+        return stacks(self._thread_name)
+
+    def give_up(self, error: RunnerError) -> bool:
+        """See ``Bundle.give_up``."""
+        return False
+
     def finish(self) -> BundleResult:
         self.enter()
         try:
@@ -347,6 +368,12 @@ def _residual(element: WindowedValue, watermark: Timestamp | None, delay: Any) -
     return Residual(element, delay_us, MIN_US if watermark is None else watermark.micros)
 
 
+def stacks(thread_name: str) -> str:
+    """Return the stacks of the threads of this process whose names begin so."""
+    dump: str = worker_status.thread_dump(thread_name)
+    return dump
+
+
 class EmbeddedCallbacks:
     """See ``Callbacks``. The steps that hold them serve no bundle meanwhile."""
 
@@ -364,22 +391,3 @@ class EmbeddedCallbacks:
     def drop(self) -> None:
         """See ``Callbacks.drop``."""
         self._stage.take_back(self._steps)
-
-
-def use_options(options_json: str) -> Mapping[str, Any]:
-    """Let the SDK see the pipeline's options, as SDK harnesses do at their start.
-
-    Value providers give them, file systems have addresses from them, and user code is unpickled
-    by the library that pickled it.
-
-    Args:
-        options_json: as of ``sdk_options.options_json``.
-
-    Returns:
-        The options, by name.
-    """
-    given = {urn.split(":")[2]: value for urn, value in json.loads(options_json).items()}
-    RuntimeValueProvider.set_runtime_options(given)
-    FileSystems.set_options(PipelineOptions.from_dictionary(given))
-    pickler.set_library(given.get("pickle_library", "default"))
-    return given

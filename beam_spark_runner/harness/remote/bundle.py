@@ -5,10 +5,10 @@ encodes inputs, waits for room in the stream, and meanwhile hands outputs to the
 receivers, so that a downstream stage in the same task runs on that thread, too.
 """
 
+import contextlib
 import logging
-import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from apache_beam.coders import WindowedValueCoder
@@ -19,7 +19,13 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.errors import EnvironmentStartError, FnApiProtocolError, RunnerError
 from beam_spark_runner.core.ids import TimerFamilyId, TransformId
 from beam_spark_runner.harness.beam.plugin.block_edges import LOG_MARK_URN, reader_of, writer_of
-from beam_spark_runner.harness.bundle import BundleResult, Receiver, SideInputLookup
+from beam_spark_runner.harness.bundle import (
+    IDLE,
+    Activity,
+    BundleResult,
+    Receiver,
+    SideInputLookup,
+)
 from beam_spark_runner.harness.codec.blocks import MalformedBlockError
 from beam_spark_runner.harness.fn_api.protocol import (
     BundleProtocol,
@@ -38,6 +44,8 @@ from beam_spark_runner.harness.remote.callbacks import RemoteCallbacks
 from beam_spark_runner.harness.remote.failures import user_failure
 from beam_spark_runner.harness.remote.input import RemoteInput
 from beam_spark_runner.harness.remote.keyed_bundle import TimersTaker, UserState
+from beam_spark_runner.harness.remote.progress import HarnessProgress, coded_infos
+from beam_spark_runner.harness.remote.pushed import PushedElements, WrongCutError
 from beam_spark_runner.harness.remote.sdk_workers import SdkWorker, sdk_workers
 from beam_spark_runner.portable.descriptor import StageDescription
 
@@ -45,12 +53,8 @@ _LOGGER = logging.getLogger(__name__)
 
 _ADDED_AT_ONCE = 1024
 _SILENCE_S = 10.0
-_LONG_SILENCE_S = 300.0
-"""Then the harness is asked what it does; again when it has been silent for twice as long."""
-_STATUS_TIMEOUT_S = 5.0
 _SPLIT_TIMEOUT_S = 120.0  # SDKs split at once, or as soon as a tracker has its lock
 _LAST_LINES_S = 1.0
-_PROGRESS_TIMEOUT_S = 1.0
 
 
 class RemoteBundle:
@@ -70,6 +74,7 @@ class RemoteBundle:
         take_timers: TimersTaker | None,
         *,
         marks_keys: bool = False,
+        claim_timeout_s: float = 0.0,
     ) -> None:
         self._name = name
         self._source = description.source
@@ -90,16 +95,13 @@ class RemoteBundle:
         self._families = families
         self._take_timers = take_timers
         self._marks_keys = marks_keys
+        self._claim_timeout_s = claim_timeout_s
         self._response: beam_fn_api_pb2.ProcessBundleResponse | None = None
         self._descriptor = descriptor
-        (self._collection,) = descriptor.transforms[description.source].outputs.values()
         self._is_splittable = description.is_splittable
-        self._pushed: list[bytes] = []  # each element, where a part may be given back
-        self._too_late: list[bytes] = []  # pushed after the input was cut
-        self._is_cut = False
-        self._splitting = threading.Lock()
-        self._silent_s = 0.0
-        self._next_warning_s = _LONG_SILENCE_S
+        self._pushed = PushedElements(descriptor, description.source)
+        self._events = 0
+        self._waits = False  # for the harness
         self._data_due = time.monotonic() + worker.start_timeout_s
         self._instruction, self._inbox = self._connection.start_bundle(
             name, descriptor, tokens, state
@@ -113,13 +115,19 @@ class RemoteBundle:
             marks_keys=marks_keys,
         )
         self._protocol = BundleProtocol(self._instruction, self._sinks, families)
+        self._progress = HarnessProgress(
+            self._connection,
+            self._instruction,
+            description.step_names,
+            is_splittable=description.is_splittable,
+        )
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """See ``BundleInput.push``."""
         if self._is_splittable:
             for value, origin in zip(values, origins, strict=True):
                 self._input.add([value], [origin])
-                if self._is_taken(self._input.unsent()):
+                if self._pushed.take(self._input.unsent()):
                     self.flush()  # a block for each element: it may be given back
                 else:
                     self._input.drop()
@@ -181,18 +189,25 @@ class RemoteBundle:
         self._send(beam_fn_api_pb2.Elements(data=[data], timers=timers), 0)
 
     def _send(self, elements: beam_fn_api_pb2.Elements, size: int) -> None:
-        while True:
-            with self._data.changed:
-                self._data.changed.wait_for(
-                    lambda: self._data.has_room or len(self._inbox), _SILENCE_S
-                )
-                has_room = self._data.has_room
-            if has_room:
-                self._silent_s = 0.0
-                break
-            if not self._step(None):
-                self._note_silence()
+        with self._waiting():
+            while True:
+                with self._data.changed:
+                    self._data.changed.wait_for(
+                        lambda: self._data.has_room or len(self._inbox), _SILENCE_S
+                    )
+                    if self._data.has_room:
+                        break
+                if not self._step(None):
+                    self._require_data_stream()
         self._data.send(elements, size)
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        self._waits = True
+        try:
+            yield
+        finally:
+            self._waits = False
 
     def split(
         self, fraction_of_remainder: float
@@ -202,37 +217,25 @@ class RemoteBundle:
         desired = split.desired_splits[self._source]
         desired.fraction_of_remainder = fraction_of_remainder
         desired.estimated_input_elements = len(self._pushed)
+        # A claim that blocks has the tracker's lock: it may, for as long as any code may.
+        timeout_s = _SPLIT_TIMEOUT_S + self._claim_timeout_s
         answer = self._connection.ask(
-            beam_fn_api_pb2.InstructionRequest(process_bundle_split=split), _SPLIT_TIMEOUT_S
+            beam_fn_api_pb2.InstructionRequest(process_bundle_split=split), timeout_s
         )
         if answer is None and self._connection.error is None:
-            raise self._lost_by_split(f"did not answer within {_SPLIT_TIMEOUT_S:g} s")
+            raise self._lost_by_split(f"did not answer within {timeout_s:g} s")
         if answer is None:
             return ()  # the next push raises
         if answer.error:
             raise user_failure(answer.error, self._name, self._step_names)
         response = answer.process_bundle_split
         residuals = list(response.residual_roots)
-        with self._splitting:
+        try:
             for channel in response.channel_splits:
-                residuals += map(self._not_begun, self._cut(channel))
+                residuals += self._pushed.cut(channel)
+        except WrongCutError as error:
+            raise self._lost_by_split(str(error)) from error
         return residuals
-
-    def _cut(
-        self, channel: beam_fn_api_pb2.ProcessBundleSplitResponse.ChannelSplit
-    ) -> Sequence[bytes]:
-        """Return the elements that the SDK will not begin. The lock is held."""
-        last, first = channel.last_primary_element, channel.first_residual_element
-        # One element may lie between them: that which is in residual_roots, in part.
-        if not (-1 <= last < first <= min(last + 2, len(self._pushed))):
-            raise self._lost_by_split(
-                f"says that it keeps its elements up to number {last} and leaves those from "
-                f"{first} on, of {len(self._pushed)}"
-            )
-        not_begun = self._pushed[first:]
-        del self._pushed[first:]
-        self._is_cut = True
-        return not_begun
 
     def _lost_by_split(self, problem: str) -> RunnerError:
         """It may have split all the same: what it left is then unknown, and the bundle lost."""
@@ -240,69 +243,61 @@ class RemoteBundle:
         self._connection.lose(error)
         return self._worker.explain(error, self._name)
 
-    def _is_taken(self, coded_element: bytes) -> bool:
-        """Note an element; once the input was cut, the SDK drops what comes after the cut."""
-        with self._splitting:
-            if self._is_cut:
-                self._too_late.append(coded_element)
-                return False
-            self._pushed.append(coded_element)
-            return True
-
-    def _not_begun(self, coded_element: bytes) -> beam_fn_api_pb2.DelayedBundleApplication:
-        """Say of an element what an SDK says of a residual."""
-        (consumer,) = (
-            (id_, tag)
-            for id_, each in self._descriptor.transforms.items()
-            for tag, collection in each.inputs.items()
-            if collection == self._collection
-        )
-        return beam_fn_api_pb2.DelayedBundleApplication(
-            application=beam_fn_api_pb2.BundleApplication(
-                transform_id=consumer[0], input_id=consumer[1], element=coded_element
-            )
-        )
-
     def progress(self) -> Sequence[bytes]:
         """See ``Bundle.progress``."""
-        answer = self._ask_progress(_PROGRESS_TIMEOUT_S)
-        if answer is None or answer.error:
-            return ()
-        return _coded_infos(answer.process_bundle_progress.monitoring_infos)
+        return self._progress.infos()
 
-    def _ask_progress(self, timeout_s: float) -> beam_fn_api_pb2.InstructionResponse | None:
-        progress = beam_fn_api_pb2.ProcessBundleProgressRequest(instruction_id=self._instruction)
-        request = beam_fn_api_pb2.InstructionRequest(process_bundle_progress=progress)
-        return self._connection.ask(request, timeout_s)
+    def activity(self) -> Activity:
+        """See ``Bundle.activity``."""
+        if not self._waits:
+            return IDLE
+        step, seen = self._progress.activity()
+        return Activity(step, (self._events, seen))
+
+    def status(self) -> str:
+        """See ``Bundle.status``."""
+        return self._progress.status()
+
+    def give_up(self, error: RunnerError) -> bool:
+        """See ``Bundle.give_up``. The harness is lost."""
+        self._connection.lose(error)
+        return True
 
     def finish(self) -> BundleResult:
         self.flush()
         self._act(InputEnded())
         self._send_end()
-        while self._response is None:
-            if not self._step(_SILENCE_S):
-                if self._protocol.awaits_outputs_only:
-                    self._log_status()
-                else:
-                    self._note_silence()
-                self._act(Silent(_SILENCE_S))
-        infos = self._response.monitoring_infos
+        response = self._await_response()
+        infos = response.monitoring_infos
         for info in infos:
             if info.urn == LOG_MARK_URN:
                 mark = extract_counter_value(info)
                 self._connection.logs.wait_for(mark, _LAST_LINES_S)
         callbacks: tuple[RemoteCallbacks, ...] = ()
-        if self._response.requires_finalization:
+        if response.requires_finalization:
             callbacks = (RemoteCallbacks(self._name, self._instruction, self._worker),)
         self._end(keep=bool(callbacks))
         return BundleResult(
             callbacks=callbacks,
-            monitoring_infos=tuple(_coded_infos(infos)),
-            residual_roots=(
-                *self._response.residual_roots,
-                *map(self._not_begun, self._too_late),
-            ),
+            monitoring_infos=tuple(coded_infos(infos)),
+            residual_roots=(*response.residual_roots, *self._pushed.too_late()),
         )
+
+    def _await_response(self) -> beam_fn_api_pb2.ProcessBundleResponse:
+        with self._waiting():
+            while self._response is None:
+                if not self._step(_SILENCE_S):
+                    if self._protocol.awaits_outputs_only:
+                        _LOGGER.warning(
+                            "%s: the SDK harness has sent nothing for %.0f s. Its status:\n%s",
+                            self._name,
+                            _SILENCE_S,
+                            self.status(),
+                        )
+                    else:
+                        self._require_data_stream()
+                    self._act(Silent(_SILENCE_S))
+        return self._response
 
     def abort(self) -> None:
         """See ``Bundle.abort``. Nothing stops an SDK but its end: user code must not run on."""
@@ -322,7 +317,7 @@ class RemoteBundle:
         event = self._data.take(self._inbox, timeout_s)
         if event is None:
             return False
-        self._silent_s = 0.0
+        self._events += 1
         self._act(event)
         return True
 
@@ -334,7 +329,7 @@ class RemoteBundle:
         if self._data.is_open or time.monotonic() < self._data_due:
             return
         timeout_s = self._worker.start_timeout_s
-        if self._ask_progress(timeout_s) is not None or self._data.is_open:
+        if self._progress.ask(timeout_s) is not None or self._data.is_open:
             self._data_due = time.monotonic() + timeout_s
             return
         self._connection.lose(
@@ -342,22 +337,6 @@ class RemoteBundle:
                 f"the SDK harness opened no data stream within {timeout_s:g} s "
                 "(--environment_start_timeout), and has not answered for as long"
             )
-        )
-
-    def _note_silence(self) -> None:
-        """User code may take its time; whoever looks for the reason finds it in the log."""
-        self._require_data_stream()
-        self._silent_s += _SILENCE_S
-        if self._silent_s >= self._next_warning_s:
-            self._next_warning_s *= 2
-            self._log_status()
-
-    def _log_status(self) -> None:
-        _LOGGER.warning(
-            "%s: the SDK harness has sent nothing for %.0f s. Its status:\n%s",
-            self._name,
-            max(self._silent_s, _SILENCE_S),
-            self._connection.status.ask(_STATUS_TIMEOUT_S) or "nothing",
         )
 
     def _act(self, event: Event) -> None:
@@ -392,7 +371,3 @@ class RemoteBundle:
             if some is None:
                 return
             receiver.accept_chunk(*some)
-
-
-def _coded_infos(infos: Iterable[Any]) -> list[bytes]:
-    return [info.SerializeToString() for info in infos if info.urn != LOG_MARK_URN]

@@ -16,10 +16,10 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.callbacks import Callbacks
-from beam_spark_runner.core.errors import FnApiProtocolError
+from beam_spark_runner.core.errors import FnApiProtocolError, RunnerError
 from beam_spark_runner.core.ids import TimerFamilyId
 from beam_spark_runner.core.time import MAX_US
-from beam_spark_runner.harness.bundle import Bundle, BundleResult
+from beam_spark_runner.harness.bundle import IDLE, Activity, Bundle, BundleResult
 from beam_spark_runner.harness.codec.blocks import MalformedBlockError
 from beam_spark_runner.harness.remote.key_timers import DeclaredTimers, KeyTimers
 from beam_spark_runner.portable.monitoring import merge
@@ -241,6 +241,24 @@ class RemoteKeyedBundle:
         """See ``Bundle.progress``."""
         bundle = self._bundle
         return [*self._infos, *(bundle.progress() if bundle is not None else ())]
+
+    def activity(self) -> Activity:
+        """See ``Bundle.activity``."""
+        bundle = self._bundle
+        if bundle is None:
+            return IDLE
+        activity = bundle.activity()
+        return activity._replace(seen=(id(bundle), activity.seen))
+
+    def status(self) -> str:
+        """See ``Bundle.status``."""
+        bundle = self._bundle
+        return "" if bundle is None else bundle.status()
+
+    def give_up(self, error: RunnerError) -> bool:
+        """See ``Bundle.give_up``."""
+        bundle = self._bundle
+        return bundle is not None and bundle.give_up(error)
 
     def finish(self) -> BundleResult:
         """See ``Bundle.finish``."""

@@ -58,6 +58,7 @@ class HarnessSettings:
     cache_s: float = 0.0  # --environment_cache_millis. 0: for this job only
     archives: Mapping[str, Archive] = field(default_factory=dict)  # of staged files, by digest
     parallelism: int = 1  # --sdk_worker_parallelism: harnesses over which stages are spread
+    stuck_s: float = 0.0  # --stuck_bundle_timeout; 0: none
 
 
 class _Harness(Protocol):

@@ -134,6 +134,7 @@ class RemoteStage:
             () if keeps_keys_there else self._timers.families,
             take_timers,
             marks_keys=keeps_keys_there,
+            claim_timeout_s=self._settings.stuck_s,
         )
 
     def _descriptor_for(

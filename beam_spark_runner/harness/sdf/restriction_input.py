@@ -42,6 +42,11 @@ class RestrictionInput:
         bundle = self._bundle
         return () if bundle is None else bundle.progress()
 
+    @property
+    def bundle(self) -> Bundle | None:
+        """The bundle that is open."""
+        return self._bundle
+
     def _finish(self) -> None:
         """Finish the bundle, if one is open, and schedule its residuals."""
         if self._bundle is None:

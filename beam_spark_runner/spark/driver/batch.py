@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from beam_spark_runner.core.errors import (
     RunnerError,
     SparkJobError,
+    StuckBundleError,
 )
 from beam_spark_runner.core.ids import DestinationId, SegmentId
 from beam_spark_runner.core.time import MAX_US
@@ -113,6 +114,8 @@ class _PlanRun:
             verdict = error.verdict
         except Exception as error:
             self._settings.check_cancelled()
+            if stuck := StuckBundleError.found_in(str(error)):
+                raise stuck from error
             if not machines_were_lost(error):
                 blamed = self._jobs.steps_blamed_for(segment, error)
                 raise SparkJobError(blamed, reason_of(error)) from error

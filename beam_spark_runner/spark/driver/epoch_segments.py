@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from beam_spark_runner.core.errors import RunnerError, SparkJobError
+from beam_spark_runner.core.errors import RunnerError, SparkJobError, StuckBundleError
 from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.plan.levels import Part, parts
 from beam_spark_runner.plan.model import Plan
@@ -131,6 +131,8 @@ class EpochSegments:
             raise
         except Exception as error:
             self._settings.check_cancelled()
+            if stuck := StuckBundleError.found_in(str(error)):
+                raise stuck from error
             if not machines_were_lost(error):
                 raise SparkJobError(jobs.steps_blamed_for(error), reason_of(error)) from error
             self._warn(job, reason_of(error))

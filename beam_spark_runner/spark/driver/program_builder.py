@@ -32,6 +32,7 @@ class Limits:
     ``route``: to the driver, beside the rows; None: there is no backchannel.
     ``harnesses``: set where code runs in SDK harnesses. ``shards``: set where the pipeline
     streams. ``user_timer_batch``: set where the firing of user timers may be interrupted.
+    ``stuck_s``: for how long user code may stand still; 0: for ever.
     """
 
     max_attempts: int
@@ -45,6 +46,7 @@ class Limits:
     harnesses: HarnessSettings | None = None
     shards: ShardPlaces | None = None
     user_timer_batch: int | None = None
+    stuck_s: float = 0.0
 
 
 class ProgramBuilder:
@@ -181,6 +183,7 @@ class ProgramBuilder:
             harnesses=self._limits.harnesses,
             shards=self._limits.shards,
             user_timer_batch=self._limits.user_timer_batch,
+            stuck_s=self._limits.stuck_s,
             rows_from=rows_from,
             stores_rows=stores_rows,
         )

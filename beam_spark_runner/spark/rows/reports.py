@@ -19,6 +19,7 @@ from beam_spark_runner.core.errors import (
     LostHarnessError,
     RunnerError,
     SdkDisconnectedError,
+    StuckBundleError,
 )
 from beam_spark_runner.core.rendering import MOST_OF_A_TRACEBACK, message_of, valid_text
 from beam_spark_runner.scheduling.attempts import (
@@ -121,6 +122,8 @@ def failure_proto(error: RunnerError) -> reports_pb2.Failure:
     match error:
         case BundleFailedError():
             step, cause, text = error.step, error.cause, error.traceback_text
+        case StuckBundleError():
+            step, cause, text = error.step, str(error.lasted_s), error.stack
         case InvalidPipelineError():
             step, cause, text = error.where, error.problem, ""
         case CheckpointStorageError():
@@ -141,6 +144,8 @@ def error_of(failure: Failure) -> RunnerError:
     """Return the error that a task failed with."""
     if failure.kind == FnApiProtocolError.__name__:
         return FnApiProtocolError(failure.cause)
+    if failure.kind == StuckBundleError.__name__:
+        return StuckBundleError(failure.step, int(failure.cause), failure.traceback_text)
     if failure.kind == InvalidPipelineError.__name__:
         return InvalidPipelineError(failure.cause, failure.step)
     if failure.kind == HarnessStreamError.__name__:

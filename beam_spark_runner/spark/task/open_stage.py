@@ -150,6 +150,11 @@ class OpenStage:
         """See ``Bundle.progress``."""
         return self._bundle.progress()
 
+    @property
+    def bundle(self) -> Bundle | None:
+        """What runs, if anything does. Threads: any."""
+        return self._bundle
+
     def _flush(self) -> None:
         for writer in self._writers:
             writer.flush()

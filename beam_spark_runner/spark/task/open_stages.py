@@ -7,6 +7,7 @@ import pyarrow as pa
 from beam_spark_runner._generated.backchannel_pb2 import TaskProgress
 from beam_spark_runner.core.callbacks import Callbacks
 from beam_spark_runner.core.ids import DestinationId, StageId
+from beam_spark_runner.harness.bundle import Bundle
 from beam_spark_runner.harness.sdf.splittable import run_to_end
 from beam_spark_runner.harness.values.spill import ValueLogs
 from beam_spark_runner.portable.monitoring import merge
@@ -55,6 +56,7 @@ class OpenStages:
             first=partition,
         )
         self._open: dict[StageId, OpenStage] = {}
+        self.opening = ""  # name of a stage whose DoFns are being set up in this process
         self._finished: list[bytes] = []  # monitoring infos of bundles
         # Of large groups: any stage may hold them until all have finished.
         self.logs = ValueLogs(level.spill_bytes)
@@ -68,9 +70,18 @@ class OpenStages:
         """The stage, opened if it is not yet."""
         stage = self._open.get(id_)
         if stage is None:
-            stage = self._open[id_] = self._make(self._programs[id_])
+            stage = self._open[id_] = self._opened(self._programs[id_])
             stage.begin()
         return stage
+
+    def _opened(self, program: StageProgram) -> OpenStage:
+        before = self.opening
+        # An SDK harness may take --environment_start_timeout to start, which is no user code.
+        self.opening = "" if program.description.coded_environment else program.name
+        try:
+            return self._make(program)
+        finally:
+            self.opening = before
 
     def side_inputs(
         self, program: StageProgram
@@ -108,6 +119,12 @@ class OpenStages:
                 del self._open[id_]
         self.logs.close()
         return self._finished
+
+    def bundles(self) -> list[Bundle]:
+        """Return what runs, producers before consumers. Threads: any."""
+        stages = [self._open.get(id_) for id_ in self._programs]
+        bundles = [stage.bundle for stage in stages if stage is not None]
+        return [bundle for bundle in bundles if bundle is not None]
 
     def progress(self) -> TaskProgress:
         """Say how far all bundles are, in any thread; see ``Bundle.progress``."""

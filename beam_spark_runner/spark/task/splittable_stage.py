@@ -8,7 +8,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner._generated.backchannel_pb2 import Deferred
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.time import MAX_US
-from beam_spark_runner.harness.bundle import BundleResult
+from beam_spark_runner.harness.bundle import Bundle, BundleResult
 from beam_spark_runner.harness.sdf.epoch_input import EpochRestrictions
 from beam_spark_runner.harness.sdf.splittable import Budget, SplittableInput
 from beam_spark_runner.portable.monitoring import merge
@@ -44,6 +44,11 @@ class OpenSplittable(OpenStage):
     def progress(self) -> Sequence[bytes]:
         """See ``Bundle.progress``."""
         return [*self._infos, *self._input.progress()]
+
+    @property
+    def bundle(self) -> Bundle | None:
+        """See ``OpenStage.bundle``."""
+        return self._input.bundle
 
     def read(self, cursor: RowCursor) -> None:
         """See ``OpenStage.read``."""

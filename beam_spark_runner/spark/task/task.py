@@ -32,12 +32,14 @@ from beam_spark_runner.spark.task.garbage_collection import exempt_from_collecti
 from beam_spark_runner.spark.task.input import TaskInput, rows_of_job
 from beam_spark_runner.spark.task.open_stage import AbandonedError
 from beam_spark_runner.spark.task.open_stages import OpenStages
+from beam_spark_runner.spark.task.standstill import Standstill
 from beam_spark_runner.spark.task.stored_rows import RowFile
 from beam_spark_runner.spark.task.task_output import TaskOutput
 from beam_spark_runner.spark.task.task_shard import open_shard_of, row_path, seal
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime, worker
 
 _LOGGER = logging.getLogger(__name__)
+_THREAD = "beam-bundle"
 
 
 class _PoisonedError(Exception):
@@ -73,6 +75,10 @@ class LevelTask:
         self._passes_on = False  # a later Spark job will process what this task got
         self._epoch: reports_pb2.Epoch | None = None
         self._file: RowFile | None = None  # takes the rows, in place of Spark
+        self._stages: OpenStages | None = None
+        self._standstill = Standstill(
+            program.stuck_s, _THREAD, self._output.users.interrupt, lambda: self._stages
+        )
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Process the partition. Reads ``batches`` to the end whatever happens."""
@@ -85,19 +91,21 @@ class LevelTask:
         thread = threading.Thread(
             target=self._produce,
             args=(batches, partition, is_last_attempt),
-            name="beam-bundle",
+            name=_THREAD,
             daemon=True,
         )
         thread.start()
         has_ended = False
         try:
-            yield from self._output.read()
+            yield from self._output.read(self._standstill)
             has_ended = True
         finally:
             self._output.leave()
-            thread.join()
-            if not has_ended:  # Spark throws this process away
-                worker.release(self._program.job_id)
+            # Else Spark throws this process away, and user code that cannot be ended with it.
+            if not self._standstill.is_final:
+                thread.join()
+                if not has_ended:
+                    worker.release(self._program.job_id)
 
     def _emit_rows(self, batch: pa.RecordBatch) -> None:
         """Take rows for tasks of later levels."""
@@ -116,16 +124,18 @@ class LevelTask:
         try:
             with worker.working_for(self._program, self._output.abandon) as job:
                 kind = OpenStages if self._program.shards is None else EpochStages
-                self._stages = kind(
+                stages = kind(
                     self._program, job, self._emit_rows, partition, _now_us, self._output.wait_us
                 )
-                self._run(job, batches, partition, is_last_attempt)
+                self._stages = stages
+                self._run(job, stages, batches, partition, is_last_attempt)
         except BaseException as error:  # ours: ``_run`` raises nothing
             self._output.fail(error)
 
     def _run(
         self,
         job: JobRuntime,
+        stages: OpenStages,
         batches: Iterator[pa.RecordBatch],
         partition: int,
         is_last_attempt: bool,
@@ -138,31 +148,32 @@ class LevelTask:
             try:
                 coded_types.serve(self._program.job_id)
                 with (
-                    job.running(self._program, self._attempt, self._stages.progress),
+                    job.running(self._program, self._attempt, stages.progress),
                     self._output.users.running(),
                 ):
                     if self._output.is_abandoned:
                         raise AbandonedError
-                    if isinstance(self._stages, EpochStages):
-                        infos = self._process_epoch(task_input, self._stages, report)
+                    if isinstance(stages, EpochStages):
+                        infos = self._process_epoch(task_input, stages, report)
                     else:
-                        infos = self._process(task_input)
+                        infos = self._process(task_input, stages)
                     report.monitoring_infos.extend(infos)
-                for dest, left in self._stages.residuals.items():
+                for dest, left in stages.residuals.items():
                     counted = reports_pb2.Residuals(count=left.count, hold_us=left.hold_us)
                     report.residuals[dest].CopyFrom(counted)
             except _PoisonedError:
-                self._stages.abort()
+                stages.abort()
                 report.poisoned = True
-            except AbandonedError:
-                raise
-            except RunnerError as error:
-                self._stages.abort()
+            except (AbandonedError, RunnerError) as error:
+                failure = self._standstill.error or error
+                if isinstance(failure, AbandonedError):
+                    raise
+                stages.abort()
                 if not is_last_attempt:
                     # Alone: Spark writes down the text of all that follows it, whose
                     # objects are the user's.
-                    raise error from None
-                report.failure.CopyFrom(failure_proto(error))
+                    raise failure from None
+                report.failure.CopyFrom(failure_proto(failure))
             if report.poisoned or report.HasField("failure"):
                 task_input.drain()
             for run, attempts in task_input.marks.consumed().items():
@@ -170,27 +181,29 @@ class LevelTask:
             report.emitted_bytes = self._output.emitted_bytes
             if not IS_KEPT:  # this process has no other task
                 job.tear_down()
-            callbacks, self._stages.callbacks = self._stages.callbacks, []
+            callbacks, stages.callbacks = stages.callbacks, []
             if callbacks:
-                # Dropped at the end of the job, if the driver never accepts the attempt.
-                report.finalizes = job.hold(self._attempt, callbacks)
+                # If the driver never accepts it: dropped after a later epoch, or with the job.
+                epoch = None if self._epoch is None else self._epoch.number
+                report.finalizes = job.hold(self._attempt, callbacks, epoch)
             report.worker, report.messages_sent = job.end_task()
             if not self._program.stores_rows:
                 self._emit_marks(
+                    stages,
                     failed=report.poisoned or report.HasField("failure"),
                     left_residuals=self._passes_on or bool(report.residuals),
                 )
             self._emit(report_row(report, self._program.partitions))
             self._output.end()
         except AbandonedError as error:
-            self._stages.abort()
+            stages.abort()
             self._output.fail(error)  # the job has ended, and Spark may not know it yet
         except BaseException as error:
-            self._stages.abort()
+            stages.abort()
             if not self._output.fail(error):
                 _LOGGER.warning("failed after Spark had gone", exc_info=error)
 
-    def _process(self, task_input: TaskInput) -> list[bytes]:
+    def _process(self, task_input: TaskInput, stages: OpenStages) -> list[bytes]:
         """Run the stages over the input.
 
         Returns:
@@ -202,14 +215,14 @@ class LevelTask:
             if self._passes_on:
                 self._pass_on(task_input)
                 return []
-        return self._run_stages(task_input)
+        return self._run_stages(task_input, stages)
 
-    def _run_stages(self, task_input: TaskInput) -> list[bytes]:
+    def _run_stages(self, task_input: TaskInput, stages: OpenStages) -> list[bytes]:
         stage_of = {int(program.input.dest): program.stage for program in self._program.stages}
         cursor = RowCursor(_unless_poisoned(task_input), stage_of, self._emit_rows)
         while cursor.load():
-            self._stages[stage_of[cursor.dest]].read(cursor)
-        return self._stages.finish()
+            stages[stage_of[cursor.dest]].read(cursor)
+        return stages.finish()
 
     def _process_epoch(
         self, task_input: TaskInput, stages: EpochStages, report: reports_pb2.TaskReport
@@ -233,9 +246,9 @@ class LevelTask:
                 self._file = opened.enter_context(RowFile(path))
             shard = opened.enter_context(open_shard_of(self._program, epoch, report.partition))
             stages.begin(epoch, marks.watermarks_us, shard)
-            infos = self._run_stages(task_input)
+            infos = self._run_stages(task_input, stages)
             if self._file is not None:
-                self._emit_marks(failed=False, left_residuals=False)
+                self._emit_marks(stages, failed=False, left_residuals=False)
                 self._file.finish()
             report.watermarks_us.update(stages.watermarks.inputs_us)
             report.looks_up_us.update(stages.watermarks.looks_up_us)
@@ -255,10 +268,10 @@ class LevelTask:
         for batch in _unless_poisoned(task_input):
             self._emit(schema.conformed(batch))
 
-    def _emit_marks(self, *, failed: bool, left_residuals: bool) -> None:
+    def _emit_marks(self, stages: OpenStages, *, failed: bool, left_residuals: bool) -> None:
         mark = reports_pb2.AttemptMark(attempt=self._attempt, epoch=self._epoch)
-        if isinstance(self._stages, EpochStages):
-            mark.watermarks_us.update(self._stages.watermarks.outputs_us)
+        if isinstance(stages, EpochStages):
+            mark.watermarks_us.update(stages.watermarks.outputs_us)
         if self._program.has_next:
             mark.failed, mark.left_residuals = failed, left_residuals
             self._emit_rows(marks_for(self._program.partitions, mark))

@@ -4,7 +4,7 @@ import contextlib
 import queue
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -14,6 +14,20 @@ from beam_spark_runner.spark.task.open_stage import AbandonedError
 _QUEUE_BATCHES = 4
 _SMALL_BYTES = 1 << 16
 _END = object()
+
+
+class Watch(Protocol):
+    """Watches the thread that emits, from the one that reads."""
+
+    look_every_s: float
+
+    def look(self) -> None:
+        """Nothing has come for so long. What this raises, the reader raises."""
+        ...
+
+    def goes_on(self) -> None:
+        """Something has come."""
+        ...
 
 
 class TaskOutput:
@@ -79,16 +93,26 @@ class TaskOutput:
                 return True
         return False
 
-    def read(self) -> Iterator[pa.RecordBatch]:
+    def read(self, watch: Watch) -> Iterator[pa.RecordBatch]:
         """Yield the batches until the end.
 
         Raises:
-            BaseException: see ``fail``.
+            BaseException: see ``fail``; or what ``watch`` raises.
         """
-        while (item := self._queue.get()) is not _END:
+        while (item := self._next(watch)) is not _END:
             if isinstance(item, BaseException):
                 raise item
             yield item
+
+    def _next(self, watch: Watch) -> Any:
+        while True:
+            try:
+                item = self._queue.get(timeout=watch.look_every_s)
+            except queue.Empty:
+                watch.look()
+                continue
+            watch.goes_on()
+            return item
 
     def abandon(self) -> None:
         """Have whoever emits end soon: nobody wants the output any more."""

@@ -15,9 +15,10 @@ from beam_spark_runner.backchannel.worker import Backchannel, Look
 from beam_spark_runner.core.callbacks import Callbacks
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import StageId
+from beam_spark_runner.harness.beam.options import use_options
 from beam_spark_runner.harness.beam.sampling import running_transform
 from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
-from beam_spark_runner.harness.beam.stage import EmbeddedStage, use_options
+from beam_spark_runner.harness.beam.stage import EmbeddedStage
 from beam_spark_runner.harness.bundle import StageHarness
 from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
 from beam_spark_runner.harness.remote.stage import RemoteStage
@@ -139,10 +140,10 @@ class JobRuntime:
         for id_ in self._side_inputs.keys() - set(besides):
             del self._side_inputs[id_]
 
-    def hold(self, attempt: int, callbacks: Sequence[Callbacks]) -> bool:
+    def hold(self, attempt: int, callbacks: Sequence[Callbacks], epoch: int | None = None) -> bool:
         """See ``Backchannel.hold``."""
         if self._channel is not None:
-            return self._channel.hold(attempt, callbacks)
+            return self._channel.hold(attempt, callbacks, epoch)
         for each in callbacks:
             each.drop()
         return False

@@ -1,14 +1,17 @@
 """Which pipelines stream."""
 
+from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.io.gcp.pubsub import _PubSubSink
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.window import FixedWindows
 
+from beam_spark_runner.core.errors import PipelineRefusedError
 from beam_spark_runner.job.compile import compile_pipeline
 from tests.unit.portable.pipelines import proto_of
 
@@ -63,3 +66,33 @@ def test_a_plan_that_is_too_deep_for_one_job_takes_two() -> None:
 
     plan = compile_pipeline(proto_of(build))
     assert [len(segment.levels) for segment in plan.segments] == [13, 1]
+
+
+@pytest.mark.parametrize(
+    ("step", "instead"),
+    [
+        pytest.param(
+            lambda p: (
+                p
+                | "Pull"
+                >> beam.io.ReadFromPubSub(subscription="projects/project/subscriptions/messages")
+            ),
+            "UnboundedSource .*that pulls messages",
+            id="read",
+        ),
+        pytest.param(
+            lambda p: (
+                p
+                | beam.Create([b"a"])
+                | "Push" >> beam.io.Write(_PubSubSink("projects/project/topics/topic", None, None))
+            ),
+            "a DoFn that publishes",
+            id="write, of which nothing comes out",
+        ),
+    ],
+)
+def test_what_a_runner_has_to_replace_is_refused_with_what_to_use_instead(
+    step: Callable[[beam.Pipeline], Any], instead: str
+) -> None:
+    with pytest.raises(PipelineRefusedError, match=rf"P(ull|ush).*pubsub_.*; use .*{instead}"):
+        compile_pipeline(proto_of(step))

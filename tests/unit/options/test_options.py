@@ -101,6 +101,21 @@ def test_values_from_a_dictionary_count() -> None:
     assert (made.spark_conf, made.parallelism) == ((("spark.a", "1"),), 2)
 
 
+@pytest.mark.parametrize(
+    ("flags", "streaming_s", "batch_s"),
+    [
+        pytest.param([], 1800, 0, id="none is given"),
+        pytest.param(["--stuck_bundle_timeout=2.5"], 2.5, 2.5, id="one is given"),
+        pytest.param(["--stuck_bundle_timeout=0"], 0, 0, id="never"),
+    ],
+)
+def test_how_long_user_code_may_stand_still(
+    flags: list[str], streaming_s: float, batch_s: float
+) -> None:
+    config = RunnerConfig.from_options(PipelineOptions(flags))
+    assert (config.stuck_s(streams=True), config.stuck_s(streams=False)) == (streaming_s, batch_s)
+
+
 def test_reading_twice_gives_the_same() -> None:
     options = PipelineOptions([])
     first = RunnerConfig.from_options(options)
@@ -119,6 +134,8 @@ def test_reading_twice_gives_the_same() -> None:
         (["--parallelism=0"], "parallelism"),
         (["--timer_fire_batch_size=5"], "timer_fire_batch_size"),
         (["--timer_fire_batch_size=0"], "timer_fire_batch_size"),
+        (["--stuck_bundle_timeout=soon"], "stuck_bundle_timeout"),
+        (["--stuck_bundle_timeout=-1"], "stuck_bundle_timeout"),
         (["--max_cache_memory_usage_mb=-1"], "max_cache_memory_usage_mb"),
         (["--max_parallelism=-7"], "max_parallelism"),
         (["--parallelism=9", "--max_parallelism=8"], "parallelism"),

@@ -5,7 +5,7 @@ from typing import Any
 
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.harness.bundle import BundleResult
+from beam_spark_runner.harness.bundle import IDLE, Activity, BundleResult
 from tests.unit.harness.sdf.residual_protos import residual
 
 Process = Callable[[str, int], list[tuple[str, int, float, float]]]  # see ``ScriptedSdk``
@@ -66,6 +66,15 @@ class ScriptedBundle:
 
     def split(self, fraction_of_remainder: float) -> Any:
         return ()  # nothing is ever under way for long
+
+    def activity(self) -> Activity:
+        return IDLE
+
+    def status(self) -> str:
+        raise NotImplementedError
+
+    def give_up(self, error: Any) -> bool:
+        raise NotImplementedError
 
     def finish(self) -> BundleResult:
         return BundleResult(monitoring_infos=(), residual_roots=tuple(self._residuals))

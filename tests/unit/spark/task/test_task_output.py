@@ -14,12 +14,22 @@ from tests.unit.spark.task.emitted import values_to
 LARGE = 1 << 17
 
 
+class Unwatched:
+    """See ``Watch``: nobody minds how long nothing comes."""
+
+    look_every_s = 60.0
+
+    def look(self) -> None: ...
+
+    def goes_on(self) -> None: ...
+
+
 def batch(*values: bytes) -> pa.RecordBatch:
     return schema.batch_of(7, np.zeros(len(values), np.int64), None, None, values)
 
 
 def read(output: TaskOutput) -> list[pa.RecordBatch]:
-    return list(output.read())
+    return list(output.read(Unwatched()))
 
 
 def test_small_batches_are_put_together_in_their_order() -> None:
@@ -59,7 +69,7 @@ def test_an_error_is_raised_where_batches_are_read() -> None:
     output = TaskOutput()
     output.emit(batch(b"x" * LARGE))
     assert output.fail(ValueError("mine"))
-    batches = output.read()
+    batches = output.read(Unwatched())
     assert len(next(batches)) == 1
     with pytest.raises(ValueError, match="mine"):
         next(batches)
@@ -78,7 +88,7 @@ def test_whoever_emits_hears_that_nobody_reads() -> None:
 
     thread = threading.Thread(target=emit)
     thread.start()
-    next(output.read())
+    next(output.read(Unwatched()))
     output.leave()
     thread.join()
     assert errors == [AbandonedError]

@@ -1,0 +1,62 @@
+"""Readers of Beam's ``UnboundedSource`` between two bundles, for all bundles of a stage.
+
+Beam's DoFn keeps them in its own instance until a bundle goes on from their mark. But while
+callbacks of finalization wait for the commit of their epoch, the instance that registered them
+gets no other bundle: the next bundle would make each reader anew, and those that wait would stay
+open.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from apache_beam.io import unbounded_source
+
+_DOFN = unbounded_source._ReadFromUnboundedSourceDoFn
+_setting_up = threading.local()
+
+
+class StageReaders:
+    """The readers of one stage that wait.
+
+    Threads: any.
+    """
+
+    def __init__(self) -> None:
+        self._cache: Any = None
+
+    @contextlib.contextmanager
+    def shared(self) -> Iterator[None]:
+        """Let DoFns that this thread sets up inside keep their readers here."""
+        _DOFN.setup, _DOFN.teardown = _set_up, _tear_down
+        before = getattr(_setting_up, "readers", None)
+        _setting_up.readers = self
+        try:
+            yield
+        finally:
+            _setting_up.readers = before
+
+    def cache(self) -> Any:
+        """Return Beam's cache, made when it is asked for first."""
+        if self._cache is None:
+            self._cache = unbounded_source._ReaderCache()
+        return self._cache
+
+    def close(self) -> None:
+        """Close the readers that wait."""
+        if self._cache is not None:
+            self._cache.close_all()
+
+
+def _set_up(dofn: Any) -> None:
+    readers = getattr(_setting_up, "readers", None)
+    dofn._reader_cache = unbounded_source._ReaderCache() if readers is None else readers.cache()
+    dofn._keeps_its_own_readers = readers is None
+
+
+def _tear_down(dofn: Any) -> None:
+    """Close an instance's own readers. Those of a stage are closed with the stage."""
+    if dofn._reader_cache is not None and dofn._keeps_its_own_readers:
+        dofn._reader_cache.close_all()
+    dofn._reader_cache = None

@@ -1,0 +1,105 @@
+"""What an SDK harness says, when it is asked, of a bundle that it processes."""
+
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+from apache_beam.metrics.monitoring_infos import extract_counter_value
+from apache_beam.portability.api import beam_fn_api_pb2
+
+from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.harness.beam.plugin.block_edges import LOG_MARK_URN
+from beam_spark_runner.harness.bundle import Activity
+from beam_spark_runner.harness.fn_api.connection import SdkConnection
+
+_TIMEOUT_S = 1.0
+_STATUS_TIMEOUT_S = 5.0
+_COUNTS = frozenset({"beam:metric:element_count:v1", "beam:metric:data_channel:read_index:v1"})
+_TIMES = re.compile(r"beam:metric:pardo_execution_time:\w+_bundle_msecs:v1")
+_THREADS = re.compile(r"^--- Thread #.*?(?=^--- Thread #|^=====|\Z)", re.MULTILINE | re.DOTALL)
+_RUNS_A_BUNDLE = "process_bundle"  # a function of Python's SDK
+
+
+class HarnessProgress:
+    """Asks after one bundle.
+
+    Threads: ``ask`` any, the rest one.
+
+    Args:
+        connection: to the harness.
+        instruction: of the bundle.
+        step_names: full names of the stage's steps; a splittable DoFn is the first.
+        is_splittable: whether it is.
+    """
+
+    def __init__(
+        self,
+        connection: SdkConnection,
+        instruction: str,
+        step_names: Mapping[TransformId, str],
+        *,
+        is_splittable: bool,
+    ) -> None:
+        self._connection = connection
+        self._instruction = instruction
+        self._step_names = step_names
+        self._claims_in: str | None = None
+        if is_splittable:
+            self._claims_in = next(iter(step_names.values()), None)
+        self._counts: Hashable = ()
+        self._times_ms: dict[str, int] = {}
+        self._busiest = ", ".join(dict.fromkeys(step_names.values()))
+
+    def ask(self, timeout_s: float) -> beam_fn_api_pb2.InstructionResponse | None:
+        """Return the answer to a ProcessBundleProgressRequest; None: there is none in time."""
+        progress = beam_fn_api_pb2.ProcessBundleProgressRequest(instruction_id=self._instruction)
+        request = beam_fn_api_pb2.InstructionRequest(process_bundle_progress=progress)
+        return self._connection.ask(request, timeout_s)
+
+    def infos(self) -> Sequence[bytes]:
+        """See ``Bundle.progress``."""
+        return coded_infos(self._infos() or ())
+
+    def _infos(self) -> Sequence[Any] | None:
+        answer = self.ask(_TIMEOUT_S)
+        if answer is None or answer.error:
+            return None
+        found: Sequence[Any] = answer.process_bundle_progress.monitoring_infos
+        return found
+
+    def activity(self) -> Activity:
+        """Return which step the harness is at, and what it has counted so far.
+
+        The step is the one in which most time has passed since this was asked last. A harness that
+        does not answer is inside a claim, if one of its steps claims: trackers are locked then.
+        """
+        infos = self._infos()
+        if infos is None:
+            return Activity(self._claims_in or self._busiest, self._counts)
+        counts: list[tuple[Any, ...]] = []
+        times_ms: dict[str, int] = {}
+        for info in infos:
+            if info.urn in _COUNTS:
+                counts.append((info.urn, *sorted(info.labels.items()), info.payload))
+            elif _TIMES.fullmatch(info.urn):
+                step = self._step_names.get(TransformId(info.labels.get("PTRANSFORM", "")), "")
+                times_ms[step] = times_ms.get(step, 0) + extract_counter_value(info)
+        grown_ms = {step: ms - self._times_ms.get(step, 0) for step, ms in times_ms.items() if step}
+        if any(grown_ms.values()):
+            self._busiest = max(grown_ms, key=grown_ms.__getitem__)
+        self._times_ms, self._counts = times_ms, tuple(sorted(counts))
+        return Activity(self._busiest, self._counts)
+
+    def status(self) -> str:
+        """Return what the harness says of itself: the stacks of the threads that run bundles.
+
+        All that it says, if it is no harness of Python's SDK.
+        """
+        text = self._connection.status.ask(_STATUS_TIMEOUT_S) or "nothing"
+        threads = [each for each in _THREADS.findall(text) if _RUNS_A_BUNDLE in each]
+        return "".join(threads) or text
+
+
+def coded_infos(infos: Iterable[Any]) -> list[bytes]:
+    """Serialise MonitoringInfos, but for what is not of the user's."""
+    return [info.SerializeToString() for info in infos if info.urn != LOG_MARK_URN]

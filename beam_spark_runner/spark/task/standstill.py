@@ -1,0 +1,113 @@
+"""Watches the thread that runs a task's bundles, from the thread that waits for what it gives."""
+
+import logging
+import time
+from collections.abc import Callable
+
+from beam_spark_runner.core.errors import StuckBundleError
+from beam_spark_runner.harness.beam.stage import stacks
+from beam_spark_runner.harness.bundle import IDLE, Activity, Bundle
+from beam_spark_runner.scheduling.lull import GiveUp, Lull, Report
+from beam_spark_runner.spark.task.open_stages import OpenStages
+
+_LOGGER = logging.getLogger(__name__)
+
+_LOOKS = 8  # before the first report
+_MOST_S, _LEAST_S = 10.0, 0.05
+_MOST_GRACE_S = 30.0
+"""For user code that is interrupted, or whose harness was ended: the task may fail in order."""
+
+
+class Standstill:
+    """Reports user code that does not go on, and ends it if it can be ended.
+
+    Threads: one that is not the bundles'.
+
+    Args:
+        timeout_s: after which it is given up; 0: never.
+        thread_name: of the thread that runs the bundles.
+        interrupt: interrupts user code in that thread, if it is in Python code.
+        stages: returns those of the task; None: it has none yet.
+
+    Attributes:
+        error: with which the task is to fail; None: it is not stuck.
+        is_final: it is stuck, and cannot be ended but with its process.
+        look_every_s: how often ``look`` is to be called.
+    """
+
+    def __init__(
+        self,
+        timeout_s: float,
+        thread_name: str,
+        interrupt: Callable[[], None],
+        stages: Callable[[], OpenStages | None],
+    ) -> None:
+        self._lull = Lull(round(timeout_s * 1e6) if timeout_s else None)
+        self._thread_name = thread_name
+        self._interrupt = interrupt
+        self._stages = stages
+        self.is_final = False
+        self._given_up_s = 0.0
+        self._grace_s = min(timeout_s, _MOST_GRACE_S)
+        self.error: StuckBundleError | None = None
+        self.look_every_s = max(_LEAST_S, min(_MOST_S, timeout_s / 2 / _LOOKS or _MOST_S))
+
+    def goes_on(self) -> None:
+        """Take note that the task has given something."""
+        self._lull.on(None, 0)
+
+    def look(self) -> None:
+        """Look at what runs now.
+
+        Raises:
+            StuckBundleError: see ``is_final``.
+        """
+        if self.error is not None:
+            if time.monotonic() - self._given_up_s >= self._grace_s:
+                self.is_final = True
+                raise self.error
+            return
+        stages = self._stages()
+        if stages is None:
+            return
+        activity, bundle = _at(stages)
+        decision = self._lull.on(activity if activity.step else None, time.monotonic_ns() // 1_000)
+        match decision:
+            case Report(lasted_us):
+                _LOGGER.warning(
+                    "%s: its code has not gone on for %.0f s. It stands at\n%s",
+                    activity.step,
+                    lasted_us / 1e6,
+                    self._status(bundle),
+                )
+            case GiveUp(lasted_us):
+                self._give_up(activity.step, lasted_us, bundle)
+
+    def _give_up(self, step: str, lasted_us: int, bundle: Bundle | None) -> None:
+        stack = self._status(bundle)
+        _LOGGER.error("%s: its code is given up. It stands at\n%s", step, stack)
+        self.error = StuckBundleError(step, round(lasted_us / 1e6), stack)
+        self._given_up_s = time.monotonic()
+        if bundle is None or not bundle.give_up(self.error):
+            self._interrupt()
+
+    def _status(self, bundle: Bundle | None) -> str:
+        return stacks(self._thread_name) if bundle is None else bundle.status()
+
+
+def _at(stages: OpenStages) -> tuple[Activity, Bundle | None]:
+    """Return what the stages are at together, and the bundle whose code runs.
+
+    It is the last one of those in which any does: the others hand over to it.
+    """
+    opening = stages.opening
+    if opening:
+        return Activity(opening), None
+    running: Bundle | None = None
+    step, seen = IDLE.step, []
+    for bundle in stages.bundles():
+        activity = bundle.activity()
+        seen.append((id(bundle), activity.seen))
+        if activity.step:
+            step, running = activity.step, bundle
+    return Activity(step, tuple(seen)), running
