@@ -31,10 +31,9 @@ from beam_spark_runner.harness.beam.keyed_call import KeyedCall, can_call
 from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
 from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.values.constants import Kind
-from beam_spark_runner.semantics.interruption import Interruption
+from beam_spark_runner.semantics.interruption import Interruption, uninterrupted
 from beam_spark_runner.semantics.lateness import in_time
 from beam_spark_runner.semantics.timers import (
-    NEVER_US,
     Domain,
     Instant,
     Timer,
@@ -195,7 +194,7 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         timers, interruption = self.states.timers, self._interruption
         while timers:
             if interruption is not None and interruption.stops(timers.is_due, to):
-                to, interruption = Instant(NEVER_US, to.clock_us), None
+                to, interruption = uninterrupted(to), None
             if (timer := timers.pop(to)) is None:
                 break
             if timer.id.family:

@@ -23,6 +23,7 @@ from beam_spark_runner.harness.bundle import Bundle, BundleResult
 from beam_spark_runner.harness.codec.blocks import MalformedBlockError
 from beam_spark_runner.harness.remote.key_timers import DeclaredTimers, KeyTimers
 from beam_spark_runner.portable.monitoring import merge
+from beam_spark_runner.semantics.interruption import uninterrupted
 from beam_spark_runner.semantics.lateness import in_time
 from beam_spark_runner.semantics.timers import NEVER_US, Instant
 from beam_spark_runner.state.backend import StateBackend
@@ -292,7 +293,7 @@ class RemoteKeyedBundle:
         is_due = functools.partial(self._timers.is_due, holds_us=holds_us)
         while True:
             if interruption is not None and interruption.stops(is_due, to):
-                to, interruption = Instant(NEVER_US, to.clock_us), None
+                to, interruption = uninterrupted(to), None
             due = self._timers.pop(to, holds_us)
             if not due:
                 break
