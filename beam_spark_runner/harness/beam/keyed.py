@@ -144,8 +144,9 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         self, values: list[Any], origins: list[WindowedValue]
     ) -> tuple[list[Any], list[WindowedValue]]:
         """Drop elements in windows that are over."""
-        now_us, expiry_us = self._policy.watermark_us, self.states.expiry_us
-        return in_time(values, origins, lambda window: expiry_us(window) <= now_us)
+        policy, expiry_us = self._policy, self.states.expiry_us
+        now_us = policy.watermark_us
+        return in_time(values, origins, lambda window: expiry_us(window) <= now_us, policy.late)
 
     def _expect_expiry(self, key: Any, origin: WindowedValue) -> None:
         """Set the timer by which a window of a key ends: for the DoFn, or to drop its state."""

@@ -23,6 +23,7 @@ from beam_spark_runner.harness.grouping.stored_panes import (
 )
 from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
 from beam_spark_runner.portable.windowing import decode_windowing
+from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.panes import KeyWindows, PaneMachine, WindowState
 from beam_spark_runner.semantics.timers import Domain, Instant
 from beam_spark_runner.semantics.trigger_machines import TriggerState
@@ -74,6 +75,7 @@ class GroupsInEpochs(GroupByKey):
         store: of the stage.
         before: until when the epoch before came: elements are late by its watermark.
         now: until when this epoch comes.
+        late: counts those that are dropped.
         merge: where the values are accumulators: merges some, so that long windows stay small.
     """
 
@@ -87,6 +89,7 @@ class GroupsInEpochs(GroupByKey):
         store: StateBackend,
         before: Instant,
         now: Instant,
+        late: LateElements,
         merge: MergeAccumulators | None = None,
     ) -> None:
         super().__init__(grouping, coder, bundle, logs)
@@ -105,7 +108,7 @@ class GroupsInEpochs(GroupByKey):
             WindowedValueCoder(value_coder, coder.window_coder).get_impl().decode
         )
         self._machine = PaneMachine(
-            decode_windowing(grouping.coded_windowing), self._bags.new_values
+            decode_windowing(grouping.coded_windowing), self._bags.new_values, late
         )
 
     def group(self, key: bytes, values: list[bytes], order: int) -> None:

@@ -190,8 +190,9 @@ class RemoteKeyedBundle:
         self, values: list[Any], origins: list[WindowedValue]
     ) -> tuple[list[Any], list[WindowedValue]]:
         """Drop elements in windows that are over."""
-        is_over, watermark_us = self._timers.is_over, self._policy.watermark_us
-        return in_time(values, origins, lambda window: is_over(window, watermark_us))
+        is_over, policy = self._timers.is_over, self._policy
+        watermark_us = policy.watermark_us
+        return in_time(values, origins, lambda window: is_over(window, watermark_us), policy.late)
 
     def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """See ``Bundle.push_from_within``."""

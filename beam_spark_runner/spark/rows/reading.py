@@ -13,6 +13,7 @@ from beam_spark_runner.core.rendering import render_error, text_of
 from beam_spark_runner.harness.bundle import BundleInput, StoringInput
 from beam_spark_runner.harness.failures import failure_of, is_charged
 from beam_spark_runner.harness.grouping.epoch_groups import MergeAccumulators
+from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timers import Instant
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.rows.cursor import RowCursor
@@ -26,12 +27,14 @@ class StageEpoch(NamedTuple):
         store: of the stage's keys.
         before: watermark of its input and processing time, as the epoch before left them.
         now: the same, as this epoch leaves them.
+        late: counts the elements that are dropped since they come too late.
         merge: see ``GroupsInEpochs``.
     """
 
     store: StoredState
     before: Instant
     now: Instant
+    late: LateElements
     merge: MergeAccumulators | None = None
 
 

@@ -17,6 +17,7 @@ from beam_spark_runner.harness.waiting import WaitingElements
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.recovery.sweep import view_name
 from beam_spark_runner.semantics.interruption import Interruption
+from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timers import expiry_us
 from beam_spark_runner.spark.program import Edge, StageProgram
 from beam_spark_runner.spark.rows.cursor import RowCursor
@@ -66,6 +67,10 @@ class StagesOfEpoch(StagesOfTask, Protocol):
         """Return what a stage that stores keys begins with."""
         ...
 
+    def late_of(self, program: StageProgram) -> LateElements:
+        """Return what counts the elements that a stage drops since they come too late."""
+        ...
+
     def is_expired(self, program: StageProgram, window: Any) -> bool:
         """Whether a window of a stage's input is over, so that its elements are too late."""
         ...
@@ -113,6 +118,7 @@ class _EpochStage(OpenStage):
             self._harness.input_coder,
             is_ready=_readiness(stages, self.program.views.values()),
             is_expired=functools.partial(stages.is_expired, self.program),
+            late=stages.late_of(self.program),
         )
 
     def begin(self) -> None:
@@ -179,6 +185,7 @@ class StoringStage(_EpochStage):
                 epoch.before.watermark_us,
                 clock_us=clock_us,
                 interruption=self._interruption,
+                late=epoch.late,
             )
         )
         if self.program.input.is_keyed:

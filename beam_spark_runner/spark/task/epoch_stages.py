@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,15 @@ import pyarrow as pa
 from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.harness.waiting import WAITING
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.portable.descriptor import StageDescription
+from beam_spark_runner.portable.monitoring import lateness_counter
 from beam_spark_runner.portable.windowing import decode_windowing
 from beam_spark_runner.semantics import watermarks
+from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timers import expiry_us
 from beam_spark_runner.spark.program import Edge, LevelProgram, StageProgram
 from beam_spark_runner.spark.rows.reading import StageEpoch
@@ -79,6 +82,7 @@ class EpochStages(OpenStages):
         self._shard: Shard | None = None
         self._began_ns = 0
         self._made: list[OpenStage] = []  # those that use the shard
+        self._late: defaultdict[TransformId | None, LateElements] = defaultdict(LateElements)
         self.inputs_us: dict[int, int] = {}
         self.outputs_us: dict[int, int] = {}
         self._view_files: dict[int, dict[bytes, str]] = defaultdict(dict)
@@ -140,7 +144,11 @@ class EpochStages(OpenStages):
             arriving_us = _passed_us(program, self._watermarks.get(dest, MAX_US))
             clock_us = self._epoch.clock_us
         before, now = watermarks.advance_of(before_us, arriving_us, clock_us)
-        return StageEpoch(self.store_of(program), before, now)
+        return StageEpoch(self.store_of(program), before, now, self.late_of(program))
+
+    def late_of(self, program: StageProgram) -> LateElements:
+        """Return what counts the elements that a stage drops since they come too late."""
+        return self._late[program.drops_as]
 
     def side_inputs(
         self, program: StageProgram
@@ -196,7 +204,12 @@ class EpochStages(OpenStages):
             elif isinstance(stage, StableStage | PostponingKeyedStage):
                 self.awaits_commit |= stage.awaits_commit
         self._advance_watermarks()
-        return infos
+        return [*infos, *self._counted_late()]
+
+    def _counted_late(self) -> Iterator[bytes]:
+        for step, late in self._late.items():
+            if step is not None and late.dropped:
+                yield lateness_counter(step, late.dropped).SerializeToString()
 
     def _is_due(self, program: StageProgram) -> bool:
         if program.views and self.store_of(program).timers(WAITING, b""):

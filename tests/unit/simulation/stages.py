@@ -17,6 +17,7 @@ from beam_spark_runner.harness.grouping.epoch_groups import GroupsInEpochs
 from beam_spark_runner.harness.values.spill import ValueLogs
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.semantics.interruption import Interruption
+from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timers import Instant, Timer, TimerId
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.state.backend import Bag, Cell, StoredTimer
@@ -119,7 +120,14 @@ def run_grouping(
     panes = _Panes(grouping.stage, output)
     logs = ValueLogs()
     groups = GroupsInEpochs(
-        grouping.edge, grouping.coder, panes, logs, store=store, before=before, now=now
+        grouping.edge,
+        grouping.coder,
+        panes,
+        logs,
+        store=store,
+        before=before,
+        now=now,
+        late=LateElements(),
     )
     advances: list[Advance] = []
     window_fn, encode = grouping.windowing.windowfn, grouping.values.get_impl().encode

@@ -33,6 +33,7 @@ from beam_spark_runner.harness.grouping.epoch_groups import (
 )
 from beam_spark_runner.harness.values.spill import StreamedValues, ValueLogs
 from beam_spark_runner.plan.model import Delivery
+from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timers import Instant
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.state.store import StoredState
@@ -76,6 +77,7 @@ class Epochs:
         self._values = value_coder or BytesCoder()
         self._before = Instant(MIN_US, 0)
         self.logs = ValueLogs(limit_bytes=1000)
+        self.late = LateElements()
 
     def run(self, *elements: tuple[Any, int], watermark: int = -1) -> list[Sequence[Any]]:
         """Return the values of the panes that fire in an epoch.
@@ -107,6 +109,7 @@ class Epochs:
             store=self._store,
             before=self._before,
             now=now,
+            late=self.late,
             merge=self._merge,
         )
         coded = [
@@ -143,6 +146,13 @@ def test_a_window_gathers_the_values_of_all_epochs() -> None:
     assert _sorted(epochs.run(watermark=60)) == [[b"a", b"b", b"c"]]
     assert _sorted(epochs.run(watermark=120)) == [[b"z"]]
     assert not epochs.records.values
+
+
+def test_what_comes_too_late_is_dropped_and_counted() -> None:
+    epochs = Epochs(Windowing(FixedWindows(10)))
+    assert epochs.run((b"a", 1), (b"b", 12), watermark=10) == [[b"a"]]
+    assert epochs.run((b"late", 2), (b"c", 13), (b"late", 9), watermark=20) == [[b"b", b"c"]]
+    assert epochs.late.dropped == 2
 
 
 def test_an_epoch_writes_what_has_come_in_it() -> None:
