@@ -11,9 +11,12 @@ from beam_spark_runner.runner import SparkPortableRunner
 
 def run(session: Any, build: Any, *arguments: str) -> Any:
     """Run the pipeline that ``build`` builds in a session; return its result, which is DONE."""
-    pipeline = beam.Pipeline(
-        runner=SparkPortableRunner(session), options=PipelineOptions(list(arguments))
-    )
+    return run_on(SparkPortableRunner(session), build, *arguments)
+
+
+def run_on(runner: SparkPortableRunner, build: Any, *arguments: str) -> Any:
+    """The same on a runner that is there."""
+    pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(list(arguments)))
     build(pipeline)
     result = pipeline.run()
     assert result.wait_until_finish(300_000) == PipelineState.DONE

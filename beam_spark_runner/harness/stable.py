@@ -9,7 +9,7 @@ from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.core.varint import coded_varint, read_varint
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.chunking import Chunks
-from beam_spark_runner.semantics.lateness import IsOver, in_time
+from beam_spark_runner.semantics.lateness import IsOver, LateElements, in_time
 from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import Bag, Cell, StateBackend, StoredTimer
 
@@ -32,13 +32,19 @@ class StableElements:
         coder: of the elements.
         is_expired: whether a window of the input is over: elements in it come too late. Those
             that are stored do not.
+        late: counts those that are dropped.
     """
 
     def __init__(
-        self, store: StateBackend, coder: WindowedValueCoder, *, is_expired: IsOver
+        self,
+        store: StateBackend,
+        coder: WindowedValueCoder,
+        *,
+        is_expired: IsOver,
+        late: LateElements,
     ) -> None:
         self._store = store
-        self._is_expired = is_expired
+        self._is_expired, self._late = is_expired, late
         self._encode = coder.get_impl().encode_nested
         self._decode_all = coder.get_impl().decode_all
         self._piece: list[bytes] = []
@@ -48,7 +54,7 @@ class StableElements:
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Store elements for the next epoch."""
-        values, origins = in_time(values, origins, self._is_expired)
+        values, origins = in_time(values, origins, self._is_expired, self._late)
         for value, origin in zip(values, origins, strict=True):
             coded = self._encode(origin.with_value(value))
             self._piece.append(coded)

@@ -10,7 +10,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.varint import coded_varint, read_varint
 from beam_spark_runner.harness.bundle import BundleInput, SteppedInput
 from beam_spark_runner.harness.chunking import Chunks
-from beam_spark_runner.semantics.lateness import IsOver, in_time
+from beam_spark_runner.semantics.lateness import IsOver, LateElements, in_time
 from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import Cell, ListRange, StateBackend, StoredTimer
 from beam_spark_runner.state.memory import list_entries
@@ -33,6 +33,7 @@ class TimeSortedElements:
         late_before_us: event time: what comes before it is dropped, since later elements may
             have been handed over.
         is_expired: whether a window of the input is over.
+        late: counts what is dropped.
         has_timers: whether the step may set timers.
     """
 
@@ -43,11 +44,12 @@ class TimeSortedElements:
         *,
         late_before_us: int,
         is_expired: IsOver,
+        late: LateElements,
         has_timers: bool,
     ) -> None:
         self._store = store
         self._late_before_us = late_before_us
-        self._is_expired = is_expired
+        self._is_expired, self._late = is_expired, late
         self._has_timers = has_timers
         self._encode = coder.get_impl().encode
         self._decode = coder.get_impl().decode
@@ -58,12 +60,15 @@ class TimeSortedElements:
         """Store elements of one key."""
         entries = []
         first_us = None
-        for value, origin in zip(*in_time(values, origins, self._is_expired), strict=True):
+        timely = in_time(values, origins, self._is_expired, self._late)
+        for value, origin in zip(*timely, strict=True):
             time_us = origin.timestamp_micros
-            if time_us >= self._late_before_us:
-                coded = self._encode(origin.with_value(value))
-                entries.append(coded_varint(time_us % (1 << 64)) + coded_varint(len(coded)) + coded)
-                first_us = time_us if first_us is None else min(first_us, time_us)
+            if time_us < self._late_before_us:
+                self._late.dropped += len(origin.windows)
+                continue
+            coded = self._encode(origin.with_value(value))
+            entries.append(coded_varint(time_us % (1 << 64)) + coded_varint(len(coded)) + coded)
+            first_us = time_us if first_us is None else min(first_us, time_us)
         if first_us is None:
             return
         key = self._encode_key(values[0][0])

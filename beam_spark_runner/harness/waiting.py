@@ -9,6 +9,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.chunking import Chunks
+from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import Bag, Cell, StateBackend, StoredTimer
 
@@ -32,6 +33,7 @@ class WaitingElements:
             the same for the whole epoch.
         is_expired: whether a window of the input is over, so that what it looks up may be gone:
             new elements in it are dropped, as too late.
+        late: counts those that are dropped.
     """
 
     def __init__(
@@ -41,10 +43,11 @@ class WaitingElements:
         *,
         is_ready: Callable[[Any], bool],
         is_expired: Callable[[Any], bool],
+        late: LateElements,
     ) -> None:
         self._store = store
         self._is_ready = is_ready
-        self._is_expired = is_expired
+        self._is_expired, self._late = is_expired, late
         self._encode = coder.get_impl().encode_nested
         self._decode_all = coder.get_impl().decode_all
         self._encode_window = coder.window_coder.encode
@@ -65,6 +68,7 @@ class WaitingElements:
             for window in origin.windows:
                 part = WindowedValue(value, origin.timestamp, (window,), origin.pane_info)
                 if self._expired(window):
+                    self._late.dropped += 1
                     continue
                 if self._ready(window):
                     ready_values.append(value)

@@ -24,6 +24,7 @@ from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.record import JobRecord
 from beam_spark_runner.job.shard_places import shard_places
 from beam_spark_runner.job.telemetry import Deferrals, LiveTasks, TaskTelemetry
+from beam_spark_runner.plan.blocking import blocking_side_inputs
 from beam_spark_runner.portable.monitoring import count_elements, residual_gauges
 from beam_spark_runner.portable.sinks import remove_temporary_files
 from beam_spark_runner.recovery.driver_start import Checkpoints
@@ -188,6 +189,8 @@ class Job:
             settings = self._settings(folder, telemetry)
             began = time.time()
             if self.plan.streams:
+                for warning in blocking_side_inputs(self.plan):
+                    self.messages.warn(warning)
                 run_epochs(
                     self.plan,
                     settings,

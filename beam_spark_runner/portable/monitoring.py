@@ -29,6 +29,7 @@ STRING_SET_LIMIT_CHARS = 1_000_000
 METRICS_NAMESPACE = "beam_spark_runner"
 PENDING_RESIDUALS = "sdf_pending_residuals"
 WATERMARK_HOLD = "sdf_watermark_hold"
+DROPPED_DUE_TO_LATENESS = "dropped_due_to_lateness"
 
 _STRINGS = IterableCoder(StrUtf8Coder())
 
@@ -110,6 +111,21 @@ def residual_gauges(
             METRICS_NAMESPACE, name, GaugeData(value, at_ms / 1000), transform
         )
         for name, value in values.items()
+    )
+
+
+def lateness_counter(transform: str, dropped: int) -> metrics_pb2.MonitoringInfo:
+    """Say how many elements a step has dropped because they came too late.
+
+    Args:
+        transform: its id.
+        dropped: see ``LateElements``.
+
+    Source: the counters ``droppedDueToLateness`` and ``StatefulParDoDropped`` of Beam's Java
+        runners.
+    """
+    return monitoring_infos.int64_user_counter(
+        METRICS_NAMESPACE, DROPPED_DUE_TO_LATENESS, dropped, transform
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.semantics.timers import NEVER_US, Instant
 
 
@@ -51,3 +52,12 @@ class Interruption:
             self.was_interrupted = True
             return True
         return False
+
+
+def uninterrupted(to: Instant) -> Instant:
+    """Return until when timers still fire where those of event time are interrupted.
+
+    Timers of processing time are not interrupted, but at the end of all input: there they come
+    after all those of event time.
+    """
+    return Instant(NEVER_US, NEVER_US if to.clock_us >= MAX_US else to.clock_us)

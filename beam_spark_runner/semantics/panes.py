@@ -17,6 +17,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue, create
 
 from beam_spark_runner.core.time import MAX_US, whole_milliseconds
+from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.merging import merged_windows
 from beam_spark_runner.semantics.timers import Instant
 from beam_spark_runner.semantics.trigger_machines import TriggerState
@@ -100,15 +101,20 @@ class PaneMachine:
     Args:
         windowing: of the grouping.
         new_values: makes what has the values of a window.
+        late: counts the elements that are dropped because their windows are over.
 
     Attributes:
         merges: windows of a key become others, so that they have to be seen together.
     """
 
     def __init__(
-        self, windowing: Windowing, new_values: Callable[[], PaneValues] = ListedValues
+        self,
+        windowing: Windowing,
+        new_values: Callable[[], PaneValues] = ListedValues,
+        late: LateElements | None = None,
     ) -> None:
         self._new_values = new_values
+        self._late = LateElements() if late is None else late
         self._window_fn = windowing.windowfn
         self.merges = windowing.windowfn.is_merging()
         self._trigger = trigger_of(windowing.triggerfn.to_runner_api(None))
@@ -145,7 +151,9 @@ class PaneMachine:
         added: defaultdict[Any, list[WindowedValue]] = defaultdict(list)
         for value in values:
             for window in value.windows:
-                if not self._is_over(window, now):
+                if self._is_over(window, now):
+                    self._late.dropped += 1
+                else:
                     added[window].append(value)
         if self.merges:
             for window, merged in self._merge(windows, added, now).items():

@@ -4,7 +4,10 @@ How far time advances is a policy. A batch job has every element of a key before
 moves, and then lets it run to the end: the watermark moves from one event-time timer to the
 next; when none is left, the key's clock jumps to the next processing-time timer, so that no job
 waits for one; windows expire last. A streaming job advances to the watermark and the clock of
-its epoch; timers that are not due remain set.
+its epoch; timers that are not due remain set. At the end of all input it does as a batch job does.
+
+Processing time has no end of its own, so that a timer of it which always sets itself again would
+go on for ever at the end of all input. There, each that waits fires once.
 """
 
 import heapq
@@ -140,7 +143,7 @@ class TimerQueue:
         (3, None)
     """
 
-    __slots__ = ("_due", "_over", "_set", "_settings", "changes", "watermark_us")
+    __slots__ = ("_due", "_last", "_over", "_set", "_settings", "changes", "watermark_us")
 
     def __init__(self) -> None:
         self.watermark_us: int | None = None  # of the key; None: its elements still come
@@ -149,6 +152,8 @@ class TimerQueue:
         self._due: dict[Domain, list[_Due]] = {domain: [] for domain in Domain}
         self._settings = 0
         self._over: set[Hashable] = set()  # windows that have expired
+        # How far time advances after which the clock has jumped over all that waits for it.
+        self._last: Instant | None = None
 
     def __len__(self) -> int:
         return len(self._set)
@@ -159,8 +164,9 @@ class TimerQueue:
         Args:
             timer: one of event time that lies after the end of its window fires at that end;
                 it is dropped where event time has come there already, so that a timer which
-                always sets itself again ends with its window. Any timer of a window that has
-                expired is dropped.
+                always sets itself again ends with its window. One of processing time is dropped
+                once the clock has jumped to its end, unless it is one that waits: it fires at its
+                new time. Any timer of a window that has expired is dropped.
             expires_us: when the timer's window is over, see ``expiry_us``.
         """
         id_, domain, fires_us, hold_us, _ = timer
@@ -174,6 +180,10 @@ class TimerQueue:
                 timer = timer._replace(fires_us=expires_us, hold_us=min(hold_us, expires_us))
                 fires_us = expires_us
         before = self._set.get(id_)
+        is_new = before is None or before[1].domain is not domain
+        if is_new and domain is Domain.PROCESSING_TIME and self._last is not None:
+            self._set.pop(id_, None)
+            return
         if before is not None and before[1].fires_us == fires_us and before[1].domain is domain:
             self._set[id_] = before[0], timer  # each element may set the same one again
             return
@@ -200,11 +210,14 @@ class TimerQueue:
         its window expires never fires.
 
         Args:
-            to: how far time may advance; the same in all calls until None is returned.
+            to: how far time may advance; the same in all calls until None is returned. With the
+                clock at its end, the first timer of processing time that fires makes this the last
+                advance of the key: a lesser ``to`` does not interrupt it.
 
         Returns:
             The timer to fire; None when no timer is due until ``to``.
         """
+        to = self._last or to
         if self._set:
             self.changes += 1
             domain = self._next_due(to)
@@ -212,6 +225,8 @@ class TimerQueue:
                 time_us, _, id_ = heapq.heappop(self._due[domain])
                 if domain is not Domain.PROCESSING_TIME:
                     self._advance(time_us)
+                elif to.clock_us >= MAX_US:
+                    self._last = to
                 if domain is Domain.WINDOW_EXPIRATION:
                     self._over.add(id_.window)
                 return self._set.pop(id_)[1]
@@ -224,7 +239,7 @@ class TimerQueue:
 
     def is_due(self, to: Instant) -> bool:
         """Whether ``pop`` would return a timer."""
-        return self._next_due(to) is not None
+        return self._next_due(self._last or to) is not None
 
     def _next_due(self, to: Instant) -> Domain | None:
         """Return the domain of the next timer that is due; its heap begins with it."""
@@ -248,6 +263,7 @@ class TimerQueue:
         """The next key begins."""
         self.changes += 1
         self.watermark_us = None
+        self._last = None
         if self._settings:
             self._settings = 0
             self._over.clear()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from beam_spark_runner.backchannel.transport import Route
-from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
+from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId, TransformId
 from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
 from beam_spark_runner.plan.model import Delivery
@@ -81,6 +81,7 @@ class StageProgram:
     is_stable: bool = False  # it asks for stable input
     # Of the windows that it reads; of what gathers a side input, the most of those that look it up.
     lateness_us: int = 0
+    drops_as: TransformId | None = None  # the step to which elements are charged that are too late
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,10 @@
 """What is done with a key once a bundle has processed its elements."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.semantics.interruption import Interruption
+from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timers import END_OF_TIME, Instant
 from beam_spark_runner.state.backend import StateBackend
 
@@ -20,6 +21,7 @@ class KeyPolicy:
         clock_us: processing time while elements arrive; None: the wall clock's. User code that
             sets timers reads the wall clock all the same.
         interruption: when timers that are due remain set; None: all of them fire.
+        late: counts the elements that are dropped. Without a store, none are.
     """
 
     to: Instant
@@ -27,6 +29,7 @@ class KeyPolicy:
     watermark_us: int = MIN_US
     clock_us: int | None = None
     interruption: Interruption | None = None
+    late: LateElements = field(default_factory=LateElements)
 
 
 BATCH = KeyPolicy(END_OF_TIME)

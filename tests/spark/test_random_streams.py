@@ -15,7 +15,7 @@ import pytest
 from beam_spark_runner import SparkPortableRunner
 from tests.segments import cut_at_each_exchange
 from tests.spark.harvest import REUSED_PROCESS
-from tests.spark.random_streams.comparing import check_same, check_same_unions
+from tests.spark.random_streams.comparing import check_dropped, check_same, check_same_unions
 from tests.spark.random_streams.disagreements import (
     DIRECT,
     DISAGREEMENTS,
@@ -23,10 +23,10 @@ from tests.spark.random_streams.disagreements import (
     agrees,
     agrees_in_unions,
 )
-from tests.spark.random_streams.model.play import outputs_by_model
+from tests.spark.random_streams.model.play import outputs_by_model, play
 from tests.spark.random_streams.recipes import Pack, draw_pack
 from tests.spark.random_streams.references import outputs_by, prism
-from tests.spark.random_streams.running import Outputs, outputs_of
+from tests.spark.random_streams.running import Outputs, run_pack
 from tests.spark.random_streams.scripts import MAIN, without_side
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -53,14 +53,17 @@ def test_like_the_model_and_beams_runners(
     if seed % 4 == 1:
         cut_at_each_exchange(monkeypatch)
     flags = REUSED_PROCESS if seed % 8 == 7 else ()
-    ours = outputs_of(SparkPortableRunner(spark=spark_session), pack, *flags)
-    check_same(
-        ours, outputs_by_model(pack.script, pack.recipes), pack, pack.recipes, "by the model"
-    )
+    ours, dropped = run_pack(SparkPortableRunner(spark=spark_session), pack, *flags)
+    model, dropped_by_model = play(pack.script, pack.recipes)
+    check_same(ours, model, pack, pack.recipes, "by the model")
+    check_dropped(dropped, dropped_by_model, pack)
     compared: Counter[str] = Counter()
     for other in [DIRECT, *([PRISM] if prism() else [])]:
         compared += _compare(other, ours, pack)
-    print(f"seed {seed}: {sum(map(Counter.total, ours.values()))} elements; {dict(compared)}")
+    print(
+        f"seed {seed}: {sum(map(Counter.total, ours.values()))} elements, {dropped.total()} "
+        f"dropped; {dict(compared)}"
+    )
 
 
 def _compare(other: str, ours: Outputs, pack: Pack) -> Counter[str]:

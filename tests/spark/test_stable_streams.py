@@ -17,63 +17,13 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import Duration, Timestamp
 
 from tests.spark.asking import Asking
-from tests.spark.harvest import HARNESSES, LOOPBACK, RARE_HARNESSES, harvest_on
+from tests.spark.harvest import HARNESSES, RARE_HARNESSES, harvest_on
 from tests.spark.restrictions import RESTRICTION
+from tests.spark.sending import Sends, sent, timed
 
 pytestmark = pytest.mark.spark
 
 ESTIMATOR = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_provider())
-
-
-def at(*times: int) -> list[TimestampedValue]:
-    return [TimestampedValue(("k", time), time) for time in times]
-
-
-class Sends(beam.DoFn):  # type: ignore[misc]
-    """Writes each element to a file of the outside world; fails once, after some."""
-
-    def __init__(self, folder: Path, fails_at: int) -> None:
-        self._folder, self._fails_at = str(folder), fails_at
-
-    def process(self, element: Any) -> Iterator[Any]:
-        with Path(self._folder, "sent").open("a") as file:
-            print(element, file=file)
-        has_failed = Path(self._folder, "failed")
-        if element[1] == self._fails_at and not has_failed.exists():
-            has_failed.touch()
-            raise RuntimeError("stopped")
-        yield element
-
-
-def sent(folder: Path) -> list[str]:
-    return (folder / "sent").read_text().splitlines()
-
-
-@pytest.mark.parametrize("is_stable", [False, True])
-@pytest.mark.parametrize(
-    "flags", [*RARE_HARNESSES, pytest.param(LOOPBACK, id="loopback", marks=pytest.mark.rare)]
-)
-def test_a_second_attempt_sees_what_the_first_one_saw(
-    spark_session: Any, tmp_path: Path, flags: tuple[str, ...], is_stable: bool
-) -> None:
-    """In the middle of a fused stage; without the requirement it sees others."""
-    flag = f"--checkpoint_dir={tmp_path / 'checkpoints'}"
-
-    def build(p: beam.Pipeline) -> dict[str, Any]:
-        events = Stream().with_output_types(tuple[str, int])
-        events.add_elements(at(*range(20))).advance_watermark_to_infinity()
-        drawn = p | events | beam.Map(lambda pair: (*pair, random.random()))
-        return {"sent": drawn | "send" >> beam.ParDo(Sends(tmp_path, 15))}
-
-    runner = Asking(spark_session, stable=["send"] if is_stable else [])
-    with pytest.raises(RuntimeError, match="stopped"):
-        harvest_on(runner, build, *flags, flag)
-    before = set(sent(tmp_path))
-    found = harvest_on(runner, build, *flags, flag)
-    assert [element[:2] for element in found["sent"]] == [("k", number) for number in range(20)]
-    assert 0 < len(before) <= 20
-    assert len({*sent(tmp_path)}) == (20 if is_stable else 20 + len(before))
-    assert {*sent(tmp_path)} >= {*map(str, found["sent"])}
 
 
 class Feed(beam.DoFn):  # type: ignore[misc]
@@ -231,8 +181,8 @@ def test_keys_with_timers_of_both_kinds(spark_session: Any, flags: tuple[str, ..
     def build(p: beam.Pipeline) -> dict[str, Any]:
         events = Stream().with_output_types(tuple[str, int])
         events.add_elements([TimestampedValue((key, n), n) for key in "ab" for n in (1, 12, 4)])
-        events.advance_processing_time(9).add_elements(at(4)).advance_processing_time(9)
-        events.advance_watermark_to(10).add_elements(at(2, 15)).advance_processing_time(9)
+        events.advance_processing_time(9).add_elements(timed(4)).advance_processing_time(9)
+        events.advance_watermark_to(10).add_elements(timed(2, 15)).advance_processing_time(9)
         events.add_elements([TimestampedValue(("a", 13), 13)]).advance_watermark_to_infinity()
         pairs = p | events | beam.WindowInto(FixedWindows(10))
         ends = beam.ParDo(Collects()).with_output_types(tuple[str, list[int]])
@@ -276,7 +226,7 @@ def test_with_side_inputs(spark_session: Any, flags: tuple[str, ...]) -> None:
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
         events = Stream(output_tags=["main", "side"])
-        events.add_elements(at(1, 12), tag="main").advance_watermark_to(40, tag="main")
+        events.add_elements(timed(1, 12), tag="main").advance_watermark_to(40, tag="main")
         events.add_elements([TimestampedValue(7, 2)], tag="side")
         events.advance_watermark_to(10, tag="side")
         events.add_elements([TimestampedValue(8, 15)], tag="side")
@@ -311,7 +261,7 @@ class Keeps(beam.DoFn):  # type: ignore[misc]
 
 def test_groups_are_stable(spark_session: Any) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
-        events = Stream().with_output_types(tuple[str, int]).add_elements(at(1, 2, 11))
+        events = Stream().with_output_types(tuple[str, int]).add_elements(timed(1, 2, 11))
         events.advance_watermark_to(10).advance_watermark_to_infinity()
         groups = p | events | beam.WindowInto(FixedWindows(10)) | beam.GroupByKey()
 
@@ -380,8 +330,8 @@ def test_the_end_of_windows(spark_session: Any, flags: tuple[str, ...]) -> None:
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
         events = Stream().with_output_types(tuple[str, int])
-        events.add_elements(at(7, 3)).add_elements(at(5, 12)).advance_watermark_to(10)
-        events.add_elements(at(4, 11)).advance_watermark_to_infinity()
+        events.add_elements(timed(7, 3)).add_elements(timed(5, 12)).advance_watermark_to(10)
+        events.add_elements(timed(4, 11)).advance_watermark_to_infinity()
         pairs = p | events | beam.WindowInto(FixedWindows(10))
         found = {}
         for name in ("stable", "sorted", "both"):

@@ -104,6 +104,24 @@ def test_elements_wait_for_their_window(spark_session: Any, flags: tuple[str, ..
     ]
 
 
+def test_one_that_blocks_is_said(spark_session: Any) -> None:
+    """Its trigger fires when it ends; what waits for it comes then."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = (
+            Stream().add_elements(numbers(1, 2), tag="main").advance_watermark_to(5, tag="main")
+        )
+        events.add_elements(numbers(7), tag="side").advance_watermark_to_infinity("main")
+        events.add_elements(numbers(8), tag="side").advance_watermark_to_infinity("side")
+        played = p | events
+        return {"seen": look_up(played["main"], AsIter(played["side"] | "rates" >> beam.Map(int)))}
+
+    found = harvest(spark_session, build)
+    assert found["seen"] == [(1, [7, 8]), (2, [7, 8])]
+    (warning,) = (each.message_text for each in found.result.messages())
+    assert warning.startswith("look up: elements wait until the side input ends that rates makes: ")
+
+
 def test_what_waits_holds_the_watermark(spark_session: Any) -> None:
     """A group downstream does not close before the elements that wait are in it."""
 

@@ -2,55 +2,28 @@
 
 import logging
 import os
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
-import psutil
 import pytest
 from apache_beam.metrics import Metrics
 
 from tests.spark.harvest import harvest
+from tests.spark.worker_pools import RunningPool, worker_pool
 from tests.stateful import Number
 
 pytestmark = [pytest.mark.spark, pytest.mark.grpc, pytest.mark.rare]
 
-WORKER_POOL_MAIN = "apache_beam.runners.worker.worker_pool_main"
 LARGE = 20_000_000
-
-
-class RunningPool(NamedTuple):
-    """A pool, and how to name it."""
-
-    process: psutil.Process
-    flags: tuple[str, ...]
 
 
 @pytest.fixture
 def pool(tmp_path: Path) -> Iterator[RunningPool]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    here = Path(__file__).parent
-    modules = os.pathsep.join([str(here), str(here.parents[1])])  # that the test's functions name
-    # It starts its harnesses by the word "python".
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    with open(tmp_path / "stderr", "wb") as stderr:
-        process = subprocess.Popen(
-            [sys.executable, "-m", WORKER_POOL_MAIN, f"--service_port={port}"],
-            env={**os.environ, "PATH": path, "PYTHONPATH": modules},
-            stderr=stderr,
-        )
-    try:
-        flags = ("--environment_type=EXTERNAL", f"--environment_config=127.0.0.1:{port}")
-        yield RunningPool(psutil.Process(process.pid), flags)
-    finally:
-        process.terminate()
-        process.wait(20)
+    with worker_pool(tmp_path) as running:
+        yield running
 
 
 class Counted(beam.DoFn):  # type: ignore[misc]

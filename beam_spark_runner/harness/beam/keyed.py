@@ -31,10 +31,9 @@ from beam_spark_runner.harness.beam.keyed_call import KeyedCall, can_call
 from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
 from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.values.constants import Kind
-from beam_spark_runner.semantics.interruption import Interruption
+from beam_spark_runner.semantics.interruption import Interruption, uninterrupted
 from beam_spark_runner.semantics.lateness import in_time
 from beam_spark_runner.semantics.timers import (
-    NEVER_US,
     Domain,
     Instant,
     Timer,
@@ -145,8 +144,9 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         self, values: list[Any], origins: list[WindowedValue]
     ) -> tuple[list[Any], list[WindowedValue]]:
         """Drop elements in windows that are over."""
-        now_us, expiry_us = self._policy.watermark_us, self.states.expiry_us
-        return in_time(values, origins, lambda window: expiry_us(window) <= now_us)
+        policy, expiry_us = self._policy, self.states.expiry_us
+        now_us = policy.watermark_us
+        return in_time(values, origins, lambda window: expiry_us(window) <= now_us, policy.late)
 
     def _expect_expiry(self, key: Any, origin: WindowedValue) -> None:
         """Set the timer by which a window of a key ends: for the DoFn, or to drop its state."""
@@ -195,7 +195,7 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         timers, interruption = self.states.timers, self._interruption
         while timers:
             if interruption is not None and interruption.stops(timers.is_due, to):
-                to, interruption = Instant(NEVER_US, to.clock_us), None
+                to, interruption = uninterrupted(to), None
             if (timer := timers.pop(to)) is None:
                 break
             if timer.id.family:

@@ -21,6 +21,7 @@ from beam_spark_runner.harness.grouping.stored_windows import StoredWindows
 from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
 from beam_spark_runner.portable.windowing import decode_windowing
 from beam_spark_runner.semantics.interruption import Interruption
+from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.panes import PaneMachine
 from beam_spark_runner.semantics.timers import Instant
 from beam_spark_runner.state.store import StoredState
@@ -42,6 +43,7 @@ class GroupsInEpochs(GroupByKey):
         store: of the stage.
         before: until when the epoch before came: elements are late by its watermark.
         now: until when this epoch comes.
+        late: counts those that are dropped.
         merge: where the values are accumulators: merges some, so that long windows stay small.
         interruption: is told of each window that has fired, and says when others that are due
             remain; None: all fire.
@@ -57,6 +59,7 @@ class GroupsInEpochs(GroupByKey):
         store: StoredState,
         before: Instant,
         now: Instant,
+        late: LateElements,
         merge: MergeAccumulators | None = None,
         interruption: Interruption | None = None,
     ) -> None:
@@ -74,7 +77,7 @@ class GroupsInEpochs(GroupByKey):
         )
         bags = PaneBags(store, value_coder)
         windowing = decode_windowing(grouping.coded_windowing)
-        self._machine = PaneMachine(windowing, bags.new_values)
+        self._machine = PaneMachine(windowing, bags.new_values, late)
         self._stored = StoredWindows(store, bags, self._machine, coder.window_coder, now)
         self._long = None if merge is None else LongWindows(self._stored, bags, merge)
 

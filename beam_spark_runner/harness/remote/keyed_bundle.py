@@ -23,6 +23,7 @@ from beam_spark_runner.harness.bundle import IDLE, Activity, Bundle, BundleResul
 from beam_spark_runner.harness.codec.blocks import MalformedBlockError
 from beam_spark_runner.harness.remote.key_timers import DeclaredTimers, KeyTimers
 from beam_spark_runner.portable.monitoring import merge
+from beam_spark_runner.semantics.interruption import uninterrupted
 from beam_spark_runner.semantics.lateness import in_time
 from beam_spark_runner.semantics.timers import NEVER_US, Instant
 from beam_spark_runner.state.backend import StateBackend
@@ -189,8 +190,9 @@ class RemoteKeyedBundle:
         self, values: list[Any], origins: list[WindowedValue]
     ) -> tuple[list[Any], list[WindowedValue]]:
         """Drop elements in windows that are over."""
-        is_over, watermark_us = self._timers.is_over, self._policy.watermark_us
-        return in_time(values, origins, lambda window: is_over(window, watermark_us))
+        is_over, policy = self._timers.is_over, self._policy
+        watermark_us = policy.watermark_us
+        return in_time(values, origins, lambda window: is_over(window, watermark_us), policy.late)
 
     def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """See ``Bundle.push_from_within``."""
@@ -310,7 +312,7 @@ class RemoteKeyedBundle:
         is_due = functools.partial(self._timers.is_due, holds_us=holds_us)
         while True:
             if interruption is not None and interruption.stops(is_due, to):
-                to, interruption = Instant(NEVER_US, to.clock_us), None
+                to, interruption = uninterrupted(to), None
             due = self._timers.pop(to, holds_us)
             if not due:
                 break

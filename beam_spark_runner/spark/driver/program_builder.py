@@ -8,6 +8,7 @@ from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
+from beam_spark_runner.plan.dropping import dropping_step
 from beam_spark_runner.plan.feeding import inputs
 from beam_spark_runner.plan.merging import merging_part
 from beam_spark_runner.plan.model import Delivery, Level, Plan, Segment, Stage
@@ -226,6 +227,7 @@ class ProgramBuilder:
             },
             collection=self._plan.graph.pcollections[stage.input].name,
             lateness_us=max(map(self._lateness_us, self._readers_of_view(stage) or (stage,))),
+            drops_as=dropping_step(self._plan, stage),
             merger=self._merger(stage, edge),
             is_stable=stage.is_stable,
         )

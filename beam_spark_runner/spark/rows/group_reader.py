@@ -44,6 +44,7 @@ class GroupReader(RunReader):
                 store=epoch.store,
                 before=epoch.before,
                 now=epoch.now,
+                late=epoch.late,
                 merge=epoch.merge,
                 interruption=epoch.interruption,
             )

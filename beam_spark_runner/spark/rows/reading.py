@@ -14,6 +14,7 @@ from beam_spark_runner.harness.bundle import BundleInput, StoringInput
 from beam_spark_runner.harness.failures import failure_of, is_charged
 from beam_spark_runner.harness.grouping.long_windows import MergeAccumulators
 from beam_spark_runner.semantics.interruption import Interruption
+from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timers import Instant
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.rows.cursor import RowCursor
@@ -27,6 +28,7 @@ class StageEpoch(NamedTuple):
         store: of the stage's keys.
         before: watermark of its input and processing time, as the epoch before left them.
         now: the same, as this epoch leaves them.
+        late: counts the elements that are dropped since they come too late.
         merge: see ``GroupsInEpochs``.
         interruption: the same.
     """
@@ -34,6 +36,7 @@ class StageEpoch(NamedTuple):
     store: StoredState
     before: Instant
     now: Instant
+    late: LateElements
     merge: MergeAccumulators | None = None
     interruption: Interruption | None = None
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.spark.program import Edge, StageProgram
 from beam_spark_runner.spark.rows.reading import StageEpoch
 from beam_spark_runner.spark.task.open_stage import OpenStage, StagesOfTask
@@ -33,6 +34,10 @@ class StagesOfEpoch(StagesOfTask, Protocol):
 
     def epoch_of(self, program: StageProgram) -> StageEpoch:
         """Return what a stage that stores keys begins with."""
+        ...
+
+    def late_of(self, program: StageProgram) -> LateElements:
+        """Return what counts the elements that a stage drops since they come too late."""
         ...
 
     def is_expired(self, program: StageProgram, window: Any) -> bool:

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,12 @@ import pyarrow as pa
 from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.harness.waiting import WAITING
+from beam_spark_runner.portable.monitoring import lateness_counter
 from beam_spark_runner.portable.windowing import decode_windowing
+from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.spark.program import Edge, LevelProgram, StageProgram
 from beam_spark_runner.spark.rows.reading import StageEpoch
 from beam_spark_runner.spark.side_inputs.lookup import GatheredRows
@@ -54,6 +57,7 @@ class EpochStages(OpenStages):
         self._shard: Shard | None = None
         self._began_ns = 0
         self._made: list[EpochStage] = []
+        self._late: defaultdict[TransformId | None, LateElements] = defaultdict(LateElements)
         self.watermarks = EpochWatermarks(self._epoch, {})
         self._view_files: dict[int, dict[bytes, tuple[str, ...]]] = defaultdict(dict)
         self.was_cut_off = self.awaits_views = False
@@ -109,7 +113,11 @@ class EpochStages(OpenStages):
     def epoch_of(self, program: StageProgram) -> StageEpoch:
         """Return what a stage that stores keys begins with."""
         before, now = self.watermarks.advance_of(program)
-        return StageEpoch(self.store_of(program), before, now)
+        return StageEpoch(self.store_of(program), before, now, self.late_of(program))
+
+    def late_of(self, program: StageProgram) -> LateElements:
+        """Return what counts the elements that a stage drops since they come too late."""
+        return self._late[program.drops_as]
 
     def side_inputs(
         self, program: StageProgram
@@ -156,7 +164,12 @@ class EpochStages(OpenStages):
             self.views += stage.views
         interrupted = {stage.program.stage for stage in self._made if stage.was_interrupted}
         self.watermarks.advance(self._level.stages, self.store_of, interrupted)
-        return infos
+        return [*infos, *self._counted_late()]
+
+    def _counted_late(self) -> Iterator[bytes]:
+        for step, late in self._late.items():
+            if step is not None and late.dropped:
+                yield lateness_counter(step, late.dropped).SerializeToString()
 
     def _is_due(self, program: StageProgram) -> bool:
         if program.views and self.store_of(program).timers(WAITING, b""):

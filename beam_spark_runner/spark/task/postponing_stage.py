@@ -50,6 +50,7 @@ class StableStage(_PostponingStage):
             self._stages.store_of(self.program),
             self._harness.input_coder,
             is_expired=lambda window: False,  # nothing of a window is kept here
+            late=self._stages.late_of(self.program),
         )
         self._open_reader()
 
@@ -98,10 +99,13 @@ class PostponingKeyedStage(_PostponingStage):
                 coder,
                 late_before_us=epoch.before.watermark_us,
                 is_expired=is_expired,
+                late=epoch.late,
                 has_timers=program.description.has_timers,
             )
         else:
-            self._elements = StableElements(epoch.store, coder, is_expired=is_expired)
+            self._elements = StableElements(
+                epoch.store, coder, is_expired=is_expired, late=epoch.late
+            )
         self._open_reader()
 
     def begin(self) -> None:

@@ -46,6 +46,7 @@ class StoringStage(MayWait):
                 watermark_us,
                 clock_us=clock_us,
                 interruption=self._interruption,
+                late=epoch.late,
             )
         )
         if self.program.input.is_keyed:

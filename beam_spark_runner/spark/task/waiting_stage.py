@@ -30,6 +30,7 @@ class MayWait(EpochStage):
             self._harness.input_coder,
             is_ready=_readiness(self._stages, self.program.views.values()),
             is_expired=functools.partial(self._stages.is_expired, self.program),
+            late=self._stages.late_of(self.program),
         )
 
     def begin(self) -> None:

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
+from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.utils.windowed_value import PaneInfoTiming
 
-from tests.spark.harvest import Kept, harvest_on
+from tests.spark.harvest import Harvest, Kept, harvest_on
 from tests.spark.random_streams.recipes import Pack, Recipe
 from tests.spark.random_streams.scripts import SIDE, pair_of, stream_of
 from tests.spark.random_streams.steps import GROUPINGS, PAIR, Numbers, transform
@@ -32,12 +33,37 @@ Outputs = dict[str, Counter[Given]]
 """What each shown step gave, by the number of its pipeline and its place."""
 
 
+Dropped = Counter[str]
+"""How many elements each step has dropped since they came too late, by the same labels."""
+
+
 def label_of(number: int, place: int) -> str:
     return f"{number}.{place}"
 
 
 def outputs_of(runner: Any, pack: Pack, *flags: str) -> Outputs:
     """Run all pipelines of a pack in one, on any runner."""
+    return _outputs(_harvest(runner, pack, *flags), pack)
+
+
+def run_pack(runner: Any, pack: Pack, *flags: str) -> tuple[Outputs, Dropped]:
+    """The same on this runner; also how many elements it has counted as dropped."""
+    found = _harvest(runner, pack, *flags)
+    dropped: Dropped = Counter()
+    late = MetricsFilter().with_name("dropped_due_to_lateness")
+    for counter in found.result.metrics().query(late)["counters"]:
+        dropped[counter.key.step.split(" ")[0]] += counter.committed
+    return _outputs(found, pack), dropped
+
+
+def _outputs(found: Harvest, pack: Pack) -> Outputs:
+    return {
+        label: Counter(given_of(each, is_pane=_is_pane(pack, label)) for each in kept)
+        for label, kept in found.kept.items()
+    }
+
+
+def _harvest(runner: Any, pack: Pack, *flags: str) -> Harvest:
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
         played = p | stream_of(pack.script, pack.tags)
@@ -58,10 +84,7 @@ def outputs_of(runner: Any, pack: Pack, *flags: str) -> Outputs:
         return shown
 
     flags = ("--allow_unsafe_triggers", *flags)
-    return {
-        label: Counter(given_of(each, is_pane=_is_pane(pack, label)) for each in kept)
-        for label, kept in harvest_on(runner, build, *flags).kept.items()
-    }
+    return harvest_on(runner, build, *flags)
 
 
 def _sources(recipe: Recipe, number: int, pairs: dict[str, Any]) -> Any:

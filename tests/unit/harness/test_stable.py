@@ -12,6 +12,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.harness import stable
 from beam_spark_runner.harness.stable import StableElements
+from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.state.store import StoredState
 from tests.unit.state.sorted_records import SortedRecords, count_values
 
@@ -41,11 +42,15 @@ class Epochs:
     def __init__(self) -> None:
         self.records = SortedRecords()
         self.store = StoredState(self.records, 1, count_values, page_bytes=64)
+        self.late = LateElements()
 
     def epoch(self, *keys: list[WindowedValue], expired: int = -1) -> tuple[list[Any], bool]:
         """Return what is processed in an epoch, and whether something is stored for the next."""
         elements = StableElements(
-            self.store, CODER, is_expired=lambda window: window.start == expired
+            self.store,
+            CODER,
+            is_expired=lambda window: window.start == expired,
+            late=self.late,
         )
         seen = Seen()
         elements.release(seen)
@@ -87,7 +92,9 @@ def test_keys_of_any_size_stay_apart(monkeypatch: pytest.MonkeyPatch, piece_byte
 
 def test_without_keys_there_is_no_end() -> None:
     epochs = Epochs()
-    elements = StableElements(epochs.store, CODER, is_expired=lambda window: False)
+    elements = StableElements(
+        epochs.store, CODER, is_expired=lambda window: False, late=epochs.late
+    )
     elements.push(["a"], [element("a")])
     assert elements.save()
     assert epochs.epoch()[0] == ["a"]
@@ -120,4 +127,6 @@ def test_what_comes_too_late_is_dropped_and_what_is_stored_is_not() -> None:
     epochs.epoch([element("a")])
     late = [element("late", 0, 10)], [element("later")]
     assert epochs.epoch(*late, expired=0) == (["a", END], True)
+    assert epochs.late.dropped == 2
     assert epochs.epoch([element("later")], expired=0) == (["late", END], False)
+    assert epochs.late.dropped == 3

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.harness.time_sorted import TIME_SORTED, TimeSortedElements
+from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timers import NEVER_US
 from beam_spark_runner.state.store import StoredState
 from tests.unit.state.sorted_records import SortedRecords, count_values
@@ -52,6 +53,7 @@ class Epochs:
         self.records = SortedRecords()
         self.store = StoredState(self.records, 1, count_values, page_bytes=64)
         self._before_us = MIN_US
+        self.late = LateElements()
 
     def epoch(
         self, watermark_us: int, *elements: WindowedValue, has_timers: bool = False
@@ -62,6 +64,7 @@ class Epochs:
             CODER,
             late_before_us=self._before_us,
             is_expired=lambda window: False,
+            late=self.late,
             has_timers=has_timers,
         )
         for each in elements:
@@ -94,6 +97,7 @@ def test_what_comes_later_than_the_watermark_is_dropped() -> None:
     epochs = Epochs()
     epochs.epoch(5, *at(3))
     assert epochs.epoch(9, *at(4, 6, 5)) == ["begin k", "5", "6", "end"]
+    assert epochs.late.dropped == 1
 
 
 def test_timers_fire_in_between() -> None:
@@ -125,15 +129,17 @@ def test_the_beginning_of_time_is_no_exception() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.lists(st.integers(0, 30))), max_size=8))
 def test_each_element_comes_once_and_in_order(epochs_of: Any) -> None:
-    epochs, seen, watermark, expected = Epochs(), [], MIN_US, 0
+    epochs, seen, watermark, expected, too_late = Epochs(), [], MIN_US, 0, 0
     for advance, times in epochs_of:
         expected += sum(time >= watermark for time in times)
+        too_late += sum(time < watermark for time in times)
         watermark = max(watermark, 0) + advance
         seen += epochs.epoch(watermark, *at(*times))
     seen += epochs.epoch(MAX_US)
     times = [int(each) for each in seen if each not in ("begin k", "end")]
     assert times == sorted(times)
     assert len(times) == expected
+    assert epochs.late.dropped == too_late
     assert not epochs.records.values
 
 

@@ -9,6 +9,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.harness.waiting import WaitingElements
+from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.state.store import StoredState
 from tests.unit.state.sorted_records import SortedRecords, count_values
 
@@ -36,6 +37,7 @@ class Epochs:
     def __init__(self) -> None:
         self.records = SortedRecords()
         self.store = StoredState(self.records, 1, count_values, page_bytes=64)
+        self.late = LateElements()
 
     def epoch(
         self, *elements: WindowedValue, ready: tuple[int, ...] = (), expired: int = -1
@@ -46,6 +48,7 @@ class Epochs:
             CODER,
             is_ready=lambda window: window.start in ready,
             is_expired=lambda window: window.start == expired,
+            late=self.late,
         )
         seen = Seen()
         waiting.release(seen)
@@ -101,4 +104,6 @@ def test_what_comes_too_late_is_dropped_and_what_waits_is_not() -> None:
     assert epochs.epoch(element("a", 0)) == ([], True)
     late = element("late", 0, 10), element("later", 0)
     assert epochs.epoch(*late, ready=(0, 10), expired=0) == ([("a", 0), ("late", 10)], False)
+    assert epochs.late.dropped == 2
     assert epochs.epoch(element("late", 0), expired=0) == ([], False)
+    assert epochs.late.dropped == 3

@@ -1,13 +1,10 @@
 """Which timer of a key fires next, whatever elements and callbacks set and clear."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
 import pytest
 from apache_beam.transforms.window import GlobalWindow, IntervalWindow
-from hypothesis import given
-from hypothesis import strategies as st
 
+from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.semantics.interruption import uninterrupted
 from beam_spark_runner.semantics.timers import (
     END_OF_TIME,
     Domain,
@@ -142,6 +139,52 @@ def test_event_time_goes_on_before_the_next_processing_time_timer() -> None:
     assert [family for family, _, _ in fired(queue)] == ["e", "q"]
 
 
+def test_a_looping_timer_of_processing_time_fires_once_at_the_end() -> None:
+    queue = set_all(timer("loop", 10, PROCESSING))
+    times = []
+    for to in (Instant(0, 15), Instant(0, 24), Instant(MAX_US, 24), END_OF_TIME):
+        while (due := queue.pop(to)) is not None:
+            times.append(due.fires_us)
+            for tag in ("", str(due.fires_us)):  # one that is ever another one ends, too
+                again = Timer(TimerId("loop", tag, "window"), PROCESSING, due.fires_us + 10, 0)
+                queue.set(again, expires_us=MAX_US)
+    assert times == [10, 20, 20, 30, 30]
+    assert not queue
+
+
+def test_timers_that_set_one_another_fire_once_at_the_end() -> None:
+    """A timer of event time for the present sets one of processing time, and that one the first."""
+    queue = set_all(timer("e", 5))
+    seen = []
+    while (due := queue.pop(END_OF_TIME)) is not None:
+        seen.append(due.id.family)
+        other = timer("p", 10, PROCESSING) if due.id.family == "e" else timer("e", 5)
+        queue.set(other, expires_us=END)
+    assert seen == ["e", "p", "e"]
+
+
+def test_a_timer_that_waits_fires_at_the_end_once_even_if_it_is_moved() -> None:
+    queue = set_all(timer("p", 1, PROCESSING), timer("q", 2, PROCESSING))
+    assert queue.pop(END_OF_TIME) == timer("p", 1, PROCESSING)
+    queue.set(timer("q", 70, PROCESSING), expires_us=END)
+    queue.set(timer("p", 80, PROCESSING), expires_us=END)
+    assert fired(queue) == [("q", "", 70)]
+
+
+def test_what_is_left_at_the_end_is_not_interrupted_once_the_clock_has_jumped() -> None:
+    queue = set_all(timer("e", 5), timer("p", 10, PROCESSING))
+    less = uninterrupted(END_OF_TIME)
+    assert queue.pop(less) is None
+    assert queue.pop(END_OF_TIME) == timer("e", 5)
+    assert queue.pop(END_OF_TIME) == timer("p", 10, PROCESSING)
+    queue.set(timer("e", 5), expires_us=END)
+    assert queue.is_due(less)
+    assert queue.pop(less) == timer("e", 5)
+    queue.restart()
+    queue.set(timer("p", 10, PROCESSING), expires_us=END)
+    assert queue.pop(less) is None
+
+
 def test_windows_expire_when_nothing_else_is_left() -> None:
     queue = set_all(
         timer("gone", END, EXPIRATION), timer("end", END), timer("p", 10**15, PROCESSING)
@@ -254,101 +297,6 @@ def test_a_window_is_over_a_millisecond_behind_its_last(
     window: IntervalWindow, lateness_us: int, expiry: int
 ) -> None:
     assert expiry_us(window.max_timestamp().micros, lateness_us) == expiry
-
-
-class Act(NamedTuple):
-    """What user code does: sets a timer, or clears it (``fires_us`` is None)."""
-
-    family: str
-    tag: str
-    domain: Domain
-    fires_us: int | None
-
-
-ACTS = st.builds(
-    Act,
-    st.sampled_from("ab"),
-    st.sampled_from(["", "x"]),
-    st.sampled_from([EVENT, PROCESSING]),
-    st.none() | st.integers(-5, 12),
-)
-SCRIPTS = st.lists(st.lists(ACTS, max_size=4), min_size=1, max_size=12)
-LIMIT = 8  # the window's end, which some timers lie after
-
-
-class Model:
-    """All settings that are valid, in a list that is looked through each time."""
-
-    def __init__(self) -> None:
-        self.watermark: int | None = None
-        self.live: list[tuple[Domain, int, str, str]] = []
-
-    def act(self, act: Act) -> None:
-        same = [each for each in self.live if each[2:] == (act.family, act.tag)]
-        if act.fires_us is None:
-            self.live = [each for each in self.live if each not in same]
-            return
-        time = act.fires_us
-        if act.domain is EVENT:
-            if time >= LIMIT and self.watermark is not None and self.watermark >= LIMIT:
-                self.live = [each for each in self.live if each not in same]
-                return
-            time = min(time, LIMIT)
-        if [each[:2] for each in same] == [(act.domain, time)]:
-            return
-        self.live = [each for each in self.live if each not in same]
-        self.live.append((act.domain, time, act.family, act.tag))
-
-    def pop(self, to: Instant) -> tuple[Domain, int, str, str] | None:
-        order = list(Domain)
-        due = [
-            each
-            for each in self.live
-            if each[1] <= (to.clock_us if each[0] is PROCESSING else to.watermark_us)
-        ]
-        first = min(due, key=lambda each: (order.index(each[0]), each[1]), default=None)
-        if first is not None:
-            self.live.remove(first)
-        if first is None or first[0] is EVENT:
-            time = to.watermark_us if first is None else first[1]
-            self.watermark = time if self.watermark is None else max(time, self.watermark)
-        return first
-
-
-INSTANTS = st.lists(st.builds(Instant, st.integers(-6, 14), st.integers(-6, 14)), max_size=6)
-
-
-@given(SCRIPTS, INSTANTS)
-def test_any_script_of_elements_and_callbacks(
-    script: Sequence[Sequence[Act]], instants: Sequence[Instant]
-) -> None:
-    """The first acts are those of elements, the next ones those of each callback in turn.
-
-    Time advances bit by bit, and then to its end.
-    """
-    queue, model = TimerQueue(), Model()
-    last_watermark = -1000
-    turns = iter(script)
-    for to in (*instants, END_OF_TIME):
-        due: Timer | None = timer("none", 0)
-        while due is not None:
-            for act in next(turns, ()):
-                model.act(act)
-                id_ = TimerId(act.family, act.tag, "window")
-                if act.fires_us is None:
-                    queue.clear(id_)
-                else:
-                    queue.set(Timer(id_, act.domain, act.fires_us, act.fires_us), expires_us=LIMIT)
-            assert len(queue) == len(queue.remaining()) == len(model.live)
-            expected, due = model.pop(to), queue.pop(to)
-            assert expected == (
-                None if due is None else (due.domain, due.fires_us, due.id.family, due.id.tag)
-            )
-            assert queue.watermark_us == model.watermark
-            if queue.watermark_us is not None:
-                assert queue.watermark_us >= last_watermark
-                last_watermark = queue.watermark_us
-    assert not queue.remaining()
 
 
 def test_times_of_our_days_were_computed_from_the_wall_clock() -> None:

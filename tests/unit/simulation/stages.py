@@ -17,6 +17,7 @@ from beam_spark_runner.harness.grouping.epoch_groups import GroupsInEpochs
 from beam_spark_runner.harness.values.spill import ValueLogs
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.semantics.interruption import Interruption
+from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timers import Instant, Timer, TimerId
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.state.backend import Bag, Cell, StoredTimer
@@ -127,6 +128,7 @@ def run_grouping(
         before=before,
         now=now,
         interruption=interruption,
+        late=LateElements(),
     )
     advances: list[Advance] = []
     window_fn, encode = grouping.windowing.windowfn, grouping.values.get_impl().encode

@@ -39,12 +39,15 @@ class Groups:
         self._windowing, self._trigger, self._key_of = windowing, trigger, key_of
         self._window_fn: Any = beams_window_fn(windowing.window_fn)
         self._keys: defaultdict[str, dict[Any, _Window]] = defaultdict(dict)
+        self.dropped = 0  # elements that came too late
 
     def happens(self, elements: list[Element], now: Now) -> Iterator[Element]:
         """Take what has arrived, then let time go on; yield the panes."""
         by_key: defaultdict[str, list[Element]] = defaultdict(list)
         for element in elements:
-            if not self._is_over(element.window, now.before):
+            if self._is_over(element.window, now.before):
+                self.dropped += 1
+            else:
                 by_key[self._key_of(element.key)].append(element)
         arrival = now._replace(watermark=now.before)
         for key, some in by_key.items():

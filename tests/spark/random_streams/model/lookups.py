@@ -29,10 +29,18 @@ class LookUps:
         self._views: dict[Any, tuple[int, ...]] = {}
         self._watermark = 0  # of the views
         self._waiting: list[Element] = []
+        self._dropped = 0
+
+    @property
+    def dropped(self) -> int:
+        """How many elements came too late, those of the side input among them."""
+        return self._dropped + self._gathering.dropped
 
     def happens(self, elements: list[Element], now: Now) -> Iterator[Element]:
         """Take what has arrived, and yield what need not wait."""
-        self._waiting += [each for each in elements if not self._is_over(each.window, now.before)]
+        timely = [each for each in elements if not self._is_over(each.window, now.before)]
+        self._dropped += len(elements) - len(timely)
+        self._waiting += timely
         ready = [each for each in self._waiting if self._is_ready(each)]
         self._waiting = [each for each in self._waiting if not self._is_ready(each)]
         for each in ready:

@@ -12,13 +12,16 @@ from tests.spark.random_streams.model.states import States
 from tests.spark.random_streams.model.times import END, START, Element, Now
 from tests.spark.random_streams.model.triggers import continued
 from tests.spark.random_streams.recipes import Recipe, Step
-from tests.spark.random_streams.running import Given, Outputs, label_of
+from tests.spark.random_streams.running import Dropped, Given, Outputs, label_of
 from tests.spark.random_streams.scripts import MAIN, SIDE, Add, Clock, Script, Timed, Watermark
 from tests.spark.random_streams.steps import GROUPINGS, STATEFUL, rekey
 from tests.spark.random_streams.windowings import Windowing, beams_window_fn
 
 
 class _Node(Protocol):
+    @property
+    def dropped(self) -> int: ...
+
     def happens(self, elements: list[Element], now: Now) -> Any: ...
 
     def hold(self) -> int: ...
@@ -26,6 +29,8 @@ class _Node(Protocol):
 
 class _Passes:
     """A step that has no memory."""
+
+    dropped = 0
 
     def __init__(self, kind: str, windowing: Windowing) -> None:
         self._kind, self._windowing = kind, windowing
@@ -51,16 +56,23 @@ def windowed(element: Element, windowing: Windowing) -> list[Element]:
 
 def outputs_by_model(script: Script, recipes: dict[int, Recipe]) -> Outputs:
     """Return what each step of each pipeline gives."""
+    return play(script, recipes)[0]
+
+
+def play(script: Script, recipes: dict[int, Recipe]) -> tuple[Outputs, Dropped]:
+    """Return what each step of each pipeline gives, and how many elements come too late for it."""
     found: Outputs = {}
+    dropped: Dropped = Counter()
     for number, recipe in recipes.items():
         played = _Played(recipe)
         for event in (*script, Watermark(MAIN, END), Watermark(SIDE, END)):
             played.happens(event)
         for place, step in enumerate(recipe.steps):
+            label = label_of(number, place)
+            dropped[label] = played.nodes[place].dropped
             if step.kind != "window":
-                given = [_given(each, step) for each in played.outputs[place]]
-                found[label_of(number, place)] = Counter(given)
-    return found
+                found[label] = Counter(_given(each, step) for each in played.outputs[place])
+    return found, dropped
 
 
 def _given(element: Element, step: Step) -> Given:
@@ -73,7 +85,7 @@ class _Played:
 
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
-        self._nodes: list[_Node] = []
+        self.nodes: list[_Node] = []
         self._watermarks = {MAIN: START, SIDE: START}
         self._inputs = [START] * len(recipe.steps)  # watermarks
         self._clock = 0
@@ -86,17 +98,17 @@ class _Played:
             if step.kind == "window":
                 windowing = step.args[0]
                 trigger = windowing.trigger
-                self._nodes.append(_Passes(step.kind, windowing))
+                self.nodes.append(_Passes(step.kind, windowing))
             elif step.kind in GROUPINGS:
                 key_of = (lambda _: "all") if step.kind == "concat all" else str
-                self._nodes.append(Groups(windowing, trigger, key_of))
+                self.nodes.append(Groups(windowing, trigger, key_of))
                 trigger = continued(trigger)
             elif step.kind in STATEFUL:
-                self._nodes.append(States(step.kind, lateness))
+                self.nodes.append(States(step.kind, lateness))
             elif step.kind == "look up":
-                self._nodes.append(LookUps(step.args[0], lateness))
+                self.nodes.append(LookUps(step.args[0], lateness))
             else:
-                self._nodes.append(_Passes(step.kind, windowing))
+                self.nodes.append(_Passes(step.kind, windowing))
 
     def happens(self, event: Any) -> None:
         """Let an event happen, and all that follows from it."""
@@ -115,18 +127,18 @@ class _Played:
         """Run one epoch; return whether another one is due at once."""
         elements = [each for tag in self._recipe.sources for each in added[tag]]
         watermark = min(self._watermarks[tag] for tag in self._recipe.sources)
-        for place, node in enumerate(self._nodes):
+        for place, node in enumerate(self.nodes):
             now = Now(self._inputs[place], watermark, self._clock)
             self._inputs[place] = watermark
             elements = [*node.happens(elements, now)]
             self.outputs[place] += elements
             watermark = min(watermark, node.hold())
-            if place + 1 < len(self._nodes):
+            if place + 1 < len(self.nodes):
                 watermark = max(watermark, self._inputs[place + 1])
         aside = Now(self._aside, self._watermarks[SIDE], self._clock)
         self._aside = aside.watermark
         is_due = False
-        for step, node in zip(self._recipe.steps, self._nodes, strict=True):
+        for step, node in zip(self._recipe.steps, self.nodes, strict=True):
             if isinstance(node, LookUps):
                 some = [new for each in added[SIDE] for new in windowed(each, step.args[0])]
                 is_due |= node.gather(some, aside)

@@ -30,11 +30,14 @@ class States:
     def __init__(self, kind: str, lateness: int) -> None:
         self._kind, self._lateness = kind, lateness
         self._cells: dict[tuple[str, Any], _Cell] = {}
+        self.dropped = 0  # elements that came too late
 
     def happens(self, elements: list[Element], now: Now) -> Iterator[Element]:
         """Take what has arrived, then let time go on; yield what timers give."""
         for element in elements:
-            if not self._is_over(element.window, now.before):
+            if self._is_over(element.window, now.before):
+                self.dropped += 1
+            else:
                 cell = self._cells.setdefault((element.key, element.window), _Cell())
                 self._take(cell, element, now)
         for (key, window), cell in [*self._cells.items()]:

@@ -120,11 +120,13 @@ def test_elements_in_windows_that_are_over_are_dropped(running: Running) -> None
     store = new_store()
     running.taken.elements.clear()
     to = Instant(12 * SECOND, 0)
-    running.bundle = running.start(KeyPolicy(to, store, watermark_us=11 * SECOND))
+    policy = KeyPolicy(to, store, watermark_us=11 * SECOND)
+    running.bundle = running.start(policy)
     running.key(1, [3], WINDOW)
     running.key(2, [4], (IntervalWindow(0, 10), IntervalWindow(10, 20)))
     running.bundle.finish()
     assert running.out == [(2, None, [4], 4, [0], [4]), ("event", 2, 4, "tag", 4)]
+    assert policy.late.dropped == 2
 
 
 class Chain(beam.DoFn):  # type: ignore[misc]

@@ -34,6 +34,7 @@ from beam_spark_runner.harness.grouping.long_windows import MergeAccumulators
 from beam_spark_runner.harness.values.spill import StreamedValues, ValueLogs
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.semantics.interruption import Interruption
+from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timers import Instant
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.state.store import StoredState
@@ -79,6 +80,7 @@ class Epochs:
         self._windowed = WindowedValueCoder(self._values, windowing.windowfn.get_window_coder())
         self._before = Instant(MIN_US, 0)
         self.logs = ValueLogs(limit_bytes=1000)
+        self.late = LateElements()
 
     @property
     def hold_us(self) -> int | None:
@@ -149,6 +151,7 @@ class Epochs:
             store=self._store,
             before=self._before,
             now=now,
+            late=self.late,
             merge=self._merge,
             interruption=interruption,
         )
@@ -173,6 +176,13 @@ def test_a_window_gathers_the_values_of_all_epochs() -> None:
     assert _sorted(epochs.run(watermark=60)) == [[b"a", b"b", b"c"]]
     assert _sorted(epochs.run(watermark=120)) == [[b"z"]]
     assert not epochs.records.values
+
+
+def test_what_comes_too_late_is_dropped_and_counted() -> None:
+    epochs = Epochs(Windowing(FixedWindows(10)))
+    assert epochs.run((b"a", 1), (b"b", 12), watermark=10) == [[b"a"]]
+    assert epochs.run((b"late", 2), (b"c", 13), (b"late", 9), watermark=20) == [[b"b", b"c"]]
+    assert epochs.late.dropped == 2
 
 
 def test_an_epoch_writes_what_has_come_in_it() -> None:

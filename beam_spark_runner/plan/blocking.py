@@ -1,0 +1,41 @@
+"""Side inputs that let their steps wait until an unbounded collection ends."""
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.ids import PCollectionId
+from beam_spark_runner.graph import facts
+from beam_spark_runner.plan.model import Plan
+
+
+def blocking_side_inputs(plan: Plan) -> list[str]:
+    """Describe the side inputs of a streaming plan that are not there before their input ends.
+
+    Those of an unbounded collection in the global window whose trigger fires at the end of the
+    window. Beam's model wants their steps to wait, which is seldom what a user wants.
+
+    Returns:
+        A warning for each such collection; it names what makes it, and the steps that wait.
+    """
+    graph = plan.graph
+    maker = facts.producers(graph)
+    waiting: dict[PCollectionId, dict[str, None]] = {}
+    for transform in graph.transforms.values():
+        if transform.urn == urns.FLATTEN:
+            continue  # it stands for the step after it, see ``graph.passes.await_side_inputs``
+        name = transform.name
+        if transform.urn in facts.SDF_PART_URNS:
+            name = name.rpartition("/")[0]
+        for _, collection, _ in facts.side_inputs(transform):
+            windowing = facts.windowing(graph, collection)
+            if (
+                not graph.pcollections[collection].is_bounded
+                and windowing.window_fn_urn == urns.WINDOW_FN_GLOBAL
+                and windowing.trigger_is_default
+            ):
+                waiting.setdefault(collection, {})[name] = None
+    return [
+        f"{', '.join(names)}: elements wait until the side input ends that "
+        f"{graph.transforms[maker[collection]].name} makes: it is unbounded, in the global window, "
+        "and its trigger fires only at the end; give it a trigger, such as "
+        "Repeatedly(AfterCount(1)), or windows"
+        for collection, names in waiting.items()
+    ]

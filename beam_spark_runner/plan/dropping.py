@@ -1,0 +1,46 @@
+"""Which step drops elements that come too late for a stage."""
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.graph.facts import producers
+from beam_spark_runner.graph.model import Graph
+from beam_spark_runner.plan.feeding import inputs
+from beam_spark_runner.plan.model import Delivery, Plan, Stage
+
+
+def dropping_step(plan: Plan, stage: Stage) -> TransformId | None:
+    """Return the step that a user knows, to which elements are charged that come too late.
+
+    The grouping in front of the stage; else the step that looks a side input up, for which the
+    stage waits or gathers; else the first step of the stage.
+
+    Example:
+        stage [Count/Wait] -> stage [Count(state, rates)]   ==>   Count, for both
+
+    Returns:
+        None: the stage runs no step, and groups nothing.
+    """
+    graph = plan.graph
+    destination = plan.destinations[inputs(plan)[stage.id]]
+    if destination.delivery is Delivery.GROUP_BY_KEY:
+        return producers(graph)[stage.input]
+    sides = stage.side_inputs
+    if destination.delivery is Delivery.SIDE_INPUT:
+        sides = tuple(
+            side
+            for each in plan.stages.values()
+            for side in each.side_inputs
+            if side.destination == destination.id
+        )
+    if not sides:
+        return next(iter(stage.transforms), None)
+    return _known_to_the_user(graph, sides[0].transform)
+
+
+def _known_to_the_user(graph: Graph, id_: TransformId) -> TransformId:
+    """Return the step for which ``graph.passes.await_side_inputs`` has made a step; else itself."""
+    step = graph.transforms[id_]
+    if step.urn != urns.FLATTEN:
+        return id_
+    (waited,) = step.outputs.values()
+    return next(id_ for id_, each in graph.transforms.items() if waited in each.inputs.values())

@@ -1,0 +1,83 @@
+"""Timers of processing time that set themselves again for ever, at the end of all input."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.testing.test_stream import TestStream as Stream
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import CombiningValueStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.window import FixedWindows, TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+
+from tests.spark.harvest import HARNESSES, harvest
+
+pytestmark = pytest.mark.spark
+EACH_S = 3600
+
+
+class Ticks(beam.DoFn):  # type: ignore[misc]
+    """Gives a number each hour of processing time, for each key and window."""
+
+    NUMBER = CombiningValueStateSpec("number", sum)
+    TICK = TimerSpec("tick", TimeDomain.REAL_TIME)
+
+    def process(self, pair: tuple[str, int], tick: Any = beam.DoFn.TimerParam(TICK)) -> None:
+        tick.set(Timestamp(time.time() + EACH_S))
+
+    @on_timer(TICK)  # type: ignore[untyped-decorator]
+    def fire(
+        self,
+        key: Any = beam.DoFn.KeyParam,
+        window: Any = beam.DoFn.WindowParam,
+        number: Any = beam.DoFn.StateParam(NUMBER),
+        tick: Any = beam.DoFn.TimerParam(TICK),
+    ) -> Iterator[WindowedValue]:
+        number.add(1)
+        # The SDK would give it the time of the clock, as if that were event time.
+        yield WindowedValue((key, number.read()), window.max_timestamp(), (window,))
+        # Ever another one, and the same one.
+        tick.set(Timestamp(time.time() + EACH_S), dynamic_timer_tag=str(number.read()))
+        tick.set(Timestamp(time.time() + EACH_S))
+
+
+TICKS = beam.ParDo(Ticks()).with_output_types(tuple[str, int])
+
+
+@pytest.mark.parametrize("flags", HARNESSES)
+@pytest.mark.parametrize("kind", [(), ("--streaming",)], ids=["batch", "by the wall clock"])
+def test_each_fires_once(spark_session: Any, kind: tuple[str, ...], flags: tuple[str, ...]) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        pairs = p | beam.Create([("a", 1), ("b", 2), ("b", 3)])
+        first = pairs | "first" >> TICKS
+        return {"first": first, "second": first | "second" >> TICKS}
+
+    found = harvest(spark_session, build, *kind, *flags)
+    assert found["first"] == found["second"] == [("a", 1), ("b", 1)]
+
+
+@pytest.mark.parametrize("flags", HARNESSES)
+def test_with_a_clock_that_stands(spark_session: Any, flags: tuple[str, ...]) -> None:
+    """It fires each hour of the stream; when that ends, what waits fires, and the loop is over."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        events = Stream().with_output_types(tuple[str, int])
+        events.add_elements([TimestampedValue(("a", 1), 1), TimestampedValue(("a", 2), 12)])
+        events.advance_processing_time(EACH_S + 60).advance_watermark_to(10)
+        events.advance_processing_time(EACH_S + 60)
+        events.advance_watermark_to_infinity()
+        windowed = p | events | beam.WindowInto(FixedWindows(10))
+        return {"ticks": windowed | TICKS}
+
+    found = harvest(spark_session, build, *flags)
+    ticks: dict[int, list[int]] = {}
+    for kept in found.kept["ticks"]:
+        ticks.setdefault(int(kept.window.start), []).append(kept.value[1])
+    # The first window is over before the second hour is; then two timers fire, and then three.
+    assert {start: sorted(numbers) for start, numbers in ticks.items()} == {
+        0: [1],
+        10: [1, 2, 3, 4, 5, 6],
+    }
