@@ -31,10 +31,13 @@ from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.server import ServerConfig
 from beam_spark_runner.spark.session.handle import SessionHandle
 
+_LOGGER = logging.getLogger(__name__)
+
 MOST_ENDED = 200
 """Of so many ended jobs, states and messages are kept; of more, the latest."""
 MOST_EVENTS_OF_ENDED = 100_000
 _PREPARED_FOR_S = 3600.0  # for a client to stage its files, and to say Run
+_ENDING = "the job server is ending, and takes no more jobs"
 
 OpenSession = Callable[[RunnerConfig, str], SessionHandle]
 """Opens a session for one job; the text names a scheduler pool."""
@@ -254,10 +257,6 @@ class Jobs:
     def _check_open(self) -> None:
         if self._is_ending:
             raise ServerIsEndingError(_ENDING)
-
-
-_ENDING = "the job server is ending, and takes no more jobs"
-_LOGGER = logging.getLogger(__name__)
 
 
 def _refuse_loopback(*_: Any) -> None:
