@@ -8,7 +8,6 @@ stage's edges hand objects out. The processor is kept between tasks, so that
 This package is the one place that touches ``apache_beam.runners.worker``.
 """
 
-import json
 import logging
 import threading
 from collections.abc import Mapping, Sequence
@@ -16,10 +15,6 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.coders import WindowedValueCoder
-from apache_beam.internal import pickler
-from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.options.value_provider import RuntimeValueProvider
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners import common
 from apache_beam.runners.worker import bundle_processor, operations, statesampler
@@ -364,22 +359,3 @@ class EmbeddedCallbacks:
     def drop(self) -> None:
         """See ``Callbacks.drop``."""
         self._stage.take_back(self._steps)
-
-
-def use_options(options_json: str) -> Mapping[str, Any]:
-    """Let the SDK see the pipeline's options, as SDK harnesses do at their start.
-
-    Value providers give them, file systems have addresses from them, and user code is unpickled
-    by the library that pickled it.
-
-    Args:
-        options_json: as of ``sdk_options.options_json``.
-
-    Returns:
-        The options, by name.
-    """
-    given = {urn.split(":")[2]: value for urn, value in json.loads(options_json).items()}
-    RuntimeValueProvider.set_runtime_options(given)
-    FileSystems.set_options(PipelineOptions.from_dictionary(given))
-    pickler.set_library(given.get("pickle_library", "default"))
-    return given
