@@ -91,7 +91,7 @@ $(READY_35): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner
 
 integration-3.5: $(READY_35) ## The oldest Spark and Beam that are supported
 	$(VENV_35)/bin/python -m pytest integration/test_spark_3_5.py tests/spark/test_texts_of_spark.py \
-		tests/spark/test_pyspark_contact.py tests/test_beam_contact.py
+		tests/spark/test_pyspark_contact.py tests/test_beam_contact.py tests/test_beam_private_names.py
 
 $(READY_CONFORMANCE): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner/import_hook.py
 	$(PYTHON) -m venv $(VENV_CONFORMANCE)
