@@ -130,7 +130,7 @@ class EventServiceError(RunnerError):
         self.step, self.url, self.reason = step, url, reason
 
     def __str__(self) -> str:
-        return f"{self.step}: the TestStreamService at {self.url} gives no events: {self.reason}"
+        return f"{self.step}: the TestStreamService at {self.url} sends no events: {self.reason}"
 
 
 class HarnessError(RunnerError):

@@ -273,8 +273,8 @@ class Job:
                 if step.finalizes_bundles:
                     self.messages.warn(
                         f"{step.name}: callbacks of bundle finalization will not run: workers "
-                        "cannot be reached from here; name storage that this machine and all "
-                        "executors share (--temp_location)"
+                        "cannot be reached from this program; name storage that this machine and "
+                        "all executors share (--temp_location)"
                     )
         return telemetry
 
@@ -285,7 +285,7 @@ class Job:
         if spark_3 and session.is_connect and not by_files:
             raise OptionsError(
                 "temp_location",
-                f"Spark {'.'.join(map(str, session.version))} cannot keep rows on executors for "
+                f"Spark {'.'.join(map(str, session.version))} cannot store rows on executors for "
                 "Spark Connect clients; name storage that this machine and all executors share",
             )
         if not (by_files or session.is_local or self.plan.streams):
@@ -362,9 +362,9 @@ class Job:
             if step.requires_stable_input:
                 raise OptionsError(
                     "temp_location",
-                    f"{step.name} asks for stable input (@RequiresStableInput), and rows that "
-                    "executors keep may go with them; name storage that this machine and all "
-                    "executors share",
+                    f"{step.name} asks for stable input (@RequiresStableInput), and rows that are "
+                    "stored on executors may be lost with them; name storage that this machine "
+                    "and all executors share",
                 )
 
     def _check_cancelled(self) -> None:

@@ -113,7 +113,7 @@ class JobMessages:
             count = self._left_out + self._valve.take_left_out()
             self._left_out = 0
         if count:
-            self.warn(f"{count:,} log lines were left out: there were too many")
+            self.warn(f"{count:,} log lines were dropped because there were too many")
         self.log.close()
 
     def _keep(self, level: int, text: str, at: str = "") -> None:

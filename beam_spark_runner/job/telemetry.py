@@ -155,7 +155,8 @@ class TaskTelemetry:
         late = self._server.end_job(timeout_s)
         if late:
             self._messages.warn(
-                f"{len(late)} Spark worker(s) still tear DoFns down after {timeout_s:g} s: "
+                f"{len(late)} Spark worker(s) have not finished tearing down their DoFns after "
+                f"{timeout_s:g} s: "
                 f"{', '.join(sorted(late))}"
             )
 

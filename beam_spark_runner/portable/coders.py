@@ -177,7 +177,7 @@ def key_coder_problems(
         if not deterministic_key_coder(key_coder).is_deterministic():
             yield InvalidPipelineError(
                 f"its keys are encoded by {key_coder}, which is not deterministic: equal keys may "
-                "land in different groups. Give the keys a type whose coder is, or pass "
+                "get into different groups. Give the keys a type whose coder is, or pass "
                 "--allow_non_deterministic_key_coders",
                 transform.name,
             )

@@ -136,7 +136,7 @@ class DriverStart:
             raise OptionsError(
                 "restart",
                 f"an earlier run has committed {found.epoch} epochs in --checkpoint_dir; remove "
-                "the folder, or name another one",
+                "the folder, or use another one",
             )
         if differs := differences(found.plan, self._plan):
             raise IncompatibleCheckpointError(differs)
@@ -151,7 +151,7 @@ class DriverStart:
             raise OptionsError(
                 "parallelism",
                 f"the checkpoint has {found.partitions} partitions, and cannot be read with "
-                f"{self._partitions} yet; say --parallelism={found.partitions}",
+                f"{self._partitions} yet; set --parallelism={found.partitions}",
             )
         if contradictions := self._contradictions(found.finished):
             raise IncompatibleCheckpointError(contradictions)

@@ -171,7 +171,7 @@ def decode(data: bytes, name: str) -> Manifest:
     digest, _, rest = data.partition(b"\n")
     text, _, nothing = rest.partition(b"\n")
     if _digest(text) != digest or nothing or not rest.endswith(b"\n"):
-        raise CorruptManifestError(name, "its content is not what was written")
+        raise CorruptManifestError(name, "its checksum is wrong")
     fields = json.loads(text)
     if fields.pop("format") != _FORMAT:
         raise CorruptManifestError(name, "it has a format that this version does not know")
@@ -197,11 +197,11 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str,
     found = []
     for name in sorted(before.keys() | now.keys()):
         if name not in now:
-            found.append(f"{name} is gone")
+            found.append(f"{name} was removed")
         elif name not in before:
-            found.append(f"{name} is new")
+            found.append(f"{name} was added")
         elif before[name] != now[name]:
-            found.append(f"{name} was ({before[name]}), and is ({now[name]})")
+            found.append(f"{name} has changed from ({before[name]}) to ({now[name]})")
     return tuple(found)
 
 

@@ -137,7 +137,7 @@ class _StreamRun:
             self._finishing.contradictions,
         )
         if self._last.epoch:
-            _LOGGER.info("goes on after epoch %d", self._last.epoch)
+            _LOGGER.info("continues after epoch %d", self._last.epoch)
         tally.accepted[self._segment.id] = self._last.metrics
         self._start.sweep()  # which the start before may have died in front of
 
@@ -189,7 +189,7 @@ class _StreamRun:
                 wait_s = pause_s(failures, time.monotonic() - began_s)
                 if wait_s is None:
                     raise
-                _LOGGER.warning("%s; it is tried again in %.0f s", error, wait_s)
+                _LOGGER.warning("%s; trying again in %.0f s", error, wait_s)
             self._pace.sleep(wait_s)
             self._settings.check_cancelled()
 

@@ -98,8 +98,9 @@ class Writer(abc.ABC):
                 continue
             if len(value) > self._max_element_bytes:
                 raise EncodingError(
-                    f"an element of {len(value)} bytes is over the limit of "
-                    f"{self._max_element_bytes} bytes for what may cross to {self.edge.name}"
+                    f"an element of {len(value)} bytes exceeds the limit of "
+                    f"{self._max_element_bytes} bytes for elements that are sent to "
+                    f"{self.edge.name}"
                 )
             pieces: list[bytes] = []
             for piece in schema.cut(value, limit):
