@@ -75,7 +75,7 @@ def _is_set_by(owner: Any, *names: str) -> bool:
 
 
 class _InBatches(beam.DoFn):  # type: ignore[misc]
-    @beam.DoFn.yields_batches
+    @beam.DoFn.yields_batches  # type: ignore[untyped-decorator]
     def process(self, element: int) -> None: ...
 
 
