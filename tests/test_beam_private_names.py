@@ -19,6 +19,7 @@ from apache_beam.testing import test_stream
 from apache_beam.transforms import core, sideinputs
 
 from beam_spark_runner.harness.beam import coded_types
+from tests.beam_names import beam_names
 
 PACKAGE = Path(__file__).parents[1] / "beam_spark_runner"
 ROOM = "harness/beam"
@@ -28,6 +29,7 @@ ELSEWHERE = {
     "harness/failures.py": {"_tagged_with_step"},  # errors of every room
     "import_hook.py": {"_RUNNER_MAP"},  # must not import anything else of this package
     "options/config.py": {"_flags", "_all_options"},  # whether an option was set, or is a default
+    "portable/coders.py": {"_known_urns"},  # which coders Beam has; others become bytes
 }
 """Outside of the room for Beam's internals, with the reason."""
 PYSPARKS = "spark/pyspark_internals.py"
@@ -35,9 +37,13 @@ PYSPARKS = "spark/pyspark_internals.py"
 
 def foreign_private_names(file: Path) -> set[str]:
     """Return the private attributes that a file uses, and does not define itself."""
-    used, own = set(), set()
-    for node in ast.walk(ast.parse(file.read_text())):
+    tree = ast.parse(file.read_text())
+    used, own, beams = set(), set(), set()
+    imported = {name.rpartition(".")[2] for name in beam_names(file)}
+    for node in ast.walk(tree):
         match node:
+            case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner in imported:
+                beams.add(name)
             case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name):
                 own.add(name)
             case ast.Attribute(attr=name):
@@ -49,8 +55,11 @@ def foreign_private_names(file: Path) -> set[str]:
                 used.add(name)
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.Name(id=name):
                 own.add(name)
-    private = {name for name in used if name.startswith("_") and not name.endswith("__")}
-    return private - own - _PYTHONS
+    return {
+        name
+        for name in (used - own - _PYTHONS) | beams
+        if name.startswith("_") and not name.endswith("__")
+    }
 
 
 FOUND = {
@@ -85,6 +94,7 @@ PROOFS: dict[str, Callable[[], object]] = {
     "_OutputHandler": lambda: issubclass(common._OutputHandler, common.OutputHandler),
     "_RUNNER_MAP": lambda: runner._RUNNER_MAP["directrunner"],
     "_TaggedReceivers": lambda: issubclass(operations._TaggedReceivers, dict),
+    "_TestStreamFormatter": lambda: test_stream._TestStreamFormatter.PREV_SAMPLE_TIME_STATE,
     "_TimingEventGenerator": lambda: issubclass(test_stream._TimingEventGenerator, beam.DoFn),
     "_all_options": lambda: PipelineOptions(parallelism=3)._all_options["parallelism"] == 3,
     "_beam_yields_batches": lambda: _InBatches.process._beam_yields_batches,
@@ -113,6 +123,7 @@ PROOFS: dict[str, Callable[[], object]] = {
         sideinputs.default_window_mapping_fn(beam.window.GlobalWindows())
         is sideinputs._global_window_mapping_fn
     ),
+    "_known_urns": lambda: "beam:coder:varint:v1" in coders.Coder._known_urns,
     "_output_format": lambda: _is_set_by(test_stream._TestStreamFormatter, "_output_format"),
     "_output_tag": lambda: _is_set_by(test_stream._TimingEventGenerator, "_output_tag"),
     "_pipeline_options": lambda: (
