@@ -1,4 +1,4 @@
-"""``SparkPortableRunner``: what ``--runner=SparkPortableRunner`` makes."""
+"""``SparkPortableRunner``, the class that ``--runner=SparkPortableRunner`` selects."""
 
 import contextlib
 import html

@@ -1,4 +1,4 @@
-"""Log lines of user code: which of them, in which form, and how many at most.
+"""Log lines of user code: which ones are sent, in which form, and how many at most.
 
 The embedded harness runs user code in this process, whose root logger is then the user's; an SDK
 harness beside it sends entries in the same form.

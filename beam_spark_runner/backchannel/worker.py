@@ -1,4 +1,4 @@
-"""What a Python worker sends to the driver beside the rows: log lines, progress, metrics so far.
+"""What a worker sends to the driver while its task runs: log lines, progress, metrics so far.
 
 Sending never waits and never fails: messages go to a queue, from which a thread of this
 process takes them. The connection is opened with the first message; a short

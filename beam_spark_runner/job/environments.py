@@ -1,4 +1,4 @@
-"""Where user code is to run: from options to the environment that the pipeline names."""
+"""From the options to the environment in which user code runs."""
 
 import json
 import shlex

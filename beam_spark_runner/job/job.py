@@ -50,11 +50,11 @@ _TEARDOWN_OF_CANCELLED_S = 3.0
 
 
 class JobCancelledError(RunnerError):
-    """Somebody called ``cancel``."""
+    """``cancel`` was called."""
 
 
 class StateChange(NamedTuple):
-    """A state that a job has come to."""
+    """A state of a job, and when it began."""
 
     state: str  # one of ``PipelineState``
     at_s: float  # Unix time

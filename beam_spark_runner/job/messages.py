@@ -1,4 +1,4 @@
-"""What a job has to say: lines that user code logged, and why it failed.
+"""The messages of a job: log lines of user code, and the reason of its failure.
 
 They go to this process's logging as they come, under ``beam_spark_runner.sdk``, and are kept in
 the form of Beam's job service.

@@ -1,4 +1,4 @@
-"""Where a streaming job has its state, by its options."""
+"""Decides where a streaming job stores its state."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What tasks send while they run, and its use: messages, metrics so far, progress."""
+"""Receives what tasks send while they run: messages, metrics so far, progress."""
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The one validated form of the options, which the rest reads."""
+"""The options as one validated value, which all other code reads."""
 
 import argparse
 import logging

@@ -1,4 +1,4 @@
-"""What users write, read as values; an error names the option and says what to write."""
+"""Parses values of options. An error names the option and the expected form."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""One start of a driver: where it goes on, what it commits, and what it deletes after that."""
+"""One start of a driver: where it continues, what it commits, and what it deletes afterwards."""
 
 import dataclasses
 from collections.abc import Callable, Mapping

@@ -41,7 +41,7 @@ class FencedError(RunnerError):
 
 
 class IncompatibleCheckpointError(RunnerError):
-    """What was committed belongs to another pipeline, or to an earlier form of this one."""
+    """The checkpoint belongs to another pipeline, or to an incompatible version of this one."""
 
     def __init__(self, differences: tuple[str, ...]) -> None:
         super().__init__(differences)

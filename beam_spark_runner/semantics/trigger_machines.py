@@ -1,4 +1,4 @@
-"""Triggers as state machines: whether a window of a key fires now, and the state this needs.
+"""Triggers as state machines: whether a window of a key fires now, and the state for that.
 
 A trigger is a tree of numbered nodes. The state of a key and window is flat: facts by the number
 of a node, so that it can be stored, and merged when windows merge.

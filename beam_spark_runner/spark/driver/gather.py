@@ -1,4 +1,4 @@
-"""Gathering side inputs: from materialised rows to what workers can look up.
+"""Gathers side inputs: from materialised rows to files in which workers can look up values.
 
 The driver holds small ones only. Of a large one, tasks write files where there
 is a folder that all workers read; else its rows pass through the driver in

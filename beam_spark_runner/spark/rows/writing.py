@@ -1,4 +1,4 @@
-"""What all writers have in common: where rows go, and how long values are cut."""
+"""Base class of writers: collects rows, and splits long values into pieces."""
 
 import abc
 from collections.abc import Callable, Sequence

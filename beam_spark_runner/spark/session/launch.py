@@ -1,4 +1,4 @@
-"""Start a Spark of our own: what to set, and one clear error where it cannot start."""
+"""Starts a Spark for this program: its properties, and one clear error if it cannot start."""
 
 import contextlib
 import logging

@@ -1,4 +1,4 @@
-"""The end of a stream that this process cannot go on reading."""
+"""Ends a stream that this process can no longer read."""
 
 import socket
 import tempfile
