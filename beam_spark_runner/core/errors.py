@@ -52,7 +52,7 @@ class InvalidPipelineError(PipelineError):
 
 
 class UnsupportedFeatureError(PipelineError):
-    """The pipeline is valid Beam, but uses a feature that this runner does not support."""
+    """The pipeline is legal Beam, but this runner cannot run it (yet)."""
 
     def __init__(self, feature: str, where: str) -> None:
         super().__init__(feature, where)

@@ -1,4 +1,4 @@
-"""Fires timers and panes of stored keys that are due, key by key."""
+"""Firing what is due in a stage whose keys outlive the epoch, key by key."""
 
 from collections.abc import Callable
 

@@ -54,7 +54,7 @@ class JobCancelledError(RunnerError):
 
 
 class StateChange(NamedTuple):
-    """A state of a job, and when it began."""
+    """A state that a job has come to."""
 
     state: str  # one of ``PipelineState``
     at_s: float  # Unix time

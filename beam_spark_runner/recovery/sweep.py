@@ -1,4 +1,4 @@
-"""Finds files that are no longer needed: deltas and views of earlier epochs, incomplete files.
+"""Which files of earlier epochs nobody needs any more: deltas, views, and what was half written.
 
 What tasks write has a name that says of which epoch it is. A manifest names the deltas that its
 shards are rebuilt from, and its views, one by one.

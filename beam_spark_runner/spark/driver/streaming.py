@@ -137,7 +137,7 @@ class _StreamRun:
             self._finishing.contradictions,
         )
         if self._last.epoch:
-            _LOGGER.info("continues after epoch %d", self._last.epoch)
+            _LOGGER.info("goes on after epoch %d", self._last.epoch)
         tally.accepted[self._segment.id] = self._last.metrics
         self._start.sweep()  # which the start before may have died in front of
 
