@@ -63,7 +63,7 @@ def test_a_checkpoint_folder_that_is_away_for_some_time(spark_session: Any, tmp_
 
     class ComesBack(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if "it is tried again" in record.getMessage():
+            if "trying again" in record.getMessage():
                 failed.append(record.getMessage())
                 away.rename(folder)
 
