@@ -39,16 +39,16 @@ class Interruption:
         """Whether no other timer may fire."""
         return self._has_fired and self._spent_us() >= self._budget_us
 
-    def stops(self, is_due: Callable[[Instant], bool], to: Instant) -> bool:
+    def stops(self, would_leave: Callable[[Instant], bool], to: Instant) -> bool:
         """Whether timers of event time remain set although they are due; it is remembered.
 
         Timers of processing time are not interrupted.
 
         Args:
-            is_due: whether any timer is, at an instant.
+            would_leave: whether any timer remains that is due at an instant.
             to: until which timers were to fire.
         """
-        if self.is_over() and is_due(Instant(to.watermark_us, NEVER_US)):
+        if self.is_over() and would_leave(Instant(to.watermark_us, NEVER_US)):
             self.was_interrupted = True
             return True
         return False

@@ -237,9 +237,12 @@ class TimerQueue:
         self._advance(to.watermark_us)
         return None
 
-    def is_due(self, to: Instant) -> bool:
-        """Whether ``pop`` would return a timer."""
-        return self._next_due(self._last or to) is not None
+    def would_leave(self, to: Instant) -> bool:
+        """Whether ``pop`` would return a timer, which remains if the advance is interrupted here.
+
+        None does in the last advance of the key, which cannot be interrupted; see ``pop``.
+        """
+        return self._last is None and self._next_due(to) is not None
 
     def _next_due(self, to: Instant) -> Domain | None:
         """Return the domain of the next timer that is due; its heap begins with it."""

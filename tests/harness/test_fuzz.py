@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from beam_spark_runner.core.errors import HarnessError
 from beam_spark_runner.harness.remote import bundle as remote_bundle
+from beam_spark_runner.harness.remote import progress as remote_progress
 from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
 from tests.harness.conftest import BARE, Collected, one_step, stage_on
 from tests.harness.faults import echo, run_one
@@ -373,7 +374,7 @@ def answered(
     scripted: Callable[[Script], Pool], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[list[Any]], Pool]:
     monkeypatch.setattr(remote_bundle, "_SILENCE_S", 0.3)
-    monkeypatch.setattr(remote_bundle, "_PROGRESS_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(remote_progress, "_TIMEOUT_S", 0.3)
     set_current = pool_for_examples(scripted, answer_requests)
 
     def with_a_new_harness(given: list[Any]) -> Pool:

@@ -194,7 +194,7 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         """
         timers, interruption = self.states.timers, self._interruption
         while timers:
-            if interruption is not None and interruption.stops(timers.is_due, to):
+            if interruption is not None and interruption.stops(timers.would_leave, to):
                 to, interruption = uninterrupted(to), None
             if (timer := timers.pop(to)) is None:
                 break

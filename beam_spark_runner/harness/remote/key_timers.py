@@ -261,10 +261,10 @@ class KeyTimers:
             coded_window = declared.window_coder.encode(window)
             store.drop_window(declared.transform, coded_window, coded_key)
 
-    def is_due(self, to: Instant, holds_us: Mapping[bytes, int] = _NO_HOLDS) -> bool:
-        """Whether ``pop`` would return timers."""
+    def would_leave(self, to: Instant, holds_us: Mapping[bytes, int] = _NO_HOLDS) -> bool:
+        """Whether timers remain if the advance is interrupted; see ``TimerQueue.would_leave``."""
         return any(
-            queue.is_due(_until(to, holds_us, key)) for (key, _), queue in self._queues.items()
+            queue.would_leave(_until(to, holds_us, key)) for (key, _), queue in self._queues.items()
         )
 
     def pop(self, to: Instant, holds_us: Mapping[bytes, int] = _NO_HOLDS) -> Due:

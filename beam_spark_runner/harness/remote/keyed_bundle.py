@@ -309,9 +309,9 @@ class RemoteKeyedBundle:
             holds_us: event time that some keys must not pass.
         """
         store, interruption = self._policy.store, self._policy.interruption
-        is_due = functools.partial(self._timers.is_due, holds_us=holds_us)
+        would_leave = functools.partial(self._timers.would_leave, holds_us=holds_us)
         while True:
-            if interruption is not None and interruption.stops(is_due, to):
+            if interruption is not None and interruption.stops(would_leave, to):
                 to, interruption = uninterrupted(to), None
             due = self._timers.pop(to, holds_us)
             if not due:

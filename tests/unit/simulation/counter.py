@@ -91,7 +91,7 @@ class CountedKey(ABC):
         while self.timers:
             stops = fired == most
             if interruption is not None and not was_interrupted:
-                stops = interruption.stops(self.timers.is_due, to)
+                stops = interruption.stops(self.timers.would_leave, to)
             if stops and not was_interrupted:
                 to, was_interrupted, most = Instant(NEVER_US, to.clock_us), True, fired
             timer = self.timers.pop(to)

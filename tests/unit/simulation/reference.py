@@ -191,7 +191,7 @@ class _Counter(_Stage):
     def check_settled(self, now: Instant) -> None:
         """No timer is due any more."""
         for counted in self._keys.values():
-            assert not counted.timers.is_due(now), f"{counted.key} was forgotten"
+            assert not counted.timers.would_leave(now), f"{counted.key} was forgotten"
 
     def _timers(self) -> list[Timer]:
         return [timer for counted in self._keys.values() for timer in counted.timers.remaining()]
