@@ -40,7 +40,7 @@ test spark-tests random-pipelines random-streams integration kills conformance-q
 	-XX:SharedArchiveFile=$(abspath $(SPARK_CLASSES)) -Xlog:disable \
 	-XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
-test: $(READY) ## Lint, type check, all tests but rare ones and integration, the quick part of Beam's suites
+test: $(READY) ## Lint, type check, all tests except rare ones and integration, Beam's quick suites
 	$(MAKE) --jobs 3 --output-sync=target lint harness-tests $(SPARK_CLASSES)
 	$(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/harness -m 'not rare'
 	$(MAKE) conformance-quick
@@ -55,11 +55,11 @@ lint: $(READY) ## ruff and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(READY) ## Let ruff write what it would complain about
+format: $(READY) ## Let ruff fix and format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-unit: $(READY) ## Tests of the pure layers: seconds, no JVM
+unit: $(READY) ## Tests without Spark
 	$(PYTEST) tests -m 'not spark and not slow and not connect and not cluster'
 
 spark-tests: $(READY) $(SPARK_CLASSES) ## Tests on a local Spark
@@ -91,7 +91,7 @@ $(READY_35): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner
 
 integration-3.5: $(READY_35) ## The oldest Spark and Beam that are supported
 	$(VENV_35)/bin/python -m pytest integration/test_spark_3_5.py tests/spark/test_texts_of_spark.py \
-		tests/spark/test_pyspark_contact.py tests/test_beam_contact.py
+		tests/spark/test_pyspark_contact.py tests/test_beam_contact.py tests/test_beam_private_names.py
 
 $(READY_CONFORMANCE): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner/import_hook.py
 	$(PYTHON) -m venv $(VENV_CONFORMANCE)
@@ -107,7 +107,7 @@ $(PRISM): $(READY_CONFORMANCE)
 
 conformance: conformance-suites random-pipelines ## Beam's suites on this runner and its peers (the table in docs/conformance.md), 1,000 random pipelines
 
-conformance-suites: $(READY_CONFORMANCE) $(PRISM) ## Its suites alone; hours. SUITES="io yaml": only these; RESUME=1: go on with the last run
+conformance-suites: $(READY_CONFORMANCE) $(PRISM) ## Beam's suites alone; hours. SUITES="io yaml": only these; RESUME=1: continue the last run
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --peers $(if $(RESUME),--resume) $(SUITES)
 
 random-pipelines: $(READY) $(SPARK_CLASSES) ## 1,000 random pipelines, against Beam's own runner
@@ -121,23 +121,23 @@ random-streams: export RANDOM_STREAMS ?= 600
 random-streams: $(READY) $(SPARK_CLASSES) ## 600 random streaming pipelines, against a model and Beam's runners
 	PRISM=$(wildcard $(abspath $(PRISM))) $(PYTEST) tests/spark/test_random_streams.py
 
-kills: $(READY) $(SPARK_CLASSES) ## Over 500 runs in which a process dies at an event of its task; hours
+kills: $(READY) $(SPARK_CLASSES) ## Over 500 runs in which a process is killed at an event of its task; hours
 	KILLS=400 $(PYTEST) integration/test_faults.py integration/test_faults_in_one_process.py
 	KILLS=80 $(PYTEST) integration/test_cluster.py -k killed_executors
 
-conformance-process: $(READY_CONFORMANCE) $(READY) ## Its suites with SDK harnesses beside the Spark workers, 10,000 wrong messages; an hour
+conformance-process: $(READY_CONFORMANCE) $(READY) ## Beam's suites with SDK harnesses in processes, 10,000 malformed messages; an hour
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-process
 	FUZZ_MESSAGES=10000 $(PYTEST) tests/harness/test_fuzz.py
 
-conformance-loopback: $(READY_CONFORMANCE) ## Its suites with SDK harnesses in the client; an hour
+conformance-loopback: $(READY_CONFORMANCE) ## Beam's suites with SDK harnesses in the client; an hour
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-loopback
 
-conformance-quick: $(READY) $(SPARK_CLASSES) ## The part of Beam's suites that `make test` runs
+conformance-quick: $(READY) $(SPARK_CLASSES) ## Those of Beam's suites that `make test` runs
 	$(BIN)/python -m integration.validates_runner --quick --processes 2
 
 bench: $(READY) ## Benchmarks
 	$(BIN)/python -m benchmarks
 
-clean: ## Remove the virtual environment and whatever tools left
+clean: ## Remove virtual environments and the output of tools
 	rm -rf $(VENV) $(VENV_35) $(VENV_CONFORMANCE) .venv-protoc build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

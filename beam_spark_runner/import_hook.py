@@ -1,4 +1,4 @@
-"""Make ``--runner=SparkPortableRunner`` known to Beam in programs that never import us.
+"""Make ``--runner=SparkPortableRunner`` known to Beam, in programs that do not import this package.
 
 Beam has no plug-in hook: its runner names are a tuple in
 ``apache_beam.options.pipeline_options``. A ``.pth`` file that both kinds of

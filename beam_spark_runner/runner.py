@@ -1,4 +1,4 @@
-"""``SparkPortableRunner``: what ``--runner=SparkPortableRunner`` makes."""
+"""``SparkPortableRunner``, the class that ``--runner=SparkPortableRunner`` selects."""
 
 import contextlib
 import html
@@ -23,7 +23,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from apache_beam.transforms import environments
 
 from beam_spark_runner.core.errors import OptionsError
-from beam_spark_runner.harness.beam.options import use_options
+from beam_spark_runner.harness.beam.job_options import JobOptions, use_options
 from beam_spark_runner.harness.beam.recording import (
     play_what_was_recorded,
     use_runnable_recorders,
@@ -138,11 +138,11 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
                 raise OptionsError(
                     "environment_type",
                     "LOOPBACK runs user code in this process, which executors of a cluster cannot "
-                    "reach; leave it out, or say PROCESS",
+                    "reach; leave it out, or use PROCESS",
                 )
             loopback = serve_loopback(pipeline, config.max_cache_memory_usage_mb << 20)
             closing.callback(loopback.stop)
-            use_options(options_json)  # steps that read value providers run here
+            use_options(JobOptions(options_json))  # steps that read value providers run here
 
         prepared = prepare(pipeline, options, config, start_loopback, job_id=new_job_id())
         if config.show_plan:

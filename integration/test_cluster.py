@@ -152,7 +152,7 @@ def test_rows_that_went_with_an_executor(
         levels = {f"level {level}": 1200 for level in range(3)}
         assert counters(result) == {**levels, "late": 1200}
         assert marker.exists()
-    made_again = [text for text in caplog.messages if "are made again" in text]
+    made_again = [text for text in caplog.messages if "are computed again" in text]
     print(storage, made_again)
     assert bool(made_again) == (storage == "executors")
 

@@ -78,6 +78,12 @@ PYTHONS_OWN = {
     "import_hook": {"sys"},
     "semantics": PURE_MODULES,
 }
+# Functions of Python's that reach outside of the process without an import.
+REACH_OUTSIDE = {"open", "print", "input", "exec", "eval", "__import__", "breakpoint"}
+# What the semantics of time may know of Beam: values, and no machinery.
+VALUES_OF_BEAM = ("apache_beam.transforms.", "apache_beam.utils.")
+# Test folders that are about something else than a folder of the package.
+OWN_TEST_FOLDERS = {"conformance", "simulation"}
 # Where Beam's internals may be used: what ``apache_beam`` promises nobody.
 BEAMS_INTERNALS = ("apache_beam.runners.worker", "apache_beam.runners.common")
 USERS_OF_INTERNALS = ("harness/beam",)
@@ -109,6 +115,24 @@ def test_imports_stay_or_go_down(file: Path) -> None:
             assert library in PYTHONS_OWN.get(layer, {library}), f"{layer} imports {name}"
         else:
             assert layer in MAY_IMPORT.get(library, ()), f"{layer} imports {name}"
+
+
+@pytest.mark.parametrize("layer", sorted(PURE | {"semantics"}))
+def test_pure_layers_reach_nothing_outside(layer: str) -> None:
+    for file in FILES:
+        if file.relative_to(PACKAGE).parts[0].removesuffix(".py") != layer:
+            continue
+        calls = [
+            node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)
+        ]
+        called = {call.func.id for call in calls if isinstance(call.func, ast.Name)}
+        assert not called & REACH_OUTSIDE or file.name == "import_hook.py", file
+
+
+def test_the_semantics_know_values_of_beam_only() -> None:
+    for file in (PACKAGE / "semantics").rglob("*.py"):
+        for name in imports(ast.parse(file.read_text())):
+            assert not name.startswith("apache_beam") or name.startswith(VALUES_OF_BEAM), file
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
@@ -193,6 +217,13 @@ def test_every_layer_and_room_has_its_rank() -> None:
             each.name for each in (PACKAGE / folder).iterdir() if (each / "__init__.py").exists()
         }
         assert found == set(rooms) - {""}
+
+
+def test_folders_of_unit_tests_are_folders_of_the_package() -> None:
+    unit = Path(__file__).parent / "unit"
+    folders = {file.parent.relative_to(unit) for file in unit.rglob("test_*.py")} - {Path()}
+    for folder in folders:
+        assert folder.parts[0] in OWN_TEST_FOLDERS or (PACKAGE / folder).is_dir(), folder
 
 
 def test_every_test_module_has_a_name_of_its_own() -> None:

@@ -1,4 +1,4 @@
-"""Log lines of user code: which of them, in which form, and how many at most.
+"""Log lines of user code: which ones are sent, in which form, and how many at most.
 
 The embedded harness runs user code in this process, whose root logger is then the user's; an SDK
 harness beside it sends entries in the same form.
@@ -109,7 +109,7 @@ class Stderr:
     def leave_out(self, lines: int) -> None:
         """Write how many lines are missing."""
         with contextlib.suppress(OSError, ValueError):
-            print(f"{lines} log lines were left out: there were too many", file=sys.stderr)
+            print(f"{lines} log lines were dropped because there were too many", file=sys.stderr)
 
 
 STDERR = Stderr()
@@ -242,4 +242,4 @@ class Levels:
                 logger.setLevel(int(level) if str(level).isdecimal() else str(level).upper())
             except ValueError:
                 logger.setLevel(logging.INFO)
-                _LOGGER.error("%r is no level to log %s at; INFO is taken", level, name or "all")
+                _LOGGER.error("%r is not a log level (for %s); INFO is used", level, name or "all")

@@ -1,4 +1,4 @@
-"""A flood of log lines, cut: what is left out is counted."""
+"""Limits how many log lines are sent, and counts those that are dropped."""
 
 PER_SECOND = 100
 AT_ONCE = 1_000

@@ -1,4 +1,4 @@
-"""What comes from one worker over the backchannel: a socket, or a file that grows."""
+"""The messages of one worker over the backchannel, from a socket or a growing file."""
 
 import socket
 import time

@@ -1,4 +1,4 @@
-"""What a Python worker sends to the driver beside the rows: log lines, progress, metrics so far.
+"""What a worker sends to the driver while its task runs: log lines, progress, metrics so far.
 
 Sending never waits and never fails: messages go to a queue, from which a thread of this
 process takes them. The connection is opened with the first message; a short
@@ -64,11 +64,22 @@ class Backchannel:
         connect: Callable[[Route, str], Link | None] = transport.connect,
         on_end: Callable[[], object] = lambda: None,
         running_transform: Callable[[], str] = str,
+        within: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
+        """Open nothing yet.
+
+        Args:
+            route: to the driver.
+            connect: opens the connection; None: it cannot be opened.
+            on_end: is called when the driver says that the job has ended.
+            running_transform: the step that runs in the calling thread, for log lines.
+            within: around all that the connection's own threads do for the job.
+        """
         self.route = route
         self.worker = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._connect = connect
         self._on_end = on_end
+        self._within = within
         self._lines: deque[bytes] = deque()
         self._left_out = 0
         self._progress: dict[int, TaskProgress] = {}  # by attempt
@@ -224,6 +235,10 @@ class Backchannel:
         self._wake.notify_all()
 
     def _run(self) -> None:
+        with self._within():
+            self._send_until_closed()
+
+    def _send_until_closed(self) -> None:
         try:
             while True:
                 self._look()
@@ -318,7 +333,7 @@ class Backchannel:
 
     def _hear(self, link: Link) -> None:
         """Run callbacks as the driver accepts what they wait for. In a thread of its own."""
-        with logging_to(self.handler):
+        with logging_to(self.handler), self._within():
             self._follow(link)
 
     def _follow(self, link: Link) -> None:

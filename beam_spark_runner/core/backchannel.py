@@ -1,4 +1,4 @@
-"""How workers send messages to the driver beside the rows."""
+"""How workers send messages to the driver while tasks run."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Every error that this runner raises on purpose.
+"""The errors that this runner raises on purpose.
 
 All of them take their fields as arguments and hand them to ``Exception``, so
 that they survive pickling between an executor and the driver.
@@ -27,7 +27,7 @@ class OptionsError(RunnerError):
 
 
 class StagingError(RunnerError):
-    """A package or file that the pipeline needs cannot be had where the program runs."""
+    """A package or file that the pipeline needs is not available where the program runs."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -42,7 +42,7 @@ class PipelineError(RunnerError):
 
 
 class InvalidPipelineError(PipelineError):
-    """The pipeline is not legal Beam."""
+    """The pipeline is not valid Beam."""
 
     def __init__(self, problem: str, where: str) -> None:
         super().__init__(problem, where)
@@ -71,7 +71,7 @@ class UnsupportedFeatureError(PipelineError):
 
 
 class PipelineRefusedError(PipelineError):
-    """Every problem that validation found, together, so that one run shows them all."""
+    """All problems that validation has found, so that one run shows all of them."""
 
     def __init__(self, problems: Sequence[PipelineError]) -> None:
         super().__init__(tuple(problems))
@@ -83,7 +83,7 @@ class PipelineRefusedError(PipelineError):
 
 
 class SparkSetupError(RunnerError):
-    """No usable Spark: Java, the master, or the session's version or settings are not right."""
+    """No usable Spark: something is wrong with Java, the master, or the session."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(problem, remedy)
@@ -98,7 +98,7 @@ class ExecutorMismatchError(SparkSetupError):
 
 
 class SparkJobError(RunnerError):
-    """Spark gave a job up for a reason outside the pipeline: disk, memory, lost executors."""
+    """Spark failed for a reason outside the pipeline: disk, memory, lost executors."""
 
     def __init__(self, segment: str, reason: str) -> None:
         super().__init__(segment, reason)
@@ -109,7 +109,7 @@ class SparkJobError(RunnerError):
 
 
 class CheckpointStorageError(RunnerError):
-    """A disk or a folder that a streaming pipeline commits to is full, away, or broken.
+    """A disk or folder that a streaming pipeline commits to is full, unavailable, or broken.
 
     Args:
         place: the file or folder.
@@ -125,12 +125,12 @@ class CheckpointStorageError(RunnerError):
 
 
 class EventServiceError(RunnerError):
-    """The service that gives the events of a TestStream is not there, or has failed.
+    """The service that sends the events of a TestStream cannot be reached, or has failed.
 
     Args:
         step: the TestStream.
         url: of the service.
-        reason: what became of the call.
+        reason: why the call failed.
     """
 
     def __init__(self, step: str, url: str, reason: str) -> None:
@@ -138,11 +138,11 @@ class EventServiceError(RunnerError):
         self.step, self.url, self.reason = step, url, reason
 
     def __str__(self) -> str:
-        return f"{self.step}: the TestStreamService at {self.url} gives no events: {self.reason}"
+        return f"{self.step}: the TestStreamService at {self.url} sends no events: {self.reason}"
 
 
 class HarnessError(RunnerError):
-    """The SDK side failed."""
+    """An SDK harness, or user code in it, failed."""
 
 
 class BundleFailedError(HarnessError):
@@ -196,19 +196,19 @@ class StuckBundleError(HarnessError):
 
 
 class FnApiProtocolError(HarnessError):
-    """The SDK answered something that the Fn API does not allow."""
+    """An SDK harness violated the Fn API."""
 
 
 class HarnessStreamError(HarnessError):
-    """The runner could not take what an SDK harness sent: its disk is full, for instance."""
+    """The runner could not store what an SDK harness sent, for example on a full disk."""
 
 
 class LostHarnessError(HarnessError):
-    """Base of what can be said of an SDK harness in a process of its own.
+    """An SDK harness in another process did not start, or ended.
 
     Args:
         problem: what happened, and to which harness.
-        output: the last lines that it wrote to stdout and stderr; may be empty.
+        output: the last lines that the harness wrote to stdout and stderr; may be empty.
     """
 
     def __init__(self, problem: str, output: str = "") -> None:
@@ -226,8 +226,8 @@ class EnvironmentStartError(LostHarnessError):
 
 
 class SdkDisconnectedError(LostHarnessError):
-    """An SDK harness ended, or a stream of its was cut, while a bundle ran."""
+    """An SDK harness ended, or one of its streams was cut, while a bundle was running."""
 
 
 class InvariantError(RunnerError):
-    """A promise that this runner makes to itself is broken: our bug, please report it."""
+    """An invariant of this runner is broken: a bug, please report it."""

@@ -1,4 +1,4 @@
-"""Calling a function of the user's, or what calls one, with many values."""
+"""Calls a user's function, or an object that calls one, with many values."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""Text of users' objects and errors that can be sent, logged and stored.
+"""Converts users' objects and errors to text that can be sent, logged and stored.
 
 ``__str__`` and ``__repr__`` are user code: they may raise, return what is no text, text that is
 not Unicode (a lone surrogate, as in names of files), or text without end. Nothing here raises.

@@ -1,4 +1,4 @@
-"""A graph as text: for golden tests, logs, and people who watch the passes."""
+"""A graph as text: for golden tests, for logs, and for watching the passes."""
 
 import json
 import re

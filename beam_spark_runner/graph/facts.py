@@ -1,4 +1,4 @@
-"""What follows from a graph: who makes a collection, who reads it, what a step is.
+"""Facts derived from a graph: which step produces a collection, which ones read it, what a step is.
 
 Each function reads the whole graph once; callers keep the answer.
 """

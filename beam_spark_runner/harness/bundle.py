@@ -1,4 +1,4 @@
-"""What every harness offers to the task code: stages that run bundles.
+"""The interface of harnesses: stages that run bundles.
 
 The embedded harness runs the Python SDK in this process, the remote one talks
 to an SDK worker over gRPC. ``spark.task`` knows only these protocols.

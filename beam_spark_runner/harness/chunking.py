@@ -1,4 +1,4 @@
-"""How many elements are pushed into a bundle at once."""
+"""Decides how many elements are pushed into a bundle at a time."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What user code raised, charged to the step that it was raised in."""
+"""Assigns exceptions of user code to the step that has raised them."""
 
 import contextlib
 import re

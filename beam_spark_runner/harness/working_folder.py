@@ -1,4 +1,4 @@
-"""The folder that relative paths begin in."""
+"""The working folder of this process."""
 
 import contextlib
 import os

@@ -11,7 +11,7 @@ from beam_spark_runner.recovery.commit import Storage
 
 
 class CheckpointFolderError(CheckpointStorageError):
-    """The folder cannot be read or written: it is full, away, or not ours."""
+    """The folder cannot be read or written: it is full, unavailable, or access is denied."""
 
     def __str__(self) -> str:
         return f"the checkpoint folder {self.place} cannot be used: {self.problem}"

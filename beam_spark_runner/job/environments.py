@@ -1,4 +1,4 @@
-"""Where user code is to run: from options to the environment that the pipeline names."""
+"""From the options to the environment in which user code runs."""
 
 import json
 import shlex
@@ -76,7 +76,7 @@ def _json_object(
     try:
         config = json.loads(text)
     except ValueError as error:
-        raise OptionsError("environment_config", f"{text!r} is no JSON: {error}") from error
+        raise OptionsError("environment_config", f"{text!r} is not valid JSON: {error}") from error
     if not isinstance(config, dict):
         form = ", ".join(f'"{name}": …' for name in names)
         raise OptionsError("environment_config", f"{text!r} is not of the form {{{form}}}")
@@ -93,7 +93,7 @@ def _command(option: str, command: Any) -> str:
     if command is None or command == "":
         return ""
     if not isinstance(command, str):
-        raise OptionsError(option, f"command: {command!r} is no text")
+        raise OptionsError(option, f"command: {command!r} is not a string")
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -114,7 +114,7 @@ def _texts(name: str, given: Any, of: tuple[type, ...] = (str,)) -> dict[str, st
     for key, value in given.items():
         if not isinstance(value, of):
             raise OptionsError(
-                "environment_config", f"{name}: {key} is {value!r}, which is no text"
+                "environment_config", f"{name}: {key} is {value!r}, which is not a string"
             )
     return {key: str(value) for key, value in given.items()}
 
@@ -138,7 +138,9 @@ def _external(portable: Any, artifacts: Sequence[Any]) -> environments.Environme
         config = _json_object(given, "EXTERNAL", ("url", "params"))
     url = config.get("url")
     if not isinstance(url, str) or not url.strip():
-        raise OptionsError("environment_config", f"url: {url!r} is no address of a worker pool")
+        raise OptionsError(
+            "environment_config", f"url: {url!r} is not the address of a worker pool"
+        )
     return environments.ExternalEnvironment(
         url,
         params=_texts("params", config.get("params")),

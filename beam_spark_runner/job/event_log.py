@@ -1,4 +1,4 @@
-"""What happens to a job, in its order, for readers that come early, late, or after the end."""
+"""The events of a job in order, for readers that begin early, late, or after the end."""
 
 import threading
 from collections import deque

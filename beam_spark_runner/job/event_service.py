@@ -1,4 +1,4 @@
-"""The events of a TestStream that a service gives while the pipeline runs."""
+"""The events of a TestStream that a service sends while the pipeline runs."""
 
 import threading
 from collections import deque

@@ -1,4 +1,4 @@
-"""The name of a job, and the folder that follows from it."""
+"""The id of a job, and the folder that is derived from it."""
 
 import tempfile
 import uuid

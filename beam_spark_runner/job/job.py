@@ -49,7 +49,7 @@ _TEARDOWN_OF_CANCELLED_S = 3.0
 
 
 class JobCancelledError(RunnerError):
-    """Somebody called ``cancel``."""
+    """``cancel`` was called."""
 
 
 class Job:
@@ -275,8 +275,8 @@ class Job:
                 if step.finalizes_bundles:
                     self.messages.warn(
                         f"{step.name}: callbacks of bundle finalization will not run: workers "
-                        "cannot be reached from here; name storage that this machine and all "
-                        "executors share (--temp_location)"
+                        "cannot be reached from this program; name storage that this machine and "
+                        "all executors share (--temp_location)"
                     )
         return telemetry
 
@@ -287,7 +287,7 @@ class Job:
         if spark_3 and session.is_connect and not by_files:
             raise OptionsError(
                 "temp_location",
-                f"Spark {'.'.join(map(str, session.version))} cannot keep rows on executors for "
+                f"Spark {'.'.join(map(str, session.version))} cannot store rows on executors for "
                 "Spark Connect clients; name storage that this machine and all executors share",
             )
         if not (by_files or session.is_local or self.plan.streams):
@@ -365,9 +365,9 @@ class Job:
             if step.requires_stable_input:
                 raise OptionsError(
                     "temp_location",
-                    f"{step.name} asks for stable input (@RequiresStableInput), and rows that "
-                    "executors keep may go with them; name storage that this machine and all "
-                    "executors share",
+                    f"{step.name} asks for stable input (@RequiresStableInput), and rows that are "
+                    "stored on executors may be lost with them; name storage that this machine "
+                    "and all executors share",
                 )
 
     def _check_cancelled(self) -> None:

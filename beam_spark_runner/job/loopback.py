@@ -160,7 +160,7 @@ class LoopbackPool:
         for worker_id, harness in self._harnesses.items():
             if not harness.wait(max(0.0, deadline - time.monotonic())):
                 _LOGGER.warning(
-                    "the SDK harness of %s still tears DoFns down, after %g s",
+                    "the SDK harness of %s has not finished tearing down its DoFns after %g s",
                     _worker_of(worker_id),
                     _TEARDOWN_S,
                 )

@@ -1,4 +1,4 @@
-"""What a job has to say: lines that user code logged, and why it failed.
+"""The messages of a job: log lines of user code, and the reason of its failure.
 
 They go to this process's logging as they come, under ``beam_spark_runner.sdk``, and are kept in
 the form of Beam's job service.
@@ -137,7 +137,7 @@ class JobMessages:
             count = self._left_out + self._valve.take_left_out()
             self._left_out = 0
         if count:
-            self.warn(f"{count:,} log lines were left out: there were too many")
+            self.warn(f"{count:,} log lines were dropped because there were too many")
         self.log.close()
 
     def _keep(self, level: int, text: str, at: str = "") -> None:

@@ -131,8 +131,8 @@ def share_packages(
             if folder is None and size > SHARED_BYTES:
                 raise OptionsError(
                     "temp_location",
-                    f"the packages of this pipeline have {size} bytes, more than the "
-                    f"{SHARED_BYTES} that are handed to executors over the network; name storage "
+                    f"the packages of this pipeline have {size} bytes, which exceeds the limit of "
+                    f"{SHARED_BYTES} for sending them to executors over the network; name storage "
                     "that all executors can read",
                 )
             path = Path(temp) / f"beam-packages-{job_id}-{digest[:16]}.tar"

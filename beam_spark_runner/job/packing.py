@@ -1,4 +1,4 @@
-"""Combiners of one input, in one step, where a pipeline asks for it."""
+"""Packs combiners of one input into one step, if the pipeline is annotated for it."""
 
 from apache_beam.portability import common_urns, python_urns
 from apache_beam.portability.api import beam_runner_api_pb2

@@ -1,4 +1,4 @@
-"""From a pipeline and its options to what a job runs. Nothing runs here, and no Spark is needed."""
+"""From a pipeline and its options to a job that can run. Nothing runs here; no Spark is needed."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

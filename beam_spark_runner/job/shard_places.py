@@ -1,4 +1,4 @@
-"""Where a streaming job has its state, by its options."""
+"""Decides where a streaming job stores its state."""
 
 from pathlib import Path
 
@@ -32,8 +32,8 @@ def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -
     if (config.parallelism or 0) > groups:
         raise OptionsError(
             "parallelism",
-            f"{config.parallelism} is more than --max_parallelism, which is {groups} "
-            "for a streaming pipeline if it does not say otherwise",
+            f"{config.parallelism} is more than --max_parallelism, which is {groups} for a "
+            "streaming pipeline unless it is set",
         )
     # Without a folder of the user's, checkpoints are gone with the run.
     deltas = Path(given).absolute() if given is not None else Path(str(folder), "checkpoints")

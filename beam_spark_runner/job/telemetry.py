@@ -1,4 +1,4 @@
-"""What tasks send while they run, and its use: messages, metrics so far, progress."""
+"""Receives what tasks send while they run: messages, metrics so far, progress."""
 
 import threading
 import time
@@ -165,7 +165,8 @@ class TaskTelemetry:
         late = self._server.end_job(timeout_s)
         if late:
             self._messages.warn(
-                f"{len(late)} Spark worker(s) still tear DoFns down after {timeout_s:g} s: "
+                f"{len(late)} Spark worker(s) have not finished tearing down their DoFns after "
+                f"{timeout_s:g} s: "
                 f"{', '.join(sorted(late))}"
             )
 

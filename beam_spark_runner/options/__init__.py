@@ -1,4 +1,4 @@
-"""Pipeline options: what we declare, and the one validated form the rest reads.
+"""Pipeline options: those that this package declares, and all of them as one validated value.
 
 ``import_hook`` loads this package in the middle of Beam's own import: from Beam it may import
 nothing but ``pipeline_options``.

@@ -1,4 +1,4 @@
-"""The one validated form of the options, which the rest reads."""
+"""The options as one validated value, which all other code reads."""
 
 import argparse
 import logging
@@ -235,8 +235,9 @@ def _environment(options: PipelineOptions) -> EnvironmentKind:
     if kind is None:
         raise OptionsError(
             "environment_type",
-            f"{given} is not supported; say PROCESS, EXTERNAL or LOOPBACK, or leave it out: user "
-            "code then runs in the PySpark workers, with the packages that are installed there",
+            f"{given} is not supported; use PROCESS, EXTERNAL or LOOPBACK, or omit the option: "
+            "user code then runs in the PySpark workers, with the packages that are installed "
+            "there",
         )
     if kind == "embedded" and needs:
         raise OptionsError(
@@ -272,7 +273,9 @@ def _sdk_worker_parallelism(options: PipelineOptions, kind: EnvironmentKind) -> 
     given = options.view_as(PortableOptions).sdk_worker_parallelism
     harnesses = number("sdk_worker_parallelism", given)
     if harnesses != int(harnesses):
-        raise OptionsError("sdk_worker_parallelism", f"{given} is no number of SDK harnesses")
+        raise OptionsError(
+            "sdk_worker_parallelism", f"{given} is not a whole number of SDK harnesses"
+        )
     if harnesses > 1 and kind == "embedded":
         raise OptionsError(
             "sdk_worker_parallelism", "has no effect unless --environment_type is set"

@@ -37,95 +37,98 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
     "spark_conf": {
         "action": "append",
         "metavar": "KEY=VALUE",
-        "help": "A Spark setting, as with spark-submit --conf. May be repeated.",
+        "help": "A Spark property, as with spark-submit --conf. May be repeated.",
     },
     "show_plan": {
         "nargs": "?",
         "const": "text",
         "metavar": "FORMAT",
-        "help": "Print how the pipeline will run on Spark before it does. FORMAT: text.",
+        "help": "Print the plan before the pipeline runs. FORMAT: text.",
     },
     "environment_start_timeout": {
         "metavar": "SECONDS",
-        "help": "How long an SDK harness may take to start and connect. Default: 120.",
+        "help": "Maximum time for an SDK harness to start and connect. Default: 120.",
     },
     "executor_environment": {
         "default": "auto",
         "metavar": "auto|installed|archive",
-        "help": "What Spark workers on a cluster run with: the packages that are installed there; "
-        "those of this program, sent as an archive; auto: the latter where Beam is missing.",
+        "help": "The packages of Spark workers on a cluster. installed: those that are installed "
+        "there. archive: those of this program, sent as an archive. auto: archive, if Beam is "
+        "missing there. Default: auto.",
     },
     "sdf_round_budget": {
         "default": str(DEFAULT_ROUND_BUDGET_S),
         "metavar": "SECONDS",
-        "help": "For how long a splittable DoFn works at first before what is left is spread over "
-        "the cluster again; twice as long each further time. 0: never. Default: 2.",
+        "help": "How long a task processes splittable DoFns before the remaining work is spread "
+        "over the cluster; doubles with each further round. 0: never spread it. Default: 2.",
     },
     "group_memory_bytes": {
         "type": int,
         "metavar": "BYTES",
-        "help": "How many bytes of large groups of a GroupByKey a task keeps in memory; the rest "
-        "goes to disk. Default: 16777216.",
+        "help": "Memory that a task uses for large groups of a GroupByKey; the rest is written to "
+        "disk. Default: 16777216.",
     },
     "drain": {
         "action": "store_true",
         "default": False,
-        "help": "Let splittable DoFns truncate their restrictions before they process them: a "
-        "source without an end gives what its provider's truncate leaves, by default nothing.",
+        "help": "Truncate restrictions of splittable DoFns before they are processed, by their "
+        "provider's truncate. By default, nothing remains of an unbounded restriction.",
     },
     "checkpoint_dir": {
         "metavar": "FOLDER",
         "help": "Where a streaming pipeline commits its epochs: a folder that this machine and all "
-        "executors share. The same command with the same folder goes on where it was.",
+        "executors share. The same command with the same folder continues after the last "
+        "committed epoch.",
     },
     "batch_interval_millis": {
         "default": str(DEFAULT_BATCH_INTERVAL_MS),
         "metavar": "MILLISECONDS",
-        "help": "How long an epoch of a streaming pipeline should take, and at least from the "
-        "beginning of one to that of the next. Sources with a backlog take longer ones. "
+        "help": "Intended duration of an epoch of a streaming pipeline, and least time between the "
+        "beginnings of two epochs. Epochs take longer if sources have a backlog. "
         f"Default: {DEFAULT_BATCH_INTERVAL_MS}.",
     },
     "unaligned_splittable_timers": {
         "action": "store_true",
         "default": False,
-        "help": "Let an epoch of a streaming pipeline be committed while timers of user code that "
-        "are due have not fired yet. They fire in the following epochs.",
+        "help": "Allow an epoch of a streaming pipeline to be committed before all timers of user "
+        "code that are due have fired. The others fire in the following epochs.",
     },
     "timer_fire_batch_size": {
         "type": int,
         "metavar": "TIMERS",
-        "help": "With --unaligned_splittable_timers: how many timers an SDK harness gets at once. "
-        f"Default: {DEFAULT_TIMER_BATCH}.",
+        "help": "With --unaligned_splittable_timers: number of timers sent to an SDK harness at a "
+        f"time. Default: {DEFAULT_TIMER_BATCH}.",
     },
     "restart": {
         "default": "auto",
         "metavar": "auto|resume|fresh",
-        "help": "Whether a streaming pipeline goes on from what an earlier run has committed in "
-        "--checkpoint_dir. auto: if there is something; resume: there must be; fresh: there must "
-        "be nothing.",
+        "help": "Whether a streaming pipeline continues from the checkpoint in --checkpoint_dir. "
+        "auto: if there is one. resume: there must be one. fresh: there must be none. "
+        "Default: auto.",
     },
     "checkpoints_after_tasks_finish": {
         "default": "true",
         "metavar": "true|false",
-        "help": "Whether epochs of a streaming pipeline are committed although tasks of some steps "
-        "have finished while others go on. false: such a pipeline fails. Default: true.",
+        "help": "Whether epochs of a streaming pipeline are committed after tasks of some steps "
+        "have finished while others continue. false: such a pipeline fails. Default: true.",
     },
     "stuck_bundle_timeout": {
         "metavar": "SECONDS",
-        "help": "For how long user code may process an element, or wait in a claim, without going "
-        "on; then the task fails, with the step and where its code stands. 0: for ever. Default: "
-        f"{DEFAULT_STUCK_S} in a streaming pipeline, else 0.",
+        "help": "Maximum time for which user code may process an element, or wait in a claim, "
+        "without progress. After that the task fails, with the step and the stack of its code. "
+        f"0: no limit. Default: {DEFAULT_STUCK_S} in a streaming pipeline, otherwise 0.",
     },
     "backchannel": {
         "default": "auto",
         "metavar": "auto|files|off",
         "help": "How workers send log lines and metrics while they run. auto: to a port of this "
-        "program; by files in --temp_location where they cannot reach it. files: only so.",
+        "program or, if they cannot reach it, through files in --temp_location. files: always "
+        "through files. off: not at all.",
     },
     "progress": {
         "default": "auto",
         "metavar": "auto|on|off",
-        "help": "A progress line on stderr. auto: if stderr is a terminal.",
+        "help": "Show a progress line on stderr. auto: if stderr is a terminal. Default: auto.",
     },
 }
 

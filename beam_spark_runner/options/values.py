@@ -1,4 +1,4 @@
-"""What users write, read as values; an error names the option and says what to write."""
+"""Parses values of options. An error names the option and the expected form."""
 
 import json
 import re
@@ -17,7 +17,7 @@ def number(option: str, given: Any) -> float:
     except (TypeError, ValueError):
         number = -1.0
     if not 0 <= number < float("inf"):
-        raise OptionsError(option, f"must be a number that is not negative, not {given!r}")
+        raise OptionsError(option, f"must be zero or a positive number, not {given!r}")
     return number
 
 
@@ -36,7 +36,7 @@ def master(url: str | None) -> str | None:
     if not _MASTER.fullmatch(url):
         raise OptionsError(
             "spark_master_url",
-            f"{url!r} is no Spark master; say local[*], spark://HOST:PORT, yarn, k8s://…, "
+            f"{url!r} is not a Spark master; use local[*], spark://HOST:PORT, yarn, k8s://…, "
             "or sc://HOST:PORT for Spark Connect",
         )
     return url
@@ -48,7 +48,7 @@ def spark_conf(given: object) -> dict[str, str]:
     for key, value in _conf_items(given):
         if not key.startswith("spark."):
             raise OptionsError(
-                "spark_conf", f"{key!r}: the keys of Spark's settings begin with 'spark.'"
+                "spark_conf", f"{key!r}: names of Spark properties begin with 'spark.'"
             )
         if key in ("spark.master", "spark.remote"):
             raise OptionsError("spark_conf", f"{key} is set by --spark_master_url")
@@ -69,7 +69,7 @@ def _conf_items(given: object) -> Iterator[tuple[str, str]]:
             try:
                 decoded = json.loads(text)
             except ValueError as error:
-                raise OptionsError("spark_conf", f"{text!r} is no JSON: {error}") from error
+                raise OptionsError("spark_conf", f"{text!r} is not valid JSON: {error}") from error
             yield from _conf_items(decoded)
             continue
         key, separator, value = text.partition("=")

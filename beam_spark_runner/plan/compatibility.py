@@ -1,4 +1,4 @@
-"""What of a plan must not change between two runs that share a checkpoint."""
+"""The parts of a plan that must not change between two runs that use one checkpoint."""
 
 import hashlib
 from collections.abc import Mapping

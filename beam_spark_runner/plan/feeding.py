@@ -1,4 +1,4 @@
-"""Which stages of a plan feed which."""
+"""Which stages of a plan send elements to which."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

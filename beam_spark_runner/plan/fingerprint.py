@@ -1,4 +1,4 @@
-"""Whether two plans are the same, whichever process compiled them."""
+"""A digest of a plan, which is the same in all processes."""
 
 import dataclasses
 import hashlib

@@ -1,4 +1,4 @@
-"""The part of a stage that merges accumulators: in epochs it runs by itself, too."""
+"""The part of a stage that merges accumulators, which epochs also run alone."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What will run where: pure data that ``plan.build`` makes and ``spark/`` executes.
+"""The plan: pure data that ``plan.build`` creates and ``spark/`` executes.
 
 A **stage** is a fused run of transforms. A **destination** is an edge into a
 stage (or into a side input): rows carry its id. A **level** is one exchange and

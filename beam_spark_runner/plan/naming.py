@@ -1,4 +1,4 @@
-"""Names of stages and lists of steps, for people."""
+"""Names of stages and lists of steps, for messages."""
 
 from collections.abc import Iterable
 

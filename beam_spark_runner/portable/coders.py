@@ -84,17 +84,12 @@ class Coders:
         """Coder of the elements with timestamp, windows and pane."""
         return WindowedValueCoder(self.element(collection), self.window(collection))
 
-    def key_value(self, collection: PCollectionId) -> tuple[Coder, Coder]:
-        """Coders of key and value.
+    def key_value_ids(self, collection: PCollectionId) -> tuple[CoderId, CoderId]:
+        """Return the ids of the coders of key and value, without building these.
 
         Raises:
             InvalidPipelineError: the elements are not KVs.
         """
-        key, value = self.key_value_ids(collection)
-        return self.of(key), self.of(value)
-
-    def key_value_ids(self, collection: PCollectionId) -> tuple[CoderId, CoderId]:
-        """Like ``key_value``, without building the coders."""
         coder = self._graph.coders[self._graph.pcollections[collection].coder]
         if coder.urn != urns.CODER_KV or len(coder.components) != 2:
             raise InvalidPipelineError(
@@ -177,7 +172,7 @@ def key_coder_problems(
         if not deterministic_key_coder(key_coder).is_deterministic():
             yield InvalidPipelineError(
                 f"its keys are encoded by {key_coder}, which is not deterministic: equal keys may "
-                "land in different groups. Give the keys a type whose coder is, or pass "
+                "get into different groups. Give the keys a type whose coder is, or pass "
                 "--allow_non_deterministic_key_coders",
                 transform.name,
             )

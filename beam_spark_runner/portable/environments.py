@@ -1,4 +1,4 @@
-"""Where the code of a pipeline runs, as its environments say."""
+"""Which environments of a pipeline run where."""
 
 from apache_beam.portability.api import beam_runner_api_pb2
 

@@ -1,4 +1,4 @@
-"""What a transform's payload says, read in the one place that knows which message it is."""
+"""Parses the payloads of transforms; the only place that knows their message types."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Pipeline options, as SDK harnesses are given them."""
+"""Pipeline options in the form that SDK harnesses receive."""
 
 import json
 from collections.abc import Mapping

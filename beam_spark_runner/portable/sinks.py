@@ -1,4 +1,4 @@
-"""The temporary files of Beam's own sinks: where they are, and their end.
+"""Finds and deletes the temporary files of Beam's own sinks.
 
 Beam removes them when a write has succeeded (``FileBasedSink``), or not at all
 (``fileio.WriteToFiles``). That a pipeline has failed, only its runner knows.

@@ -1,4 +1,4 @@
-"""A proto WindowingStrategy as the facts that decide how it is grouped."""
+"""Facts of a WindowingStrategy that decide how elements are grouped."""
 
 import hashlib
 from collections.abc import Iterable

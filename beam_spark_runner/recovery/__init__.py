@@ -1,1 +1,1 @@
-"""What a streaming pipeline commits, and which of several drivers may. Pure."""
+"""Commits of streaming pipelines, and which of several drivers may commit. Pure."""

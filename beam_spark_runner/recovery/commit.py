@@ -1,4 +1,4 @@
-"""Committing epochs, where other drivers of the same pipeline may still be alive.
+"""Commits epochs, even if other drivers of the same pipeline are still running.
 
 A driver claims a fence when it starts: the next number. From then on no driver with a lower one
 commits again, but for a commit that was under way: whoever finds a manifest of a lower fence in
@@ -46,12 +46,12 @@ class DeletingStorage(Storage, Protocol):
     """Storage from which old manifests are removed."""
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete files. Those that are gone already are no error."""
+        """Delete files. It is not an error if one does not exist."""
         ...
 
 
 def claim(storage: Storage) -> int:
-    """Return a fence that is higher than all that were claimed."""
+    """Claim a fence that is higher than all others, and return it."""
     fence = _highest_fence(storage)
     while True:
         fence += 1

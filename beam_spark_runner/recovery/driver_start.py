@@ -1,4 +1,4 @@
-"""One start of a driver: where it goes on, what it commits, and what it deletes after that."""
+"""One start of a driver: where it continues, what it commits, and what it deletes afterwards."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -154,7 +154,7 @@ class DriverStart:
             raise OptionsError(
                 "restart",
                 f"an earlier run has committed {found.epoch} epochs in --checkpoint_dir; remove "
-                "the folder, or name another one",
+                "the folder, or use another one",
             )
         if differs := differences(found.plan, self._plan):
             raise IncompatibleCheckpointError(differs)
@@ -169,7 +169,7 @@ class DriverStart:
             raise OptionsError(
                 "parallelism",
                 f"the checkpoint has {found.partitions} partitions, and cannot be read with "
-                f"{self._partitions} yet; say --parallelism={found.partitions}",
+                f"{self._partitions} yet; set --parallelism={found.partitions}",
             )
         if contradictions := self._contradictions(found.finished):
             raise IncompatibleCheckpointError(contradictions)

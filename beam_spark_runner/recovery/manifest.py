@@ -41,7 +41,7 @@ class FencedError(RunnerError):
 
 
 class IncompatibleCheckpointError(RunnerError):
-    """What was committed belongs to another pipeline, or to an earlier form of this one."""
+    """The checkpoint belongs to another pipeline, or to an incompatible version of this one."""
 
     def __init__(self, differences: tuple[str, ...]) -> None:
         super().__init__(differences)
@@ -187,7 +187,7 @@ def decode(data: bytes, name: str) -> Manifest:
     digest, _, rest = data.partition(b"\n")
     text, _, nothing = rest.partition(b"\n")
     if _digest(text) != digest or nothing or not rest.endswith(b"\n"):
-        raise CorruptManifestError(name, "its content is not what was written")
+        raise CorruptManifestError(name, "its checksum is wrong")
     fields = json.loads(text)
     if (written := fields.pop("format")) != _FORMAT:
         raise IncompatibleCheckpointError(
@@ -219,11 +219,11 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str,
     found = []
     for name in sorted(before.keys() | now.keys()):
         if name not in now:
-            found.append(f"{name} is gone")
+            found.append(f"{name} was removed")
         elif name not in before:
-            found.append(f"{name} is new")
+            found.append(f"{name} was added")
         elif before[name] != now[name]:
-            found.append(f"{name} was ({before[name]}), and is ({now[name]})")
+            found.append(f"{name} has changed from ({before[name]}) to ({now[name]})")
     return tuple(found)
 
 

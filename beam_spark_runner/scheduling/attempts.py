@@ -1,4 +1,4 @@
-"""Whether a segment's tasks all worked on the same data.
+"""Decides whether all tasks of a segment have read the same attempts.
 
 Spark re-runs single tasks after a lost executor, and readers of the earlier
 attempt keep what they have read; where a stage is random, or depends on the

@@ -1,4 +1,4 @@
-"""Whether all that tasks say to have sent the driver has arrived.
+"""Counts whether all messages that tasks have sent to the driver have arrived.
 
 Reports come with the rows, and are exact; what tasks send over the backchannel travels apart, which
 may be slower, or broken. So a report says how much there is to wait for, for a bounded time.
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 class Deliveries:
-    """Counts what each worker sent against what has come. Facts in, answers out."""
+    """Compares how many messages each worker has sent with how many have arrived."""
 
     def __init__(self) -> None:
         self._expected: dict[str, int] = {}
@@ -18,52 +18,52 @@ class Deliveries:
         self._tearing_down: set[str] = set()
 
     def expect(self, worker: str, sent: int) -> None:
-        """A report says that its worker had sent so much by then."""
+        """Note that a worker had sent this many messages by the time of its report."""
         self._expected[worker] = max(sent, self._expected.get(worker, 0))
 
     def arrived(self, worker: str, sent: int) -> None:
-        """So much of it is here."""
+        """Note that this many messages of a worker have arrived."""
         self._arrived[worker] = sent
 
     def gone(self, worker: str) -> None:
-        """Nothing more comes from a worker, and nothing reaches it."""
+        """Note that the connection to a worker has ended."""
         self._gone.add(worker)
 
     def accepted(self, attempt: int, worker: str) -> None:
-        """A worker was asked to run the callbacks of an attempt."""
+        """Note that a worker was requested to run the callbacks of an attempt."""
         self._held[attempt] = worker
 
     def finalized(self, attempts: Iterable[int]) -> None:
-        """Their callbacks have run."""
+        """Note that the callbacks of attempts have run."""
         for attempt in attempts:
             self._held.pop(attempt, None)
 
     def ends(self, worker: str) -> None:
-        """A worker was notified that the job has ended; it tears down the DoFns that it has."""
+        """Note that a worker was notified of the end of the job, and tears down its DoFns."""
         self._tearing_down.add(worker)
 
     def has_torn_down(self, worker: str) -> None:
-        """It has."""
+        """Note that a worker has torn down its DoFns."""
         self._tearing_down.discard(worker)
 
     def tearing_down(self) -> frozenset[str]:
-        """Return the workers that have yet to say that they have torn down."""
+        """Return the workers that have not reported the end of their teardown."""
         return frozenset(self._tearing_down - self._gone)
 
     def is_known(self, worker: str) -> bool:
-        """Whether a worker has said anything."""
+        """Whether any message of a worker has arrived."""
         return worker in self._arrived
 
     def are_complete(self) -> bool:
-        """Whether nothing is missing, of workers that are not gone."""
+        """Whether all messages have arrived from workers that are still connected."""
         return not self._missing() and not self.awaited_callbacks()
 
     def unheard(self) -> frozenset[str]:
-        """Return the workers that should have said something, and have not even called."""
+        """Return the workers from which messages are expected and that have never connected."""
         return frozenset(worker for worker in self._missing() if not self.is_known(worker))
 
     def awaited_callbacks(self) -> frozenset[int]:
-        """Return the attempts whose callbacks run, or wait to be run."""
+        """Return the attempts whose callbacks have not run yet."""
         return frozenset(
             attempt for attempt, worker in self._held.items() if worker not in self._gone
         )

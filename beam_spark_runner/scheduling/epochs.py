@@ -1,4 +1,4 @@
-"""Which epoch of a streaming pipeline comes next, when, and when there is none left."""
+"""Decides which epoch of a streaming pipeline is next, when it begins, and which is the last."""
 
 from dataclasses import dataclass
 
@@ -6,21 +6,21 @@ from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.scheduling.playback import AdvanceClock, Event
 
 _LARGEST_SHARE = 5
-"""Of the time of an epoch under backlog: what it costs by itself is at most a fifth."""
+"""With a backlog, the fixed cost of an epoch is at most a fifth of its time."""
 _MOST_BUDGET_US = 60_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a pipeline has come, as its last manifest says.
+    """The progress of a pipeline, according to its last manifest.
 
     Attributes:
-        epoch: number of the last one; 0: none was committed.
-        clock_us: processing time of the last one, microseconds since the Unix epoch.
-        events: how many events of the TestStream have happened, its end among them.
-        next_clock_us: processing time at which something is due next; None: nothing is.
+        epoch: number of the last committed epoch; 0: none was committed.
+        clock_us: processing time of that epoch, microseconds since the Unix epoch.
+        events: how many events of the TestStream have happened, including its end.
+        next_clock_us: processing time at which something is due next; None: nothing is due.
         is_due: something is due at once.
-        is_final: nothing is left to do.
+        is_final: the pipeline is done.
     """
 
     epoch: int = 0
@@ -38,9 +38,9 @@ class Epoch:
     Attributes:
         number: counted from 1.
         clock_us: processing time.
-        events: how many events of the TestStream have happened once it has run.
-        event: the one of them that happens in this epoch.
-        feeds_impulses: whether impulses give their element.
+        events: how many events of the TestStream have happened after this epoch.
+        event: the event that happens in this epoch.
+        feeds_impulses: whether impulses emit their element.
     """
 
     number: int
@@ -121,18 +121,18 @@ def wait_us(progress: Progress, epoch: Epoch, now_us: int, rest_us: int) -> int:
         epoch: the next one.
         now_us: the driver's clock. If it was set back, processing time stands still until it has
             come as far again; but what is due at once does not wait for that.
-        rest_us: what is left of the least time between the beginnings of two epochs.
+        rest_us: the remainder of the least time between the beginnings of two epochs.
     """
     return 0 if progress.is_due else max(0, epoch.clock_us - now_us, rest_us)
 
 
 def budget_us(interval_us: int, overhead_us: int | None) -> int:
-    """Return for how long the tasks of an epoch take elements from their sources.
+    """Return the time for which tasks of an epoch process restrictions of sources.
 
     Args:
         interval_us: what an epoch should take.
-        overhead_us: what the epoch before took beyond its budget, if sources had more elements;
-            None: they had not.
+        overhead_us: the time that the previous epoch took beyond its budget; None: its budget
+            was enough for its sources.
     """
     if overhead_us is None:
         return interval_us

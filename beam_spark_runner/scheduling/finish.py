@@ -1,4 +1,4 @@
-"""Which tasks of a streaming plan have finished, and which levels still have to run.
+"""Decides which tasks of a streaming plan have finished, and which levels still run.
 
 A task of a stage has finished once its input has come to the end of time, nothing of the stage is
 left in its shard, and whatever feeds it has finished. The watermark alone does not say so: a

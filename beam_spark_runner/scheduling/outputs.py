@@ -1,4 +1,4 @@
-"""What a segment has made, as a value: enough to find it, to check it, and to count it."""
+"""The output of a segment as a value: enough to find, check and count its rows."""
 
 from dataclasses import dataclass
 

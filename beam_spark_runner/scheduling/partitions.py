@@ -1,4 +1,4 @@
-"""How many partitions an exchange gets: from the cluster, and from the data where it is known."""
+"""Derives the number of partitions of an exchange from the cluster and, if known, the data."""
 
 BYTES_PER_PARTITION = 256 << 20
 """What Spark sorts of a partition in memory, with the default heap of an executor."""

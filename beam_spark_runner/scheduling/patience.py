@@ -1,4 +1,4 @@
-"""How long a streaming pipeline waits for storage that is full or away."""
+"""Decides how long a streaming pipeline waits for storage that is full or unavailable."""
 
 _FIRST_S = 1.0
 _LONGEST_S = 15.0

@@ -1,4 +1,4 @@
-"""A TestStream: what happens, event by event, and how far it has been played."""
+"""A TestStream: its events, and how many of them have been played."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from beam_spark_runner.core.time import MAX_US, MIN_US
 
 
 class TimedElement(NamedTuple):
-    """An element that the driver feeds in."""
+    """An element that the driver sends to the first level."""
 
     coded: bytes  # by the coder of its collection, not nested
     timestamp_us: int

@@ -1,4 +1,4 @@
-"""Rounds: what splittable DoFns have left undone is spread over the cluster and goes on.
+"""Rounds: residuals of splittable DoFns are spread over the cluster by further Spark jobs.
 
 A task that hosts a splittable DoFn ends its work when its time is spent, and leaves the rest
 as rows. The levels downstream then pass on what they get, unprocessed: a grouping must not

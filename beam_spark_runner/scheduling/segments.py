@@ -1,4 +1,4 @@
-"""Which segment runs next, and what runs again when materialised rows are gone, or doubtful.
+"""Decides which segment is next, and which run again if materialised rows are lost or rejected.
 
 A segment's rows may lie on executors only, and go with them; or two executors
 keep those of two attempts at one task. To make them again is not enough: a

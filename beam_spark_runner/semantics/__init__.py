@@ -1,1 +1,1 @@
-"""What windows and triggers mean. Beam decides; here its classes are asked."""
+"""The semantics of windows, triggers and timers, without a clock. Beam's WindowFns decide."""

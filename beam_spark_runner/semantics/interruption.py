@@ -1,4 +1,4 @@
-"""Firing timers can be interrupted, so that an epoch is committed although very many are due."""
+"""Interrupts the firing of timers, so that an epoch can be committed if very many are due."""
 
 from collections.abc import Callable
 

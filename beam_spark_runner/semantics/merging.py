@@ -1,4 +1,4 @@
-"""Which windows of a key a WindowFn merges into which."""
+"""Finds which windows of a key a WindowFn merges."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The panes of a key's windows: when each fires, what is in it, what its ``PaneInfo`` says.
+"""The panes of a key's windows: when each one fires, with which values and ``PaneInfo``.
 
 Sources: ReduceFnRunner and PaneInfoTracker of Beam's Java runners, WindowingStrategy in
 beam_runner_api.proto. Beam's Python ``GeneralTriggerDriver`` emits nothing when a window closes, so

@@ -1,4 +1,4 @@
-"""Triggers as state machines: whether a window of a key fires now, and the state this needs.
+"""Triggers as state machines: whether a window of a key fires now, and the state for that.
 
 A trigger is a tree of numbered nodes. The state of a key and window is flat: facts by the number
 of a node, so that it can be stored, and merged when windows merge.
@@ -48,7 +48,7 @@ class Trigger(ABC):
             parts: the nodes directly below it.
         """
         self.number = numbers.start
-        self._numbers = numbers
+        self.numbers = numbers
         self.parts = tuple(parts)
 
     def is_finished(self, state: TriggerState) -> bool:
@@ -64,7 +64,7 @@ class Trigger(ABC):
 
     def reset(self, state: TriggerState) -> None:
         """Begin anew, with all nodes below."""
-        state.forget(self._numbers)
+        state.forget(self.numbers)
 
     def add(self, state: TriggerState, now: Instant, last_us: int) -> None:
         """Take one element into account."""

@@ -28,7 +28,7 @@ def _node(proto: Any, number: int) -> Trigger:
         for each in protos:
             part = _node(each, end)
             parts.append(part)
-            end = part._numbers.stop
+            end = part.numbers.stop
         return range(number, end), parts
 
     alone = range(number, number + 1)

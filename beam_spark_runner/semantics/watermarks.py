@@ -1,4 +1,4 @@
-"""How far the event time of a stage comes in an epoch, and that of what it sends on."""
+"""Computes the input and output watermark of a stage in an epoch."""
 
 from beam_spark_runner.core.time import MAX_US, whole_milliseconds
 from beam_spark_runner.semantics.timers import Instant

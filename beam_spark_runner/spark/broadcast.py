@@ -1,4 +1,4 @@
-"""Send a file to all executors of a classic Spark, as its broadcast variables are sent.
+"""Send a file to all executors of a classic Spark, as Spark sends broadcast variables.
 
 Spark keeps what Python broadcasts as a pickle in a file, on the driver and once
 on each executor. A file that is copied into such a pickle never stands in this

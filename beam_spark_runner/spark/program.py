@@ -1,4 +1,4 @@
-"""What a level's tasks must know, in a form that pickles small: it travels in the closure."""
+"""The program of a level's tasks: everything that they need from the driver, in the closure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

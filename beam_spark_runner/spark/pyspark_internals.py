@@ -1,4 +1,4 @@
-"""What this runner uses of PySpark that PySpark promises nobody.
+"""The private names of PySpark that this runner uses.
 
 No other file uses a private name of PySpark's. ``tests/spark/test_pyspark_contact.py`` checks
 each of these functions with the oldest and the newest PySpark that is supported.

@@ -1,4 +1,4 @@
-"""A file that executors read, by whichever mechanism this Spark offers."""
+"""A file that executors can read, by the mechanism that this kind of Spark offers."""
 
 import mmap
 import shutil

@@ -1,4 +1,4 @@
-"""What stores user state and timers: verbs on addresses, as the Fn API has them, and keys.
+"""The interface of stores for user state and timers: operations of the Fn API on addresses.
 
 The embedded harness and the state service of the remote one ask the same backends,
 through ``state.requests``.

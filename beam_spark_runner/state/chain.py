@@ -1,4 +1,4 @@
-"""Chains: the deltas that a shard is rebuilt from, and when older ones are no longer needed.
+"""Chains: the deltas from which a shard is rebuilt, and when older ones are no longer needed.
 
 Nothing is ever written as a whole. A delta has what its attempt has changed, and two things more:
 

@@ -1,4 +1,4 @@
-"""Who may work in which folder of local copies: one attempt at a time, whichever were killed."""
+"""Locks on folders of local copies: one attempt at a time works in each."""
 
 import fcntl
 import glob
@@ -11,11 +11,11 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to be the only one who works in a folder.
+    """An exclusive lock on a folder.
 
     Attributes:
         folder: of an LMDB environment; may not be there yet.
-        is_private: another one has the folder of the shard; this one goes at the end.
+        is_private: another attempt has the folder of the shard; this one is removed at the end.
     """
 
     folder: Path
@@ -24,10 +24,10 @@ class Claim:
     _lock: int
 
     def release(self, *, remove: bool) -> None:
-        """Let go of the folder.
+        """Release the lock.
 
         Args:
-            remove: what is in it.
+            remove: also the content of the folder.
         """
         try:
             if remove or self.is_private:
@@ -41,14 +41,14 @@ class Claim:
 
 
 def claim_copy(local: Path, name: str) -> Claim:
-    """Claim the copy of a shard; if another one has it, a folder for a copy of one's own.
+    """Lock the local copy of a shard; if another attempt has locked it, a new private folder.
 
     Args:
         local: folder of all copies.
         name: of the shard.
 
     Raises:
-        OSError: the disk does not work.
+        OSError: the disk cannot be read or written.
     """
     folder, is_private = local / name, False
     while (lock := _try_lock(path := local / f"{folder.name}.lock")) is None:
@@ -57,11 +57,11 @@ def claim_copy(local: Path, name: str) -> Claim:
 
 
 def _try_lock(path: Path) -> int | None:
-    """Lock a file, which is made if it is missing; None: somebody else has it."""
+    """Lock a file, which is created if it is missing; None: another process has locked it."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Whoever had the lock before may have removed the file.
+        # The previous owner of the lock may have removed the file.
         if os.path.samestat(os.fstat(lock), path.stat()):
             return lock
     except (BlockingIOError, FileNotFoundError):
@@ -74,18 +74,18 @@ def _try_lock(path: Path) -> int | None:
 
 
 def sweep(local: Path, name: str) -> None:
-    """Remove the private copies of a shard that attempts left behind which were killed."""
+    """Remove the private copies of a shard whose attempts were killed."""
     for path in local.glob(f".{glob.escape(name)}-*.lock"):
         if (lock := _try_lock(path)) is not None:
             Claim(path.with_suffix(""), True, path, lock).release(remove=True)
 
 
 def building_place(folder: Path) -> Path:
-    """Return where a copy is while it is not complete."""
+    """Return the place of a copy that is not complete yet."""
     return folder.with_name(f"{folder.name}.new")
 
 
 def remove_copy(folder: Path) -> None:
-    """Remove a copy, complete or not. What cannot be removed is noticed when it is in the way."""
+    """Remove a copy, complete or not. If that fails, building the next copy raises an error."""
     for each in (folder, building_place(folder)):
         shutil.rmtree(each, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""One delta: the file of what one task attempt changed in its shard, and more, see ``chain``.
+"""Deltas: files with the changes of one attempt to its shard, and a slice of the rest (``chain``).
 
 A file begins with a magic and the number of its format. Frames follow: records (the last one of a
 key counts), and an end that says how many there were, and which deltas lead to this version. A
@@ -34,7 +34,7 @@ _READ_BYTES = 1 << 20  # at once: what a damaged length says is not asked for
 
 
 class CorruptDeltaError(RunnerError):
-    """A delta that is needed cannot be read as it was written.
+    """A delta is missing or damaged.
 
     Args:
         name: of its file.

@@ -1,4 +1,4 @@
-"""The copy of a shard on the executor's disk: whose it is, whether it counts, how it is rebuilt.
+"""The copy of a shard on an executor's disk: whether it is up to date, and how it is rebuilt.
 
 The deltas are the truth, a copy only saves reading them. Nothing makes sure that its pages reach
 the disk, so it counts only until the host is started anew. LMDB's own locks are off: who has

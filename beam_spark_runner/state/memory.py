@@ -1,4 +1,4 @@
-"""User state and timers in memory, and beyond a limit in a file."""
+"""User state and timers in memory and, beyond a limit, in a file."""
 
 import bisect
 import itertools

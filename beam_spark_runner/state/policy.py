@@ -1,4 +1,4 @@
-"""What is done with a key once a bundle has processed its elements."""
+"""Key policies: what happens to a key after a bundle has processed its elements."""
 
 from dataclasses import dataclass, field
 

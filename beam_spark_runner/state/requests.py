@@ -1,4 +1,4 @@
-"""From the Fn API's state requests to a backend: the same for every harness."""
+"""Serves the Fn API's state requests from a backend, for every harness."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What splittable DoFns have deferred, in memory: enough for a task of a batch pipeline.
+"""Residuals of splittable DoFns in memory, for one task of a batch pipeline.
 
 A residual is one timer and one value, both under one id in the namespace of its window.
 Keys are set before each call, as with a backend that partitions its state by them.

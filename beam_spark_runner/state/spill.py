@@ -1,4 +1,4 @@
-"""Pieces of bytes that memory has no room for, in a file without a name."""
+"""Stores bytes in an anonymous temporary file."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""Where things stand among the sorted records of a shard.
+"""The keys of records in a shard, and their order.
 
 A key begins with the stage and the kind of the record. Whatever belongs to a user's key goes on
 with its hash, so that the store is read in the order in which the rows of an exchange come. Long

@@ -1,4 +1,4 @@
-"""Reading deltas where they are stored, and merging older ones into a newer one."""
+"""Reads deltas from their storage, and merges older ones into a newer one."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ OpenFile: TypeAlias = Callable[[str], BinaryIO]
 
 
 class ShardStorageError(CheckpointStorageError):
-    """A disk or a storage that a shard needs is full, away, or broken."""
+    """A disk or storage that a shard needs is full, unavailable, or broken."""
 
     def __str__(self) -> str:
         return f"the data of a shard cannot be read or written at {self.place}: {self.problem}"

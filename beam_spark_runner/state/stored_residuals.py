@@ -1,4 +1,4 @@
-"""What splittable DoFns have deferred, among the records of a shard: it outlives the epoch.
+"""Residuals of splittable DoFns among the records of a shard, for later epochs.
 
 As in ``residuals``, a residual is one timer and one value, both under one id in the namespace of
 its window. The id stands where user state has its transform, so that each residual is stored by

@@ -1,4 +1,4 @@
-"""Undoing the last commit of a local copy: LMDB has kept what was before it.
+"""Undoes the last commit of a local copy: LMDB still has the state before it.
 
 LMDB never writes over a page that belongs to the last commit or to the one before. Two *meta pages*
 at the beginning of its file take turns, and each leads to a tree that is whole until the commit

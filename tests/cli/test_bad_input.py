@@ -40,7 +40,7 @@ def closed_port() -> int:
         ),
         pytest.param(
             ["--spark_master_url=spork://a:1"],
-            "--spark_master_url: 'spork://a:1' is no Spark master",
+            "--spark_master_url: 'spork://a:1' is not a Spark master",
             id="no master",
         ),
         pytest.param(

@@ -115,6 +115,6 @@ def test_nobody_waits_for_a_stream_that_has_ended() -> None:
 
 
 def counted(text: str) -> tuple[int, int]:
-    """Return how many lines came, and how many were left out."""
+    """Return how many lines came, and how many were dropped."""
     came = sum(line.startswith("INFO: line ") for line in text.splitlines())
-    return came, sum(map(int, re.findall(r"^(\d+) log lines were left out", text, re.MULTILINE)))
+    return came, sum(map(int, re.findall(r"^(\d+) log lines were dropped", text, re.MULTILINE)))

@@ -158,6 +158,6 @@ def test_a_flood_of_log_lines_is_cut_with_a_count(
     list(stub.Logging(iter([entries] * 30), metadata=sdk.metadata))
     texts = capsys.readouterr().err.splitlines()
     lines = texts.count("ERROR: oh [t]")
-    left_out = sum(int(text.split()[0]) for text in texts if "were left out" in text)
+    left_out = sum(int(text.split()[0]) for text in texts if "were dropped" in text)
     assert lines + left_out == 30_000
     assert 1_000 <= lines < 3_000

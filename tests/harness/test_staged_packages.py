@@ -188,5 +188,5 @@ def test_files_that_are_not_what_was_staged(tmp_path: Path) -> None:
     artifacts, archives = packed(tmp_path, wheel(tmp_path, NAME, "1.0", ""))
     first, *others = artifacts
     changed = (Artifact(name=first.name, path="", sha256="0" * 64), *others)
-    with pytest.raises(InvariantError, match=rf"{first.name} has another content"):
+    with pytest.raises(InvariantError, match=rf"{first.name} does not have the content"):
         stage_files(changed, {digest_of(changed): next(iter(archives.values()))}, installs=True)

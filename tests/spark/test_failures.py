@@ -225,7 +225,7 @@ def test_an_element_over_the_limit(
         return True
 
     assert counter_of(run(spark_session, lambda p: build(4_900_000, p)), "checked") == 2
-    with pytest.raises(BundleFailedError, match=r"60000\d\d bytes is over the limit") as caught:
+    with pytest.raises(BundleFailedError, match=r"60000\d\d bytes exceeds the limit") as caught:
         run(spark_session, lambda p: build(6_000_000, p))
     assert caught.value.step == "make"
 

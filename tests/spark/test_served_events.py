@@ -202,7 +202,7 @@ def test_a_cancelled_run_waits_for_no_event(spark_session: Any, tmp_path: Path) 
 
 
 def test_no_service(spark_session: Any) -> None:
-    with pytest.raises(EventServiceError, match=r"^Recorded: .* at localhost:1 gives no events"):
+    with pytest.raises(EventServiceError, match=r"^Recorded: .* at localhost:1 sends no events"):
         run(spark_session, lambda p: p | "Recorded" >> stream("localhost:1") | beam.Map(str))
 
 

@@ -63,7 +63,7 @@ def test_a_checkpoint_folder_that_is_away_for_some_time(spark_session: Any, tmp_
 
     class ComesBack(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if "it is tried again" in record.getMessage():
+            if "trying again" in record.getMessage():
                 failed.append(record.getMessage())
                 away.rename(folder)
 
@@ -108,7 +108,7 @@ def test_what_a_checkpoint_is_not_for(spark_session: Any, tmp_path: Path) -> Non
 
     harvest(spark_session, build("Number"), *flags)
     for name, more, message in (
-        ("Other", (), r"step Number is gone\n  - step Other is new"),
+        ("Other", (), r"step Number was removed\n  - step Other was added"),
         ("Number", ("--restart=fresh",), "--restart: an earlier run has committed 2 epochs"),
         ("Number", ("--parallelism=3",), "--parallelism: the checkpoint has 2 partitions"),
         ("Number", ("--max_parallelism=64",), "--max_parallelism: it is 128 for as long as"),

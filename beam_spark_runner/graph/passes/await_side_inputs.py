@@ -1,4 +1,4 @@
-"""Let elements wait for side inputs before they come to a step with state or stable input."""
+"""Insert a step in which elements wait for side inputs, before steps with state or stable input."""
 
 from dataclasses import replace
 

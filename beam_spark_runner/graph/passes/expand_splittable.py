@@ -1,4 +1,4 @@
-"""Take each splittable DoFn apart into pairing, splitting and processing."""
+"""Expand each splittable DoFn into pairing, splitting and processing of restrictions."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Gather transforms into stages, each with one input and in one environment."""
+"""Fuse transforms into stages, each with one input and in one environment."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Cut each CombinePerKey into the parts before and after its grouping."""
+"""Split each CombinePerKey into the parts before and after its grouping."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Flattens whose inputs have unlike windows: what would go wrong with them."""
+"""Find Flattens of different window fns, and the step downstream that would get wrong results."""
 
 from collections import defaultdict
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Refuse what a pipeline that runs in epochs cannot have yet, before anything runs, all at once."""
+"""Refuse features that streaming pipelines cannot use yet, all of them in one error."""
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import (

@@ -1,4 +1,4 @@
-"""Let splittable DoFns say what is still to be done when a pipeline is drained."""
+"""Insert the step that truncates restrictions when a pipeline is drained."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Refuse what cannot run, before anything runs, all at once."""
+"""Refuse unsupported features and invalid pipelines: one error lists all problems."""
 
 from collections.abc import Callable, Iterator
 

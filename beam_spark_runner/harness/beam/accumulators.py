@@ -1,4 +1,4 @@
-"""Accumulators by window and key, in bounded memory: what a combiner folds before the shuffle."""
+"""Accumulators by window and key, in bounded memory: a combiner's part before the shuffle."""
 
 import itertools
 from collections.abc import Callable, Sequence

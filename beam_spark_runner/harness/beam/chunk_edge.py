@@ -1,4 +1,4 @@
-"""Where the output of an operation goes: many elements at a time, or one by one."""
+"""Passes the output of an operation to its receivers, in chunks or one by one."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which steps of a stage run over chunks, and how their operations are made."""
+"""Decides which steps of a stage process chunks, and creates their operations."""
 
 import functools
 import itertools

@@ -1,4 +1,4 @@
-"""Classes, as Beam codes them in keys.
+"""Beam's cache of encoded classes, which must not outlive a job.
 
 Beam keeps the bytes of each class for as long as the process lasts, whatever has made them:
 cloudpickle, or dill for ``--update_compatibility_version`` up to 2.67. A Spark worker outlives

@@ -1,4 +1,4 @@
-"""Errors while Beam creates the operations of a stage, charged to the step that each is for.
+"""Assigns errors that are raised while Beam creates the operations of a stage to their steps.
 
 What a DoFn raises when it is unpickled, Beam hands on as it is; the operation that would put the
 step into its message does not exist yet.

@@ -1,4 +1,4 @@
-"""What a DoFn of the embedded harness gets as its states and timers, for one key at a time.
+"""The state and timer objects of DoFns in the embedded harness, for one key at a time.
 
 While elements of a key arrive, its state is objects: nothing is encoded, and the backend is
 not asked for what it cannot have. What a key piles up is written from time to time, and read

@@ -1,4 +1,4 @@
-"""Calling ``process`` of a stateful DoFn: what its arguments are, and when they change.
+"""Calls ``process`` of a stateful DoFn with its arguments, which it updates when they change.
 
 Beam's invoker puts all of them together for each element. Those of a key and window stay as
 they are until the next one, and those of a timestamp and pane until these change.

@@ -1,4 +1,4 @@
-"""What Interactive Beam asks of a runner when it records unbounded sources, and plays them again.
+"""Lets Interactive Beam record unbounded sources on this runner, and replay them.
 
 It records elements with the watermark and the processing time at which they came, by transforms
 that Beam wrote for its DirectRunner only. A recording is played by a TestStream; its elements are

@@ -1,4 +1,4 @@
-"""Which results of user code may wait for others, see ``constants``."""
+"""Decides which results of user code may wait until a chunk is complete, see ``constants``."""
 
 import itertools
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""The window of a side input that belongs to a window of the main input."""
+"""Maps windows of a main input to those of a side input."""
 
 from collections.abc import Callable
 from typing import Any

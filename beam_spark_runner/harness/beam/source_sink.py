@@ -1,4 +1,4 @@
-"""Where a stage of the embedded harness begins and ends: operations that hand over objects."""
+"""First and last operation of a stage in the embedded harness; elements pass them as objects."""
 
 from collections.abc import Callable
 from typing import Any

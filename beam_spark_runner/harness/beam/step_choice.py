@@ -1,4 +1,4 @@
-"""Which loop runs a DoFn."""
+"""Chooses the loop that runs a DoFn."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence

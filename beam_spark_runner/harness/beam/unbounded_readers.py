@@ -52,11 +52,11 @@ class StageReaders:
 def _set_up(dofn: Any) -> None:
     readers = getattr(_setting_up, "readers", None)
     dofn._reader_cache = unbounded_source._ReaderCache() if readers is None else readers.cache()
-    dofn._keeps_its_own_readers = readers is None
+    dofn.keeps_its_own_readers = readers is None
 
 
 def _tear_down(dofn: Any) -> None:
     """Close an instance's own readers. Those of a stage are closed with the stage."""
-    if dofn._reader_cache is not None and dofn._keeps_its_own_readers:
+    if dofn._reader_cache is not None and dofn.keeps_its_own_readers:
         dofn._reader_cache.close_all()
     dofn._reader_cache = None

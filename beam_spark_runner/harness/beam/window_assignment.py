@@ -1,4 +1,4 @@
-"""Which windows a window fn assigns to elements."""
+"""Assigns windows to elements, with a cache of what the window fn has returned."""
 
 import functools
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Runs a command, and ends it when the process that started this one is gone.
+"""Runs a command, and ends it when the process that started this one has ended.
 
 The parent holds the other end of this program's stdin: however the parent ends,
 also by SIGKILL, the kernel closes it. The command runs in a process group of its

@@ -180,7 +180,9 @@ def _unpack(archive: Archive, artifacts: Sequence[Artifact], folder: Path) -> No
                     digest.update(chunk)
                     copy.write(chunk)
             if digest.hexdigest() != each.sha256:
-                raise InvariantError(f"the staged file {each.name} has another content")
+                raise InvariantError(
+                    f"the staged file {each.name} does not have the content that was staged"
+                )
 
 
 def _install(packages: Sequence[Artifact], staged: Path, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The last lines that a process has written, for whoever asks why it ended."""
+"""The last lines that a process has written, for error messages."""
 
 import re
 from collections import deque

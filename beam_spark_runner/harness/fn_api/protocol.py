@@ -1,4 +1,4 @@
-"""One bundle on an SDK harness, as a machine: what was received goes in, what to do comes out.
+"""One bundle on an SDK harness, as a state machine: received messages in, actions out.
 
 No gRPC, no threads, no clock: ``harness.remote.bundle`` has those.
 """

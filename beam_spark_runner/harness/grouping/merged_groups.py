@@ -1,4 +1,4 @@
-"""The values of one key in merged windows, where they are more than memory has room for."""
+"""Groups the values of one key in merged windows, if they are larger than memory."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The values of panes that wait for a later epoch: they are added to bags, and never rewritten."""
+"""Stores the values of panes for a later epoch: in bags, which are appended to, never rewritten."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""What user code raised in an SDK harness, from the text that the harness sends."""
+"""Parses the text in which an SDK harness sends an exception of user code."""
 
 import re
 from collections.abc import Collection

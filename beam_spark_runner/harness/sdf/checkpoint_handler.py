@@ -1,4 +1,4 @@
-"""Rescheduling what splittable DoFns defer: a timer and a state for each residual.
+"""Schedules residuals of splittable DoFns: stores each one, with a timer.
 
 Only the internals change between batch, where both are in a task's memory, and
 streaming, where both are keyed state of the pipeline.

@@ -1,4 +1,4 @@
-"""Running a stage whose root is a splittable DoFn for an epoch: what is left is stored."""
+"""Runs a stage with a splittable DoFn at the root for one epoch, and stores the residuals."""
 
 import itertools
 from collections import deque

@@ -1,4 +1,4 @@
-"""What the inputs of stages with a splittable DoFn at the root have in common."""
+"""Base class of the inputs of stages with a splittable DoFn at the root."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""Running a stage whose root is a splittable DoFn: bundles until nothing is deferred any more.
+"""Runs a stage with a splittable DoFn at the root: bundles until no residual remains.
 
 Each restriction is pushed by itself, so that a bundle can end between two of them.
 """

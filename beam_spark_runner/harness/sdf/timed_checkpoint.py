@@ -1,4 +1,4 @@
-"""Ending the work on restrictions when its time is spent."""
+"""Splits a restriction when the time for processing it is over."""
 
 import threading
 

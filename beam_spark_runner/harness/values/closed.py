@@ -1,4 +1,4 @@
-"""Which functions leave no trace of a result, by their code.
+"""Finds functions whose code cannot keep a reference to their results.
 
 A function that reads nothing but its arguments and constants, and calls nothing but builtin
 functions, methods of builtin types and functions like itself, has nowhere to keep a reference to

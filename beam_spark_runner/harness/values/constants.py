@@ -1,4 +1,4 @@
-"""Which values cannot change, by their types.
+"""Decides by their types which values cannot change.
 
 A step that processes many elements at a time produces several results before the first of them
 is processed further. Until then, user code that holds a reference may change a result: by

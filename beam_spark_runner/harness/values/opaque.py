@@ -1,4 +1,4 @@
-"""Objects whose size in memory does not follow from their bytes.
+"""Finds objects whose size in memory cannot be estimated from their encoded size.
 
 How much is in memory at once is bounded by bytes: of rows, of groups, of what is read ahead.
 A class that says itself how it is pickled may hold far more than its pickles do, so few of its

@@ -127,7 +127,7 @@ class _PlanRun:
                 raise error_of(failure)
             case Ambiguous(runs, why) if writers := self._outputs.writers_of(runs):
                 _LOGGER.warning(
-                    "%s: rows of %d earlier Spark job(s) are made again: %s",
+                    "%s: rows of %d earlier Spark job(s) are computed again: %s",
                     *(title, len(writers), why),
                 )
                 return segments.Lost(segment.id, writers, why)
@@ -246,7 +246,8 @@ class _PlanRun:
         )
         if lost:
             _LOGGER.warning(
-                "%s: rows of %d earlier Spark job(s) went with an executor, and are made again: %s",
+                "%s: rows of %d earlier Spark job(s) were lost with an executor, and are computed "
+                "again: %s",
                 *(title, len(lost), reason),
             )
             return segments.Lost(segment.id, lost, reason)

@@ -1,4 +1,4 @@
-"""Moving rows between levels: Spark partitions, sorts and spills; we only say by what."""
+"""Moves rows between levels: Spark partitions, sorts and spills them by the columns named here."""
 
 from pyspark.sql import DataFrame
 

@@ -1,4 +1,4 @@
-"""Gathering side inputs: from materialised rows to what workers can look up.
+"""Gathers side inputs: from materialised rows to files in which workers can look up values.
 
 The driver holds small ones only. Of a large one, tasks write files where there
 is a folder that all workers read; else its rows pass through the driver in
@@ -197,8 +197,8 @@ def _through_driver(
     if size > SHARED_BYTES:
         raise OptionsError(
             "temp_location",
-            f"the side input read by {edge.name} has {size} bytes, more than the "
-            f"{SHARED_BYTES} that are handed to executors over the network; name storage "
+            f"the side input read by {edge.name} has {size} bytes, which exceeds the limit of "
+            f"{SHARED_BYTES} for sending it to executors over the network; name storage "
             "that all executors can read",
         )
     is_multimap = edge.access_pattern == urns.SIDE_INPUT_MULTIMAP

@@ -1,4 +1,4 @@
-"""Outputs that a later segment reads: computed once, immediately, without a lineage.
+"""Materialises outputs that a later segment reads: computed once, immediately, without lineage.
 
 Never a bare ``persist``: two readers on two executors would compute a random
 stage twice and see different data.

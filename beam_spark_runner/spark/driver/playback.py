@@ -1,4 +1,4 @@
-"""A TestStream that is played: what has happened, and what comes next."""
+"""Plays a TestStream: which events have happened, and which is next."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""From a segment of the plan to what its tasks must know."""
+"""From a segment of the plan to the programs of its tasks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

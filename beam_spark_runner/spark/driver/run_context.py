@@ -1,4 +1,4 @@
-"""Where and how a plan runs, who watches, and what is counted."""
+"""Settings of a run, its observer, and its metrics."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from beam_spark_runner.spark.driver.program_builder import Limits
 
 
 class Observer(Protocol):
-    """Is notified of Spark jobs as they run. No method raises, or decides anything."""
+    """Is notified of Spark jobs as they run. Methods do not raise, and decide nothing."""
 
     def began(self, run: int) -> None:
         """A Spark job begins; what tasks of earlier ones still report is void."""

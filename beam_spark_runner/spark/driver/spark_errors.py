@@ -1,4 +1,4 @@
-"""What an exception of Spark's means: whether to run a segment again, and what to say to users."""
+"""Classifies exceptions of Spark: whether a segment runs again, and the message for users."""
 
 import contextlib
 import re

@@ -200,7 +200,7 @@ class _StreamRun:
                 wait_s = pause_s(failures, time.monotonic() - began_s)
                 if wait_s is None:
                     raise
-                _LOGGER.warning("%s; it is tried again in %.0f s", error, wait_s)
+                _LOGGER.warning("%s; trying again in %.0f s", error, wait_s)
             self._pace.sleep(wait_s)
             self._settings.check_cancelled()
 

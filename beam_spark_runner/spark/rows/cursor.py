@@ -1,4 +1,4 @@
-"""A place in the rows that a task reads."""
+"""A position in the rows that a task reads."""
 
 from collections.abc import Callable, Iterable, Iterator
 

@@ -1,4 +1,4 @@
-"""What writers of rows with keys have in common."""
+"""Base class of writers of rows with keys."""
 
 import numpy as np
 from apache_beam.coders import WindowedValueCoder

@@ -1,4 +1,4 @@
-"""Marks: the control rows by which a task says, among its rows, which attempt has made them.
+"""Marks: control rows with which a task labels its rows with its attempt.
 
 Between two levels a task sends one to each partition. Rows that are materialised for later Spark
 jobs have one mark for each task that made them: rows and mark of one task lie in one block, which

@@ -1,4 +1,4 @@
-"""What all readers have in common: which step an error of a coder is charged to."""
+"""Base class of readers: assigns errors of coders to steps."""
 
 import abc
 from typing import Any, NamedTuple, cast

@@ -1,4 +1,4 @@
-"""What tasks report to the driver: ``reports.proto`` and what it stands for."""
+"""Reports of tasks to the driver, from and to ``reports.proto``."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""Rows that steps look up: many values of one window and key in each."""
+"""Writes rows of side inputs: many values of one window and key in each row."""
 
 import functools
 from dataclasses import dataclass

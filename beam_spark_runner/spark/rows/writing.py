@@ -1,4 +1,4 @@
-"""What all writers have in common: where rows go, and how long values are cut."""
+"""Base class of writers: collects rows, and splits long values into pieces."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -99,8 +99,9 @@ class Writer(abc.ABC):
                 continue
             if len(value) > self._max_element_bytes:
                 raise EncodingError(
-                    f"an element of {len(value)} bytes is over the limit of "
-                    f"{self._max_element_bytes} bytes for what may cross to {self.edge.name}"
+                    f"an element of {len(value)} bytes exceeds the limit of "
+                    f"{self._max_element_bytes} bytes for elements that are sent to "
+                    f"{self.edge.name}"
                 )
             pieces: list[bytes] = []
             for piece in schema.cut(value, limit):

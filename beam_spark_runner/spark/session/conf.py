@@ -1,4 +1,4 @@
-"""Settings of a SparkSession, classic or Connect: those that are there, and those that we want."""
+"""Reads and sets properties of a SparkSession, classic or Connect."""
 
 import contextlib
 from typing import Any

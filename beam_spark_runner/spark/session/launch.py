@@ -1,4 +1,4 @@
-"""Start a Spark of our own: what to set, and one clear error where it cannot start."""
+"""Starts a Spark for this program: its properties, and one clear error if it cannot start."""
 
 import contextlib
 import logging
@@ -319,7 +319,7 @@ def _check_reachable(url: str, what: str) -> None:
             return
     raise SparkSetupError(
         f"no {what} answers at {_address(url)} ({'; '.join(problems)}).",
-        "Check --spark_master_url (or SPARK_REMOTE), that it is up, and the network between.",
+        "Check --spark_master_url (or SPARK_REMOTE), and that the server is running and reachable.",
     )
 
 

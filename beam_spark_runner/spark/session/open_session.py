@@ -1,4 +1,4 @@
-"""The Spark that a pipeline runs on: the user's, if there is one, else one of ours."""
+"""Opens the Spark session of a pipeline: the user's if there is one, otherwise a new one."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Before anything runs on executors: do they have what the driver has, and see what it writes?"""
+"""Checks executors before a pipeline runs: their Python, packages, and access to shared storage."""
 
 import contextlib
 import importlib.metadata

@@ -1,4 +1,4 @@
-"""One line on a terminal that says how far a pipeline is.
+"""The progress line of a pipeline on a terminal.
 
 It only looks: at Spark's own counts, from a thread of its own, and whatever
 goes wrong in that is no reason to disturb the pipeline.

@@ -100,9 +100,9 @@ def _installed() -> list[importlib.metadata.Distribution]:
     if problems:
         raise OptionsError(
             "executor_environment",
-            "this environment cannot be sent to executors: only what pip, or another installer, "
-            "has copied into it can, and these are something else: "
-            f"{', '.join(problems)}. Install them plainly, or bring them along with "
+            "this environment cannot be sent to executors: only packages whose files an installer "
+            f"has copied into it can be sent, unlike these: {', '.join(problems)}. Install them "
+            "plainly, or bring them along with "
             "--extra_package and install Beam where the executors' Python is",
         )
     return [each for _, each in sorted(found.items())]

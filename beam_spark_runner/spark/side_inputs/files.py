@@ -1,4 +1,4 @@
-"""The form in which workers look side inputs up: Arrow files, sorted, read without loading.
+"""Files in which workers look up side inputs: sorted Arrow files, which are mapped, not loaded.
 
 A file holds batches of a few megabytes. Within a batch, rows are sorted by
 ``route``: a hash of key and window. So a reader that knows the first and the

@@ -1,4 +1,4 @@
-"""Gathered side inputs on the worker: files that are mapped into memory and looked into."""
+"""Looks up values of gathered side inputs, in files that are mapped into memory."""
 
 import mmap
 from collections.abc import Iterator

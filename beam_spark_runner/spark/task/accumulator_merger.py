@@ -1,4 +1,4 @@
-"""Merging accumulators that wait in the shard, in bundles of their own."""
+"""Merges accumulators that are stored in the shard, in separate bundles."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""PySpark's daemon, with everything that a task of ours imports loaded before it forks.
+"""PySpark's daemon, which imports everything that tasks need before it forks workers.
 
 Its workers are then ready at once, and share the memory of what they have
 loaded. Spark runs it by ``python -m``, in the sessions that this runner starts

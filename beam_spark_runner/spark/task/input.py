@@ -1,4 +1,4 @@
-"""The batches that Spark hands to a task, and what happens to reports and marks among them."""
+"""The input batches of a task: separates reports and marks from rows."""
 
 from collections.abc import Callable, Iterator
 

@@ -1,4 +1,4 @@
-"""User code that is interrupted from another thread, since nobody wants its results any more."""
+"""Interrupts user code from another thread, if its results are no longer needed."""
 
 import contextlib
 import ctypes

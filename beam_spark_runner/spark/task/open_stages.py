@@ -1,4 +1,4 @@
-"""The stages of a level while a task runs them: each with its bundle, reader and writers."""
+"""The stages of a level while a task runs them, each with its bundle, reader and writers."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""Which tasks of this process work for which jobs, and the end of a job."""
+"""Tracks the running tasks of each job in this process, and ends jobs."""
 
 import contextlib
 import threading

@@ -20,7 +20,6 @@ from beam_spark_runner.core.errors import (
     InvariantError,
     RunnerError,
 )
-from beam_spark_runner.harness.beam.coded_types import coded_types
 from beam_spark_runner.harness.working_folder import working_in
 from beam_spark_runner.spark.program import LevelProgram
 from beam_spark_runner.spark.rows import schema
@@ -146,7 +145,6 @@ class LevelTask:
                 level=self._program.level, partition=partition, attempt=self._attempt
             )
             try:
-                coded_types.serve(self._program.job_id)
                 with (
                     job.running(self._program, self._attempt, stages.progress),
                     self._output.users.running(),

@@ -1,4 +1,4 @@
-"""All that a Spark worker process keeps from task to task, by job.
+"""Everything that a Spark worker process keeps between tasks, by job.
 
 Tasks of many jobs take turns in a process. What one of them keeps here stays until its job has
 ended, which the driver says by the backchannel; where it cannot, until no task has asked for it in
@@ -15,7 +15,8 @@ from beam_spark_runner.backchannel.worker import Backchannel, Look
 from beam_spark_runner.core.callbacks import Callbacks
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import StageId
-from beam_spark_runner.harness.beam.options import use_options
+from beam_spark_runner.harness.beam.coded_types import coded_types
+from beam_spark_runner.harness.beam.job_options import JobOptions, seeing, use_options
 from beam_spark_runner.harness.beam.sampling import running_transform
 from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
 from beam_spark_runner.harness.beam.stage import EmbeddedStage
@@ -51,12 +52,16 @@ class JobRuntime:
     ) -> None:
         self.job_id = program.job_id
         self.idle_since_s = 0.0
+        self._options = JobOptions(program.options_json)
         self._harnesses = program.harnesses
         self._cache = cache
         self._channel = None
         if program.route is not None:
             self._channel = Backchannel(
-                program.route, on_end=on_end, running_transform=running_transform
+                program.route,
+                on_end=on_end,
+                running_transform=running_transform,
+                within=lambda: seeing(self._options),
             )
             process_log.begin_job()
         self._stages: dict[StageId, EmbeddedStage | RemoteStage] = {}
@@ -71,7 +76,9 @@ class JobRuntime:
             attempt: its number.
             look: see ``Backchannel.watching``.
         """
-        options = use_options(program.options_json)
+        use_options(self._options)
+        coded_types.serve(self.job_id)
+        options = self._options.by_name
         self._cache.limit(program.cache_bytes)
         channel = self._channel
         process_log.begin_task(None if channel is None else channel.handler, options)
@@ -164,13 +171,14 @@ class JobRuntime:
         sdk_workers.end_job(self.job_id)
 
     def end(self) -> None:
-        """Let go of everything."""
-        if self._channel is None:
-            self.tear_down()
-        else:
-            with logging_to(self._channel.handler):
+        """Release everything. User code that this runs sees the options of its own job."""
+        with seeing(self._options):
+            if self._channel is None:
                 self.tear_down()
-            self._channel.close()
+            else:
+                with logging_to(self._channel.handler):
+                    self.tear_down()
+                self._channel.close()
         self._side_inputs.clear()
         self._cache.forget(self.job_id)
 

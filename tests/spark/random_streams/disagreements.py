@@ -100,7 +100,7 @@ DISAGREEMENTS = (
     ),
     Disagreement("late elements", (PRISM,), lambda _, script: has_late(script)),
     Disagreement(
-        "times of late elements",
+        "timestamps of late elements",
         (DIRECT,),
         lambda recipe, script: (
             has_late(script) and any(windowing.at != "end" for windowing in recipe.windowings)
@@ -115,12 +115,12 @@ DISAGREEMENTS = (
         ),
     ),
     Disagreement(
-        "late elements before stateful steps",
+        "late elements of stateful steps",
         _BOTH,
         lambda recipe, script: has_late(script) and bool(recipe.kinds & set(STATEFUL)),
     ),
     Disagreement(
-        "empty panes on time",
+        "empty on-time panes",
         (PRISM,),
         lambda recipe, _: any(
             trigger[0] == "watermark" and trigger[1] and not windowing.accumulates
@@ -129,7 +129,7 @@ DISAGREEMENTS = (
     ),
     Disagreement("Reshuffle", (DIRECT,), lambda recipe, _: "reshuffle" in recipe.kinds),
     Disagreement(
-        "what timers give",
+        "output of timers",
         (DIRECT,),
         lambda recipe, _: any(step.kind in STATEFUL for step in recipe.steps[:-1]),
     ),
@@ -147,12 +147,12 @@ DISAGREEMENTS = (
         lambda recipe, _: any(map(waits, _triggers(recipe))),
     ),
     Disagreement(
-        "triggers made of others",
+        "composite triggers",
         _BOTH,
         lambda recipe, _: any(_composes(each) or _leaves(each) for each in _triggers(recipe)),
     ),
     Disagreement(
-        "times of panes after an early one",
+        "timestamps of panes after an early one",
         _BOTH,
         lambda recipe, _: (
             any(windowing.at != "end" for windowing in recipe.windowings)
@@ -160,7 +160,7 @@ DISAGREEMENTS = (
         ),
     ),
     Disagreement(
-        "timers of processing time",
+        "processing-time timers",
         _BOTH,
         lambda recipe, _: "on the clock" in recipe.kinds,
     ),

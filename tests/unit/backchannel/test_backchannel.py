@@ -229,7 +229,7 @@ def test_without_a_way_lines_go_to_stderr(capsys: pytest.CaptureFixture[str]) ->
     assert channel.messages_sent() == ("", 0)
     text = capsys.readouterr().err
     assert "INFO: to nobody\n" in text
-    assert "3 log lines were left out" in text
+    assert "3 log lines were dropped" in text
 
 
 def test_where_the_driver_does_not_answer_files_are_taken(

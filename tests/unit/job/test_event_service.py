@@ -91,7 +91,7 @@ def test_nothing_arrives_in_time(serve: Serve) -> None:
 
 def test_a_service_that_is_not_there() -> None:
     events = served("127.0.0.1:1", "a")
-    with pytest.raises(EventServiceError, match=r"Recorded: .* at 127.0.0.1:1 gives no .* UNAVAIL"):
+    with pytest.raises(EventServiceError, match=r"Recorded: .* at 127.0.0.1:1 sends no .* UNAVAIL"):
         events.take(60)
     events.stop()
 

@@ -22,7 +22,7 @@ def test_the_last_state_is_the_last_event() -> None:
     record.end("FAILED")
     assert shown(record) == [
         *("STARTING", "one", "RUNNING", "bad"),
-        *("2 log lines were left out: there were too many", "FAILED"),
+        *("2 log lines were dropped because there were too many", "FAILED"),
     ]
     assert [each.state for each in record.states.follow()] == ["STARTING", "RUNNING", "FAILED"]
     assert record.state == "FAILED"

@@ -49,7 +49,8 @@ def test_element_window_and_windowed_value() -> None:
 
 def test_key_and_value() -> None:
     graph = graph_of(grouped)
-    key, value = Coders(graph).key_value(output_of(graph, "window"))
+    coders = Coders(graph)
+    key, value = map(coders.of, coders.key_value_ids(output_of(graph, "window")))
     assert (key.encode("a"), value.encode(1)) == (b"a", b"\x01")
 
 
@@ -88,7 +89,7 @@ def test_a_missing_coder() -> None:
 def test_no_key_in_what_is_no_kv() -> None:
     graph = graph_of(lambda p: p | beam.Impulse())
     with pytest.raises(InvalidPipelineError, match="not KVs"):
-        Coders(graph).key_value(output_of(graph, "Impulse"))
+        Coders(graph).key_value_ids(output_of(graph, "Impulse"))
 
 
 # Determinism
@@ -145,7 +146,8 @@ def key_coder_of_rows() -> Any:
     check_key_coders(graph, Coders(graph))
     (grouping,) = [t for t in graph.transforms.values() if t.urn == urns.GROUP_BY_KEY]
     (collection,) = grouping.inputs.values()
-    key, _ = Coders(graph).key_value(collection)
+    coders = Coders(graph)
+    key = coders.of(coders.key_value_ids(collection)[0])
     assert not key.is_deterministic()  # else nothing would be shown here
     return key
 

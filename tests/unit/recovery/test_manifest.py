@@ -87,9 +87,9 @@ def test_differences_are_sentences() -> None:
     before = {"step A": "state n", "step B": "state m", "step C": ""}
     now = {"step B": "state k", "step C": "", "step D": ""}
     assert differences(before, now) == (
-        "step A is gone",
-        "step B was (state m), and is (state k)",
-        "step D is new",
+        "step A was removed",
+        "step B has changed from (state m) to (state k)",
+        "step D was added",
     )
     assert differences(now, now) == ()
 
@@ -98,7 +98,7 @@ def test_differences_are_sentences() -> None:
     ("error", "text"),
     [
         (FencedError(1, 3), "another program has taken over"),
-        (IncompatibleCheckpointError(("step A is gone",)), "\n  - step A is gone"),
+        (IncompatibleCheckpointError(("step A was removed",)), "\n  - step A was removed"),
         (CorruptManifestError("name", "why"), "name is damaged: why"),
     ],
 )

@@ -1,4 +1,4 @@
-"""How an SDK harness answers: what user code raised is sent as text that gRPC can carry.
+"""Makes an SDK harness send exceptions of user code as text that gRPC can transmit.
 
 Beam's harness sends what Python prints of an exception. Where that is no valid Unicode, the answer
 cannot be made, and the runner would wait for it without end.

@@ -1,4 +1,4 @@
-"""Where a stage begins and ends in an SDK harness that has this package: blocks, and chunks.
+"""First and last operation of a stage in an SDK harness with this package: blocks and chunks.
 
 Beam's operations decode and encode one element at a time, and hand it on before they
 look at the next. These take all of a block at once, and hand chunks to the steps of

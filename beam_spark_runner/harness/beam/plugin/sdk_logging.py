@@ -1,4 +1,4 @@
-"""What an SDK harness that has this package adds to its log stream.
+"""Additions to the log stream of an SDK harness that has this package.
 
 Beam's handler makes a message of each line, and drops those that its queue cannot hold without
 saying how many: here floods are cut where they begin, and counted. Warnings that Python would

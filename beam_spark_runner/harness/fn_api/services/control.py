@@ -1,4 +1,4 @@
-"""The control service: instructions go to an SDK harness, its answers come back."""
+"""The control service: sends instructions to an SDK harness and receives its responses."""
 
 import queue
 import threading

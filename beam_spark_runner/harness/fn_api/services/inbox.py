@@ -1,4 +1,4 @@
-"""What the streams of an SDK harness brought for one bundle, until its thread takes it."""
+"""A queue of what an SDK harness has sent for one bundle, until the bundle's thread takes it."""
 
 from collections import deque
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Ids of instructions, which distinguish a late answer from one that nobody asked for."""
+"""Ids of instructions, which distinguish a late response from one to an unknown instruction."""
 
 import itertools
 import threading

@@ -1,4 +1,4 @@
-"""The logging service: what code in an SDK harness logs."""
+"""The logging service: receives log lines of an SDK harness."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The provisioning service: what a harness that is started by an address must know."""
+"""The provisioning service, for harnesses that are started with nothing but its address."""
 
 from collections.abc import Callable
 from typing import Any

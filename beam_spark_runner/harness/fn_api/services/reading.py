@@ -1,4 +1,4 @@
-"""The end of a stream that this process cannot go on reading."""
+"""Ends a stream that this process can no longer read."""
 
 import socket
 import tempfile
@@ -17,7 +17,7 @@ def reading_failed(error: Exception, stream: str) -> HarnessStreamError:
     if isinstance(error, OSError):  # what waits to be taken may be large, and is then in files
         problem += f"; its files are in {tempfile.gettempdir()} of {socket.gethostname()}"
     failure = HarnessStreamError(
-        f"the runner could not go on reading the {stream} stream: {problem}"
+        f"the runner could not continue to read the {stream} stream: {problem}"
     )
     failure.__cause__ = error
     return failure

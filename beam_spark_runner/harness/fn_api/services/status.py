@@ -1,4 +1,4 @@
-"""The status service: what an SDK harness says of itself when it is asked."""
+"""The status service: requests the status of an SDK harness."""
 
 import itertools
 import queue

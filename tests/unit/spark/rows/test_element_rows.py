@@ -70,7 +70,7 @@ def test_an_element_over_the_limit(delivery: Delivery) -> None:
     coder = WindowedValueCoder(PAIRS, GlobalWindowCoder())
     element = WindowedValue((b"k", bytes(1000)), MIN_TIMESTAMP, (GLOBAL,))
     written(edge_of(delivery), coder, [element], largest=1010)
-    with pytest.raises(EncodingError, match=r"over the limit of 990 bytes .* cross to Outer/step"):
+    with pytest.raises(EncodingError, match=r"limit of 990 bytes .* sent to Outer/step"):
         written(edge_of(delivery), coder, [element], largest=990)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pytest
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.value_provider import RuntimeValueProvider
 from apache_beam.portability.api import beam_fn_api_pb2
 
@@ -42,18 +43,25 @@ class Noting(beam.DoFn):  # type: ignore[misc]
         self, element: bytes, finalizer: Any = beam.DoFn.BundleFinalizerParam
     ) -> Iterator[bytes]:
         finalizer.register(self._finalize)
-        option = RuntimeValueProvider.get_value("whose", str, "")
-        HAPPENED.append((self._job, f"processes with {option}"))
+        HAPPENED.append((self._job, f"processes with {options_seen()}"))
         logging.getLogger("user").warning("%s processes", self._job)
         yield element
 
     def _finalize(self) -> None:
         logging.getLogger("user").warning("%s finalizes", self._job)
-        HAPPENED.append((self._job, "finalized"))
+        HAPPENED.append((self._job, f"finalized with {options_seen()}"))
 
     def teardown(self) -> None:
         logging.getLogger("user").warning("%s tears down", self._job)
-        HAPPENED.append((self._job, "teardown"))
+        HAPPENED.append((self._job, f"teardown with {options_seen()}"))
+
+
+def options_seen() -> str:
+    """Return the name of the job whose options value providers and file systems have."""
+    file_systems = FileSystems._pipeline_options.get_all_options(retain_unknown_options=True)
+    seen: str = RuntimeValueProvider.get_value("whose", str, "")
+    assert file_systems["whose"] == seen
+    return seen
 
 
 class Job:
@@ -131,7 +139,15 @@ def test_jobs_take_turns(own_log: None, monkeypatch: pytest.MonkeyPatch, count: 
         job.end()
         events = [event for name, event in HAPPENED if name == job.name]
         assert sorted(events) == sorted(
-            ["setup"] * 1 + [f"processes with {job.name}"] * 3 + ["finalized"] * 3 + ["teardown"]
+            [
+                "setup",
+                *[
+                    f"{does} with {job.name}"
+                    for does in ("processes", "finalized")
+                    for _ in range(3)
+                ],
+                f"teardown with {job.name}",
+            ]
         )
         said = ["processes", "processes", "processes", *["finalizes"] * 3, "tears down"]
         assert sorted(job.lines) == sorted(f"{job.name} {each}" for each in said)

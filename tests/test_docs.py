@@ -1,0 +1,93 @@
+"""What documentation lists, and what there is."""
+
+import importlib
+import inspect
+import pickle
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.options.declared import DECLARED
+from tests.test_layers import FILES, LAYERS, ROOMS, dotted
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def import_all_errors() -> None:
+    """Import every file that may have a class of them."""
+    for file in FILES:
+        if re.search(r"^class \w+Error\(", file.read_text(), re.MULTILINE):
+            importlib.import_module(dotted(file))
+
+
+def classes(kind: type[RunnerError], depth: int = 0) -> Iterator[tuple[int, type[RunnerError]]]:
+    """Yield a class and all below it, with their depth."""
+    yield depth, kind
+    for each in kind.__subclasses__():
+        if each.__module__.startswith("beam_spark_runner."):
+            yield from classes(each, depth + 1)
+
+
+def test_the_tree_of_errors_is_complete() -> None:
+    import_all_errors()
+    text = (DOCS / "architecture.md").read_text()
+    tree = text[text.index("RunnerError (") :]
+    listed = [
+        (len(match[1]) // 2, match[2])
+        for match in re.finditer(r"^([│├└ ]*)(\w+Error)\b", tree, re.MULTILINE)
+    ]
+    assert sorted(listed) == sorted((depth, each.__name__) for depth, each in classes(RunnerError))
+
+
+def test_errors_can_be_pickled() -> None:
+    import_all_errors()
+    for _, kind in classes(RunnerError):
+        fields = list(inspect.signature(kind.__init__).parameters)[1:]
+        error = kind(*("some" for field in fields if field not in ("args", "kwargs")))
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is kind
+        assert str(copy) == str(error)
+
+
+def test_every_layer_and_room_is_described() -> None:
+    text = (DOCS / "architecture.md").read_text()
+    described = set(
+        re.findall(r"^ *(\w+)/? {2,}", text[: text.index("\n## The way")], re.MULTILINE)
+    )
+    layers = {name for names in LAYERS for name in names} - {"__init__", "import_hook"}
+    assert layers <= described
+    assert {room for rooms in ROOMS.values() for room in rooms if room} <= described
+
+
+@pytest.mark.parametrize("name", sorted(DECLARED))
+def test_every_option_has_a_row(name: str) -> None:
+    assert re.search(rf"^\|[^|]*`--{name}\b", (DOCS / "options.md").read_text(), re.MULTILINE)
+
+
+def test_the_help_of_every_option_is_a_sentence() -> None:
+    for name, settings in DECLARED.items():
+        assert re.fullmatch(r"[A-Z].*\.", settings["help"]), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in _LINK.findall(page.read_text()):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        file = page.parent / path if path else page
+        assert file.exists(), target
+        if anchor:
+            assert anchor in anchors(file), target
+
+
+def anchors(page: Path) -> set[str]:
+    """Return those of the headings of a page, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
