@@ -121,9 +121,10 @@ random-streams: export RANDOM_STREAMS ?= 600
 random-streams: $(READY) $(SPARK_CLASSES) ## 600 random streaming pipelines, against a model and Beam's runners
 	PRISM=$(wildcard $(abspath $(PRISM))) $(PYTEST) tests/spark/test_random_streams.py
 
-kills: $(READY) $(SPARK_CLASSES) ## Over 500 runs in which a process is killed at an event of its task; hours
+kills: $(READY) $(SPARK_CLASSES) ## Over 700 runs in which a process is killed at an event of its task or of the driver; hours
 	KILLS=400 $(PYTEST) integration/test_faults.py integration/test_faults_in_one_process.py
 	KILLS=80 $(PYTEST) integration/test_cluster.py -k killed_executors
+	STREAM_KILLS=200 $(PYTEST) integration/test_streams_killed.py integration/test_streams_lose_processes.py
 
 conformance-process: $(READY_CONFORMANCE) $(READY) ## Beam's suites with SDK harnesses in processes, 10,000 malformed messages; an hour
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-process

@@ -36,7 +36,7 @@ QUICK = {
     "spark.python.daemon.module": "beam_spark_runner.spark.task.daemon",
 }
 """Settings of a session in which executors die often."""
-_START_TIMEOUT_S = 60.0
+_START_TIMEOUT_S = 180.0
 _EXECUTOR = b"org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
@@ -99,6 +99,16 @@ class Cluster:
             for pid in _descendants(self.workers or [os.getpid()])
             if _EXECUTOR in _read(f"/proc/{pid}/cmdline").split(b"\0")
         ]
+
+    def processes(self) -> list[int]:
+        """Return the process ids of the executors that are up, and of their Python workers."""
+        executors = self.executors()
+        daemons = _children(executors)
+        return [*executors, *_descendants(daemons)]
+
+    def local_files(self) -> list[Path]:
+        """Return what lies in the local folders of applications, whose workers remain."""
+        return [path for folder in self.folder.glob("local-*/*") for path in folder.iterdir()]
 
     def kill_executor(self, which: int = 0) -> int | None:
         """``kill -9`` one executor. Returns its process id, or None where none is up."""
@@ -176,6 +186,7 @@ def start_cluster(
                     *("--work-dir", str(Path(folder) / f"work-{number}")),
                     found[1],
                     host=host,
+                    SPARK_LOCAL_DIRS=str(Path(folder) / f"local-{number}"),
                 )
                 started.append(worker)
                 _wait_for(r"Successfully registered with master", log, worker)
@@ -195,7 +206,12 @@ def start_cluster(
 
 
 def _java(
-    spark_home: Path, log: Path, main: str, *arguments: str, host: str = "127.0.0.1"
+    spark_home: Path,
+    log: Path,
+    main: str,
+    *arguments: str,
+    host: str = "127.0.0.1",
+    **environment: str,
 ) -> subprocess.Popen[bytes]:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else "java"
@@ -212,7 +228,7 @@ def _java(
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **home_of_spark, "SPARK_LOCAL_IP": host},
+            env={**os.environ, **home_of_spark, "SPARK_LOCAL_IP": host, **environment},
         )
 
 
@@ -230,19 +246,22 @@ def _wait_for(pattern: str, log: Path, process: subprocess.Popen[bytes]) -> re.M
 
 
 def _descendants(pids: Sequence[int]) -> list[int]:
-    children: dict[int, list[int]] = {}
+    found: list[int] = []
+    below = _children(pids)
+    while below:
+        found += below
+        below = _children(below)
+    return found
+
+
+def _children(pids: Sequence[int]) -> list[int]:
+    parents, found = set(pids), []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             # The parent's id stands after the name, which may hold spaces and brackets.
             fields = _read(f"/proc/{entry.name}/stat").rpartition(b")")[2].split()
-            if len(fields) > 1:
-                children.setdefault(int(fields[1]), []).append(int(entry.name))
-    found: list[int] = []
-    todo = list(pids)
-    while todo:
-        below = children.get(todo.pop(), [])
-        found += below
-        todo += below
+            if len(fields) > 1 and int(fields[1]) in parents:
+                found.append(int(entry.name))
     return found
 
 

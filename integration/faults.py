@@ -2,14 +2,13 @@
 
 Steps of a pipeline report what their task has come to (``Watched``), and wait there if they are
 to. A script in the test's process waits for that, kills, and lets go (``Director``). Where one
-death is all that is wanted, a step can bring it about alone (``Strikes``).
+death is all that is wanted, a step can bring it about alone (``strikes``).
 
 The tasks must run on this machine: on ``integration.cluster`` or ``local-cluster[…]``. A module
 that executors import by its name.
 """
 
 import contextlib
-import enum
 import os
 import signal
 import threading
@@ -23,29 +22,14 @@ from typing import TYPE_CHECKING, Any
 import apache_beam as beam
 from pyspark import TaskContext
 
+from integration.strikes import Event, beside_this_thread, executor_of_this_worker, kill
+from integration.waiting import wait_until
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_EXECUTOR = b"org.apache.spark.executor.CoarseGrainedExecutorBackend"
 _TIMEOUT_S = 120.0
 _POLL_S = 0.01
-
-
-class Event(enum.Enum):
-    """What a task has come to, in this order."""
-
-    START = "start"  # it has got its first element, and processed none
-    READ = "read"  # in the middle of its elements
-    RESULT = "result"  # it has processed all elements; their last batch is still to be emitted
-    REPORT = "report"  # all rows are emitted, its report among them; Spark may not have them yet
-
-
-class Victim(enum.Enum):
-    """Whose process dies."""
-
-    OWN_EXECUTOR = "own executor"
-    OTHER_EXECUTOR = "other executor"  # what tasks that start later fetch from it is gone
-    WORKER = "worker"  # the Python process of the task
 
 
 @dataclass(frozen=True)
@@ -93,54 +77,7 @@ class Watched(beam.DoFn):  # type: ignore[misc]
         (self._folder / f"{event.value}.{self._task}.{self._attempt}").touch()
         if event in self._gates:
             gates = (self._folder / f"go.{self._attempt}", self._folder / "go.all")
-            _wait_until(lambda: any(gate.exists() for gate in gates), f"{event} of {self._task}")
-
-
-class Strikes(beam.DoFn):  # type: ignore[misc]
-    """Passes elements on. The first task that comes to the event kills a process, by ``kill -9``.
-
-    Args:
-        marker: a path; where the file exists, the deed is done.
-        event: at which to strike.
-        victim: what dies.
-        nth: element of the task, for ``Event.READ``.
-    """
-
-    def __init__(self, marker: str, event: Event, victim: Victim, nth: int = 1) -> None:
-        super().__init__()
-        self._marker = marker
-        self._event = event
-        self._victim = victim
-        self._nth = nth
-
-    def start_bundle(self) -> None:
-        self._seen = 0
-        self._meet(Event.START)
-
-    def process(self, element: Any) -> Iterator[Any]:
-        self._seen += 1
-        if self._seen == self._nth:
-            self._meet(Event.READ)
-        yield element
-
-    def finish_bundle(self) -> None:
-        self._meet(Event.RESULT)
-        if self._event is Event.REPORT:
-            beside_this_thread(lambda: self._meet(Event.REPORT))
-
-    def _meet(self, event: Event) -> None:
-        if event is self._event and claim(self._marker):
-            victim = self._choose()
-            Path(self._marker).write_text(str(victim))
-            kill(victim)
-
-    def _choose(self) -> int:
-        if self._victim is Victim.WORKER:
-            return os.getpid()
-        own = executor_of_this_worker()
-        if self._victim is Victim.OTHER_EXECUTOR:
-            return next((pid for pid in executors_like(own) if pid != own), own)
-        return own
+            wait_until(lambda: any(gate.exists() for gate in gates), f"{event} of {self._task}")
 
 
 class Director:
@@ -165,9 +102,7 @@ class Director:
 
     def wait_for(self, event: Event, count: int) -> list[Arrival]:
         """Wait until as many attempts have come to ``event``."""
-        _wait_until(
-            lambda: len(self.arrivals(event)) >= count, f"{count} attempts at {event.value}"
-        )
+        wait_until(lambda: len(self.arrivals(event)) >= count, f"{count} attempts at {event.value}")
         return self.arrivals(event)
 
     def go(self, arrival: Arrival) -> None:
@@ -263,7 +198,7 @@ def keep_two_copies(director: Director, tasks: int) -> None:
         director.go_all()
         director.wait_for(Event.REPORT, 2 * tasks)
         time.sleep(0.5)  # from the Python workers into the executors' memory
-    _wait_until(
+    wait_until(
         lambda: director.newest() > before and len(director.copies(tasks)) == tasks,
         "blocks of all partitions",
     )
@@ -316,34 +251,8 @@ def kill_when_kept(director: Director, kill_one: Callable[[], object]) -> None:
         kill_one: kills.
     """
     before = director.newest()
-    _wait_until(lambda: director.newest() > before, "a block")
+    wait_until(lambda: director.newest() > before, "a block")
     kill_one()
-
-
-def beside_this_thread(do: Callable[[], None]) -> None:
-    """Call ``do`` when the calling thread has ended: a bundle's ends with its task's report."""
-    bundle = threading.current_thread()
-
-    def wait() -> None:
-        bundle.join()
-        do()
-
-    threading.Thread(target=wait, name="after-the-report", daemon=True).start()
-
-
-def claim(marker: str) -> bool:
-    """Create the file. False: it exists."""
-    try:
-        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return False
-    return True
-
-
-def kill(pid: int) -> None:
-    """``kill -9``; a process that has gone is as dead as it should be."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
 
 
 def partition_of_this_task() -> int:
@@ -352,44 +261,3 @@ def partition_of_this_task() -> int:
     if context is None:
         raise RuntimeError("this is no Python worker of Spark")
     return int(context.partitionId())
-
-
-def executor_of_this_worker() -> int:
-    """Return the process id of the executor whose Python worker this is."""
-    pid = os.getpid()
-    while pid > 1:
-        if _EXECUTOR in _arguments_of(pid):
-            return pid
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    raise RuntimeError("this is no executor's Python worker")
-
-
-def executors_like(executor: int) -> list[int]:
-    """Return the process ids of all executors of that executor's application."""
-    application = _application_of(_arguments_of(executor))
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            arguments = _arguments_of(int(entry.name))
-            if _EXECUTOR in arguments and _application_of(arguments) == application:
-                found.append(int(entry.name))
-    return sorted(found)
-
-
-def _application_of(arguments: list[bytes]) -> bytes:
-    return arguments[arguments.index(b"--app-id") + 1]
-
-
-def _arguments_of(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:  # it has ended meanwhile
-        return []
-
-
-def _wait_until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _TIMEOUT_S
-    while not holds():
-        if time.monotonic() > deadline:
-            raise TimeoutError(what)
-        time.sleep(_POLL_S)

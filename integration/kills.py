@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from integration.cluster import CHECKSUMS, SLOTS, Cluster, wait_for_executors
-from integration.faults import Director, Event, Strikes, Victim, Watched, kill_when_kept
+from integration.faults import Director, Watched, kill_when_kept
 from integration.pipelines import Place, read_both_ways
 from integration.running import run
+from integration.strikes import ON_CLUSTERS, Event, Strikes
 
 
 def run_with_a_kill(
@@ -39,7 +40,7 @@ def run_with_a_kill(
         arguments.append(f"--temp_location={folder}")
     # When a block is stored, it is known in the driver only.
     event: Event | None = chance.choice([*Event] if in_files else [None, *Event])
-    victim, place = chance.choice(list(Victim)), chance.choice(list(Place))
+    victim, place = chance.choice(ON_CLUSTERS), chance.choice(list(Place))
     with_exchange, as_list = chance.random() < 0.5, chance.random() < 0.5
     nth = chance.randrange(1, 15)
     print(event or "block stored", victim, place, arguments, with_exchange, as_list)

@@ -17,7 +17,7 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.testing.util import assert_that, equal_to
 
-from integration.faults import claim, executor_of_this_worker, kill
+from integration.strikes import claim, executor_of_this_worker, kill
 
 
 class Counted(beam.DoFn):  # type: ignore[misc]

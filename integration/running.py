@@ -19,5 +19,5 @@ def run_on(runner: SparkPortableRunner, build: Any, *arguments: str) -> Any:
     pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(list(arguments)))
     build(pipeline)
     result = pipeline.run()
-    assert result.wait_until_finish(300_000) == PipelineState.DONE
+    assert result.wait_until_finish(900_000) == PipelineState.DONE
     return result

@@ -1,22 +1,21 @@
 """A streaming pipeline for every kind of Spark; a module of its own, which executors import."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.coders import VarIntCoder
-from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.testing.test_stream import TestStream
 from apache_beam.testing.util import assert_that, equal_to
-from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import Duration, Timestamp
 
 from integration.pipelines import Counted
+from tests.spark.restrictions import RESTRICTION
 
 KEYS = 5
 
@@ -78,20 +77,6 @@ def windows_of_state(pipeline: beam.Pipeline) -> None:
     assert_that(both, equal_to(expected))
 
 
-class _Numbers(RestrictionProvider):  # type: ignore[misc]
-    """Restrictions from 0 to an element's number."""
-
-    def initial_restriction(self, element: tuple[str, int]) -> OffsetRange:
-        return OffsetRange(0, element[1])
-
-    def create_tracker(self, restriction: OffsetRange) -> OffsetRestrictionTracker:
-        return OffsetRestrictionTracker(restriction)
-
-    def restriction_size(self, element: tuple[str, int], restriction: OffsetRange) -> int:
-        return int(restriction.size())
-
-
-_RESTRICTION = beam.DoFn.RestrictionParam(_Numbers())
 _ESTIMATOR = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_provider())
 
 
@@ -102,7 +87,7 @@ class Counts(beam.DoFn):  # type: ignore[misc]
     def process(
         self,
         element: tuple[str, int],
-        tracker: Any = _RESTRICTION,
+        tracker: Any = RESTRICTION,
         estimator: Any = _ESTIMATOR,
     ) -> Iterator[Any]:
         position = tracker.current_restriction().start
@@ -115,15 +100,25 @@ class Counts(beam.DoFn):  # type: ignore[misc]
                 return
 
 
-class Files(beam.DoFn):  # type: ignore[misc]
-    """Writes a file for each group, named by its content."""
+SINK = "Sink"
+"""The step of ``sources_to_files`` that asks for stable input."""
+
+
+class Appends(beam.DoFn):  # type: ignore[misc]
+    """Adds a line to the file of a group and window.
+
+    It happens at least once for each group. Since its input is stable, each line is the same.
+    """
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
-    def process(self, group: tuple[str, Iterable[list[int]]]) -> None:
-        name = f"{group[0]}-{'-'.join(map(str, sorted(sum(values) for values in group[1])))}"
-        Path(self._folder, name).touch()
+    def process(
+        self, group: tuple[str, Iterable[list[int]]], window: Any = beam.DoFn.WindowParam
+    ) -> None:
+        sums = "-".join(map(str, sorted(sum(values) for values in group[1])))
+        with Path(self._folder, f"{group[0]}-{int(window.start)}").open("a") as file:
+            file.write(f"{sums}\n")
 
 
 def _plus(pair: tuple[str, int], rates: list[int]) -> tuple[str, int]:
@@ -131,47 +126,107 @@ def _plus(pair: tuple[str, int], rates: list[int]) -> tuple[str, int]:
 
 
 def sources_to_files(
-    pipeline: beam.Pipeline, count: int, folder: str, strikes: Sequence[beam.DoFn | None]
+    pipeline: beam.Pipeline,
+    count: int,
+    folder: str,
+    strikes: Sequence[beam.DoFn],
+    *,
+    pairs: Callable[[beam.Pipeline], Any] | None = None,
 ) -> None:
     """Sources, a windowed side input, state with timers, a grouping, and a sink.
 
     Args:
-        pipeline: to build.
+        pipeline: to build; its runner has ``SINK`` get stable input.
         count: of each source's numbers, a multiple of eight.
         folder: for the sink.
         strikes: steps that pass elements on: after the sources, after the state, in the sink.
+        pairs: a source that stands in for one of ``Counts``, and gives the same; the side input
+            has another one.
     """
     after_sources, after_state, in_sink = strikes
     counts = beam.ParDo(Counts()).with_output_types(tuple[str, int])
     window = FixedWindows(4)
     rates = pipeline | "Rate" >> beam.Create([("rate", count)]) | "Rates" >> counts | beam.Values()
     rates = rates | "Rate windows" >> beam.WindowInto(window)
-    keys = pipeline | beam.Create([(f"key {n}", count) for n in range(KEYS)])
-    pairs = keys | "Pairs" >> counts | beam.WindowInto(window)
-    if after_sources is not None:
-        pairs = pairs | beam.ParDo(after_sources).with_output_types(tuple[str, int])
-    rated = pairs | beam.Map(_plus, beam.pvalue.AsList(rates)).with_output_types(tuple[str, int])
+    if pairs is not None:
+        read = pairs(pipeline)
+    else:
+        keys = pipeline | beam.Create([(f"key {n}", count) for n in range(KEYS)])
+        read = keys | "Pairs" >> counts
+    read = read | beam.WindowInto(window)
+    read = read | "After sources" >> beam.ParDo(after_sources).with_output_types(tuple[str, int])
+    rated = read | beam.Map(_plus, beam.pvalue.AsList(rates)).with_output_types(tuple[str, int])
     gathered = rated | beam.ParDo(Counted("elements")).with_output_types(tuple[str, int])
     gathered = gathered | beam.ParDo(Gathers()).with_output_types(tuple[str, list[int]])
-    if after_state is not None:
-        gathered = gathered | "After state" >> beam.ParDo(after_state).with_output_types(
-            tuple[str, list[int]]
-        )
+    gathered = gathered | "After state" >> beam.ParDo(after_state).with_output_types(
+        tuple[str, list[int]]
+    )
     groups = gathered | "Wider" >> beam.WindowInto(FixedWindows(8)) | beam.GroupByKey()
-    if in_sink is not None:
-        groups = groups | "In sink" >> beam.ParDo(in_sink)
-    groups | beam.ParDo(Files(folder))
+    groups | "In sink" >> beam.ParDo(in_sink) | SINK >> beam.ParDo(Appends(folder))
 
 
-def files_of_sources(count: int) -> set[str]:
-    """Return the names of the files that ``sources_to_files`` writes."""
+class _Ticks(beam.DoFn):  # type: ignore[misc]
+    """Gives something in each epoch until a file is there."""
+
+    @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
+    def process(
+        self, element: tuple[str, int], end: str, tracker: Any = RESTRICTION
+    ) -> Iterator[tuple[str, int]]:
+        position = tracker.current_restriction().start
+        while tracker.try_claim(position):
+            yield element[0], position
+            position += 1
+            if Path(end).exists():
+                tracker.try_claim(element[1])  # what is left is nothing
+            else:
+                tracker.defer_remainder(Duration(0.1))
+            return
+
+
+class _CountsUp(beam.DoFn):  # type: ignore[misc]
+    """Gives each element of a key out; its number must be the next one."""
+
+    SEEN = BagStateSpec("seen", VarIntCoder())
+
+    def process(
+        self, pair: tuple[str, int], seen: Any = beam.DoFn.StateParam(SEEN)
+    ) -> Iterator[tuple[str, int]]:
+        assert pair[1] == len(list(seen.read())), pair
+        seen.add(pair[1])
+        yield pair
+
+
+def ticks_until(pipeline: beam.Pipeline, end: str) -> None:
+    """Sources that tick until the file ``end`` is there, and state of their keys."""
+    keys = pipeline | beam.Create([(f"key {n}", 1 << 30) for n in range(KEYS)])
+    ticks = keys | beam.ParDo(_Ticks(), end).with_output_types(tuple[str, int])
+    ticks = ticks | "Ticks" >> beam.ParDo(Counted("ticks")).with_output_types(tuple[str, int])
+    ticks | beam.ParDo(_CountsUp()) | "Counted" >> beam.ParDo(Counted("counted"))
+
+
+def played(count: int) -> Callable[[beam.Pipeline], Any]:
+    """Return a step that plays what ``Counts`` gives, as events of a TestStream."""
+    events = TestStream().with_output_types(tuple[str, int])
+    for second in range(count):
+        pairs = [TimestampedValue((f"key {n}", second), second) for n in range(KEYS)]
+        events.add_elements(pairs)
+        if second % 3 == 2:
+            events.advance_watermark_to(second + 1).advance_processing_time(0.2)
+    events.advance_watermark_to_infinity()
+    return lambda p: p | events
+
+
+def check_files(folder: Path, count: int) -> None:
+    """Assert that a folder has what ``sources_to_files`` writes, each line at least once."""
     by_window: dict[int, list[int]] = {}
     for start in range(0, count, 4):
         end = start + 4  # at which the timer fires
         # Four elements, to each of which the side input's four numbers are added.
-        by_window.setdefault(end // 8, []).append(5 * sum(range(start, end)))
-    return {
-        f"key {n}-{'-'.join(map(str, sorted(sums)))}"
+        by_window.setdefault(end // 8 * 8, []).append(5 * sum(range(start, end)))
+    expected = {
+        f"key {n}-{start}": {"-".join(map(str, sorted(sums)))}
         for n in range(KEYS)
-        for sums in by_window.values()
+        for start, sums in by_window.items()
     }
+    found = {path.name: set(path.read_text().splitlines()) for path in folder.iterdir()}
+    assert found == expected

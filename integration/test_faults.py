@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from integration.cluster import CHECKSUMS, QUICK, SLOTS, Cluster, wait_for_executors
-from integration.faults import Director, Event, Watched, keep_two_copies, leave_zombies
+from integration.faults import Director, Watched, keep_two_copies, leave_zombies
 from integration.kills import run_with_a_kill
 from integration.pipelines import read_both_ways
 from integration.running import run
+from integration.strikes import Event
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 

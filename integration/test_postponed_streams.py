@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from integration.cluster import QUICK, Cluster, wait_for_executors
-from integration.faults import Event, Strikes, Victim
 from integration.pipelines import counters
 from integration.postponed_streams import IN_ORDER, KEYS, STABLE, lists_in_order, orders_to_files
 from integration.running import run_on
+from integration.strikes import ON_CLUSTERS, Event, Strikes
 from tests.spark.asking import Asking
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -40,7 +40,7 @@ def test_a_kill_costs_nothing(
     caplog.set_level(logging.WARNING)
     wait_for_executors(session)
     chance = random.Random(number)
-    event, victim, place = chance.choice([*Event]), chance.choice([*Victim]), number % 3
+    event, victim, place = chance.choice([*Event]), chance.choice(ON_CLUSTERS), number % 3
     print(event, victim, place)
     marker, out, checkpoints = (tmp_path / name for name in ("killed", "out", "checkpoints"))
     out.mkdir()

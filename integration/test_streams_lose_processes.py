@@ -1,9 +1,10 @@
-"""Streaming pipelines on a cluster that lose a Python worker or an executor, once in each run."""
+"""Streaming pipelines on a cluster that lose Python workers and executors."""
 
+import functools
 import logging
 import os
 import random
-import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,33 +12,45 @@ from typing import Any
 import pytest
 
 from integration.cluster import QUICK, Cluster, wait_for_executors
-from integration.faults import Event, Strikes, Victim
 from integration.pipelines import counters
-from integration.running import run
-from integration.streams import KEYS, files_of_sources, sources_to_files
+from integration.running import run_on
+from integration.stream_kills import IN_TASKS, StreamStrikes, check_leftovers
+from integration.streams import KEYS, SINK, check_files, sources_to_files
+from integration.strikes import ON_CLUSTERS, kill
+from integration.waiting import newest_epoch, wait_until
 from tests.segments import cut_at_each_exchange
+from tests.spark.asking import Asking
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 COUNT = 16
+KILLS = int(os.environ.get("STREAM_KILLS", "24"))
+PLACES = 3
+EACH = PLACES + 1
+"""Kills in a run: by a step in each place, and one at a random moment."""
 
 
 @pytest.fixture(scope="module")
 def session(cluster: Cluster) -> Iterator[Any]:
-    """A session in which executors die often."""
+    """A session in which executors die often, and of which nothing is left."""
     with cluster.session("streams", QUICK) as session:
         yield session
+    wait_until(
+        lambda: not cluster.processes() and not cluster.local_files(),
+        "the end of executors, of their workers, and of their files",
+    )
 
 
-@pytest.mark.parametrize("number", range(int(os.environ.get("KILLS", "24")) // 3))
-def test_a_kill_costs_nothing(
+@pytest.mark.parametrize("number", range(-(-KILLS // (2 * EACH))))
+def test_kills_cost_nothing(
+    cluster: Cluster,
     session: Any,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
     number: int,
 ) -> None:
-    """Which process dies, in which step, at which of its tasks' events, is chance's.
+    """Which processes die, at which events of their tasks, is chance's.
 
     Every other time each exchange has a Spark job of its own.
     """
@@ -46,25 +59,46 @@ def test_a_kill_costs_nothing(
     caplog.set_level(logging.WARNING)
     wait_for_executors(session)
     chance = random.Random(number)
-    event, victim = chance.choice([*Event]), chance.choice([*Victim])
-    place, nth = chance.randrange(3), chance.randrange(1, 4)
-    print(event, victim, place, nth)
-    marker, out, checkpoints = (tmp_path / name for name in ("killed", "out", "checkpoints"))
+    out, checkpoints = tmp_path / "out", tmp_path / "checkpoints"
     out.mkdir()
-    strikes: list[Any] = [None, None, None]
-    # Later steps get one element in a bundle.
-    strikes[place] = Strikes(str(marker), event, victim, nth if place == 0 else 1)
-    result = run(
-        session,
+    markers = [tmp_path / f"killed-{place}" for place in range(PLACES)]
+    strikes = [
+        # Later steps get one element in a bundle.
+        StreamStrikes(
+            str(marker),
+            chance.choice(IN_TASKS),
+            chance.choice(ON_CLUSTERS),
+            chance.randrange(1, 4) if marker is markers[0] else 1,
+        )
+        for marker in markers
+    ]
+    print(*strikes, sep="\n")
+    killer = threading.Thread(
+        target=functools.partial(kill_at_random, cluster, checkpoints, chance), daemon=True
+    )
+    killer.start()
+    result = run_on(
+        Asking(session, stable=[SINK]),
         lambda p: sources_to_files(p, COUNT, str(out), strikes),
         f"--checkpoint_dir={checkpoints}",
         f"--temp_location={tmp_path / 'temp'}",
         "--batch_interval_millis=100",
     )
-    assert marker.exists()
-    assert {path.name for path in out.iterdir()} == files_of_sources(COUNT)
+    killer.join(60)
+    for text in caplog.messages:
+        print("   ", text.replace("\n", " ")[-250:])
+    assert not killer.is_alive()
+    assert all(marker.exists() for marker in markers)
+    check_files(out, COUNT)
     assert counters(result) == {"elements": KEYS * COUNT}
-    left = {path.name for path in checkpoints.iterdir()}
-    needed = re.compile(r".*\.(manifest|fence|delta|view)")
-    assert not {name for name in left if not needed.fullmatch(name)}
-    assert sum(name.endswith(".manifest") for name in left) <= 3
+    check_leftovers(checkpoints)
+
+
+def kill_at_random(cluster: Cluster, checkpoints: Path, chance: random.Random) -> None:
+    """Kill an executor or a Python worker once a random epoch of the first few is committed."""
+    epoch = chance.randrange(1, 6)
+    wait_until(lambda: newest_epoch(checkpoints) >= epoch, f"epoch {epoch}")
+    wait_until(lambda: bool(cluster.processes()), "an executor")
+    victim = chance.choice(cluster.processes())
+    print("at random:", victim)
+    kill(victim)

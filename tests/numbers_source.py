@@ -19,7 +19,7 @@ from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from beam_spark_runner.recovery.manifest import epoch_in
 
 POLL_S = 0.05
-FIRST = 1_700_000_000  # seconds; the number n has the timestamp FIRST + n
+FIRST = 1_700_000_000  # seconds
 
 
 class Finalized(NamedTuple):
@@ -146,7 +146,7 @@ class Reader(UnboundedReader):  # type: ignore[misc]
         return self._source.name, self._current
 
     def get_current_timestamp(self) -> Timestamp:
-        return Timestamp(FIRST + self.get_current()[1])
+        return Timestamp(self._source.first_s + self.get_current()[1])
 
     def get_watermark(self) -> Timestamp:
         has_ended = self._next >= self._source.end and (
@@ -154,7 +154,7 @@ class Reader(UnboundedReader):  # type: ignore[misc]
         )
         if has_ended:
             return MAX_TIMESTAMP
-        return Timestamp(FIRST + self._next) if self._next else MIN_TIMESTAMP
+        return Timestamp(self._source.first_s + self._next) if self._next else MIN_TIMESTAMP
 
     def get_checkpoint_mark(self) -> Mark:
         log = self._source.log
@@ -181,6 +181,7 @@ class Numbers(UnboundedSource):  # type: ignore[misc]
         ends_with_its_last: the watermark is at the end of time with the last number, not after it.
         blocks_at: the number at which a reader waits for a writer of a FIFO, if that is there.
         fifo: its path.
+        first_s: the number n has the timestamp ``first_s`` + n, in seconds.
         log: gets the notes of readers.
     """
 
@@ -191,6 +192,7 @@ class Numbers(UnboundedSource):  # type: ignore[misc]
     ends_with_its_last: bool = False
     blocks_at: int = -1
     fifo: str = ""
+    first_s: int = FIRST
     log: Log
 
     def split(self, desired_num_splits: int, options: Any = None) -> Sequence["Numbers"]:
@@ -203,6 +205,7 @@ class Numbers(UnboundedSource):  # type: ignore[misc]
                 end=self.end,
                 at_once=self.at_once,
                 ends_with_its_last=self.ends_with_its_last,
+                first_s=self.first_s,
                 log=self.log,
             )
             for number in range(self.splits)

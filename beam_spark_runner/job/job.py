@@ -335,6 +335,7 @@ class Job:
             observer=telemetry,
             round_budget_s=self._config.sdf_round_budget_s or None,
             is_connect=session.is_connect,
+            anchors=not (session.is_local or session.is_connect) and session.version >= (4, 1),
         )
 
     def _checkpoints(self, settings: RunSettings) -> Checkpoints:

@@ -17,7 +17,7 @@ from beam_spark_runner.recovery.manifest import (
     Manifest,
     differences,
 )
-from beam_spark_runner.recovery.sweep import ended_rows, left_rows, unneeded
+from beam_spark_runner.recovery.sweep import ended_rows, half_written, left_rows, unneeded
 
 KEPT = 3
 """Manifests that are not deleted."""
@@ -114,16 +114,18 @@ class DriverStart:
         return committed
 
     def sweep(self) -> None:
-        """Delete what no manifest needs that is kept.
+        """Delete what no manifest needs that is kept, and what was never finished.
 
         The first time also rows of earlier starts: not later, so that another driver that still
         runs comes to its commit, and learns that it is fenced off.
         """
-        lineage, names = self.manifest.lineage, self._storage.names()
-        old = superseded(self._storage, lineage, KEPT, self.manifest.fence)
-        old += ended_rows(names, lineage, self.manifest.fence, self.manifest.epoch)
+        lineage, fence, epoch = self.manifest.lineage, self.manifest.fence, self.manifest.epoch
+        names = self._storage.names()
+        old = superseded(self._storage, lineage, KEPT, fence)
+        old += half_written(names, lineage, epoch, fence)
+        old += ended_rows(names, lineage, fence, epoch)
         if not self._has_swept:
-            old += left_rows(names, lineage, self.manifest.fence)
+            old += left_rows(names, lineage, fence)
         if len(self._kept) == KEPT:  # else there are no more, or one cannot be read
             old += unneeded(names, lineage, self._kept)
         self._storage.delete(old)

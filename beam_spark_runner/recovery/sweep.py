@@ -9,13 +9,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.recovery.manifest import Manifest
+from beam_spark_runner.recovery.manifest import Manifest, epoch_in, fence_in
 
 _DELTA = re.compile(
-    r"\.?(?P<lineage>[\w.-]+)-(?P<level>\d+)-(?P<partition>\d+)-(?P<epoch>\d{12})-"
-    r"[0-9a-f]{16}\.delta(\.[0-9a-f]+)?"
+    r"(?P<lineage>[\w.-]+)-(?P<level>\d+)-(?P<partition>\d+)-(?P<epoch>\d{12})-[0-9a-f]{16}\.delta"
 )
-_VIEW = re.compile(r"\.?(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})-\d+-[0-9a-f]+\.view(\.[0-9a-f]+)?")
+_VIEW = re.compile(r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})-\d+-[0-9a-f]+\.view")
+_HIDDEN = re.compile(r"\.(?P<name>.+)\.[0-9a-f]+")
 
 _ROWS = re.compile(
     r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})-(?P<fence>\d{12})-\d+-\d+-[0-9a-f]{16}\.rows"
@@ -95,8 +95,6 @@ def _rows(names: Iterable[str], lineage: str) -> Iterator[tuple[str, int, int]]:
 def unneeded(names: Iterable[str], lineage: str, kept: Sequence[Manifest]) -> tuple[str, ...]:
     """Return the names of the files that neither a manifest that is kept needs, nor a later one.
 
-    Tasks that write them under hidden names first may have been killed: those are among them.
-
     Args:
         names: of all files.
         lineage: whose.
@@ -112,8 +110,36 @@ def unneeded(names: Iterable[str], lineage: str, kept: Sequence[Manifest]) -> tu
     return tuple(
         name
         for name in names
-        if (match := _DELTA.fullmatch(name) or _VIEW.fullmatch(name)) is not None
-        and match["lineage"] == lineage
-        and int(match["epoch"]) <= oldest
+        if (epoch := _written_in(name, lineage)) is not None
+        and epoch <= oldest
         and name not in needed
     )
+
+
+def half_written(names: Iterable[str], lineage: str, newest: int, fence: int) -> tuple[str, ...]:
+    """Return the hidden names of files that were never finished: whoever wrote them was killed.
+
+    Whoever still lives and writes such a file fails, and would have come too late anyway.
+
+    Args:
+        names: of all files.
+        lineage: whose.
+        newest: the last epoch that is committed.
+        fence: of this driver.
+    """
+    found = []
+    for name in names:
+        if (match := _HIDDEN.fullmatch(name)) is None:
+            continue
+        epoch, claimed = _written_in(match["name"], lineage), fence_in(match["name"])
+        if epoch is None:
+            epoch = epoch_in(match["name"], lineage)
+        if (epoch is not None and epoch <= newest) or (claimed is not None and claimed < fence):
+            found.append(name)
+    return tuple(found)
+
+
+def _written_in(name: str, lineage: str) -> int | None:
+    """Return the epoch whose tasks have written a file; None: no task of this lineage has."""
+    match = _DELTA.fullmatch(name) or _VIEW.fullmatch(name)
+    return int(match["epoch"]) if match and match["lineage"] == lineage else None

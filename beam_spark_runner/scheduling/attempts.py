@@ -71,6 +71,7 @@ class ShardReport:
         was_interrupted: timers that are due have not fired.
         awaits_commit: stable input is stored, for the epoch after this one.
         older: epoch and attempt of those before it that the shard is rebuilt from, oldest first.
+        was_rebuilt: it was, since no local copy of it was where the task ran.
     """
 
     epoch: int
@@ -82,6 +83,7 @@ class ShardReport:
     was_interrupted: bool = False
     awaits_commit: bool = False
     older: tuple[tuple[int, int], ...] = ()
+    was_rebuilt: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,12 @@ def scala_context(context: Any) -> Any:
     return context._jsc.sc()
 
 
+def executors(context: Any) -> frozenset[str]:
+    """Return the ids of the executors that are up; in local mode, none."""
+    ids = scala_context(context).getExecutorIds().mkString(",")
+    return frozenset(filter(None, ids.split(",")))
+
+
 def temporary_folder(context: Any) -> str | None:
     """Return a folder on the driver's machine that the JVM deletes when it ends."""
     folder: str | None = getattr(context, "_temp_dir", None)

@@ -15,7 +15,7 @@ class Asking(SparkPortableRunner):
     """Runs pipelines some of whose steps ask for something that the Python SDK does not know.
 
     Args:
-        spark: the session.
+        spark: the session; None: the options say which.
         stable: names of steps that ask for stable input.
         in_order: names of those that ask for input in the order of event time.
         expiring: names of those whose timer "end" notifies of the end of windows.
@@ -23,7 +23,7 @@ class Asking(SparkPortableRunner):
 
     def __init__(
         self,
-        spark: "SparkSession",
+        spark: "SparkSession | None",
         *,
         stable: Collection[str] = (),
         in_order: Collection[str] = (),

@@ -187,12 +187,12 @@ def test_what_runs_again(
     run = EpochJobs.run
 
     def run_with_faults(
-        jobs: EpochJobs, source: Any, levels: range, *, stores_rows: bool = False
+        jobs: EpochJobs, source: Any, levels: range, **how: Any
     ) -> tuple[Sequence[Report], Verdict]:
         ran.append("later" if isinstance(source, Stored) else "first")
         if isinstance(source, Stored) and ran.count("later") == 4:
             (tmp_path / source.names[0]).unlink()
-        reports, verdict = run(jobs, source, levels, stores_rows=stores_rows)
+        reports, verdict = run(jobs, source, levels, **how)
         if ran.count("later") == 1 and isinstance(source, Stored):
             return reports, Rejected("as the test says")
         return reports, verdict

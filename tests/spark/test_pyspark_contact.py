@@ -39,6 +39,10 @@ def test_the_jvm_and_its_context(spark_session: SparkSession) -> None:
     assert pyspark_internals.scala_context(context).statusStore() is not None
 
 
+def test_a_local_session_has_no_executors(spark_session: SparkSession) -> None:
+    assert pyspark_internals.executors(spark_session.sparkContext) == frozenset()
+
+
 def test_a_stopped_context_is_seen() -> None:
     # ``SparkContext.stop`` takes it away; the source is looked at, since others need this one.
     assert "self._jsc = None" in inspect.getsource(SparkContext.stop)

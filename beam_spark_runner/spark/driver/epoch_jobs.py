@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from beam_spark_runner.core import routing
 from beam_spark_runner.plan.levels import Part
@@ -20,6 +21,7 @@ from beam_spark_runner.scheduling.attempts import (
     Verdict,
     judge,
 )
+from beam_spark_runner.spark.driver.anchor import Anchor
 from beam_spark_runner.spark.driver.outputs import OutputRows
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.driver.run_context import RunSettings
@@ -97,7 +99,12 @@ class EpochJobs:
         self._property = local_property
 
     def run(
-        self, source: Rows | Stored, levels: range, *, stores_rows: bool = False
+        self,
+        source: Rows | Stored,
+        levels: range,
+        *,
+        stores_rows: bool = False,
+        anchor: Anchor | None = None,
     ) -> tuple[Sequence[Report], Verdict]:
         """Run the segment to its end, for one epoch.
 
@@ -107,6 +114,7 @@ class EpochJobs:
             levels: of the segment, that run; at least one. The others have finished.
             stores_rows: another segment follows, for which the tasks of the last level store
                 their rows.
+            anchor: where tasks are to run; None: anywhere.
 
         Returns:
             Reports of tasks, those of repeated attempts included, and whether they agree.
@@ -114,12 +122,12 @@ class EpochJobs:
         Raises:
             Exception: of Spark's; see ``spark_errors``.
         """
-        is_stored = isinstance(source, Stored)
+        kind = _Kind(levels, isinstance(source, Stored), stores_rows, anchor)
         if self._property is None:
-            frame, tasks = self._jobs.frame(self._job(source, levels, stores_rows))
+            frame, tasks = self._jobs.frame(self._job(source, kind))
             reports = collect_reports(frame)
         else:
-            chained = self._kept(levels, is_stored, stores_rows)
+            chained = self._kept(kind)
             tasks = chained.tasks
             context = self._settings.spark.sparkContext
             context.setLocalProperty(self._property, _text_of(source))
@@ -134,15 +142,14 @@ class EpochJobs:
         made_by = {IN_THIS_JOB: source.made_by} if isinstance(source, Stored) else {}
         return reports, judge(reports, tasks, first=first, materialised=made_by)
 
-    def _kept(self, levels: range, is_stored: bool, stores_rows: bool) -> "_Chained":
-        """Return the plan of these levels, made anew if they are not those of the epoch before."""
-        kind = levels, is_stored, stores_rows
+    def _kept(self, kind: "_Kind") -> "_Chained":
+        """Return the plan of this kind, made anew if it is not that of the epoch before."""
         if self._chained is None or self._chained.kind != kind:
             # A row, since a frame without any is not run. Names are of no interest yet.
             nothing: Rows | Stored = [(schema.CONTROL, b"")]
-            if is_stored:
+            if kind.is_stored:
                 nothing = Stored(names=[""] * self._settings.least_partitions, made_by=_NOBODY)
-            frame, tasks = self._jobs.frame(self._job(nothing, levels, stores_rows))
+            frame, tasks = self._jobs.frame(self._job(nothing, kind))
             self._chained = _Chained(kind, physical_plan(coded_reports(frame)), tasks)
         return self._chained
 
@@ -150,14 +157,14 @@ class EpochJobs:
         """See ``SegmentJobs.steps_blamed_for``."""
         return self._jobs.steps_blamed_for(self._segment, error)
 
-    def _job(self, source: Rows | Stored, levels: range, stores_rows: bool) -> SegmentJob:
+    def _job(self, source: Rows | Stored, kind: "_Kind") -> SegmentJob:
+        levels, is_stored, stores_rows, anchor = kind
         partitions = self._settings.least_partitions
         is_exchanged = self._segment.levels[levels[0]].has_exchange
         if isinstance(source, Stored):
             rows = self._reading(source, Part(self._segment, levels).first - 1)
         else:
-            rows = _in_plan(self._settings, source, partitions if is_exchanged else 1)
-        is_stored = isinstance(source, Stored)
+            rows = _in_plan(source, self._one_for_each(is_exchanged, anchor))
         return SegmentJob(
             run=0,  # the same in all epochs, so that workers get the same closures
             segment=self._segment,
@@ -170,7 +177,15 @@ class EpochJobs:
             round_budget_s=None,
             rows_from=None if is_stored else self._property,
             stores_rows=stores_rows,
+            anchor=anchor,
         )
+
+    def _one_for_each(self, is_exchanged: bool, anchor: Anchor | None) -> DataFrame:
+        """Return a frame with one row for each task of the first level, where that is to run."""
+        if anchor is not None:
+            return anchor.rows if is_exchanged else anchor.row
+        tasks = self._settings.least_partitions if is_exchanged else 1
+        return self._settings.spark.range(0, tasks, 1, tasks)
 
     def _reading(self, stored: Stored, level: int) -> OutputRows:
         """Return what the level before has stored."""
@@ -191,22 +206,35 @@ class EpochJobs:
         return OutputRows(frame.mapInArrow(reads, schema.SPARK_SCHEMA), {})
 
 
+class _Kind(NamedTuple):
+    """What the physical plan of a Spark job depends on."""
+
+    levels: range
+    is_stored: bool  # stored rows are read
+    stores_rows: bool
+    anchor: Anchor | None
+
+
 class _Chained(NamedTuple):
-    kind: tuple[range, bool, bool]  # levels; whether stored rows are read; whether rows are stored
+    kind: _Kind
     plan: Any  # see ``physical_plan``
     tasks: Mapping[int, int]  # see ``SegmentJobs.frame``
 
 
-def _in_plan(settings: RunSettings, rows: Rows, partitions: int) -> OutputRows:
-    """Return the rows once for each partition."""
+def _in_plan(rows: Rows, one_for_each: DataFrame) -> OutputRows:
+    """Return the rows once for each partition.
+
+    Args:
+        rows: that each partition is to have.
+        one_for_each: has one row in each partition.
+    """
     control = routing.route_prefix(routing.CONTROL_CODE)
     literals = ", ".join(
         f"named_struct('dest', {dest}, 'route', {control}L, 'order', 0L, "
         f"'key', cast(null as binary), 'value', X'{value.hex()}')"
         for dest, value in rows
     )
-    frame = settings.spark.range(0, partitions, 1, partitions)
-    return OutputRows(frame.selectExpr(f"inline(array({literals}))"), {})
+    return OutputRows(one_for_each.selectExpr(f"inline(array({literals}))"), {})
 
 
 def _text_of(source: Rows | Stored) -> str:

@@ -12,6 +12,7 @@ from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.recovery.sweep import rows_name
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import Accepted, Ambiguous, Attempts, Failed, Report
+from beam_spark_runner.spark.driver.anchor import Anchoring
 from beam_spark_runner.spark.driver.epoch_jobs import EpochJobs, Rows, Stored, serve_epochs
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
@@ -36,6 +37,8 @@ class EpochSegments:
     which marks bring from the driver. One manifest names what all segments have made, or none
     does, so that nothing of a rejected attempt is ever read by an epoch or seen outside.
 
+    All segments have the same anchor: a partition of each of their levels has its shard there.
+
     Threads: the one that makes it.
 
     Args:
@@ -52,6 +55,7 @@ class EpochSegments:
             segment.id: EpochJobs(plan, segment, settings, builder, local_property)
             for segment in plan.segments
         }
+        self._anchoring = Anchoring(settings.spark, settings.least_partitions)
         self._runs = 0
 
     def run(self, number: int, fence: int, rows: Rows, levels: range) -> Sequence[Report]:
@@ -98,7 +102,15 @@ class EpochSegments:
             if isinstance(event, segments.Ran):
                 accepted[part.segment.id] = reports
             action = order.on(event)
-        return [report for part in running for report in accepted[part.segment.id]]
+        found = [report for part in running for report in accepted[part.segment.id]]
+        shards = [report.shard for report in found if report.shard is not None]
+        if rebuilt := sum(shard.was_rebuilt for shard in shards):
+            _LOGGER.info("epoch %d: %d of %d shards rebuilt", number, rebuilt, len(shards))
+        return found
+
+    def close(self) -> None:
+        """Let go of what Spark keeps for the jobs."""
+        self._anchoring.release()
 
     def _stored(self, part: Part, reports: Sequence[Report], number: int, fence: int) -> Stored:
         """Return the rows that the accepted tasks of a part have stored."""
@@ -124,8 +136,13 @@ class EpochSegments:
         self._settings.observer.began(self._runs)
         try:
             with self._settings.job_scope(title):
+                if self._settings.anchors and not isinstance(job.source, Stored):  # an epoch begins
+                    self._anchoring.weigh()
                 reports, verdict = jobs.run(
-                    job.source, job.part.levels, stores_rows=job.stores_rows
+                    job.source,
+                    job.part.levels,
+                    stores_rows=job.stores_rows,
+                    anchor=self._anchoring.anchor,
                 )
         except RunnerError:
             raise

@@ -3,11 +3,17 @@
 from pyspark.sql import DataFrame
 
 from beam_spark_runner.plan.model import Delivery
+from beam_spark_runner.spark.driver.anchor import Anchor
 from beam_spark_runner.spark.program import Edge
 
 
 def exchange(
-    frame: DataFrame, partitions: int, readers: tuple[Edge, ...], *, control_first: bool = False
+    frame: DataFrame,
+    partitions: int,
+    readers: tuple[Edge, ...],
+    *,
+    control_first: bool = False,
+    anchor: Anchor | None = None,
 ) -> DataFrame:
     """Bring rows to the partitions of their routes, sorted as the readers need it.
 
@@ -16,6 +22,8 @@ def exchange(
     read before all others.
     """
     moved = frame.repartition(partitions, "route")
+    if anchor is not None:
+        moved = anchor.hold(moved)
     if any(edge.is_ordered for edge in readers):
         return moved.sortWithinPartitions("route", "order")
     groups = (Delivery.GROUP_BY_KEY, Delivery.BY_KEY)

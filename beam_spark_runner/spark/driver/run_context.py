@@ -49,6 +49,7 @@ class RunSettings:
     observer: Observer
     round_budget_s: float | None  # see ``scheduling.rounds``; None: no rounds
     is_connect: bool  # the session is a client of Spark Connect
+    anchors: bool = False  # each partition of a streaming pipeline stays on its host
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from beam_spark_runner.plan.levels import Part
 from beam_spark_runner.plan.model import Level, Plan, Segment
 from beam_spark_runner.scheduling.attempts import Attempts, Report, Verdict, judge
 from beam_spark_runner.scheduling.outputs import OutputPart
+from beam_spark_runner.spark.driver.anchor import Anchor
 from beam_spark_runner.spark.driver.exchange import exchange
 from beam_spark_runner.spark.driver.outputs import OutputRows
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
@@ -42,6 +43,7 @@ class SegmentJob:
         round_budget_s: of splittable DoFns; None: they process all that they get.
         rows_from: see ``LevelProgram``, of the first level.
         stores_rows: see ``LevelProgram``, of the last level.
+        anchor: where the tasks behind an exchange are to run; None: anywhere.
     """
 
     run: int
@@ -55,6 +57,7 @@ class SegmentJob:
     is_spread: bool = False
     rows_from: str | None = None
     stores_rows: bool = False
+    anchor: Anchor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +153,7 @@ class SegmentJobs:
                     job.partitions,
                     self._builder.readers(job.segment, index),
                     control_first=program.may_pass_on or self._plan.streams,
+                    anchor=job.anchor,
                 )
             if has_exchange:
                 tasks[job.segment.first_level + index] = job.partitions

@@ -90,7 +90,7 @@ def run_epochs(
     if not plan.segments:  # a TestStream, and nothing that reads it
         return
     run = _StreamRun(plan, settings, tally, checkpoints, pace, events)
-    with run.leaving_no_rows():
+    with run.leaving_nothing():
         while run.step():
             settings.check_cancelled()
 
@@ -178,8 +178,8 @@ class _StreamRun:
         return True
 
     @contextlib.contextmanager
-    def leaving_no_rows(self) -> Iterator[None]:
-        """If it is left by an error: delete what the epoch has stored that runs."""
+    def leaving_nothing(self) -> Iterator[None]:
+        """Let go of what Spark keeps; after an error delete what the epoch has stored that runs."""
         try:
             yield
         except BaseException:
@@ -188,6 +188,8 @@ class _StreamRun:
             except CheckpointStorageError as error:
                 _LOGGER.warning("rows of an epoch are left until the next start: %s", error)
             raise
+        finally:
+            self._segments.close()
 
     def _outlasting(self, work: Callable[[], _Result]) -> _Result:
         """Do something that may be done again, until storage that is full or away allows it."""

@@ -114,6 +114,7 @@ def _shard_of(proto: reports_pb2.ShardReport) -> ShardReport:
         was_interrupted=proto.was_interrupted,
         awaits_commit=proto.awaits_commit,
         older=tuple((each.epoch, each.attempt) for each in proto.older),
+        was_rebuilt=proto.was_rebuilt,
     )
 
 

@@ -16,6 +16,9 @@ def session_settings(version: tuple[int, int]) -> dict[str, str]:
     else:
         # No limit by size exists, and a value may be 1 MB: a batch must not kill its worker.
         settings["spark.sql.execution.arrow.maxRecordsPerBatch"] = "1000"
+    if version >= (4, 1):
+        # Frames that are partitioned alike are united in place, see ``driver/anchor``.
+        settings["spark.sql.unionOutputPartitioning"] = "true"
     # A worker that crashes says where in Python it was.
     settings["spark.sql.execution.pyspark.udf.faulthandler.enabled"] = "true"
     # Spark's own defence against stages that do not repeat themselves: it then runs their

@@ -1,16 +1,18 @@
 """The files of a task: its shard, opened where the epoch before has left it; and its rows."""
 
 import contextlib
+import hashlib
 import os
 import tempfile
 from pathlib import Path
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.recovery.sweep import rows_name
-from beam_spark_runner.spark.program import LevelProgram
+from beam_spark_runner.spark.program import LevelProgram, ShardPlaces
 from beam_spark_runner.spark.task.epoch_stages import EpochStages
 from beam_spark_runner.spark.task.stage_kinds import uses_shard
 from beam_spark_runner.state.chain import Version
+from beam_spark_runner.state.local_copy import Origin
 from beam_spark_runner.state.shards import FolderOfDeltas, Shard, open_shard
 
 
@@ -26,9 +28,8 @@ def open_shard_of(
     if not any(map(uses_shard, program.stages)):
         return contextlib.nullcontext()
     head = _head_of(program, epoch, partition)
-    local = places.local or os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     return open_shard(
-        Path(local or tempfile.gettempdir()),
+        folder_of_copies(places),
         FolderOfDeltas(Path(places.deltas)),
         lineage=places.lineage,
         level=program.level,
@@ -45,6 +46,20 @@ def row_path(program: LevelProgram, epoch: reports_pb2.Epoch, partition: int, at
     return Path(places.deltas, name)
 
 
+def folder_of_copies(places: ShardPlaces) -> Path:
+    """Return the folder of a job's local copies: one for all executors of the host.
+
+    Spark deletes it with the application.
+    """
+    if places.local is not None:
+        return Path(places.local)
+    local = Path(os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir())
+    if local.name.startswith("blockmgr-"):  # an executor's own, in that of the application
+        local = local.parent
+    job = hashlib.blake2b(places.deltas.encode(), digest_size=8).hexdigest()
+    return local / f"beam-shards-{job}"
+
+
 def seal(shard: Shard, attempt: int, stages: EpochStages) -> reports_pb2.ShardReport:
     """Seal what an attempt has changed, and return what the driver is to know of it.
 
@@ -54,6 +69,7 @@ def seal(shard: Shard, attempt: int, stages: EpochStages) -> reports_pb2.ShardRe
         stages: of the level; they have finished.
     """
     next_event_us, next_clock_us = stages.next_due()
+    was_rebuilt = shard.origin is Origin.REBUILT and bool(shard.chain)  # else it was empty
     head = shard.seal(Version(stages.epoch.number, attempt))
     return reports_pb2.ShardReport(
         epoch=0 if head is None else head.epoch,
@@ -68,6 +84,7 @@ def seal(shard: Shard, attempt: int, stages: EpochStages) -> reports_pb2.ShardRe
         awaits_views=stages.awaits_views,
         was_interrupted=stages.was_interrupted,
         awaits_commit=stages.awaits_commit,
+        was_rebuilt=was_rebuilt,
     )
 
 

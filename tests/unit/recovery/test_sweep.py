@@ -7,10 +7,19 @@ from types import MappingProxyType
 import pytest
 
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest, View, ViewId
+from beam_spark_runner.recovery.manifest import (
+    DeltaId,
+    Head,
+    Manifest,
+    View,
+    ViewId,
+    fence_name,
+    manifest_name,
+)
 from beam_spark_runner.recovery.sweep import (
     delta_name,
     ended_rows,
+    half_written,
     left_rows,
     rows_name,
     unneeded,
@@ -55,12 +64,24 @@ def test_what_rejected_attempts_wrote_in_a_shard_that_is_empty() -> None:
     assert unneeded(names, "main", kept) == (delta(6, 1), delta(7, 1))
 
 
-def test_what_killed_tasks_have_left() -> None:
-    kept = [manifest(epoch, 5) for epoch in (7, 8, 9)]
-    names = [f".{delta(epoch)}.0a1b" for epoch in (6, 7, 8)] + [
-        f".{view_name('main', epoch, 4, 'ff')}.0a1b" for epoch in (6, 7, 8)
+def test_what_the_killed_have_left() -> None:
+    """A file has a hidden name until all of it is written."""
+    names = [
+        delta(8),
+        view_name("main", 8, 4, "ff"),
+        manifest_name("main", 8),
+        delta(9),
+        manifest_name("main", 9),
+        fence_name(4),
+        fence_name(5),
+        delta(8, lineage="other"),
+        manifest_name("other", 8),
+        "notes",
     ]
-    assert unneeded(names, "main", kept) == (names[0], names[1], names[3], names[4])
+    hidden = [f".{name}.0a1b" for name in names]
+    found = half_written([*names, *hidden], "main", 8, 5)
+    assert found == (*hidden[:3], hidden[5])
+    assert unneeded(hidden, "main", [manifest(20)]) == ()
 
 
 def test_views_are_needed_as_long_as_a_manifest_names_them() -> None:

@@ -1,0 +1,138 @@
+"""Bringing each partition of a streaming pipeline back to the host that has its shard.
+
+Spark itself places the tasks behind an exchange anywhere, and a shard whose local copy is elsewhere
+is rebuilt from the checkpoint folder. But it places a task where it has cached what the task reads.
+"""
+
+import contextlib
+import logging
+from collections import Counter
+
+from pyspark.sql import DataFrame, SparkSession
+
+from beam_spark_runner.core import routing
+from beam_spark_runner.scheduling.anchoring import should_spread
+from beam_spark_runner.spark import pyspark_internals
+
+_LOGGER = logging.getLogger(__name__)
+_NOBODY = -1  # a destination that no row has
+
+
+class Anchor:
+    """A cached frame with one row in each partition, partitioned as exchanges are.
+
+    Spark unites frames that are partitioned alike partition by partition, and runs such a task
+    where the cached part of its input lies. An executor that is lost takes its part of the cache
+    along: the next task that reads it runs where there is room, and the row is cached there.
+
+    Args:
+        spark: a classic session, of Spark 4.1 or later. Before it, rows are not united in place.
+        partitions: of each exchange.
+
+    Attributes:
+        rows: the frame, cached; one row for each partition, with the columns of all rows.
+        row: a cached frame of one row in one partition, for a level without an exchange.
+        holds: whether it has the effect that is wanted.
+
+    Raises:
+        Exception: of Spark's; see ``spark_errors``. Nothing remains cached.
+    """
+
+    def __init__(self, spark: SparkSession, partitions: int) -> None:
+        self._spark, self._partitions = spark, partitions
+        routes = ", ".join(
+            f"{route}L" for route in routing.routes_to_partitions(routing.CONTROL_CODE, partitions)
+        )
+        rows = spark.range(0, partitions, 1, 1).selectExpr(
+            f"{_NOBODY} as dest",
+            f"element_at(array({routes}), cast(id + 1 as int)) as route",
+            "0L as `order`",
+            "cast(null as binary) as key",
+            "cast('' as binary) as value",
+        )
+        self._anchored = self._before = self._executors()
+        self.rows = rows.repartition(partitions, "route").cache()
+        self.row = spark.range(0, 1, 1, 1).cache()
+        try:
+            # Spark caches what it reads. It forgets by what rows are partitioned if nobody asks for
+            # the column.
+            moved = rows.filter(f"dest = {_NOBODY}").repartition(partitions, "route")
+            columns = "route", "spark_partition_id() as place"
+            united = moved.union(self.rows).selectExpr(*columns).collect()
+            self.row.collect()
+        except BaseException:
+            self.release()
+            raise
+        counts = Counter(row["place"] for row in united)
+        self.holds = counts == dict.fromkeys(range(partitions), 2)
+        if not self.holds:
+            _LOGGER.warning(
+                "this Spark does not unite rows where they are: tasks run on any executor, and the "
+                "state of a partition is rebuilt from the checkpoint folder where it runs"
+            )
+
+    def hold(self, moved: DataFrame) -> DataFrame:
+        """Have the tasks that read a frame run where their partitions are anchored.
+
+        Args:
+            moved: rows that an exchange has brought to their partitions. None is added.
+        """
+        return moved.union(self.rows.filter(f"dest <> {_NOBODY}"))
+
+    def is_outdated(self) -> bool:
+        """Whether executors have joined that have too little to do. To be asked once an epoch."""
+        now = self._executors()
+        slots = self._spark.sparkContext.defaultParallelism
+        spread = should_spread(self._partitions, slots, self._anchored, self._before, now)
+        self._before = now
+        return spread
+
+    def release(self) -> None:
+        """Let Spark forget what it has cached. Threads: any, after the last Spark job has ended."""
+        with contextlib.suppress(Exception):  # Spark has been stopped, or its JVM has died
+            self.rows.unpersist()
+            self.row.unpersist()
+
+    def _executors(self) -> frozenset[str]:
+        return pyspark_internals.executors(self._spark.sparkContext)
+
+
+class Anchoring:
+    """The anchor of a streaming job, and another one when executors have joined.
+
+    Threads: one at a time.
+
+    Args:
+        spark: see ``Anchor``.
+        partitions: of each exchange.
+    """
+
+    def __init__(self, spark: SparkSession, partitions: int) -> None:
+        self._spark, self._partitions = spark, partitions
+        self._made: Anchor | None = None
+
+    @property
+    def anchor(self) -> Anchor | None:
+        """Where tasks are to run; None: anywhere."""
+        return self._made if self._made is not None and self._made.holds else None
+
+    def weigh(self) -> None:
+        """Have an anchor, and another one if executors have joined that it does not use.
+
+        To be called when an epoch begins.
+
+        Raises:
+            Exception: of Spark's; see ``spark_errors``.
+        """
+        if self._made is not None:
+            if not (self._made.holds and self._made.is_outdated()):
+                return
+            _LOGGER.info("executors have joined: partitions are spread anew")
+            self.release()
+        self._made = Anchor(self._spark, self._partitions)
+
+    def release(self) -> None:
+        """Let Spark forget what it has cached. Threads: any, after the last Spark job has ended."""
+        if self._made is not None:
+            self._made.release()
+            self._made = None

@@ -1,0 +1,88 @@
+"""What an anchor adds to an exchange: nothing but where its tasks run."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from beam_spark_runner.core import routing
+from beam_spark_runner.spark.driver.anchor import Anchor
+from beam_spark_runner.spark.driver.exchange import exchange
+from beam_spark_runner.spark.session.conf import session_settings
+from beam_spark_runner.spark.session.launch import version_of
+
+pytestmark = pytest.mark.spark
+
+PARTITIONS = 5
+
+
+@pytest.fixture
+def session(spark_session: Any) -> Any:
+    """A session with the settings of a job."""
+    session = spark_session.newSession()
+    for key, value in session_settings(version_of(session.version)).items():
+        session.conf.set(key, value)
+    return session
+
+
+@pytest.fixture
+def anchor(session: Any) -> Iterator[Anchor]:
+    anchor = Anchor(session, PARTITIONS)
+    yield anchor
+    anchor.release()
+
+
+def test_it_has_one_partition_for_a_level_without_an_exchange(anchor: Anchor) -> None:
+    assert anchor.row.rdd.getNumPartitions() == 1
+    assert anchor.row.count() == 1
+    assert anchor.row.is_cached
+
+
+def places(frame: Any) -> list[tuple[int, int]]:
+    found = frame.selectExpr("route", "spark_partition_id() as place").collect()
+    return sorted((row["route"], row["place"]) for row in found)
+
+
+def test_it_has_one_row_in_each_partition(anchor: Anchor) -> None:
+    assert anchor.holds
+    routes = routing.routes_to_partitions(routing.CONTROL_CODE, PARTITIONS)
+    assert places(anchor.rows) == sorted((route, place) for place, route in enumerate(routes))
+
+
+def test_rows_are_where_they_would_be_without_it(session: Any, anchor: Anchor) -> None:
+    """Through two exchanges, since Spark reads the anchor once in each."""
+    rows = session.range(0, 100, 1, 3).selectExpr(
+        "1 as dest",
+        "id * 7919 as route",
+        "0L as `order`",
+        "cast(null as binary) as key",
+        "cast('' as binary) as value",
+    )
+    for held in (rows, exchange(rows, PARTITIONS, (), control_first=True, anchor=anchor)):
+        expected = exchange(held, PARTITIONS, (), control_first=True)
+        found = exchange(held, PARTITIONS, (), control_first=True, anchor=anchor)
+        assert found.rdd.getNumPartitions() == PARTITIONS
+        assert places(found) == places(expected)
+
+
+def test_where_rows_are_not_united_in_place_it_has_no_effect(
+    session: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    session.conf.set("spark.sql.unionOutputPartitioning", "false")
+    anchor = Anchor(session, PARTITIONS)
+    anchor.release()
+    assert not anchor.holds
+    assert "does not unite rows where they are" in caplog.text
+
+
+def is_cached(frame: Any) -> bool:
+    return bool(frame.storageLevel.useMemory)
+
+
+def test_what_is_released_is_not_cached(session: Any) -> None:
+    anchor = Anchor(session, PARTITIONS)
+    assert is_cached(anchor.rows)
+    assert is_cached(anchor.row)
+    anchor.release()
+    assert not is_cached(anchor.rows)
+    assert not is_cached(anchor.row)
