@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 PYTEST = $(BIN)/python -m pytest
 # Files side by side in two processes: each has a Spark of its own, with two slots.
-SIDE_BY_SIDE = --numprocesses 2 --dist loadfile
+SIDE_BY_SIDE = --numprocesses 2 --dist loadfile --no-loadscope-reorder
 SPARK_CLASSES = $(VENV)/spark-classes.jsa
 # Tests start some hundred Python processes: they compile each module once.
 unexport PYTHONDONTWRITEBYTECODE

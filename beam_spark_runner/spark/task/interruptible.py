@@ -18,6 +18,7 @@ class Interruptible:
     def __init__(self, error: type[BaseException]) -> None:
         self._error = error
         self._thread: int | None = None
+        self._was_sent = False  # to that thread; whether it has been raised yet, nobody knows
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
@@ -28,9 +29,7 @@ class Interruptible:
         try:
             yield
         finally:
-            with self._lock:
-                thread, self._thread = self._thread, None
-                _raise_in(thread, None)  # what has not come by now is void
+            self._leave()
 
     @contextlib.contextmanager
     def sheltered(self) -> Iterator[None]:
@@ -38,9 +37,7 @@ class Interruptible:
 
         They are lost: whoever needs to know looks afterwards.
         """
-        with self._lock:
-            thread, self._thread = self._thread, None
-            _raise_in(thread, None)
+        thread = self._leave()
         try:
             yield
         finally:
@@ -51,10 +48,35 @@ class Interruptible:
         """Raise the error in the thread that is inside, if there is one."""
         with self._lock:
             if self._thread is not None:
+                self._was_sent = True
                 _raise_in(self._thread, self._error)
 
+    def _leave(self) -> int | None:
+        with self._lock:
+            thread, self._thread = self._thread, None
+            if self._was_sent:
+                self._was_sent = False
+                _withdraw()
+        return thread
 
-def _raise_in(thread: int | None, error: type[BaseException] | None) -> None:
-    if thread is not None:
-        raised = None if error is None else ctypes.py_object(error)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
+
+class _WithdrawnError(BaseException):
+    """Takes the place of an error that has not been raised yet."""
+
+
+def _withdraw() -> None:
+    """Drop the error that another thread has sent to the calling thread, if it has not come yet.
+
+    Without an error in its place, CPython 3.11 would look for one from then on, in each function
+    and loop of all threads, and would never begin a function under ``sys.settrace``.
+    """
+    try:
+        _raise_in(threading.get_ident(), _WithdrawnError)
+        while True:
+            pass
+    except _WithdrawnError:
+        return
+
+
+def _raise_in(thread: int, error: type[BaseException]) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))

@@ -14,6 +14,8 @@ from tests.unit.simulation.elements import SECOND_US
 from tests.unit.simulation.pipelines import pipeline
 from tests.unit.simulation.world import MOST_DRIVERS, World
 
+pytestmark = pytest.mark.slow
+
 STEPS = int(os.environ.get("SIMULATION_STEPS", "100000")) * 7 // 10
 PARTS = 7
 _MOST_DISTURBED = 2_000  # steps of one schedule

@@ -23,6 +23,8 @@ from tests.unit.simulation.elements import SECOND_US
 from tests.unit.simulation.pipelines import pipeline
 from tests.unit.simulation.world import MOST_DRIVERS, World
 
+pytestmark = pytest.mark.slow
+
 STEPS = int(os.environ.get("SIMULATION_STEPS", "100000")) * 3 // 10
 _LENGTH = 10  # of a pipeline: about how many epochs it takes
 _STEPS_OF_AN_EXAMPLE = 500  # they are somewhat more

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+import textwrap
 import threading
 
 import pytest
@@ -81,3 +84,31 @@ def test_no_interrupt_comes_inside_of_a_shelter() -> None:
 def test_what_is_raised_inside_passes() -> None:
     with pytest.raises(KeyError), Interruptible(InterruptedByTestError).running():
         raise KeyError
+
+
+def test_interrupts_that_came_too_late_leave_nothing_for_tracers() -> None:
+    program = """
+        import sys, threading
+        from beam_spark_runner.spark.task.interruptible import Interruptible
+
+        interruptible = Interruptible(KeyError)
+        stop = threading.Event()
+
+        def interrupt():
+            while not stop.is_set():
+                interruptible.interrupt()
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        for _ in range(2_000):
+            try:
+                with interruptible.running():
+                    sum(range(50))
+            except KeyError:
+                pass
+        stop.set()
+        thread.join()
+        sys.settrace(lambda *_: None)
+        (lambda: None)()
+        """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60)
