@@ -17,7 +17,7 @@ settings.load_profile("shared")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests begin first: no process is left with one of them when others are done."""
+    """Files with slow tests begin first: none of them is left when the other process is done."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 
