@@ -18,18 +18,22 @@ class Interruptible:
     def __init__(self, error: type[BaseException]) -> None:
         self._error = error
         self._thread: int | None = None
-        self._was_sent = False  # to that thread; whether it has been raised yet, nobody knows
+        self._was_sent = False  # to that thread; it may have been raised, or not yet
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Let the calling thread be interrupted inside; the error may come at its very end."""
-        with self._lock:
-            self._thread = threading.get_ident()
         try:
+            with self._lock:
+                self._thread = threading.get_ident()
             yield
         finally:
-            self._leave()
+            with self._lock:
+                # Before any call: each is a place where what was sent may be raised.
+                self._thread, was_sent, self._was_sent = None, self._was_sent, False
+                if was_sent:
+                    _withdraw()
 
     @contextlib.contextmanager
     def sheltered(self) -> Iterator[None]:
@@ -37,7 +41,11 @@ class Interruptible:
 
         They are lost: whoever needs to know looks afterwards.
         """
-        thread = self._leave()
+        with self._lock:
+            thread, self._thread = self._thread, None
+            was_sent, self._was_sent = self._was_sent, False
+            if was_sent:
+                _withdraw()
         try:
             yield
         finally:
@@ -45,19 +53,14 @@ class Interruptible:
                 self._thread = thread
 
     def interrupt(self) -> None:
-        """Raise the error in the thread that is inside, if there is one."""
+        """Raise the error in the thread that is inside, if there is one. Once is enough.
+
+        A second one could be raised while the thread leaves because of the first.
+        """
         with self._lock:
-            if self._thread is not None:
+            if self._thread is not None and not self._was_sent:
                 self._was_sent = True
                 _raise_in(self._thread, self._error)
-
-    def _leave(self) -> int | None:
-        with self._lock:
-            thread, self._thread = self._thread, None
-            if self._was_sent:
-                self._was_sent = False
-                _withdraw()
-        return thread
 
 
 class _WithdrawnError(BaseException):

@@ -44,25 +44,30 @@ def test_a_thread_is_interrupted_inside_only() -> None:
 def test_it_comes_inside_or_not_at_all() -> None:
     interruptible = Interruptible(InterruptedByTestError)
     stop = threading.Event()
+    count = rounds = 0
 
     def interrupt() -> None:
         while not stop.is_set():
             interruptible.interrupt()
 
     thread = threading.Thread(target=interrupt)
+    often = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # errors come between any two calls
     thread.start()
-    count = 0
     try:
-        while count < 50:
+        while count < 50 or rounds < 50_000:
+            rounds += 1
             try:
                 with interruptible.running():
-                    sum(range(5_000))
+                    sum(range(50))
             except InterruptedByTestError:
                 count += 1
-            sum(range(5_000))  # not here
+            for _ in range(20):  # not here
+                list(map(abs, range(5)))
     finally:
         stop.set()
         thread.join()
+        sys.setswitchinterval(often)
 
 
 def test_no_interrupt_comes_inside_of_a_shelter() -> None:
