@@ -47,8 +47,8 @@ test: $(READY) ## Lint, type check, all tests except rare ones and integration, 
 
 # In a process of their own: one that has had gRPC servers cannot start a JVM for sure, since
 # that forks. They wait for silence and limits more than they compute.
-harness-tests: $(READY) ## Tests of the Fn API services and of SDK harnesses, without Spark
-	$(PYTEST) $(SIDE_BY_SIDE) tests/harness
+harness-tests: $(READY) ## Tests of the Fn API services and of SDK harnesses, except rare ones
+	$(PYTEST) $(SIDE_BY_SIDE) tests/harness -m 'not rare'
 
 lint: $(READY) ## ruff and mypy --strict
 	$(BIN)/ruff check .

@@ -82,6 +82,7 @@ def test_flags_that_the_jvm_refuses(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.rare
 def test_a_step_that_raises(tmp_path: Path) -> None:
     script = """
         def bad(element):

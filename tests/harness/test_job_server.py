@@ -34,6 +34,10 @@ CLIENTS = {
         *("--runner=SparkPortableRunner", "--environment_type=LOOPBACK")
     ],
 }
+CLIENT_PARAMS = [
+    pytest.param(name, marks=pytest.mark.rare) if name == "SparkPortableRunner" else name
+    for name in CLIENTS
+]
 SOON_S = 240.0
 
 
@@ -109,7 +113,7 @@ def fails(p: beam.Pipeline) -> None:
     p | beam.Create([1, 0]) | "divide" >> beam.Map(divide)
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", CLIENT_PARAMS)
 def test_pipelines_give_results_and_metrics(client: str, server: Server, tmp_path: Path) -> None:
     result = server.submit(lambda p: p | Sums(tmp_path), *CLIENTS[client])
     assert result.wait_until_finish() == "DONE"
@@ -118,7 +122,7 @@ def test_pipelines_give_results_and_metrics(client: str, server: Server, tmp_pat
     assert [(each.attempted, each.committed) for each in seen] == [(20, 20)]
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", CLIENT_PARAMS)
 def test_errors_name_the_step_and_show_the_traceback(client: str, server: Server) -> None:
     result = server.submit(fails, *CLIENTS[client])
     with pytest.raises(RuntimeError, match="divide: ZeroDivisionError") as raised:
@@ -211,6 +215,7 @@ class ArmedSum(beam.CombineFn):  # type: ignore[misc]
         return accumulator
 
 
+@pytest.mark.rare
 def test_jobs_do_not_disturb_each_other(server: Server, tmp_path: Path) -> None:
     for name in ("long", "doomed"):
         (tmp_path / name).mkdir()
@@ -231,6 +236,7 @@ def test_jobs_do_not_disturb_each_other(server: Server, tmp_path: Path) -> None:
     assert long.wait_until_finish() == "DONE"
 
 
+@pytest.mark.rare
 def test_a_server_that_is_ended_tells_its_clients(tmp_path: Path) -> None:
     server = Server(tmp_path)
     result = server.submit(waits(tmp_path), *CLIENTS["SparkPortableRunner"])

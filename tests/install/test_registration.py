@@ -55,7 +55,11 @@ class Installed:
         return done.stdout.strip()
 
 
-@pytest.fixture(scope="module", params=["", "--editable"], ids=["plain", "editable"])
+@pytest.fixture(
+    scope="module",
+    params=["", pytest.param("--editable", marks=pytest.mark.rare)],
+    ids=["plain", "editable"],
+)
 def installed(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Installed:

@@ -57,7 +57,11 @@ def build(pipeline: beam.Pipeline) -> dict[str, Any]:
     return {"passed": passed_through(pipeline | events(), groupings=2)}
 
 
-@pytest.mark.parametrize("is_cut", [False, True], ids=["one Spark job", "one for each exchange"])
+@pytest.mark.parametrize(
+    "is_cut",
+    [False, pytest.param(True, marks=pytest.mark.rare)],
+    ids=["one Spark job", "one for each exchange"],
+)
 def test_another_anchor_has_each_segment_planned_once_more(
     spark_session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cut: bool
 ) -> None:

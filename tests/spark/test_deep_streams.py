@@ -101,7 +101,8 @@ def played(session: Any, groupings: int, *flags: str) -> Harvest:
     return harvest(session, lambda p: results(passed_through(p | events(), groupings)), *flags)
 
 
-@pytest.mark.parametrize("groupings", [15, pytest.param(30, marks=pytest.mark.rare)])
+@pytest.mark.parametrize("groupings", [15, 30])
+@pytest.mark.rare
 def test_a_deep_pipeline_does_what_a_shallow_one_does(
     spark_session: Any, tmp_path: Path, groupings: int
 ) -> None:
@@ -147,6 +148,7 @@ def seen(name: str) -> Any:
     return f"seen {name}" >> beam.ParDo(Seen(name)).with_output_types(tuple[str, int])
 
 
+@pytest.mark.rare
 def test_sources_and_side_inputs_on_both_sides_of_a_border(spark_session: Any) -> None:
     """What is gathered in the last levels is looked up in the first ones, and the other way."""
 
@@ -259,6 +261,7 @@ KILLED = """
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_a_driver_that_is_killed_in_the_midst_of_an_epoch(tmp_path: Path) -> None:
     """In its last Spark job. The next start goes on, and deletes the rows that were left."""
     out, checkpoints = tmp_path / "out", tmp_path / "checkpoints"

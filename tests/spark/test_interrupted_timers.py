@@ -18,7 +18,7 @@ from apache_beam.transforms.window import FixedWindows, Sessions, TimestampedVal
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfoTiming
 
-from tests.spark.harvest import HARNESSES, Harvest, harvest
+from tests.spark.harvest import RARE_HARNESSES, Harvest, harvest
 
 pytestmark = pytest.mark.spark
 KEYS = 7
@@ -150,7 +150,7 @@ class Twice(beam.DoFn):  # type: ignore[misc]
         yield key, "second"
 
 
-@pytest.mark.parametrize("flags", HARNESSES)
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
 def test_timers_of_user_code_fire_once_each(spark_session: Any, flags: tuple[str, ...]) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         events = Stream().with_output_types(tuple[str, int])

@@ -174,7 +174,8 @@ class RefusingCoder(beam.coders.StrUtf8Coder):  # type: ignore[misc]
         return bytes(super().encode(value))
 
 
-@pytest.mark.parametrize("shards", [pytest.param(0, marks=pytest.mark.rare), 3])
+@pytest.mark.parametrize("shards", [0, 3])
+@pytest.mark.rare
 def test_windowed_writes_that_fail_leave_no_files(
     spark_session: Any, tmp_path: Path, shards: int
 ) -> None:
@@ -193,7 +194,9 @@ def test_windowed_writes_that_fail_leave_no_files(
     assert list((tmp_path / "out").iterdir()) == []
 
 
-@pytest.mark.parametrize("where", ["before the writes", "in a sink"])
+@pytest.mark.parametrize(
+    "where", [pytest.param("before the writes", marks=pytest.mark.rare), "in a sink"]
+)
 def test_a_pipeline_that_fails_leaves_no_files(
     spark_session: Any, tmp_path: Path, where: str
 ) -> None:

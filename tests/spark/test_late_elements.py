@@ -15,7 +15,7 @@ from apache_beam.transforms.window import FixedWindows, SlidingWindows, Timestam
 
 from beam_spark_runner import SparkPortableRunner
 from tests.spark.asking import Asking
-from tests.spark.harvest import HARNESSES, harvest_on
+from tests.spark.harvest import RARE_HARNESSES, harvest_on
 from tests.stateful import Number
 
 pytestmark = pytest.mark.spark
@@ -85,7 +85,7 @@ def test_each_step_counts_what_it_drops(spark_session: Any) -> None:
     }
 
 
-@pytest.mark.parametrize("flags", HARNESSES)
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
 def test_steps_with_state_count_what_they_drop(spark_session: Any, flags: tuple[str, ...]) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         pairs = played(p)

@@ -9,7 +9,7 @@ from apache_beam.metrics import Metrics
 from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
-from tests.spark.harvest import HARNESSES, harvest
+from tests.spark.harvest import RARE_HARNESSES, harvest
 
 pytestmark = [pytest.mark.spark, pytest.mark.rare]
 EPOCHS = 70
@@ -36,7 +36,7 @@ class Total(beam.CombineFn):  # type: ignore[misc]
         return accumulator
 
 
-@pytest.mark.parametrize("flags", HARNESSES)
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
 def test_accumulators_are_merged_before_the_window_ends(
     spark_session: Any, flags: tuple[str, ...]
 ) -> None:

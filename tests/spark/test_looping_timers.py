@@ -13,7 +13,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from tests.spark.harvest import HARNESSES, harvest
+from tests.spark.harvest import RARE_HARNESSES, harvest
 
 pytestmark = pytest.mark.spark
 EACH_S = 3600
@@ -47,7 +47,7 @@ class Ticks(beam.DoFn):  # type: ignore[misc]
 TICKS = beam.ParDo(Ticks()).with_output_types(tuple[str, int])
 
 
-@pytest.mark.parametrize("flags", HARNESSES)
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
 @pytest.mark.parametrize("kind", [(), ("--streaming",)], ids=["batch", "by the wall clock"])
 def test_each_fires_once(spark_session: Any, kind: tuple[str, ...], flags: tuple[str, ...]) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def test_each_fires_once(spark_session: Any, kind: tuple[str, ...], flags: tuple
     assert found["first"] == found["second"] == [("a", 1), ("b", 1)]
 
 
-@pytest.mark.parametrize("flags", HARNESSES)
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
 def test_with_a_clock_that_stands(spark_session: Any, flags: tuple[str, ...]) -> None:
     """It fires each hour of the stream; when that ends, what waits fires, and the loop is over."""
 

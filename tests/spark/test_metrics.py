@@ -114,7 +114,7 @@ class Slow(beam.DoFn):  # type: ignore[misc]
         pytest.param((), True, id="socket"),
         pytest.param(("--backchannel=files",), True, id="files", marks=pytest.mark.rare),
         pytest.param(("--backchannel=off",), False, id="off", marks=pytest.mark.rare),
-        pytest.param(REUSED_PROCESS, True, id="PROCESS"),
+        pytest.param(REUSED_PROCESS, True, id="PROCESS", marks=pytest.mark.rare),
     ],
 )
 def test_a_job_that_runs(spark_session: Any, flags: tuple[str, ...], is_live: bool) -> None:

@@ -74,6 +74,7 @@ def counted(ticks: beam.PCollection) -> beam.PCollection:
 
 
 @pytest.mark.usefixtures("recording")
+@pytest.mark.rare
 def test_an_unbounded_source_is_recorded_once_and_played(spark_session: Any) -> None:
     runner = InteractiveRunner(underlying_runner=SparkPortableRunner(spark_session))
     p = beam.Pipeline(runner)

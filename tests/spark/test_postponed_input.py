@@ -11,7 +11,7 @@ import pytest
 from apache_beam.testing.test_stream import TestStream as Stream
 
 from tests.spark.asking import Asking
-from tests.spark.harvest import HARNESSES, LOOPBACK, harvest_on
+from tests.spark.harvest import LOOPBACK, RARE_HARNESSES, harvest_on
 from tests.spark.sending import Sends, Story, sent, timed
 from tests.spark.worker_pools import worker_pool
 
@@ -21,7 +21,7 @@ EXTERNAL = ("a worker pool",)
 
 @pytest.fixture(
     params=[
-        *HARNESSES,
+        *RARE_HARNESSES,
         pytest.param(LOOPBACK, id="loopback", marks=pytest.mark.rare),
         pytest.param(EXTERNAL, id="external", marks=pytest.mark.rare),
     ]

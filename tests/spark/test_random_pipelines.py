@@ -52,6 +52,7 @@ def drawing(pytestconfig: pytest.Config) -> settings:
 
 @pytest.mark.grpc
 @pytest.mark.timeout(60 * COUNT)
+@pytest.mark.rare
 def test_like_beams_own_runner(spark_session: Any, drawing: settings) -> None:
     """Each pack in two pipelines: in the Spark workers, and in SDK harnesses beside them."""
     kinds: Counter[str] = Counter()

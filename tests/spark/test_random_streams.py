@@ -34,7 +34,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 PACK = 12
 COUNT = int(os.environ.get("RANDOM_STREAMS", str(2 * PACK)))
 FIRST = int(os.environ.get("RANDOM_STREAMS_FROM", "0"))
-SEEDS = range(FIRST, FIRST + max(1, COUNT // PACK))
+SEEDS = [
+    FIRST,
+    *(
+        pytest.param(seed, marks=pytest.mark.rare)
+        for seed in range(FIRST + 1, FIRST + COUNT // PACK)
+    ),
+]
 DOCS = Path(__file__).parents[2] / "docs" / "conformance.md"
 
 

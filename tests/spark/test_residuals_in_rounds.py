@@ -137,7 +137,7 @@ def _slowly(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("compressed", [pytest.param(False, marks=pytest.mark.rare), True])
 def test_a_file_is_read_once_by_several_tasks(
     spark_session: Any, tmp_path: Path, compressed: bool
 ) -> None:

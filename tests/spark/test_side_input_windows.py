@@ -124,7 +124,7 @@ def _broadcast_in_parts(patch: pytest.MonkeyPatch) -> None:
         pytest.param(_one_file, marks=pytest.mark.rare),
         _files_by_tasks,
         pytest.param(_broadcast, marks=pytest.mark.rare),
-        _broadcast_in_parts,
+        pytest.param(_broadcast_in_parts, marks=pytest.mark.rare),
     ],
 )
 def test_views_are_those_of_beams_own_runner(

@@ -167,6 +167,7 @@ def test_views_by_window(spark_session: Any) -> None:
     assert found["global side"] == [(n, "e") for n in range(30)]
 
 
+@pytest.mark.rare
 def test_chains_of_side_inputs(spark_session: Any) -> None:
     """Each link is a Spark job of its own; the main input passes them all by."""
 

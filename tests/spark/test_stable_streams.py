@@ -17,7 +17,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import Duration, Timestamp
 
 from tests.spark.asking import Asking
-from tests.spark.harvest import HARNESSES, RARE_HARNESSES, harvest_on
+from tests.spark.harvest import RARE_HARNESSES, harvest_on
 from tests.spark.restrictions import RESTRICTION
 from tests.spark.sending import Sends, sent, timed
 
@@ -95,7 +95,10 @@ class Tells(beam.DoFn):  # type: ignore[misc]
             raise RuntimeError("told")
 
 
-@pytest.mark.parametrize(("is_stable", "told"), [(True, {"a"}), (False, {"a", "a b"})])
+@pytest.mark.parametrize(
+    ("is_stable", "told"),
+    [(True, {"a"}), pytest.param(False, {"a", "a b"}, marks=pytest.mark.rare)],
+)
 def test_a_timer_fires_on_what_is_committed(
     spark_session: Any, tmp_path: Path, is_stable: bool, told: set[str]
 ) -> None:
@@ -176,7 +179,7 @@ def test_what_is_stored_holds_the_watermark(spark_session: Any, tmp_path: Path) 
     assert [list(values) for _, values in found["groups"]] == [[[5]], [[27]]]
 
 
-@pytest.mark.parametrize("flags", HARNESSES)
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
 def test_keys_with_timers_of_both_kinds(spark_session: Any, flags: tuple[str, ...]) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         events = Stream().with_output_types(tuple[str, int])

@@ -20,7 +20,7 @@ from apache_beam.transforms.window import FixedWindows, GlobalWindows, Timestamp
 from apache_beam.utils.timestamp import Duration, Timestamp
 
 from beam_spark_runner.recovery.manifest import decode
-from tests.spark.harvest import HARNESSES, RARE_HARNESSES, harvest
+from tests.spark.harvest import RARE_HARNESSES, harvest
 from tests.spark.restrictions import RESTRICTION
 
 pytestmark = pytest.mark.spark
@@ -36,7 +36,7 @@ def look_up(main: Any, view: Any) -> Any:
     return main | "look up" >> beam.Map(lambda number, some: (number, sorted(some)), view)
 
 
-@pytest.mark.parametrize("flags", HARNESSES)
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
 def test_a_bounded_side_input(spark_session: Any, flags: tuple[str, ...]) -> None:
     """The first elements wait for it, since it is there only after the epoch that makes it."""
 
@@ -295,7 +295,7 @@ class Above(beam.DoFn):  # type: ignore[misc]
         yield key, sorted(seen.read())
 
 
-@pytest.mark.parametrize("is_grouped", [False, True])
+@pytest.mark.parametrize("is_grouped", [pytest.param(False, marks=pytest.mark.rare), True])
 @pytest.mark.parametrize("flags", RARE_HARNESSES)
 def test_state_and_timers_with_a_side_input(
     spark_session: Any, flags: tuple[str, ...], is_grouped: bool

@@ -17,7 +17,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import Duration, Timestamp
 
 from beam_spark_runner import SparkPortableRunner
-from tests.spark.harvest import HARNESSES, RARE_HARNESSES, harvest
+from tests.spark.harvest import RARE_HARNESSES, harvest
 from tests.spark.restrictions import RESTRICTION
 from tests.stateful import Number
 
@@ -62,7 +62,7 @@ def count(at_once: int = 5, wait_s: float | None = 0.0) -> beam.ParDo:
     return beam.ParDo(Count(at_once, wait_s)).with_output_types(tuple[str, int])
 
 
-@pytest.mark.parametrize("flags", HARNESSES)
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
 def test_windows_close_while_a_source_goes_on(spark_session: Any, flags: tuple[str, ...]) -> None:
     """The watermark comes from the estimator: nothing is late, and nothing waits for the end."""
 

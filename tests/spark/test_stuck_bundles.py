@@ -30,7 +30,7 @@ def open_for_ever(pair: tuple[str, int], fifo: str) -> tuple[str, int]:
 @pytest.mark.parametrize(
     ("flags", "place", "timeout_s"),
     [
-        pytest.param((), "claim", EMBEDDED_S, id="claim, embedded"),
+        pytest.param((), "claim", EMBEDDED_S, id="claim, embedded", marks=pytest.mark.rare),
         pytest.param((), "step", EMBEDDED_S, id="step, embedded", marks=pytest.mark.rare),
         pytest.param(
             REUSED_PROCESS, "claim", PROCESS_S, id="claim, process", marks=pytest.mark.rare

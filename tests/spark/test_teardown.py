@@ -107,7 +107,7 @@ def assert_all_are_torn_down(folder: Path) -> None:
     [
         pytest.param((), id="socket"),
         pytest.param(("--backchannel=files",), id="files"),
-        pytest.param(PROCESS, id="PROCESS"),
+        pytest.param(PROCESS, id="PROCESS", marks=pytest.mark.rare),
         pytest.param(LOOPBACK, id="LOOPBACK"),
     ],
 )

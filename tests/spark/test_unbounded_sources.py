@@ -8,7 +8,7 @@ import pytest
 from apache_beam.transforms.window import FixedWindows
 
 from tests.numbers_source import Log, Numbers, pairs
-from tests.spark.harvest import HARNESSES, REUSED_PROCESS, harvest
+from tests.spark.harvest import RARE_HARNESSES, REUSED_PROCESS, harvest
 from tests.stateful import Number
 
 pytestmark = pytest.mark.spark
@@ -23,7 +23,7 @@ def log(tmp_path: Path) -> Log:
     return Log(folder=str(tmp_path / "notes"), checkpoints=str(tmp_path / "checkpoints"))
 
 
-@pytest.mark.parametrize("flags", HARNESSES)
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
 def test_splits_marks_watermarks_and_finalization(
     spark_session: Any, log: Log, flags: tuple[str, ...]
 ) -> None:

@@ -7,5 +7,5 @@ from tests.spark.harvest import PROCESS
 TRANSPORTS = [
     pytest.param((), id="socket"),
     pytest.param(("--backchannel=files",), id="files"),
-    pytest.param(PROCESS, id="PROCESS"),
+    pytest.param(PROCESS, id="PROCESS", marks=pytest.mark.rare),
 ]

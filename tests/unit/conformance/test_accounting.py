@@ -98,6 +98,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Res
         ("zzz_after_the_crash", "passed", Verdict.NO_PIPELINE),
     ],
 )
+@pytest.mark.rare
 def test_outcomes(
     results: dict[str, dict[str, Result]], test: str, on_nothing: str, verdict: Verdict
 ) -> None:
@@ -115,6 +116,7 @@ def test_outcomes(
         ("skipped", "Skipped: not today"),
     ],
 )
+@pytest.mark.rare
 def test_messages(results: dict[str, dict[str, Result]], test: str, message: str) -> None:
     assert results[NOTHING][CLASS + test].message == message
 
@@ -128,6 +130,7 @@ def test_the_suites_are_part_of_the_installed_beam(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_single_tests_of_a_suite(tmp_path: Path) -> None:
     file = tmp_path / "sample_test.py"
     file.write_text(TESTS)
