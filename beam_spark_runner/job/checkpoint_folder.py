@@ -4,10 +4,13 @@ import contextlib
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from beam_spark_runner.core.errors import CheckpointStorageError
+from beam_spark_runner.core.errors import CheckpointStorageError, RunnerError
 from beam_spark_runner.recovery.commit import Storage
+
+_MOST_AT_ONCE = 16  # files that are made durable
 
 
 class CheckpointFolderError(CheckpointStorageError):
@@ -15,6 +18,28 @@ class CheckpointFolderError(CheckpointStorageError):
 
     def __str__(self) -> str:
         return f"the checkpoint folder {self.place} cannot be used: {self.problem}"
+
+
+class NotDurableError(RunnerError):
+    """A disk did not confirm what tasks have stored, and may have dropped it.
+
+    Trying again would prove nothing: the disk need not report the same loss twice.
+
+    Args:
+        path: of a file that may be lost.
+        problem: what the disk reported.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(path, problem)
+        self.path, self.problem = path, problem
+
+    def __str__(self) -> str:
+        return (
+            f"an epoch was not committed, since the disk may have lost {self.path}: "
+            f"{self.problem}. Once the disk works, start the pipeline again: it goes on from its "
+            "last commit"
+        )
 
 
 class CheckpointFolder(Storage):
@@ -38,15 +63,18 @@ class CheckpointFolder(Storage):
         with self._doing(f"read {name}"):
             return (self._folder / name).read_bytes()
 
-    def create(self, name: str, data: bytes) -> bool:
-        """See ``Storage.create``."""
+    def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
+        """See ``Storage.create``.
+
+        Raises:
+            NotDurableError: one of the others' files may be lost.
+        """
+        others = [self._folder / other for other in after]
         hidden = self._folder / f".{name}.{secrets.token_hex(4)}"
         with self._doing(f"create {name}"):
             try:
-                with hidden.open("xb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
+                hidden.write_bytes(data)
+                _sync_all([hidden, *others])
                 try:
                     os.link(hidden, self._folder / name)
                 except OSError as error:
@@ -59,11 +87,7 @@ class CheckpointFolder(Storage):
             finally:
                 hidden.unlink(missing_ok=True)
             # The new name is part of the folder, not of the file.
-            folder = os.open(self._folder, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            _sync(self._folder)
         return True
 
     def delete(self, names: Iterable[str]) -> None:
@@ -81,3 +105,32 @@ class CheckpointFolder(Storage):
             yield
         except OSError as error:
             raise CheckpointFolderError(str(self._folder), f"could not {what}: {error}") from error
+
+
+def _sync_all(files: Sequence[Path]) -> None:
+    """Make files durable, side by side: a disk takes about as long for all as for one.
+
+    The first one is the caller's own, which can be written once more.
+    """
+    mine, *others = files
+    if not others:
+        _sync(mine)
+        return
+    with ThreadPoolExecutor(min(len(others), _MOST_AT_ONCE)) as threads:
+        syncing = {other: threads.submit(_sync, other) for other in others}
+        _sync(mine)
+        for other, done in syncing.items():
+            try:
+                done.result()
+            except FileNotFoundError:  # a driver that has taken over has deleted it
+                raise
+            except OSError as error:
+                raise NotDurableError(str(other), str(error)) from error
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

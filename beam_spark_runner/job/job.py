@@ -347,6 +347,7 @@ class Job:
             restart=self._config.restart,
             key_groups=places.key_groups,
             after_tasks_finish=self._config.checkpoints_after_tasks_finish,
+            tasks_sync=places.tasks_sync,
         )
 
     def _pace(self) -> Pace:

@@ -42,4 +42,5 @@ def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -
         deltas=str(deltas),
         local=str(Path(str(folder), "shards")) if is_local else None,
         key_groups=groups,
+        tasks_sync=not is_local,
     )

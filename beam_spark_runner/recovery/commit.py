@@ -34,10 +34,16 @@ class Storage(Protocol):
         """Return the content of a file. If there is none of that name: an error of its own."""
         ...
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
         """Create a file: whole and durable, or not at all. False: there is one of that name.
 
         After an error it may be there or not.
+
+        Args:
+            name: of the file.
+            data: its content.
+            after: names of files that others have written: before this one gets its name they are
+                durable, too.
         """
         ...
 
@@ -59,7 +65,9 @@ def claim(storage: Storage) -> int:
             return fence
 
 
-def newest(storage: Storage, lineage: str, count: int = 1) -> tuple[Manifest, ...]:
+def newest(
+    storage: Storage, lineage: str, count: int = 1, fence: int | None = None
+) -> tuple[Manifest, ...]:
     """Return the newest manifests, the oldest of them first; none: nothing was committed.
 
     Args:
@@ -67,8 +75,11 @@ def newest(storage: Storage, lineage: str, count: int = 1) -> tuple[Manifest, ..
         lineage: whose manifests.
         count: how many, at most. One that is damaged is left out, with all before it, if it is
             not the newest one: no pipeline goes on from them.
+        fence: that the driver has claimed. While it read, one with a higher fence may have deleted
+            what was listed, so that a late one with a lower fence could put its own in that place.
 
     Raises:
+        FencedError: a driver with a higher fence has started.
         CorruptManifestError: the newest one is damaged. The error names the one before.
     """
     epochs = _epochs(storage, lineage)
@@ -85,16 +96,19 @@ def newest(storage: Storage, lineage: str, count: int = 1) -> tuple[Manifest, ..
                 why += f"; the one before it is {manifest_name(lineage, epochs[-2])}, from which "
                 why += "the pipeline goes on if this file is removed"
             raise CorruptManifestError(name, why) from error
+    if fence is not None and (highest := _highest_fence(storage)) > fence:
+        raise FencedError(fence, highest)
     return tuple(found)
 
 
-def commit(storage: Storage, manifest: Manifest) -> Manifest:
+def commit(storage: Storage, manifest: Manifest, after: Iterable[str] = ()) -> Manifest:
     """Commit an epoch. May be called again, with the same or another manifest, after an error.
 
     Args:
         storage: of all drivers of the pipeline.
         manifest: with the fence that this driver has claimed. That of the manifest before may be
             lower, if it was adopted.
+        after: see ``Storage.create``.
 
     Returns:
         The manifest that has committed it: this one, even if the answer to an earlier call was
@@ -110,7 +124,7 @@ def commit(storage: Storage, manifest: Manifest) -> Manifest:
         raise FencedError(manifest.fence, highest)
     name = manifest_name(manifest.lineage, manifest.epoch)
     found = manifest
-    if not storage.create(name, encode(manifest)):
+    if not storage.create(name, encode(manifest), after):
         found = decode(storage.read(name), name)
     if found.fence > manifest.fence:
         raise FencedError(manifest.fence, found.fence)

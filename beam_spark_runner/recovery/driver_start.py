@@ -17,7 +17,7 @@ from beam_spark_runner.recovery.manifest import (
     Manifest,
     differences,
 )
-from beam_spark_runner.recovery.sweep import ended_rows, half_written, left_rows, unneeded
+from beam_spark_runner.recovery.sweep import ended_rows, half_written, left_rows, named_by, unneeded
 
 KEPT = 3
 """Manifests that are not deleted."""
@@ -33,6 +33,7 @@ class Checkpoints:
         restart: "resume": something must have been committed; "fresh": nothing; "auto": either.
         key_groups: into how many groups keys fall.
         after_tasks_finish: epochs are committed although tasks of some stages have finished.
+        tasks_sync: what tasks have stored is durable; if not, it is before a manifest names it.
     """
 
     storage: DeletingStorage
@@ -40,6 +41,7 @@ class Checkpoints:
     restart: str
     key_groups: int
     after_tasks_finish: bool = True
+    tasks_sync: bool = True
 
 
 def _no_problem(finished: Mapping[int, frozenset[int]]) -> tuple[str, ...]:
@@ -65,6 +67,7 @@ class DriverStart:
         IncompatibleCheckpointError: what was committed is of another pipeline.
         OptionsError: the options do not fit to what was committed.
         CorruptManifestError: what was committed is damaged.
+        FencedError: another driver has started meanwhile.
     """
 
     def __init__(
@@ -81,7 +84,7 @@ class DriverStart:
         self._found(1)  # a start that cannot go on must not fence one off that can
         fence = claim(self._storage)
         # The oldest first. An earlier start may have died before it deleted what they supersede.
-        self._kept = self._found(KEPT)
+        self._kept = self._found(KEPT, fence)
         nothing = Manifest(
             epoch=0,
             fence=fence,
@@ -107,7 +110,10 @@ class DriverStart:
             FencedError: another driver has taken the pipeline over.
             CorruptManifestError: another manifest has committed it, which is damaged.
         """
-        committed = commit(self._storage, mine)
+        new: frozenset[str] = frozenset()
+        if not self._checkpoints.tasks_sync:
+            new = named_by(mine) - named_by(self.manifest)
+        committed = commit(self._storage, mine, new)
         # The fence remains that of this start, whoever has committed the epoch.
         self.manifest = dataclasses.replace(committed, fence=mine.fence)
         self._kept = (*self._kept, committed)[-KEPT:]
@@ -140,12 +146,12 @@ class DriverStart:
         ended = ended_rows(self._storage.names(), mine.lineage, mine.fence, mine.epoch + 1)
         self._storage.delete(ended)
 
-    def _found(self, count: int) -> tuple[Manifest, ...]:
+    def _found(self, count: int, fence: int | None = None) -> tuple[Manifest, ...]:
         """Return what was committed last, if this start may go on from there.
 
         Until a fence is claimed, other drivers delete all but the newest ones.
         """
-        newest_ones = newest(self._storage, self._checkpoints.lineage, count)
+        newest_ones = newest(self._storage, self._checkpoints.lineage, count, fence)
         restart = self._checkpoints.restart
         if not newest_ones:
             if restart == "resume":

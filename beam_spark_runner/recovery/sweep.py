@@ -92,6 +92,16 @@ def _rows(names: Iterable[str], lineage: str) -> Iterator[tuple[str, int, int]]:
             yield name, int(match["fence"]), int(match["epoch"])
 
 
+def named_by(manifest: Manifest) -> frozenset[str]:
+    """Return the names of the files of tasks that a manifest needs: deltas and views."""
+    deltas = (
+        delta_name(manifest.lineage, *shard, *each)
+        for shard, head in manifest.heads.items()
+        for each in (*head.older, head.delta)
+    )
+    return frozenset(deltas) | {view.file for view in manifest.views.values()}
+
+
 def unneeded(names: Iterable[str], lineage: str, kept: Sequence[Manifest]) -> tuple[str, ...]:
     """Return the names of the files that neither a manifest that is kept needs, nor a later one.
 
@@ -103,10 +113,7 @@ def unneeded(names: Iterable[str], lineage: str, kept: Sequence[Manifest]) -> tu
     if not kept:
         raise InvariantError("no manifest is kept")
     oldest = kept[0].epoch
-    needed = {view.file for manifest in kept for view in manifest.views.values()}
-    for manifest in kept:
-        for shard, head in manifest.heads.items():
-            needed |= {delta_name(lineage, *shard, *each) for each in (*head.older, head.delta)}
+    needed = {name for manifest in kept for name in named_by(manifest)}
     return tuple(
         name
         for name in names

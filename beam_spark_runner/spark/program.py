@@ -93,12 +93,15 @@ class ShardPlaces:
         deltas: folder that driver and workers share.
         local: folder of local copies; None: the first of Spark's own local folders.
         key_groups: into how many groups keys fall, see ``core.routing``.
+        tasks_sync: what tasks have written there is durable when they end; if not, the driver
+            sees to that before a manifest names it.
     """
 
     lineage: str
     deltas: str
     local: str | None
     key_groups: int
+    tasks_sync: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,7 +55,9 @@ class DeltaFiles(Protocol):
         ...
 
     def put(self, name: str, local: Path) -> None:
-        """Store a copy of a finished local file, durably: whole, or not at all.
+        """Store a copy of a finished local file: whole, or not at all.
+
+        It is durable by the time that a manifest names it.
 
         Raises:
             OSError: the storage is full or away.
@@ -69,9 +71,12 @@ class FolderOfDeltas(DeltaFiles):
 
     Attributes:
         folder: must exist. A missing one is not made: it may be a mount that is away.
+        syncs: ``put`` returns once the file is durable. If not, the driver sees to that, which
+            is on the same machine: see ``CheckpointFolder.create``.
     """
 
     folder: Path
+    syncs: bool = True
 
     def open(self, name: str) -> BinaryIO:
         """See ``DeltaFiles.open``."""
@@ -84,11 +89,14 @@ class FolderOfDeltas(DeltaFiles):
             with local.open("rb") as source, hidden.open("xb") as target:
                 shutil.copyfileobj(source, target, 1 << 20)
                 target.flush()
-                os.fsync(target.fileno())
+                if self.syncs:
+                    os.fsync(target.fileno())
             hidden.rename(self.folder / name)
         except BaseException:
             hidden.unlink(missing_ok=True)
             raise
+        if not self.syncs:
+            return
         # The new name is part of the folder, not of the file.
         folder = os.open(self.folder, os.O_RDONLY)
         try:

@@ -30,7 +30,7 @@ def open_shard_of(
     head = _head_of(program, epoch, partition)
     return open_shard(
         folder_of_copies(places),
-        FolderOfDeltas(Path(places.deltas)),
+        folder_of_deltas(places),
         lineage=places.lineage,
         level=program.level,
         partition=partition,
@@ -44,6 +44,11 @@ def row_path(program: LevelProgram, epoch: reports_pb2.Epoch, partition: int, at
     assert places is not None
     name = rows_name(places.lineage, epoch.number, epoch.fence, program.level, partition, attempt)
     return Path(places.deltas, name)
+
+
+def folder_of_deltas(places: ShardPlaces) -> FolderOfDeltas:
+    """Return the folder in which the tasks of a job store what manifests name."""
+    return FolderOfDeltas(Path(places.deltas), syncs=places.tasks_sync)
 
 
 def folder_of_copies(places: ShardPlaces) -> Path:

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.harness.due import fire_due
@@ -16,7 +15,7 @@ from beam_spark_runner.spark.rows.view_writer import pane_coder
 from beam_spark_runner.spark.side_inputs.panes import PaneId, PanesOfView
 from beam_spark_runner.spark.task.epoch_stage import EpochStage
 from beam_spark_runner.spark.task.open_stage import charged_to
-from beam_spark_runner.state.shards import FolderOfDeltas
+from beam_spark_runner.spark.task.task_shard import folder_of_deltas
 
 
 class ViewStage(EpochStage):
@@ -60,7 +59,7 @@ class ViewStage(EpochStage):
         places, dest = self._level.shards, self.program.input.dest
         assert places is not None
         name = view_name(places.lineage, self._number, int(dest), uuid.uuid4().hex)
-        self._panes.write(functools.partial(FolderOfDeltas(Path(places.deltas)).put, name))
+        self._panes.write(functools.partial(folder_of_deltas(places).put, name))
         return [
             reports_pb2.View(
                 dest=dest,

@@ -1,10 +1,15 @@
+import errno
 import multiprocessing
 import os
 from pathlib import Path
 
 import pytest
 
-from beam_spark_runner.job.checkpoint_folder import CheckpointFolder, CheckpointFolderError
+from beam_spark_runner.job.checkpoint_folder import (
+    CheckpointFolder,
+    CheckpointFolderError,
+    NotDurableError,
+)
 from beam_spark_runner.recovery.commit import commit, newest
 from beam_spark_runner.recovery.manifest import (
     CorruptManifestError,
@@ -72,6 +77,59 @@ def test_a_link_that_is_there_after_an_error_is_ours(
     folder = CheckpointFolder(tmp_path)
     assert folder.create("name", b"data")
     assert folder.names() == ["name"]
+
+
+def _path(descriptor: int) -> Path:
+    return Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+
+def test_what_others_have_written_is_durable_before_the_file_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[Path] = []
+    sync = os.fsync
+
+    def note(descriptor: int) -> None:
+        sync(descriptor)
+        done.append(_path(descriptor))
+        if _path(descriptor) != tmp_path:
+            assert "name" not in folder.names()
+
+    monkeypatch.setattr(os, "fsync", note)
+    folder = CheckpointFolder(tmp_path)
+    others = [f"other-{number}" for number in range(20)]
+    for other in others:
+        (tmp_path / other).write_bytes(b"delta")
+    assert folder.create("name", b"data", others)
+    assert done[-1] == tmp_path
+    assert {path.name for path in done[:-1]} > {*others}
+
+
+def test_what_the_disk_may_have_lost_is_named_and_nothing_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = os.fsync
+
+    def fail(descriptor: int) -> None:
+        if _path(descriptor).name == "b":
+            raise OSError(errno.EIO, "Input/output error")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    for other in "ab":
+        (tmp_path / other).touch()
+    folder = CheckpointFolder(tmp_path)
+    with pytest.raises(NotDurableError, match=r"may have lost .*/b: .*Input/output error"):
+        folder.create("name", b"data", "ab")
+    assert sorted(folder.names()) == ["a", "b"]
+
+
+def test_what_another_driver_has_deleted_can_be_tried_again(tmp_path: Path) -> None:
+    """For then it is found that the other one has taken over."""
+    folder = CheckpointFolder(tmp_path)
+    with pytest.raises(CheckpointFolderError, match=r"could not create name: .*gone"):
+        folder.create("name", b"data", ["gone"])
+    assert folder.names() == []
 
 
 def test_a_folder_that_knows_no_links_is_an_error(

@@ -1,7 +1,7 @@
 """Several drivers, some of which are taken for dead and are not."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -30,7 +30,7 @@ class Files:
     def read(self, name: str) -> bytes:
         return self.files[name]
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
         if name in self.files:
             return False
         self.files[name] = data
@@ -44,8 +44,8 @@ class Unsure(Files):
         super().__init__()
         self._raises = raises
 
-    def create(self, name: str, data: bytes) -> bool:
-        if super().create(name, data) and self._raises:
+    def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
+        if super().create(name, data, after) and self._raises:
             raise TimeoutError
         return False
 
@@ -57,9 +57,9 @@ class Racing(Files):
         super().__init__()
         self._others = others
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
         self.files.setdefault(name, self._others)
-        return super().create(name, data)
+        return super().create(name, data, after)
 
 
 def _same_as(files: Files) -> Files:
@@ -174,14 +174,31 @@ def test_a_driver_stops_where_one_of_a_higher_fence_has_committed() -> None:
 def test_a_driver_does_not_commit_again_what_it_slept_through() -> None:
     # Its epoch's manifest was superseded and deleted meanwhile, so that its name is free.
     class Slow(Files):
-        def create(self, name: str, data: bytes) -> bool:
+        def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
             others = _same_as(self)
             commit(others, dataclasses.replace(FIRST, fence=claim(others), epoch=2))
-            return super().create(name, data)
+            return super().create(name, data, after)
 
     slow = Slow()
     with pytest.raises(FencedError):
         commit(slow, dataclasses.replace(FIRST, fence=claim(_same_as(slow))))
+
+
+def test_a_start_that_is_overtaken_while_it_reads_stops() -> None:
+    """What it has listed was deleted by then, and written anew by a driver that is late."""
+
+    class Slow(Files):
+        def read(self, name: str) -> bytes:
+            claim(_same_as(self))
+            self.files[name] = encode(dataclasses.replace(FIRST, clock_us=7))
+            return super().read(name)
+
+    slow = Slow()
+    fence = claim(slow)
+    commit(slow, dataclasses.replace(FIRST, fence=fence))
+    assert newest(_same_as(slow), "main", fence=fence)
+    with pytest.raises(FencedError):
+        newest(slow, "main", fence=fence)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from beam_spark_runner.recovery.manifest import (
     DeltaId,
     Head,
     IncompatibleCheckpointError,
+    View,
+    ViewId,
     manifest_name,
 )
 from beam_spark_runner.recovery.sweep import delta_name, rows_name
@@ -21,6 +23,7 @@ class Files:
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
+        self.made_durable: list[set[str]] = []  # with the file that was created then
 
     def names(self) -> Sequence[str]:
         return list(self.files)
@@ -28,7 +31,8 @@ class Files:
     def read(self, name: str) -> bytes:
         return self.files[name]
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
+        self.made_durable.append({*after})
         return self.files.setdefault(name, data) is data
 
     def delete(self, names: Iterable[str]) -> None:
@@ -36,8 +40,12 @@ class Files:
             self.files.pop(name, None)
 
 
-def start(files: Files, restart: str = "auto", partitions: int = 1) -> DriverStart:
-    checkpoints = Checkpoints(storage=files, lineage="main", restart=restart, key_groups=128)
+def start(
+    files: Files, restart: str = "auto", partitions: int = 1, *, tasks_sync: bool = True
+) -> DriverStart:
+    checkpoints = Checkpoints(
+        storage=files, lineage="main", restart=restart, key_groups=128, tasks_sync=tasks_sync
+    )
     return DriverStart(checkpoints, {"Read": "v1"}, partitions)
 
 
@@ -66,6 +74,31 @@ def test_a_start_goes_on_after_the_newest_manifest_under_its_own_fence() -> None
     commit(first, files)
     second = start(files)
     assert (second.manifest.epoch, second.manifest.fence) == (1, 2)
+
+
+def test_what_tasks_have_stored_is_durable_before_a_manifest_names_it() -> None:
+    files = Files()
+    driver = start(files, tasks_sync=False)
+    first = Head(DeltaId(1, 7))
+    manifest = dataclasses.replace(
+        driver.manifest,
+        epoch=1,
+        parent=0,
+        heads={(0, 0): first, (1, 0): first},
+        views={ViewId(3, b"w"): View("main-000000000001-3-ab.view", 5)},
+    )
+    driver.commit(manifest)
+    heads = {(0, 0): Head(DeltaId(2, 8), (first.delta,)), (1, 0): first}
+    driver.commit(dataclasses.replace(manifest, epoch=2, parent=1, heads=heads))
+    assert files.made_durable == [
+        set(),  # the fence
+        {
+            delta_name("main", 0, 0, 1, 7),
+            delta_name("main", 1, 0, 1, 7),
+            "main-000000000001-3-ab.view",
+        },
+        {delta_name("main", 0, 0, 2, 8)},
+    ]
 
 
 def test_each_epoch_deletes_what_it_supersedes() -> None:

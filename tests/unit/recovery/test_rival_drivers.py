@@ -1,7 +1,7 @@
 """Drivers that pause, die and lose answers between any two looks at the storage."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from hypothesis import settings
@@ -56,7 +56,7 @@ class Answers:
 
         return self._answer(read)
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
         def create() -> bool:
             if name in self._files:
                 return False
@@ -110,7 +110,7 @@ class Driver:
 
     def _run(self) -> None:
         self.fence = self._until_answered(lambda _: claim(self._answers))
-        self.known.extend(newest(self._answers, "main"))
+        self.known.extend(newest(self._answers, "main", fence=self.fence))
         last = Manifest(epoch=0, fence=0, lineage="main", parent=None, partitions=1, key_groups=128)
         if self.known:
             last = self.known[-1]

@@ -42,7 +42,7 @@ class Files:
         self.on_created: Callable[[str], None] = lambda name: None
         self.on_deleted: Callable[[str], None] = lambda name: None
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
         if name in self.content:
             return False
         self.content[name] = data
@@ -102,7 +102,7 @@ class Answers:
 
         return self._answer(read)
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
         def create() -> bool:
             loss, self.loss = self.loss, ""
             self.has_failed |= bool(loss)

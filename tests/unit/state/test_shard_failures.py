@@ -189,6 +189,8 @@ def test_a_folder_puts_a_file_whole_or_not_at_all(
         patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="full"):
             deltas.put("name", local)
+        FolderOfDeltas(folder, syncs=False).put("unsynced", local)
+    (folder / "unsynced").unlink()
     assert list(folder.iterdir()) == []
     deltas.put("name", local)
     assert [each.name for each in folder.iterdir()] == ["name"]
