@@ -124,7 +124,7 @@ def path_of_broadcast(broadcast: Any) -> str | None:
 
 
 def physical_plan(frame: "DataFrame") -> Any:
-    """Return how Spark would compute a frame of a classic session, for ``collect_again``.
+    """Return how Spark would compute a frame of a classic session, for ``copy_to_run``.
 
     Raises:
         InvariantError: the session has adaptive execution, whose plans remember what they ran.
@@ -136,27 +136,44 @@ def physical_plan(frame: "DataFrame") -> Any:
 
 
 def serve_session(spark: "SparkSession") -> None:
-    """Have Spark jobs of this thread run as jobs of a classic session, for ``collect_again``.
+    """Have Spark jobs of this thread run as jobs of a classic session, for ``collect``.
 
-    Its settings become local properties, in which tasks look for them. The session is made the
-    active one of the JVM's thread, and not of Python's process.
+    Its settings become local properties, in which tasks look for them.
     """
-    session = spark._jsparkSession
-    name: str = session.getClass().getName()
-    java_class: Any = functools.reduce(getattr, name.split("."), jvm())
-    java_class.setActiveSession(session)
+    activate_session(spark)
     for key, value in spark.sql("SET").collect():
         if key.startswith("spark.") and "(redacted)" not in value:
             spark.sparkContext.setLocalProperty(key, value)
 
 
-def collect_again(plan: Any) -> list[bytes]:
-    """Run a physical plan, and return the values of its only column, which is binary.
+def activate_session(spark: "SparkSession") -> None:
+    """Have physical plans that this thread makes belong to a classic session.
 
-    A copy of it runs: the plan's own nodes would remember the shuffles of their first run, and
-    read these instead of running anything.
+    It becomes the active session of the JVM's thread, and not of Python's process.
+    """
+    session = spark._jsparkSession
+    name: str = session.getClass().getName()
+    java_class: Any = functools.reduce(getattr, name.split("."), jvm())
+    java_class.setActiveSession(session)
+
+
+def copy_to_run(plan: Any) -> Any:
+    """Return a copy of a physical plan that is ready to run, once.
+
+    A plan that has run would run nothing: its nodes remember their shuffles, and read these again.
 
     Args:
-        plan: see ``physical_plan``. See ``serve_session`` for the thread.
+        plan: see ``physical_plan``. See ``activate_session`` for the thread.
     """
-    return [bytes(row.getBinary(0)) for row in plan.clone().executeCollect()]
+    copy = plan.clone()
+    copy.execute()  # runs nothing: each exchange remembers how to compute its input
+    return copy
+
+
+def collect(copy: Any) -> list[bytes]:
+    """Run a plan, and return the values of its only column, which is binary.
+
+    Args:
+        copy: see ``copy_to_run``. See ``serve_session`` for the thread.
+    """
+    return [bytes(row.getBinary(0)) for row in copy.executeCollect()]

@@ -39,7 +39,7 @@ class Planned:
 
         monkeypatch.setattr(Anchor, "__init__", making)
         monkeypatch.setattr(Anchor, "is_outdated", lambda _: self._is_outdated())
-        monkeypatch.setattr("beam_spark_runner.spark.driver.epoch_jobs.physical_plan", planning)
+        monkeypatch.setattr("beam_spark_runner.spark.driver.plan_copies.physical_plan", planning)
         settings = functools.partial(_anchored, RunSettings)
         monkeypatch.setattr(job, "RunSettings", settings)
 

@@ -126,7 +126,8 @@ def test_a_physical_plan_runs_again(spark_session: SparkSession) -> None:
         def collect() -> list[list[bytes]]:
             pyspark_internals.serve_session(session)
             plan = pyspark_internals.physical_plan(frame)
-            return [pyspark_internals.collect_again(plan) for _ in range(3)]
+            copies = [pyspark_internals.copy_to_run(plan) for _ in range(3)]
+            return [pyspark_internals.collect(copy) for copy in copies]
 
         runs = thread.submit(collect).result()
     assert [len(run) for run in runs] == [4, 4, 4]
@@ -152,7 +153,8 @@ def test_tasks_of_a_physical_plan_see_the_settings_of_its_session(
         def collect() -> list[bytes]:
             pyspark_internals.serve_session(session)
             frame = session.range(0, 1, 1, 1).mapInArrow(settings, "value binary")
-            return pyspark_internals.collect_again(pyspark_internals.physical_plan(frame))
+            plan = pyspark_internals.physical_plan(frame)
+            return pyspark_internals.collect(pyspark_internals.copy_to_run(plan))
 
         assert thread.submit(collect).result() == [b"Asia/Tokyo"]
     assert SparkSession.getActiveSession() is spark_session

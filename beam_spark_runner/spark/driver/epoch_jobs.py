@@ -1,10 +1,9 @@
 """The Spark jobs of a segment of a streaming plan: one after another over the same levels."""
 
 import itertools
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -23,14 +22,10 @@ from beam_spark_runner.scheduling.attempts import (
 )
 from beam_spark_runner.spark.driver.anchor import Anchor
 from beam_spark_runner.spark.driver.outputs import OutputRows
+from beam_spark_runner.spark.driver.plan_copies import CopiedPlan, PlanCopier
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.driver.run_context import RunSettings
 from beam_spark_runner.spark.driver.segment_job import SegmentJob, SegmentJobs
-from beam_spark_runner.spark.pyspark_internals import (
-    collect_again,
-    physical_plan,
-    serve_session,
-)
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.reports import coded_reports, collect_reports, reports_of
 from beam_spark_runner.spark.task.stored_rows import StoredRows, reading_function
@@ -53,20 +48,6 @@ class Stored:
     made_by: Attempts
 
 
-def serve_epochs(settings: RunSettings) -> str | None:
-    """Prepare the session and this thread for epochs.
-
-    Returns:
-        The name of the local property that has what each Spark job begins with; None: it is in
-        the plan.
-    """
-    has_threads = os.environ.get("PYSPARK_PIN_THREAD", "true").lower() == "true"
-    if not has_threads or settings.is_connect:
-        return None
-    serve_session(settings.spark)
-    return f"beam_spark_runner.epoch.{settings.job_id}"
-
-
 class EpochJobs:
     """Runs one segment of a streaming plan, once for each epoch.
 
@@ -82,7 +63,7 @@ class EpochJobs:
         segment: of the plan.
         settings: of the run.
         builder: of the plan.
-        local_property: see ``serve_epochs``.
+        copier: None: the plan of each Spark job is made anew.
     """
 
     def __init__(
@@ -91,12 +72,13 @@ class EpochJobs:
         segment: Segment,
         settings: RunSettings,
         builder: ProgramBuilder,
-        local_property: str | None,
+        copier: PlanCopier | None,
     ) -> None:
         self._settings, self._segment = settings, segment
         self._jobs = SegmentJobs(plan, settings, builder)
         self._chained: _Chained | None = None
-        self._property = local_property
+        self._copier = copier
+        self._property = None if copier is None else copier.local_property
 
     def run(
         self,
@@ -123,16 +105,16 @@ class EpochJobs:
             Exception: of Spark's; see ``spark_errors``.
         """
         kind = _Kind(levels, isinstance(source, Stored), stores_rows, anchor)
-        if self._property is None:
+        if self._copier is None or self._property is None:
             frame, tasks = self._jobs.frame(self._job(source, kind))
             reports = collect_reports(frame)
         else:
-            chained = self._kept(kind)
+            chained = self._kept(kind, self._copier)
             tasks = chained.tasks
             context = self._settings.spark.sparkContext
             context.setLocalProperty(self._property, _text_of(source))
             try:
-                reports = reports_of(collect_again(chained.plan))
+                reports = reports_of(chained.plan.collect())
             finally:
                 context.setLocalProperty(self._property, cast("str", None))  # removes it
         first = Part(self._segment, levels).first
@@ -142,7 +124,7 @@ class EpochJobs:
         made_by = {IN_THIS_JOB: source.made_by} if isinstance(source, Stored) else {}
         return reports, judge(reports, tasks, first=first, materialised=made_by)
 
-    def _kept(self, kind: "_Kind") -> "_Chained":
+    def _kept(self, kind: "_Kind", copier: PlanCopier) -> "_Chained":
         """Return the plan of this kind, made anew if it is not that of the epoch before."""
         if self._chained is None or self._chained.kind != kind:
             # A row, since a frame without any is not run. Names are of no interest yet.
@@ -150,7 +132,7 @@ class EpochJobs:
             if kind.is_stored:
                 nothing = Stored(names=[""] * self._settings.least_partitions, made_by=_NOBODY)
             frame, tasks = self._jobs.frame(self._job(nothing, kind))
-            self._chained = _Chained(kind, physical_plan(coded_reports(frame)), tasks)
+            self._chained = _Chained(kind, copier.plan(coded_reports(frame)), tasks)
         return self._chained
 
     def steps_blamed_for(self, error: Exception) -> str:
@@ -217,7 +199,7 @@ class _Kind(NamedTuple):
 
 class _Chained(NamedTuple):
     kind: _Kind
-    plan: Any  # see ``physical_plan``
+    plan: CopiedPlan
     tasks: Mapping[int, int]  # see ``SegmentJobs.frame``
 
 

@@ -13,7 +13,8 @@ from beam_spark_runner.recovery.sweep import rows_name
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import Accepted, Ambiguous, Attempts, Failed, Report
 from beam_spark_runner.spark.driver.anchor import Anchoring
-from beam_spark_runner.spark.driver.epoch_jobs import EpochJobs, Rows, Stored, serve_epochs
+from beam_spark_runner.spark.driver.epoch_jobs import EpochJobs, Rows, Stored
+from beam_spark_runner.spark.driver.plan_copies import PlanCopier
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
 from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
 from beam_spark_runner.spark.driver.segment_job import segment_title
@@ -50,9 +51,9 @@ class EpochSegments:
     def __init__(self, plan: Plan, settings: RunSettings, tally: Tally) -> None:
         self._plan, self._settings, self._tally = plan, settings, tally
         builder = ProgramBuilder(plan, settings.job_id, settings.limits)
-        local_property = serve_epochs(settings)
+        self._copier = PlanCopier.of(settings)
         self._jobs = {
-            segment.id: EpochJobs(plan, segment, settings, builder, local_property)
+            segment.id: EpochJobs(plan, segment, settings, builder, self._copier)
             for segment in plan.segments
         }
         self._anchoring = Anchoring(settings.spark, settings.least_partitions)
@@ -110,6 +111,8 @@ class EpochSegments:
 
     def close(self) -> None:
         """Let go of what Spark keeps for the jobs."""
+        if self._copier is not None:
+            self._copier.close()
         self._anchoring.release()
 
     def _stored(self, part: Part, reports: Sequence[Report], number: int, fence: int) -> Stored:

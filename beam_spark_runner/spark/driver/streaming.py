@@ -4,6 +4,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -135,6 +136,8 @@ class _StreamRun:
             _LOGGER.info("goes on after epoch %d", self._last.epoch)
         tally.accepted[self._metrics_of] = self._last.metrics
         self._start.sweep()  # which the start before may have died in front of
+        self._sweeper = ThreadPoolExecutor(1, "beam-sweep")
+        self._sweep: Future[None] | None = None  # of the epoch before, while the next one runs
 
     @property
     def _last(self) -> Manifest:
@@ -145,6 +148,7 @@ class _StreamRun:
         """Run one epoch and commit it; False if none was left."""
         epoch = self._next()
         if epoch is None:
+            self._end_sweep()
             return False
         last = self._last
         self._began_ns = time.monotonic_ns()
@@ -165,13 +169,14 @@ class _StreamRun:
             lags=self._lags,
         )
         self._check_finished(mine)
+        self._end_sweep()
         committed = self._outlasting(lambda: self._start.commit(mine))
         self._tally.accepted[self._metrics_of] = committed.metrics
         if committed == mine:
             self._settings.observer.accepted(reports)
         else:
             _LOGGER.warning("epoch %d was committed by an earlier start", epoch.number)
-        self._outlasting(self._start.sweep)
+        self._sweep = self._sweeper.submit(self._start.sweep)
         took_us = (time.monotonic_ns() - self._began_ns) // 1_000
         was_cut_off = any(each.shard and each.shard.was_cut_off for each in reports)
         self._overhead_us = max(0, took_us - budget) if was_cut_off else None
@@ -183,13 +188,25 @@ class _StreamRun:
         try:
             yield
         except BaseException:
+            self._sweeper.shutdown()
             try:
                 self._start.give_up()
             except CheckpointStorageError as error:
                 _LOGGER.warning("rows of an epoch are left until the next start: %s", error)
             raise
         finally:
+            self._sweeper.shutdown()
             self._segments.close()
+
+    def _end_sweep(self) -> None:
+        """Wait until what the last commit superseded is deleted."""
+        sweep, self._sweep = self._sweep, None
+        if sweep is None:
+            return
+        try:
+            sweep.result()
+        except CheckpointStorageError:
+            self._outlasting(self._start.sweep)
 
     def _outlasting(self, work: Callable[[], _Result]) -> _Result:
         """Do something that may be done again, until storage that is full or away allows it."""

@@ -9,11 +9,12 @@ from pathlib import Path
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.recovery.sweep import rows_name
 from beam_spark_runner.spark.program import LevelProgram, ShardPlaces
+from beam_spark_runner.spark.task.delta_folder import folder_of_deltas
 from beam_spark_runner.spark.task.epoch_stages import EpochStages
 from beam_spark_runner.spark.task.stage_kinds import uses_shard
 from beam_spark_runner.state.chain import Version
 from beam_spark_runner.state.local_copy import Origin
-from beam_spark_runner.state.shards import FolderOfDeltas, Shard, open_shard
+from beam_spark_runner.state.shards import Shard, open_shard
 
 
 def open_shard_of(
@@ -44,11 +45,6 @@ def row_path(program: LevelProgram, epoch: reports_pb2.Epoch, partition: int, at
     assert places is not None
     name = rows_name(places.lineage, epoch.number, epoch.fence, program.level, partition, attempt)
     return Path(places.deltas, name)
-
-
-def folder_of_deltas(places: ShardPlaces) -> FolderOfDeltas:
-    """Return the folder in which the tasks of a job store what manifests name."""
-    return FolderOfDeltas(Path(places.deltas), syncs=places.tasks_sync)
 
 
 def folder_of_copies(places: ShardPlaces) -> Path:

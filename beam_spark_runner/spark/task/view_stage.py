@@ -13,9 +13,9 @@ from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.group_reader import GroupReader
 from beam_spark_runner.spark.rows.view_writer import pane_coder
 from beam_spark_runner.spark.side_inputs.panes import PaneId, PanesOfView
+from beam_spark_runner.spark.task.delta_folder import folder_of_deltas
 from beam_spark_runner.spark.task.epoch_stage import EpochStage
 from beam_spark_runner.spark.task.open_stage import charged_to
-from beam_spark_runner.spark.task.task_shard import folder_of_deltas
 
 
 class ViewStage(EpochStage):

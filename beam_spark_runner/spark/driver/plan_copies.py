@@ -1,0 +1,67 @@
+"""Physical plans that run once in each epoch, without being made anew."""
+
+import os
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from beam_spark_runner.spark.driver.run_context import RunSettings
+from beam_spark_runner.spark.pyspark_internals import (
+    activate_session,
+    collect,
+    copy_to_run,
+    physical_plan,
+    serve_session,
+)
+
+
+class PlanCopier:
+    """How physical plans of one job run again and again.
+
+    Threads: the one that makes it, whose Spark jobs they become; and one of its own.
+
+    Args:
+        settings: of the run.
+
+    Attributes:
+        local_property: its name; it has what each Spark job begins with.
+    """
+
+    def __init__(self, settings: RunSettings) -> None:
+        serve_session(settings.spark)
+        self.local_property = f"beam_spark_runner.epoch.{settings.job_id}"
+        self._threads = ThreadPoolExecutor(
+            1, "beam-plan", initializer=activate_session, initargs=(settings.spark,)
+        )
+
+    @classmethod
+    def of(cls, settings: RunSettings) -> "PlanCopier | None":
+        """Prepare the session and this thread; None: each Spark job must be planned anew."""
+        has_threads = os.environ.get("PYSPARK_PIN_THREAD", "true").lower() == "true"
+        return cls(settings) if has_threads and not settings.is_connect else None
+
+    def plan(self, frame: DataFrame) -> "CopiedPlan":
+        """Return how Spark computes a frame, whose only column is binary."""
+        return CopiedPlan(physical_plan(frame), self._threads)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._threads.shutdown()
+
+
+class CopiedPlan:
+    """A physical plan of which copies run. While one runs, the next one is made.
+
+    Making one takes about as long as a task. See ``PlanCopier``.
+    """
+
+    def __init__(self, plan: Any, threads: Executor) -> None:
+        self._plan, self._threads = plan, threads
+        self._next = threads.submit(copy_to_run, plan)
+
+    def collect(self) -> list[bytes]:
+        """Run the plan, and return the values."""
+        copy = self._next.result()
+        self._next = self._threads.submit(copy_to_run, self._plan)
+        return collect(copy)
