@@ -17,8 +17,11 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.portability.api import beam_job_api_pb2
 from apache_beam.runners.portability import local_job_service, portable_runner_test
 
+from integration.job_server import start_job_server
 from integration.validates_runner import runners
-from integration.validates_runner.job_server import start_job_server
+
+# Now, and not in the first test that needs it: a Spark may take longer to start than a test may.
+_SERVER = None if runners.environment_under_test() is None else start_job_server()
 
 
 class _Job(local_job_service.BeamJob):  # type: ignore[misc]
@@ -54,8 +57,8 @@ class PortableRunnerOnJobServiceTest(
     @classmethod
     def _create_job_endpoint(cls) -> str:
         # It serves until the process ends: results are asked for their state after the tests.
-        if runners.environment_under_test() is not None:
-            return start_job_server()
+        if _SERVER is not None:
+            return _SERVER
         cls._servicer = _JobService(beam_job_type=_Job)
         return f"localhost:{cls._servicer.start_grpc_server()}"
 
