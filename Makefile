@@ -16,7 +16,7 @@ VENV_CONFORMANCE = .venv-conformance
 READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test lint format unit harness-tests spark-tests install-tests integration integration-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-quick protos random-pipelines random-streams simulation kills bench clean
+.PHONY: help wordcount test lint format unit harness-tests spark-tests install-tests integration integration-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-go conformance-quick protos random-pipelines random-streams simulation kills bench clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -132,6 +132,10 @@ conformance-process: $(READY_CONFORMANCE) $(READY) ## Beam's suites with SDK har
 
 conformance-loopback: $(READY_CONFORMANCE) ## Beam's suites with SDK harnesses in the client; an hour
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-loopback
+
+# Go's module proxy has the SDK's sources, which Go builds here.
+conformance-go: $(READY_CONFORMANCE) ## Tests of Beam's Go SDK, submitted to the job server by Go programs
+	$(VENV_CONFORMANCE)/bin/python -m integration.go_sdk $(if $(RESUME),--resume) $(PACKAGES)
 
 conformance-quick: $(READY) $(SPARK_CLASSES) ## Those of Beam's suites that `make test` runs
 	$(BIN)/python -m integration.validates_runner --quick --processes 2

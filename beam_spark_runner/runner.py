@@ -74,7 +74,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         """
         kind = RunnerConfig.from_options(options).environment
         artifacts: Sequence[Any] = ()
-        if kind in ("process", "external") and asks_for_packages(options):
+        if kind in ("process", "docker", "external") and asks_for_packages(options):
             folder = tempfile.mkdtemp(prefix="beam-packages-")
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             artifacts = collect_packages(options, Path(folder))

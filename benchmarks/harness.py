@@ -31,7 +31,8 @@ from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue, c
 
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.core.ids import StageId
-from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings, sdk_workers
+from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
+from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.remote.stage import RemoteStage
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.descriptor import describe

@@ -87,6 +87,7 @@ BEAMS_URNS = {
     "ENVIRONMENT_DEFAULT": common_urns.environments.DEFAULT,
     "ENVIRONMENT_EMBEDDED_PYTHON": SimpleNamespace(urn=python_urns.EMBEDDED_PYTHON),
     "ENVIRONMENT_PROCESS": common_urns.environments.PROCESS,
+    "ENVIRONMENT_DOCKER": common_urns.environments.DOCKER,
     "ENVIRONMENT_EXTERNAL": common_urns.environments.EXTERNAL,
     "ARTIFACT_FILE": common_urns.artifact_types.FILE,
     "ARTIFACT_URL": common_urns.artifact_types.URL,

@@ -41,6 +41,7 @@ GRPC_SINK = "beam:runner:sink:v1"
 ENVIRONMENT_DEFAULT = "beam:env:default:v1"  # wherever the runner likes
 ENVIRONMENT_EMBEDDED_PYTHON = "beam:env:embedded_python:v1"
 ENVIRONMENT_PROCESS = "beam:env:process:v1"
+ENVIRONMENT_DOCKER = "beam:env:docker:v1"
 ENVIRONMENT_EXTERNAL = "beam:env:external:v1"
 
 ARTIFACT_FILE = "beam:artifact:type:file:v1"

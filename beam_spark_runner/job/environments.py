@@ -33,6 +33,8 @@ def default_environment(
             return environments.EmbeddedPythonEnvironment.default()
         case "process":
             return _process(portable, artifacts)
+        case "docker":
+            return _docker(portable, artifacts)
         case "external":
             return _external(portable, artifacts)
         case "loopback":
@@ -58,6 +60,17 @@ def _process(portable: Any, artifacts: Sequence[Any]) -> environments.Environmen
         _command(option, config.get("command")),
         env=_texts("env", config.get("env"), of=(str, int, float)),
         capabilities=environments.python_sdk_capabilities(),
+        artifacts=artifacts,
+    )
+
+
+def _docker(portable: Any, artifacts: Sequence[Any]) -> environments.Environment:
+    image = portable.environment_config or _option_of(portable, "docker_container_image")
+    if image is not None and (not image.strip() or image.lstrip().startswith(("{", "-"))):
+        raise OptionsError("environment_config", f"{image!r} is not the name of a container image")
+    return environments.DockerEnvironment(
+        image,  # None: Beam's own, of this Python and this Beam
+        capabilities=environments.python_sdk_docker_capabilities(),
         artifacts=artifacts,
     )
 
@@ -149,7 +162,12 @@ def _external(portable: Any, artifacts: Sequence[Any]) -> environments.Environme
     )
 
 
-_PREFERRED = (urns.ENVIRONMENT_EMBEDDED_PYTHON, urns.ENVIRONMENT_PROCESS, urns.ENVIRONMENT_EXTERNAL)
+_PREFERRED = (
+    urns.ENVIRONMENT_EMBEDDED_PYTHON,
+    urns.ENVIRONMENT_PROCESS,
+    urns.ENVIRONMENT_EXTERNAL,
+    urns.ENVIRONMENT_DOCKER,
+)
 
 
 def choose_environments(pipeline: beam_runner_api_pb2.Pipeline) -> None:

@@ -14,7 +14,7 @@ from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.core.ids import TransformId
-from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
+from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.job.checkpoint_folder import CheckpointFolder
 from beam_spark_runner.job.event_service import ServedEvents, events_of_test_stream

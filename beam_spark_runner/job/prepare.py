@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 
-from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
+from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.working_folder import working_folder
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.job.environments import choose_environments, keep_code_together
@@ -123,5 +123,6 @@ def _harness_settings(
         start_timeout_s=config.environment_start_timeout_s,
         cache_s=config.environment_cache_s,
         parallelism=config.sdk_worker_parallelism,
+        docker_executable=config.docker_executable,
         stuck_s=config.stuck_s(streams=plan.streams),
     )

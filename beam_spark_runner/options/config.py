@@ -42,12 +42,15 @@ PlanFormat = Literal["text"]
 
 DEFAULT_CACHE_MB = 100
 DEFAULT_START_TIMEOUT_S = 120.0
+DEFAULT_DOCKER = "docker"
 _ENVIRONMENTS: Mapping[str, EnvironmentKind] = {
     "EMBEDDED": "embedded",
     "EMBEDDED_PYTHON": "embedded",
     "BEAM:ENV:EMBEDDED_PYTHON:V1": "embedded",
     "PROCESS": "process",
     "BEAM:ENV:PROCESS:V1": "process",
+    "DOCKER": "docker",
+    "BEAM:ENV:DOCKER:V1": "docker",
     "EXTERNAL": "external",
     "BEAM:ENV:EXTERNAL:V1": "external",
     "LOOPBACK": "loopback",
@@ -90,6 +93,7 @@ class RunnerConfig:
     executor_environment: ExecutorEnvironment = "auto"  # the packages of Spark workers
     environment_cache_s: float = 0.0  # --environment_cache_millis. 0: 30 s
     environment_start_timeout_s: float = DEFAULT_START_TIMEOUT_S
+    docker_executable: str = DEFAULT_DOCKER  # with containers: what starts them
     sdf_round_budget_s: float = DEFAULT_ROUND_BUDGET_S  # 0: no rounds
     group_memory_bytes: int | None = None  # of one group. None: ours to choose
     drains: bool = False  # --drain
@@ -154,6 +158,7 @@ class RunnerConfig:
             environment_start_timeout_s=_start_timeout_s(
                 getattr(ours, "environment_start_timeout", None)
             ),
+            docker_executable=getattr(ours, "docker_executable", None) or DEFAULT_DOCKER,
             sdf_round_budget_s=number(
                 "sdf_round_budget", getattr(ours, "sdf_round_budget", DEFAULT_ROUND_BUDGET_S)
             ),
@@ -235,9 +240,9 @@ def _environment(options: PipelineOptions) -> EnvironmentKind:
     if kind is None:
         raise OptionsError(
             "environment_type",
-            f"{given} is not supported; use PROCESS, EXTERNAL or LOOPBACK, or omit the option: "
-            "user code then runs in the PySpark workers, with the packages that are installed "
-            "there",
+            f"{given} is not supported; use PROCESS, DOCKER, EXTERNAL or LOOPBACK, or omit the "
+            "option: user code then runs in the PySpark workers, with the packages that are "
+            "installed there",
         )
     if kind == "embedded" and needs:
         raise OptionsError(

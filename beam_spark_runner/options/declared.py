@@ -45,6 +45,11 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "metavar": "FORMAT",
         "help": "Print the plan before the pipeline runs. FORMAT: text.",
     },
+    "docker_executable": {
+        "metavar": "PROGRAM",
+        "help": "With --environment_type=DOCKER: what starts containers on executors, docker or "
+        "podman. Default: docker.",
+    },
     "environment_start_timeout": {
         "metavar": "SECONDS",
         "help": "Maximum time for an SDK harness to start and connect. Default: 120.",

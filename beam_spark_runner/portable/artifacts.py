@@ -1,6 +1,7 @@
 """The files that an environment depends on, as its proto names them."""
 
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import UnsupportedFeatureError
 
 _NAME_DIGITS = 16
+_NAME_OF_ROLE = 60
+_ROLES = "beam:artifact:role:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +22,13 @@ class Artifact:
     name: str  # among the files of its environment; no folder in it
     path: str  # on this machine; empty where it is known by its content only
     sha256: str  # hex; empty: nobody has looked at the content yet
-    is_requirements: bool = False  # a list of packages, for ``pip install -r``
+    role_urn: str = urns.ARTIFACT_STAGING_TO  # what it is for
+    role_payload: bytes = b""  # of other roles than that, which ``name`` says all about
+
+    @property
+    def is_requirements(self) -> bool:
+        """Whether it is a list of packages, for ``pip install -r``."""
+        return self.role_urn == urns.ARTIFACT_PIP_REQUIREMENTS
 
 
 def artifacts_of(environment: beam_runner_api_pb2.Environment) -> tuple[Artifact, ...]:
@@ -35,21 +44,23 @@ def _artifact(found: beam_runner_api_pb2.ArtifactInformation) -> Artifact:
     if found.type_urn != urns.ARTIFACT_FILE:
         raise UnsupportedFeatureError(f"an artifact of type {found.type_urn}", "the environment")
     file = beam_runner_api_pb2.ArtifactFilePayload.FromString(found.type_payload)
-    if found.role_urn == urns.ARTIFACT_PIP_REQUIREMENTS:
-        known_by = file.sha256 or hashlib.sha256(file.path.encode()).hexdigest()
-        name = f"requirements-{known_by[:_NAME_DIGITS]}.txt"
-    elif found.role_urn == urns.ARTIFACT_STAGING_TO:
+    known_by = (file.sha256 or hashlib.sha256(file.path.encode()).hexdigest())[:_NAME_DIGITS]
+    if found.role_urn == urns.ARTIFACT_STAGING_TO:
         role = beam_runner_api_pb2.ArtifactStagingToRolePayload.FromString(found.role_payload)
         name = role.staged_name
-    else:
-        raise UnsupportedFeatureError(f"an artifact as {found.role_urn}", "the environment")
+    elif found.role_urn == urns.ARTIFACT_PIP_REQUIREMENTS:
+        name = f"requirements-{known_by}.txt"
+    else:  # its SDK knows what for
+        words = re.sub(r"\W+", "-", found.role_urn.removeprefix(_ROLES))[:_NAME_OF_ROLE]
+        name = f"{words or 'file'}-{known_by}"
     if not name or "/" in name or name in (".", ".."):
         raise UnsupportedFeatureError(f"an artifact that is called {name!r}", "the environment")
     return Artifact(
         name=name,
         path=file.path,
         sha256=file.sha256,
-        is_requirements=found.role_urn == urns.ARTIFACT_PIP_REQUIREMENTS,
+        role_urn=found.role_urn,
+        role_payload=b"" if found.role_urn == urns.ARTIFACT_STAGING_TO else found.role_payload,
     )
 
 
@@ -65,20 +76,21 @@ def to_proto(artifact: Artifact) -> beam_runner_api_pb2.ArtifactInformation:
     """Write a file as SDK harnesses read it."""
     file = beam_runner_api_pb2.ArtifactFilePayload(path=artifact.path, sha256=artifact.sha256)
     found = beam_runner_api_pb2.ArtifactInformation(
-        type_urn=urns.ARTIFACT_FILE, type_payload=file.SerializeToString()
+        type_urn=urns.ARTIFACT_FILE,
+        type_payload=file.SerializeToString(),
+        role_urn=artifact.role_urn,
+        role_payload=artifact.role_payload,
     )
-    if artifact.is_requirements:
-        found.role_urn = urns.ARTIFACT_PIP_REQUIREMENTS
-    else:
+    if artifact.role_urn == urns.ARTIFACT_STAGING_TO:
         role = beam_runner_api_pb2.ArtifactStagingToRolePayload(staged_name=artifact.name)
-        found.role_urn = urns.ARTIFACT_STAGING_TO
         found.role_payload = role.SerializeToString()
     return found
 
 
 def digest_of(artifacts: Iterable[Artifact]) -> str:
-    """Return a digest of a set of files, by names and contents, hexadecimal."""
+    """Return a digest of a set of files, by names, contents and roles, hexadecimal."""
     digest = hashlib.sha256()
     for each in sorted(artifacts, key=lambda each: each.name):
-        digest.update(f"{each.name}\0{each.sha256}\0{each.is_requirements}\0".encode())
+        digest.update(f"{each.name}\0{each.sha256}\0{each.role_urn}\0".encode())
+        digest.update(b"%d\0%b" % (len(each.role_payload), each.role_payload))
     return digest.hexdigest()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 
@@ -91,14 +92,14 @@ def describe(
         source_urn, sink_urn = urns.GRPC_SOURCE, urns.GRPC_SINK
     builder = _Builder(graph, stage)
     source = builder.fresh_id(f"source-{stage_id}")
-    is_grouped, coder = _coder_arriving(plan, stage)
+    arriving = _arriving(plan, stage)
     if environment and stage.is_splittable:
         builder.let_residuals_be_read(stage.input)
     builder.add_edge(
         source,
         source_urn,
         builder.windowed_coder(
-            stage.input, builder.on_edge(stage.input, coder, is_grouped=is_grouped)
+            stage.input, builder.on_edge(stage.input, arriving.coder, arriving.shape)
         ),
         outputs={"out": stage.input},
     )
@@ -139,8 +140,19 @@ def _give_addresses(
         descriptor.timer_api_service_descriptor.url = url
 
 
-def _coder_arriving(plan: Plan, stage: Stage) -> tuple[bool, CoderId]:
-    """Whether the rows that reach the stage are grouped, and their element coder.
+_Shape = Literal["element", "group", "played"]
+"""An element of the SDK's; a key and values, which the runner puts together; of a TestStream."""
+
+
+class _Arriving(NamedTuple):
+    """The rows that reach a stage: what they hold, and the coder that the SDK gave it."""
+
+    shape: _Shape
+    coder: CoderId
+
+
+def _arriving(plan: Plan, stage: Stage) -> _Arriving:
+    """Say what the rows hold that reach the stage.
 
     A Reshuffle may have other coders upstream than downstream; a grouping
     builds the KV with its iterable before the source sees it; what a TestStream plays is
@@ -150,7 +162,7 @@ def _coder_arriving(plan: Plan, stage: Stage) -> tuple[bool, CoderId]:
     if any(plan.destinations[dest].stage == stage.id for dest in played):
         for transform in plan.graph.transforms.values():
             if transform.element_coder is not None and stage.input in transform.outputs.values():
-                return False, transform.element_coder
+                return _Arriving("played", transform.element_coder)
     collections = {
         stage.input if destination.delivery is Delivery.GROUP_BY_KEY else destination.arriving
         for destination in plan.destinations.values()
@@ -164,7 +176,8 @@ def _coder_arriving(plan: Plan, stage: Stage) -> tuple[bool, CoderId]:
         for destination in plan.destinations.values()
         if destination.stage == stage.id
     )
-    return is_grouped, coders.pop() if coders else plan.graph.pcollections[stage.input].coder
+    coder = coders.pop() if coders else plan.graph.pcollections[stage.input].coder
+    return _Arriving("group" if is_grouped else "element", coder)
 
 
 class _Builder:
@@ -225,19 +238,21 @@ class _Builder:
         self.descriptor.pcollections[collection].coder_id = self.on_edge(collection, coder)
 
     def on_edge(
-        self, collection: PCollectionId, element: CoderId, *, is_grouped: bool = False
+        self, collection: PCollectionId, element: CoderId, shape: _Shape = "element"
     ) -> CoderId:
         """Return the coder in which elements of a collection cross to and from the stage.
 
         Args:
             collection: theirs.
             element: the coder that the SDK gave them.
-            is_grouped: whether the runner makes them of keys and values.
+            shape: of the elements.
         """
         if self._wire is None:
             return element
-        if is_grouped:
+        if shape == "group":
             return self._wire.grouped(element)
+        if shape == "played":
+            return self._wire.whole(element)
         if collection in self._sized:
             return self._wire.sized(element)
         return self._wire.element(element)

@@ -55,6 +55,15 @@ class WireCoders:
             return self._part(id_)
         return self._add(urns.CODER_KV, map(self._part, coder.components))
 
+    def whole(self, id_: CoderId) -> CoderId:
+        """Return the coder for elements that somebody else has encoded: bytes, whatever they are.
+
+        So it does not matter whether a length is in front already. Java's and Python's SDKs write
+        none in front of the elements of a TestStream that are bytes or texts; Go's does.
+        """
+        self._bring([id_])
+        return self._add(urns.CODER_LENGTH_PREFIX, (id_,))
+
     def sized(self, id_: CoderId) -> CoderId:
         """Return the coder for sized restrictions, by whose sizes the runner spreads them.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from beam_spark_runner.backchannel.transport import Route
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId, TransformId
 from beam_spark_runner.graph.model import TimestampCombiner
-from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
+from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.portable.descriptor import StageDescription
 from beam_spark_runner.spark.shared_file import SharedFile

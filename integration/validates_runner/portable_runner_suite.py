@@ -1,18 +1,27 @@
 """``PortableRunnerTest``: pipelines that a client hands to a job service, over gRPC.
 
-Beam's ``PortableRunner`` is the client. The service is Beam's own local one, which hands each
-pipeline to the runner under test in place of ``FnApiRunner``.
+Beam's ``PortableRunner`` is the client. Where code runs in SDK harnesses, the service is our job
+server, in a process of its own. That has none in Spark's workers: for these it is Beam's own local
+service, which hands each pipeline to the runner under test in place of ``FnApiRunner``.
 """
 
 from typing import Any
 
 import apache_beam as beam
 from apache_beam import pipeline as beam_pipeline
-from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
+from apache_beam.options.pipeline_options import (
+    GoogleCloudOptions,
+    PipelineOptions,
+    PortableOptions,
+)
 from apache_beam.portability.api import beam_job_api_pb2
 from apache_beam.runners.portability import local_job_service, portable_runner_test
 
+from integration.job_server import start_job_server
 from integration.validates_runner import runners
+
+# Now, and not in the first test that needs it: a Spark may take longer to start than a test may.
+_SERVER = None if runners.environment_under_test() is None else start_job_server()
 
 
 class _Job(local_job_service.BeamJob):  # type: ignore[misc]
@@ -48,6 +57,8 @@ class PortableRunnerOnJobServiceTest(
     @classmethod
     def _create_job_endpoint(cls) -> str:
         # It serves until the process ends: results are asked for their state after the tests.
+        if _SERVER is not None:
+            return _SERVER
         cls._servicer = _JobService(beam_job_type=_Job)
         return f"localhost:{cls._servicer.start_grpc_server()}"
 
@@ -60,6 +71,8 @@ class PortableRunnerOnJobServiceTest(
             portable.environment_type, portable.environment_config = environment
             if portable.environment_type == "PROCESS":
                 portable.environment_cache_millis = 600_000  # tests share harnesses
+            # What differs from job to job keeps harnesses from being shared.
+            options.view_as(GoogleCloudOptions).job_name = None
         return options
 
     def create_pipeline(self, is_drain: bool = False) -> beam.Pipeline:

@@ -44,7 +44,7 @@ def closed_port() -> int:
             id="no master",
         ),
         pytest.param(
-            ["--environment_type=DOCKER"], "--environment_type: DOCKER is not", id="environment"
+            ["--environment_type=NOWHERE"], "--environment_type: NOWHERE is not", id="environment"
         ),
     ],
 )

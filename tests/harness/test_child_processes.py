@@ -128,6 +128,24 @@ def test_stop_ends_what_it_has_started_and_what_ignores_signals(
     wait_for(lambda: not any(map(is_alive, pids)))
 
 
+def test_another_command_runs_last_whatever_ended_the_first_one(
+    ended: threading.Event, tmp_path: Path
+) -> None:
+    file, last = tmp_path / "pids", tmp_path / "last"
+    look = 'kill -0 $(cut -d " " -f 1 "$1") 2> "$0.error"; echo $? > "$0"'
+    process = HarnessProcess(
+        [*python(STUBBORN), str(file)],
+        os.environ,
+        ended.set,
+        last=["sh", "-c", look, str(last), str(file)],
+    )
+    pids = pids_in(file)
+    process.stop()
+    assert ended.wait(20)
+    assert last.read_text() == "1\n"  # the first one has ended by then
+    wait_for(lambda: not any(map(is_alive, pids)))
+
+
 PARENT = """
     import os, sys, time
     sys.path.insert(0, sys.argv[1])

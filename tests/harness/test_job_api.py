@@ -109,12 +109,12 @@ def test_errors_have_codes(server: Served) -> None:
     assert text.startswith("--restart: ")
     unsupported = request()
     for each in unsupported.pipeline.components.environments.values():
-        each.urn = "beam:env:docker:v1"
+        each.urn = "beam:env:odd:v1"
     prepared = server.service.Prepare(unsupported)
     run = beam_job_api_pb2.RunJobRequest(preparation_id=prepared.preparation_id)
     code, text = status_of(lambda: server.service.Run(run))
     assert code is grpc.StatusCode.UNIMPLEMENTED
-    assert "docker" in text
+    assert "beam:env:odd:v1" in text
 
 
 def test_what_cannot_be_decoded_is_refused(server: Served) -> None:

@@ -15,8 +15,10 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms.environments import ProcessEnvironment
 
 from beam_spark_runner.core.errors import EnvironmentStartError, SdkDisconnectedError
+from beam_spark_runner.harness.remote import sdk_worker
 from beam_spark_runner.harness.remote import sdk_workers as module
-from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings, sdk_workers
+from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
+from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.remote.stage import RemoteStage
 from tests.harness.conftest import BARE, Collected, one_step, stage_in
 from tests.harness.processes import is_alive, wait_for
@@ -145,7 +147,7 @@ def test_a_harness_says_where_its_code_is(
 def test_a_harness_that_is_killed_in_a_bundle(
     beam_harness: Callable[..., RemoteStage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LAST_WORDS_S", 30.0)
+    monkeypatch.setattr(sdk_worker, "_LAST_WORDS_S", 30.0)
     stage = beam_harness()
     run_one(stage)
     bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, Collected()), {})
@@ -237,7 +239,7 @@ def test_a_harness_that_crashes_names_the_step_and_shows_where(
 def test_a_harness_of_no_kind_that_is_known() -> None:
     from beam_spark_runner.core.errors import InvariantError
 
-    docker = beam_runner_api_pb2.Environment(urn="beam:env:docker:v1").SerializeToString()
-    with pytest.raises(InvariantError, match="docker"):
-        sdk_workers.acquire(docker, HarnessSettings(job_id="job"))
+    odd = beam_runner_api_pb2.Environment(urn="beam:env:odd:v1").SerializeToString()
+    with pytest.raises(InvariantError, match="odd"):
+        sdk_workers.acquire(odd, HarnessSettings(job_id="job"))
     sdk_workers.stop()

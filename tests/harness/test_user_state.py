@@ -13,7 +13,7 @@ from apache_beam.transforms.environments import ExternalEnvironment
 from apache_beam.transforms.userstate import BagStateSpec
 
 from beam_spark_runner.core.ids import StageId
-from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
+from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.remote.stage import RemoteStage
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.descriptor import describe

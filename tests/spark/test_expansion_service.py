@@ -15,7 +15,7 @@ import psutil
 import pytest
 from apache_beam.transforms.external import ExternalTransform, ImplicitSchemaPayloadBuilder
 
-from beam_spark_runner.core.errors import PipelineRefusedError
+from beam_spark_runner.core.errors import EnvironmentStartError
 from tests.spark.harvest import harvest
 
 pytestmark = [pytest.mark.spark, pytest.mark.grpc]
@@ -93,9 +93,9 @@ def test_steps_run_in_processes_if_it_says_so(
     assert not {int(pid) for pid in pids} & {os.getpid(), service.pid}
 
 
-def test_containers_are_refused_with_a_remedy(
+def test_steps_in_containers_name_the_step_where_there_is_no_docker(
     spark_session: Any, serve: Callable[..., tuple[str, psutil.Process]]
 ) -> None:
     address, _ = serve()
-    with pytest.raises(PipelineRefusedError, match=r"Theirs/.*beam:env:docker:v1 .*PROCESS"):
-        harvest(spark_session, walk_by(address))
+    with pytest.raises(EnvironmentStartError, match=r"Theirs/.*--docker_executable.*No such file"):
+        harvest(spark_session, walk_by(address), "--docker_executable=/no/such/docker")

@@ -76,8 +76,8 @@ def _problems_of_the_step(graph: Graph, transform: Transform) -> Iterator[Pipeli
                 yield InvalidPipelineError("it has no environment that could execute it", where)
         elif (kind := graph.environments[transform.environment].urn) not in _ENVIRONMENTS:
             yield UnsupportedFeatureError(
-                f"its environment, {kind} (PROCESS, EXTERNAL and Python's EMBEDDED are; an "
-                "expansion service may have an --environment_type, too),",
+                f"its environment, {kind} (PROCESS, DOCKER, EXTERNAL and Python's EMBEDDED are; "
+                "an expansion service may have an --environment_type, too),",
                 where,
             )
         if len(transform.main_inputs) != 1:

@@ -62,6 +62,7 @@ class PooledHarness:
 
     exit_code: int | None = None  # the pool does not report it
     tail = ""
+    subject = "the SDK harness"
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Nothing is known of its end."""

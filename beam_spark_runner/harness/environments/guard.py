@@ -4,7 +4,10 @@ The parent holds the other end of this program's stdin: however the parent ends,
 also by SIGKILL, the kernel closes it. The command runs in a process group of its
 own, so that what it starts ends with it.
 
-    python -I -S guard.py GRACE_SECONDS COMMAND [ARGUMENT...]
+    python -I -S guard.py GRACE_SECONDS WORDS [LAST...] COMMAND [ARGUMENT...]
+
+LAST is a command of so many words that runs after the other one has ended, however that was:
+for what is not among its children, such as a container.
 
 Imports nothing but the standard library: it runs before any environment is set up.
 """
@@ -33,7 +36,8 @@ def _kill_group(group: int, number: int) -> None:
 
 def main(arguments: list[str]) -> int:
     """Return the exit status of the command; 127 where it cannot be run."""
-    grace_s, command = float(arguments[0]), arguments[1:]
+    grace_s, words = float(arguments[0]), int(arguments[1])
+    last, command = arguments[2 : 2 + words], arguments[2 + words :]
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the parent decides, by closing stdin
     try:
@@ -61,6 +65,15 @@ def main(arguments: list[str]) -> int:
     status = child.wait()
     has_ended.set()
     _kill_group(child.pid, signal.SIGKILL)  # what it has started and not ended
+    if last:
+        with contextlib.suppress(OSError):
+            subprocess.run(
+                last,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                check=False,
+            )
     return status if status >= 0 else 128 - status
 
 

@@ -55,6 +55,7 @@ class HarnessProcess:
         environment: Mapping[str, str],
         on_exit: Callable[[], None],
         files: Sequence[int] = (),
+        last: Sequence[str] = (),
     ) -> None:
         """Start it.
 
@@ -63,6 +64,7 @@ class HarnessProcess:
             environment: all of its environment variables.
             on_exit: called once it has ended, whatever the reason.
             files: descriptors that it inherits, by the same numbers.
+            last: another command, which runs after its end; ``on_exit`` comes after that, too.
         """
         self._command = command
         self._tail = Tail()
@@ -70,7 +72,10 @@ class HarnessProcess:
         self._ended = threading.Event()
         self.exit_code: int | None = None
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_GUARD), str(_GRACE_S), *command],
+            [
+                *(sys.executable, "-I", "-S", str(_GUARD), str(_GRACE_S)),
+                *(str(len(last)), *last, *command),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -93,6 +98,11 @@ class HarnessProcess:
         threading.Thread(
             target=self._attend, args=(readers,), name="beam-harness", daemon=True
         ).start()
+
+    @property
+    def subject(self) -> str:
+        """What messages call it."""
+        return "the SDK harness"
 
     @property
     def tail(self) -> str:

@@ -46,7 +46,8 @@ from beam_spark_runner.harness.remote.input import RemoteInput
 from beam_spark_runner.harness.remote.keyed_bundle import TimersTaker, UserState
 from beam_spark_runner.harness.remote.progress import HarnessProgress, coded_infos
 from beam_spark_runner.harness.remote.pushed import PushedElements, WrongCutError
-from beam_spark_runner.harness.remote.sdk_workers import SdkWorker, sdk_workers
+from beam_spark_runner.harness.remote.sdk_worker import SdkWorker
+from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
 from beam_spark_runner.portable.descriptor import StageDescription
 
 _LOGGER = logging.getLogger(__name__)

@@ -4,7 +4,8 @@ import logging
 
 from apache_beam.portability.api import beam_fn_api_pb2
 
-from beam_spark_runner.harness.remote.sdk_workers import SdkWorker, sdk_workers
+from beam_spark_runner.harness.remote.sdk_worker import SdkWorker
+from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -4,210 +4,27 @@ A Spark worker runs one task at a time, so one harness of each environment serve
 all tasks of a job that run in it, one after the other, and all stages of a task at once.
 """
 
-import logging
-import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from apache_beam.portability.api import (
-    beam_provision_api_pb2,
-    beam_runner_api_pb2,
-    endpoints_pb2,
-)
-from google.protobuf import json_format, struct_pb2
+from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_spark_runner.backchannel.log_lines import STDERR, LogSink
-from beam_spark_runner.core import urns
-from beam_spark_runner.core.errors import (
-    EnvironmentStartError,
-    FnApiProtocolError,
-    HarnessStreamError,
-    InvariantError,
-    LostHarnessError,
-    RunnerError,
-    SdkDisconnectedError,
-)
-from beam_spark_runner.harness.environments.external import PooledHarness
-from beam_spark_runner.harness.environments.packages import Archive, StagedFiles, stage_files
-from beam_spark_runner.harness.environments.process import runs_our_steps, start_process
-from beam_spark_runner.harness.fn_api.connection import SdkConnection
+from beam_spark_runner.core.errors import EnvironmentStartError
+from beam_spark_runner.harness.environments.packages import stage_files
+from beam_spark_runner.harness.environments.process import runs_our_steps
 from beam_spark_runner.harness.fn_api.server import FnApiServer
+from beam_spark_runner.harness.remote.sdk_worker import TEARDOWN_S, SdkWorker
+from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.working_folder import working_folder
-from beam_spark_runner.portable.artifacts import artifacts_of, to_proto
-
-_LOGGER = logging.getLogger(__name__)
+from beam_spark_runner.portable.artifacts import artifacts_of
 
 MOST_IDLE_S = 30.0
 """Without --environment_cache_millis, how long a harness waits for its next task."""
 MOST_OF_OTHER_JOBS = 4
 """How many harnesses wait for others than the job whose task runs."""
-_LAST_WORDS_S = 1.0  # between the end of a harness's streams and that of its process
-_TEARDOWN_S = 10.0  # for DoFns to be torn down when their harness is to end
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HarnessSettings:
-    """What a job says of all its SDK harnesses. Travels to executors."""
-
-    job_id: str
-    options_json: str = "{}"  # pipeline options, by name
-    start_timeout_s: float = 120.0
-    cache_s: float = 0.0  # --environment_cache_millis. 0: for this job only
-    archives: Mapping[str, Archive] = field(default_factory=dict)  # of staged files, by digest
-    parallelism: int = 1  # --sdk_worker_parallelism: harnesses over which stages are spread
-    stuck_s: float = 0.0  # --stuck_bundle_timeout; 0: none
-
-
-class _Harness(Protocol):
-    """What runs an SDK harness."""
-
-    exit_code: int | None
-
-    @property
-    def tail(self) -> str: ...
-    def wait(self, timeout_s: float | None = None) -> bool: ...
-    def stop(self) -> None: ...
-
-
-class SdkWorker:
-    """One SDK harness, connected.
-
-    Threads: any.
-    """
-
-    def __init__(
-        self,
-        server: FnApiServer,
-        environment: beam_runner_api_pb2.Environment,
-        options_json: str,
-        staged: StagedFiles | None = None,
-    ) -> None:
-        self._server = server
-        self._environment = environment
-        self._staged = staged
-        endpoint = endpoints_pb2.ApiServiceDescriptor(url=server.url)
-        options = struct_pb2.Struct()
-        json_format.Parse(options_json, options)
-        self.connection = SdkConnection(
-            f"spark-{os.getpid()}",
-            beam_provision_api_pb2.ProvisionInfo(
-                pipeline_options=options,
-                control_endpoint=endpoint,
-                logging_endpoint=endpoint,
-                artifact_endpoint=endpoint,
-                status_endpoint=endpoint,
-                dependencies=map(to_proto, staged.artifacts) if staged else (),
-            ),
-        )
-        self._harness: _Harness | None = None
-        self.url = server.url
-        self.start_timeout_s = 0.0
-
-    def start(self, timeout_s: float) -> None:
-        """Start the harness and wait until it has connected.
-
-        Raises:
-            EnvironmentStartError: it did not, and what it said.
-        """
-        self.start_timeout_s = timeout_s
-        deadline = time.monotonic() + timeout_s
-        self._server.add(self.connection)
-        try:
-            self._harness = harness = self._launch(timeout_s)
-            while not self.connection.control.connected.wait(0.05):
-                if harness.exit_code is not None or self.connection.error is not None:
-                    harness.wait(_LAST_WORDS_S)
-                    raise EnvironmentStartError(
-                        f"the SDK harness ended{_with(harness.exit_code)} before it connected",
-                        harness.tail,
-                    )
-                if time.monotonic() > deadline:
-                    raise EnvironmentStartError(
-                        f"the SDK harness did not connect within {timeout_s:g} s "
-                        "(--environment_start_timeout)",
-                        harness.tail,
-                    )
-        except BaseException:
-            self.stop()
-            raise
-
-    def _launch(self, timeout_s: float) -> _Harness:
-        connection, environment, staged = self.connection, self._environment, self._staged
-        if environment.urn == urns.ENVIRONMENT_PROCESS:
-            return start_process(
-                beam_runner_api_pb2.ProcessPayload.FromString(environment.payload),
-                connection.worker_id,
-                connection.provision,
-                lambda: connection.lose(SdkDisconnectedError("the SDK harness ended")),
-                staged=staged.variables() if staged else {},
-                python=staged.python if staged else None,
-            )
-        if environment.urn == urns.ENVIRONMENT_EXTERNAL:
-            return PooledHarness(
-                beam_runner_api_pb2.ExternalPayload.FromString(environment.payload),
-                connection.worker_id,
-                connection.provision,
-                timeout_s,
-            )
-        raise InvariantError(f"an environment of kind {environment.urn} has no harness")
-
-    def explain(self, error: RunnerError, stage: str) -> RunnerError:
-        """Add to a bundle's error which steps it hits, and what is known of the process.
-
-        Args:
-            error: of the bundle.
-            stage: the steps of that bundle.
-        """
-        if isinstance(error, FnApiProtocolError | HarnessStreamError):
-            explained = type(error)(f"{stage}: {error}")
-            explained.__cause__ = error.__cause__
-            return explained
-        harness = self._harness
-        if harness is None or not isinstance(error, LostHarnessError):
-            return error
-        if isinstance(error, EnvironmentStartError):
-            return EnvironmentStartError(f"{stage}: {error.problem}", harness.tail)
-        # Any of those that it had in hand may have ended it.
-        stages = ", ".join(self.connection.running)
-        if harness.wait(_LAST_WORDS_S):
-            return SdkDisconnectedError(
-                f"{stages}: the SDK harness ended{_with(harness.exit_code)} while a bundle ran",
-                harness.tail,
-            )
-        return SdkDisconnectedError(f"{stages}: {error.problem}", harness.tail)
-
-    def stop(self, *, orderly: bool = False) -> _Harness | None:
-        """End the harness. ``orderly``: it may tear its DoFns down first.
-
-        Returns:
-            It, for whoever wants to wait for its end.
-        """
-        self._server.remove(self.connection)
-        harness, self._harness = self._harness, None
-        if harness is None:
-            return None
-        if not orderly:
-            harness.stop()
-            return harness
-
-        def stop_later() -> None:
-            deadline = time.monotonic() + _TEARDOWN_S
-            harness.wait(_TEARDOWN_S)
-            if harness.exit_code is None:  # a pool does not report the end, and kills at once
-                time.sleep(max(0.0, deadline - time.monotonic()))
-            harness.stop()
-
-        threading.Thread(target=stop_later, name="beam-harness-end", daemon=True).start()
-        return harness
-
-
-def _with(exit_code: int | None) -> str:
-    if exit_code is None:
-        return ""
-    return f" with signal {exit_code - 128}" if exit_code > 128 else f" with status {exit_code}"
 
 
 class SdkWorkers:
@@ -313,7 +130,7 @@ class SdkWorkers:
                 if kept.settings.job_id == job_id and not kept.users and not kept.settings.cache_s
             ]
             self._wake.notify_all()
-        deadline = time.monotonic() + _TEARDOWN_S
+        deadline = time.monotonic() + TEARDOWN_S
         for harness in ending:
             if harness is not None:
                 harness.wait(max(0.0, deadline - time.monotonic()))
@@ -340,7 +157,7 @@ class SdkWorkers:
             if artifacts
             else None
         )
-        worker = SdkWorker(server, environment, settings.options_json, staged)
+        worker = SdkWorker(server, environment, settings, staged)
         worker.connection.logs.sink = log_sink
         worker.start(settings.start_timeout_s)
         return worker

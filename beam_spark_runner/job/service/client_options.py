@@ -62,7 +62,7 @@ def read_options(
         OptionsError: one is wrong.
     """
     ignored = _OF_CLIENTS | _OF_THE_SERVER
-    known = {name: value for name, value in given.items() if name not in ignored}
+    known = {name: _argument(value) for name, value in given.items() if name not in ignored}
     if str(given.get("environment_type")).upper() == "LOOPBACK":
         known.pop("environment_cache_millis", None)  # the harnesses end with their client
     try:
@@ -73,6 +73,11 @@ def read_options(
     return options, dataclasses.replace(
         config, shared_storage=server.shared_storage, progress="off", show_plan=None
     )
+
+
+def _argument(value: Any) -> Any:
+    """Undo what JSON does to whole numbers: Go's SDK sends numbers, Python's sends texts."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _words(error: SystemExit) -> str:

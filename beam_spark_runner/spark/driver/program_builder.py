@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from beam_spark_runner.backchannel.transport import Route
 from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
-from beam_spark_runner.harness.remote.sdk_workers import HarnessSettings
+from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.plan.dropping import dropping_step
 from beam_spark_runner.plan.feeding import inputs

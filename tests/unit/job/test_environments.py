@@ -62,6 +62,26 @@ def test_processes(flags: list[str], command: str, variables: dict[str, str]) ->
 
 
 @pytest.mark.parametrize(
+    ("flags", "image"),
+    [
+        (["--environment_config=registry:5000/a/b:1"], "registry:5000/a/b:1"),
+        (["--environment_options=docker_container_image=a"], "a"),
+        ([], DockerEnvironment.default_docker_image()),
+    ],
+)
+def test_containers(flags: list[str], image: str) -> None:
+    found = environment("--environment_type=DOCKER", *flags)
+    assert found.urn == "beam:env:docker:v1"
+    assert beam_runner_api_pb2.DockerPayload.FromString(found.payload).container_image == image
+
+
+@pytest.mark.parametrize("image", [" ", "{}", "--privileged"])
+def test_what_is_no_image_is_refused(image: str) -> None:
+    with pytest.raises(OptionsError, match="is not the name of a container image"):
+        environment("--environment_type=DOCKER", f"--environment_config={image}")
+
+
+@pytest.mark.parametrize(
     ("flags", "url", "params"),
     [
         (["--environment_config=host:1"], "host:1", {}),
@@ -207,9 +227,11 @@ def test_code_that_needs_files_does_not_run_in_the_workers() -> None:
     assert kinds(pipeline) == {"ours": "process"}
 
 
-def test_code_in_containers_is_refused_with_its_steps() -> None:
+def test_an_unknown_environment_is_refused_with_its_steps() -> None:
     pipeline = beam.Pipeline()
     pipeline | "Start" >> beam.Impulse() | "Look" >> beam.Map(print)
     proto = pipeline.to_runner_api(default_environment=DockerEnvironment("image"))
-    with pytest.raises(PipelineRefusedError, match="Look: its environment, beam:env:docker:v1"):
+    for each in proto.components.environments.values():
+        each.urn = "beam:env:odd:v1"
+    with pytest.raises(PipelineRefusedError, match="Look: its environment, beam:env:odd:v1"):
         compile_pipeline(proto)

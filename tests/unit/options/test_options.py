@@ -144,7 +144,6 @@ def test_reading_twice_gives_the_same() -> None:
         (["--backchannel=tcp"], "backchannel"),
         (["--executor_environment=mine"], "executor_environment"),
         (["--job_endpoint=embed"], "job_endpoint"),
-        (["--environment_type=DOCKER"], "environment_type"),
         (["--environment_type=NOWHERE"], "environment_type"),
         (["--environment_config=HOST:1"], "environment_config"),
         (["--sdk_worker_parallelism=2"], "sdk_worker_parallelism"),

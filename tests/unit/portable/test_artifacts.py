@@ -30,11 +30,40 @@ def test_what_beam_stages_is_read() -> None:
     assert requirements.name.startswith("requirements-")
 
 
-@pytest.mark.parametrize("is_requirements", [False, True])
-def test_there_and_back(is_requirements: bool) -> None:
-    name = f"requirements-{'ab' * 8}.txt" if is_requirements else "a.whl"
-    artifact = Artifact(name=name, path="/x", sha256="ab" * 32, is_requirements=is_requirements)
+@pytest.mark.parametrize(
+    "artifact",
+    [
+        Artifact(name="a.whl", path="/x", sha256="ab" * 32),
+        Artifact(
+            name=f"requirements-{'ab' * 8}.txt",
+            path="/x",
+            sha256="ab" * 32,
+            role_urn=common_urns.artifact_roles.PIP_REQUIREMENTS_FILE.urn,
+        ),
+        Artifact(
+            name=f"go_worker_binary-v1-{'ab' * 8}",
+            path="/x",
+            sha256="ab" * 32,
+            role_urn="beam:artifact:role:go_worker_binary:v1",
+            role_payload=b"for Go",
+        ),
+        Artifact(name=f"file-{'ab' * 8}", path="/x", sha256="ab" * 32, role_urn=""),
+        Artifact(
+            name=f"-etc-passwd-{'ab' * 8}", path="/", sha256="ab" * 32, role_urn="../etc/passwd"
+        ),
+    ],
+    ids=lambda artifact: artifact.role_urn,
+)
+def test_there_and_back(artifact: Artifact) -> None:
     assert artifacts_of(environment(to_proto(artifact))) == (artifact,)
+
+
+def test_the_same_file_for_something_else_is_another_set() -> None:
+    files = [
+        Artifact(name="a", path="/a", sha256="ab" * 32, role_urn=role, role_payload=payload)
+        for role, payload in (("one", b""), ("one", b"x"), ("two", b""))
+    ]
+    assert len({digest_of([each]) for each in files}) == 3
 
 
 @pytest.mark.parametrize("name", ["", "..", "../a", "/a"])

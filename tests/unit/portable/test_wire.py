@@ -5,9 +5,17 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.coders import BytesCoder, FloatCoder
+from apache_beam.coders import (
+    BytesCoder,
+    FloatCoder,
+    StrUtf8Coder,
+    TupleCoder,
+    VarIntCoder,
+)
+from apache_beam.coders.coders import LengthPrefixCoder
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.pipeline_context import PipelineContext
+from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms.environments import ProcessEnvironment
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
@@ -180,3 +188,27 @@ def test_embedded_stages_are_as_they_were() -> None:
     first, _ = stages(build, EmbeddedPythonEnvironment.default())
     assert not first.coded_environment
     assert "wire:" not in str(first.descriptor().coders)
+
+
+@pytest.mark.parametrize(
+    ("coder", "value"),
+    [
+        (BytesCoder(), b"abc"),
+        (StrUtf8Coder(), "abc"),
+        (LengthPrefixCoder(OpaqueCoder()), Opaque("abc")),
+        (TupleCoder([BytesCoder(), StrUtf8Coder()]), (b"a", "bc")),
+        (VarIntCoder(), 42),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_what_a_test_stream_plays_reaches_the_sdk_as_it_was_encoded(coder: Any, value: Any) -> None:
+    """Whatever the runner knows of its coder: SDKs differ in whether it has a length in front."""
+
+    def play(pipeline: beam.Pipeline) -> None:
+        pipeline | TestStream(coder=coder).add_elements([value]) | beam.Map(print)
+
+    (description,) = stages(play)
+    of_sdk, seen = edge(description, description.source)
+    played = WindowedValue(coder.encode(value), 0, (GlobalWindow(),))
+    crossing = seen.get_impl().encode_nested(played)
+    assert of_sdk.get_impl().decode_nested(crossing).value == value

@@ -10,6 +10,7 @@ from google.protobuf import struct_pb2
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.job.service.client_options import by_name, descriptors, read_options
 from beam_spark_runner.options.server import ServerConfig
+from beam_spark_runner.portable.sdk_options import options_json
 
 SERVER = ServerConfig(shared_storage="/shared")
 
@@ -28,6 +29,18 @@ def test_options_of_the_runner_are_read() -> None:
     assert config.parallelism == 3
     assert config.spark_conf == (("spark.sql.a", "b"),)
     assert config.environment_cache_s == 5.0
+
+
+def test_numbers_may_be_numbers() -> None:
+    """As Go's SDK sends them; to SDK harnesses they are passed on as they are."""
+    struct = struct_pb2.Struct()
+    struct.update({"beam:option:parallelism:v1": -1, "beam:option:max_parallelism:v1": 7})
+    given = by_name(struct)
+    _, config = read_options(given, SERVER)
+    assert (config.parallelism, config.max_parallelism) == (None, 7)
+    assert options_json(given) == (
+        '{"beam:option:max_parallelism:v1": 7.0, "beam:option:parallelism:v1": -1.0}'
+    )
 
 
 def test_the_server_decides_where_jobs_run() -> None:

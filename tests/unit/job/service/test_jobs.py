@@ -112,9 +112,7 @@ def test_a_name_that_leaves_its_folder_is_refused(tmp_path: Path) -> None:
         assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-@pytest.mark.parametrize(
-    "urn", ["beam:env:docker:v1", "beam:env:embedded_python_loopback:v1", "beam:env:odd:v1"]
-)
+@pytest.mark.parametrize("urn", ["beam:env:embedded_python_loopback:v1", "beam:env:odd:v1"])
 def test_environments_that_cannot_be_had_are_refused(urn: str, tmp_path: Path) -> None:
     wanted = request()
     (environment,) = wanted.pipeline.components.environments.values()

@@ -1,0 +1,232 @@
+"""SDK harnesses in containers of this machine.
+
+The container is the child of the Docker daemon, not of this process. So three things end it. The
+program that holds it in the foreground runs under the guard of all SDK harnesses, which removes
+the container last. Should the guard be killed, the SDK in it leaves when its streams to this
+process end, and the daemon then removes the container (``--rm``). And whoever starts the next one
+removes those whose process has gone.
+"""
+
+import contextlib
+import os
+import secrets
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from apache_beam.portability.api import beam_provision_api_pb2, beam_runner_api_pb2
+
+from beam_spark_runner.core.errors import EnvironmentStartError
+from beam_spark_runner.harness.environments.process import SECRETS, HarnessProcess
+
+OWNER_LABEL = "beam-spark-runner.owner"
+"""Names the process that a container is for: ``_Owner``."""
+JOB_LABEL = "beam-spark-runner.job"
+"""The job that it was started for; with --environment_cache_millis others may follow."""
+
+_ANSWERS_WITHIN_S = 60.0
+_PULLS_WITHIN_S = 600.0  # as Beam's Java runners allow
+_GCLOUD_INSIDE = "/root/.config/gcloud"
+_DAEMON_FAILED = 125  # exit status of docker and podman where no container was made
+
+
+class ContainerProcess(HarnessProcess):
+    """The program that holds a container in the foreground."""
+
+    def __init__(
+        self,
+        image: str,
+        executable: str,
+        command: Sequence[str],
+        last: Sequence[str],
+        on_exit: Callable[[], None],
+    ) -> None:
+        self._image = image
+        self._executable = executable
+        super().__init__(command, _variables(), on_exit, last=last)
+
+    @property
+    def subject(self) -> str:
+        """What messages call it."""
+        if self.exit_code == _DAEMON_FAILED:
+            return f"{self._executable}, which was to run the container image {self._image},"
+        return f"the container of {self._image}"
+
+
+def start_container(
+    payload: beam_runner_api_pb2.DockerPayload,
+    worker_id: str,
+    provision: beam_provision_api_pb2.ProvisionInfo,
+    on_exit: Callable[[], None],
+    *,
+    job_id: str,
+    executable: str,
+) -> ContainerProcess:
+    """Start the harness of a DOCKER environment: its image is pulled first, unless it is there.
+
+    The container shares this machine's network, where the Fn API is served, and the settings of
+    Google's cloud, if there are any.
+
+    Args:
+        payload: the image.
+        worker_id: what it must send with every call.
+        provision: addresses and options, which the boot program of the image asks for.
+        on_exit: called once it has ended.
+        job_id: a label of the container.
+        executable: docker, or what takes its arguments.
+
+    Raises:
+        EnvironmentStartError: there is no such program, or image; with the words of the daemon.
+
+    Source: Java ``DockerEnvironmentFactory``.
+    """
+    image = payload.container_image
+    if not image or image.startswith("-"):
+        raise EnvironmentStartError(f"{image!r} is not the name of a container image")
+    _sweep_once(executable)
+    _get_image(executable, image)
+    name = f"beam-{secrets.token_hex(8)}"
+    command = [
+        *(executable, "run", "--rm", "--pull=never", f"--name={name}", "--network=host"),
+        *(f"--label={OWNER_LABEL}={_Owner.of(os.getpid())}", f"--label={JOB_LABEL}={job_id}"),
+        *_mounts(),
+        image,
+        *(f"--id={worker_id}", f"--provision_endpoint={provision.control_endpoint.url}"),
+    ]
+    try:
+        return ContainerProcess(
+            image, executable, command, (executable, "rm", "--force", name), on_exit
+        )
+    except OSError as error:
+        raise EnvironmentStartError(
+            f"the container of {image} cannot be started: {error.strerror}"
+        ) from error
+
+
+def _mounts() -> Iterator[str]:
+    """Yield the mounts of a container; see Java's ``gcsCredentialArgs``."""
+    folder = os.environ.get("CLOUDSDK_CONFIG") or str(Path("~/.config/gcloud").expanduser())
+    if os.path.isdir(folder):
+        yield "--mount"
+        yield f"type=bind,src={folder},dst={_GCLOUD_INSIDE}"
+
+
+def _variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in SECRETS}
+
+
+def _get_image(executable: str, image: str) -> None:
+    """Have the daemon pull an image that it does not have.
+
+    Raises:
+        EnvironmentStartError: it cannot.
+    """
+    if _ask(executable, "image", "inspect", image).returncode == 0:
+        return
+    pull = HarnessProcess([executable, "pull", "--quiet", image], _variables(), lambda: None)
+    if not pull.wait(_PULLS_WITHIN_S):
+        pull.stop()
+        raise EnvironmentStartError(
+            f"{executable} has not pulled the image {image} within {_PULLS_WITHIN_S:g} s", pull.tail
+        )
+    if pull.exit_code:
+        raise EnvironmentStartError(
+            f"{executable} has no container image {image} on this machine, and cannot pull it",
+            pull.tail,
+        )
+
+
+def _ask(executable: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command that the daemon answers at once.
+
+    Raises:
+        EnvironmentStartError: there is no such program, or it does not answer.
+    """
+    try:
+        return subprocess.run(
+            [executable, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=_variables(),
+            timeout=_ANSWERS_WITHIN_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EnvironmentStartError(
+            f"{executable} has not answered within {_ANSWERS_WITHIN_S:g} s"
+        ) from error
+    except OSError as error:
+        raise EnvironmentStartError(
+            f"containers are started by {executable} (--docker_executable), which this executor "
+            f"cannot run: {error.strerror}"
+        ) from error
+
+
+class _Owner(NamedTuple):
+    """A process, as nobody else is called: ids of processes are used again."""
+
+    boot: str  # of the machine
+    namespace: str  # in which the id is one
+    pid: int
+    started: int  # clock ticks after the boot
+
+    def __str__(self) -> str:
+        return f"{self.boot}/{self.namespace}/{self.pid}/{self.started}"
+
+    @classmethod
+    def of(cls, pid: int) -> "_Owner | None":
+        """Return the process that has an id now, if one has."""
+        try:
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+            namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
+            # The name of the program, in parentheses, may have blanks in it.
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        return cls(boot, namespace, pid, int(fields[19]))
+
+    @classmethod
+    def parse(cls, label: str) -> "_Owner | None":
+        with contextlib.suppress(ValueError):
+            boot, namespace, pid, started = label.split("/")
+            return cls(boot, namespace, int(pid), int(started))
+        return None
+
+
+_swept: set[str] = set()
+_SWEEPING = threading.Lock()
+
+
+def _sweep_once(executable: str) -> None:
+    """Remove what killed processes have left, when this process starts its first container."""
+    with _SWEEPING:
+        if executable not in _swept:
+            sweep(executable)
+            _swept.add(executable)
+
+
+def sweep(executable: str) -> list[str]:
+    """Remove the containers whose process has gone, if it was on this machine; return their ids.
+
+    Raises:
+        EnvironmentStartError: the program cannot be run.
+    """
+    template = f'{{{{.ID}}}} {{{{.Label "{OWNER_LABEL}"}}}}'
+    listed = _ask(executable, "ps", "--all", f"--filter=label={OWNER_LABEL}", "--format", template)
+    here = _Owner.of(os.getpid())
+    left = []
+    for line in listed.stdout.splitlines():  # none, if the daemon does not answer: pulling says so
+        id_, _, label = line.partition(" ")
+        owner = _Owner.parse(label)
+        if owner is None or here is None:
+            continue
+        is_from_here = owner[:2] == here[:2]
+        if is_from_here and _Owner.of(owner.pid) != owner:
+            left.append(id_)
+    if left:
+        _ask(executable, "rm", "--force", *left)
+    return left

@@ -1,0 +1,201 @@
+"""One SDK harness of this Spark worker, connected over the Fn API."""
+
+import os
+import threading
+import time
+from typing import Protocol
+
+from apache_beam.portability.api import (
+    beam_provision_api_pb2,
+    beam_runner_api_pb2,
+    endpoints_pb2,
+)
+from google.protobuf import json_format, struct_pb2
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.errors import (
+    EnvironmentStartError,
+    FnApiProtocolError,
+    HarnessStreamError,
+    InvariantError,
+    LostHarnessError,
+    RunnerError,
+    SdkDisconnectedError,
+)
+from beam_spark_runner.harness.environments.docker import start_container
+from beam_spark_runner.harness.environments.external import PooledHarness
+from beam_spark_runner.harness.environments.packages import StagedFiles
+from beam_spark_runner.harness.environments.process import start_process
+from beam_spark_runner.harness.fn_api.connection import SdkConnection
+from beam_spark_runner.harness.fn_api.server import FnApiServer
+from beam_spark_runner.harness.remote.settings import HarnessSettings
+from beam_spark_runner.portable.artifacts import to_proto
+
+_LAST_WORDS_S = 1.0  # between the end of a harness's streams and that of its process
+TEARDOWN_S = 10.0
+"""For DoFns to be torn down when their harness is to end."""
+
+
+class _Harness(Protocol):
+    """What runs an SDK harness."""
+
+    exit_code: int | None
+
+    @property
+    def subject(self) -> str: ...
+    @property
+    def tail(self) -> str: ...
+    def wait(self, timeout_s: float | None = None) -> bool: ...
+    def stop(self) -> None: ...
+
+
+class SdkWorker:
+    """One SDK harness, connected.
+
+    Threads: any.
+    """
+
+    def __init__(
+        self,
+        server: FnApiServer,
+        environment: beam_runner_api_pb2.Environment,
+        settings: HarnessSettings,
+        staged: StagedFiles | None = None,
+    ) -> None:
+        self._server = server
+        self._environment = environment
+        self._settings = settings
+        self._staged = staged
+        endpoint = endpoints_pb2.ApiServiceDescriptor(url=server.url)
+        options = struct_pb2.Struct()
+        json_format.Parse(settings.options_json, options)
+        self.connection = SdkConnection(
+            f"spark-{os.getpid()}",
+            beam_provision_api_pb2.ProvisionInfo(
+                pipeline_options=options,
+                control_endpoint=endpoint,
+                logging_endpoint=endpoint,
+                artifact_endpoint=endpoint,
+                status_endpoint=endpoint,
+                dependencies=map(to_proto, staged.artifacts) if staged else (),
+            ),
+        )
+        self._harness: _Harness | None = None
+        self.url = server.url
+        self.start_timeout_s = 0.0
+
+    def start(self, timeout_s: float) -> None:
+        """Start the harness and wait until it has connected.
+
+        Raises:
+            EnvironmentStartError: it did not, and what it said.
+        """
+        self.start_timeout_s = timeout_s
+        deadline = time.monotonic() + timeout_s
+        self._server.add(self.connection)
+        try:
+            self._harness = harness = self._launch(timeout_s)
+            while not self.connection.control.connected.wait(0.05):
+                if harness.exit_code is not None or self.connection.error is not None:
+                    harness.wait(_LAST_WORDS_S)
+                    raise EnvironmentStartError(
+                        f"{harness.subject} ended{_with(harness.exit_code)} before it connected",
+                        harness.tail,
+                    )
+                if time.monotonic() > deadline:
+                    raise EnvironmentStartError(
+                        f"{harness.subject} did not connect within {timeout_s:g} s "
+                        "(--environment_start_timeout)",
+                        harness.tail,
+                    )
+        except BaseException:
+            self.stop()
+            raise
+
+    def _launch(self, timeout_s: float) -> _Harness:
+        connection, environment, staged = self.connection, self._environment, self._staged
+
+        def ended() -> None:
+            connection.lose(SdkDisconnectedError("the SDK harness ended"))
+
+        if environment.urn == urns.ENVIRONMENT_PROCESS:
+            return start_process(
+                beam_runner_api_pb2.ProcessPayload.FromString(environment.payload),
+                connection.worker_id,
+                connection.provision,
+                ended,
+                staged=staged.variables() if staged else {},
+                python=staged.python if staged else None,
+            )
+        if environment.urn == urns.ENVIRONMENT_DOCKER:
+            return start_container(
+                beam_runner_api_pb2.DockerPayload.FromString(environment.payload),
+                connection.worker_id,
+                connection.provision,
+                ended,
+                job_id=self._settings.job_id,
+                executable=self._settings.docker_executable,
+            )
+        if environment.urn == urns.ENVIRONMENT_EXTERNAL:
+            return PooledHarness(
+                beam_runner_api_pb2.ExternalPayload.FromString(environment.payload),
+                connection.worker_id,
+                connection.provision,
+                timeout_s,
+            )
+        raise InvariantError(f"an environment of kind {environment.urn} has no harness")
+
+    def explain(self, error: RunnerError, stage: str) -> RunnerError:
+        """Add to a bundle's error which steps it hits, and what is known of the process.
+
+        Args:
+            error: of the bundle.
+            stage: the steps of that bundle.
+        """
+        if isinstance(error, FnApiProtocolError | HarnessStreamError):
+            explained = type(error)(f"{stage}: {error}")
+            explained.__cause__ = error.__cause__
+            return explained
+        harness = self._harness
+        if harness is None or not isinstance(error, LostHarnessError):
+            return error
+        if isinstance(error, EnvironmentStartError):
+            return EnvironmentStartError(f"{stage}: {error.problem}", harness.tail)
+        # Any of those that it had in hand may have ended it.
+        stages = ", ".join(self.connection.running)
+        if harness.wait(_LAST_WORDS_S):
+            return SdkDisconnectedError(
+                f"{stages}: {harness.subject} ended{_with(harness.exit_code)} while a bundle ran",
+                harness.tail,
+            )
+        return SdkDisconnectedError(f"{stages}: {error.problem}", harness.tail)
+
+    def stop(self, *, orderly: bool = False) -> _Harness | None:
+        """End the harness. ``orderly``: it may tear its DoFns down first.
+
+        Returns:
+            It, for whoever wants to wait for its end.
+        """
+        self._server.remove(self.connection)
+        harness, self._harness = self._harness, None
+        if harness is None:
+            return None
+        if not orderly:
+            harness.stop()
+            return harness
+
+        def stop_later() -> None:
+            deadline = time.monotonic() + TEARDOWN_S
+            harness.wait(TEARDOWN_S)
+            if harness.exit_code is None:  # a pool does not report the end, and kills at once
+                time.sleep(max(0.0, deadline - time.monotonic()))
+            harness.stop()
+
+        threading.Thread(target=stop_later, name="beam-harness-end", daemon=True).start()
+        return harness
+
+
+def _with(exit_code: int | None) -> str:
+    if exit_code is None:
+        return ""
+    return f" with signal {exit_code - 128}" if exit_code > 128 else f" with status {exit_code}"

@@ -1,0 +1,20 @@
+"""What a job says of all its SDK harnesses."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from beam_spark_runner.harness.environments.packages import Archive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HarnessSettings:
+    """Travels to executors."""
+
+    job_id: str
+    options_json: str = "{}"  # pipeline options, by name
+    start_timeout_s: float = 120.0
+    cache_s: float = 0.0  # --environment_cache_millis. 0: for this job only
+    archives: Mapping[str, Archive] = field(default_factory=dict)  # of staged files, by digest
+    parallelism: int = 1  # --sdk_worker_parallelism: harnesses over which stages are spread
+    docker_executable: str = "docker"
+    stuck_s: float = 0.0  # --stuck_bundle_timeout; 0: none

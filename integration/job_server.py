@@ -1,0 +1,48 @@
+"""A job server in a process of its own, for suites whose clients submit to one."""
+
+import atexit
+import subprocess
+import sys
+import threading
+
+_STARTS_WITHIN_S = 170.0
+"""On a machine that has a lot to do. Less than what suites allow a test that stands still."""
+_ENDS_WITHIN_S = 40.0  # it allows its jobs less than that
+
+
+def start_job_server(*flags: str) -> str:
+    """Start a job server on a Spark with two slots; it ends with this process.
+
+    Args:
+        flags: more options of the server.
+
+    Returns:
+        HOST:PORT of its job service.
+
+    Raises:
+        RuntimeError: it has not started in time.
+    """
+    command = [sys.executable, "-m", "beam_spark_runner"]
+    ports = ["--job_port=0", "--artifact_port=0"]
+    spark = ["--spark_master_url=local[2]", "--spark_conf=spark.ui.enabled=false"]
+    server = subprocess.Popen([*command, *ports, *spark, *flags], stdout=subprocess.PIPE, text=True)
+
+    def stop() -> None:
+        server.terminate()
+        try:
+            server.wait(_ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            server.kill()
+
+    atexit.register(stop)
+    late = threading.Timer(_STARTS_WITHIN_S, server.kill)
+    late.start()
+    assert server.stdout is not None
+    said = server.stdout.readline()
+    late.cancel()
+    if not said:
+        raise RuntimeError(
+            f"the job server did not start within {_STARTS_WITHIN_S:g} s; "
+            f"exit status {server.wait()}"
+        )
+    return said.split()[3].rstrip(",")
