@@ -5,7 +5,7 @@ beside the bundle's thread, with at most ``CAPACITY`` records, and as many resul
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from apache_beam.runners.worker import statesampler
@@ -178,12 +178,16 @@ class Handover:
     def _pass_on(self, results: Iterable[Any]) -> None:
         # One by one: a result is no older than the record that it was made from.
         waiting: list[Any] = []
-        for result in results:
-            waiting.append(result)
-            if len(waiting) >= _BLOCK or not self._records:
-                self._put(waiting)
-                waiting = []
-        self._put(waiting)
+        try:
+            for result in results:
+                waiting.append(result)
+                if len(waiting) >= _BLOCK or not self._records:
+                    self._put(waiting)
+                    waiting = []
+            self._put(waiting)
+        finally:
+            if isinstance(results, Generator):  # it may stand in the middle of user code
+                results.close()
 
     def _put(self, results: list[Any]) -> None:
         with self._lock:
