@@ -10,6 +10,7 @@ from beam_spark_runner.transforms.full_window import (
     functions,
     handover,
     keys,
+    mapping,
     sorting,
     whole,
 )
@@ -18,5 +19,5 @@ from beam_spark_runner.transforms.full_window.partition import FullWindowPartiti
 
 __all__ = ["FullWindowPartition", "Order"]
 
-for _module in (coding, functions, handover, keys, sorting, whole):
+for _module in (coding, functions, handover, keys, mapping, sorting, whole):
     cloudpickle.register_pickle_by_value(_module)

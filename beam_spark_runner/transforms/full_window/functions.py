@@ -9,22 +9,18 @@ Beam, Python's own modules, and files that are pickled so, too.
 """
 
 import itertools
-import logging
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import apache_beam as beam
-from apache_beam.transforms.window import GlobalWindow, TimestampedValue
+from apache_beam.transforms.window import GlobalWindow
 from apache_beam.typehints.decorators import IOTypeHints
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.transforms.full_window.coding import ElementCodec
-from beam_spark_runner.transforms.full_window.handover import Handover, Records
 from beam_spark_runner.transforms.full_window.sorting import ExternalSorter, WindowedBytes
 
-_LOGGER = logging.getLogger(__name__)
-_JOIN_S = 10.0
 _CHUNK = 128  # elements
 _windows_of = operator.attrgetter("windows")
 _at_end = WindowedValue(None, GlobalWindow().max_timestamp(), (GlobalWindow(),))
@@ -123,83 +119,16 @@ def _windowed(values: list[Any], origins: list[WindowedValue]) -> Iterator[Windo
     return (origin.with_value(value) for value, origin in zip(values, origins, strict=True))
 
 
-def _per_window(values: list[Any], origins: list[WindowedValue]) -> list[Any]:
+def per_window(values: list[Any], origins: list[WindowedValue]) -> list[Any]:
     """Return each value as often as Beam counts it: once for each of its windows."""
     if max(map(len, map(_windows_of, origins))) == 1:
         return values
     return [value for value, origin in zip(values, origins, strict=True) for _ in origin.windows]
 
 
-def _emitted_at_end(results: list[Any]) -> Chunk:
+def emitted_at_end(results: list[Any]) -> Chunk:
     """Place results at the end of the global window."""
     return results, [_at_end] * len(results)
-
-
-class MapPartitionDoFn(PartitionDoFn):
-    """Hands the records to a function that runs in a thread of its own while they arrive."""
-
-    def __init__(self, users: beam.DoFn, of_empty: Arguments | None) -> None:
-        super().__init__(of_empty)
-        self._users = users
-        self._handover: Handover | None = None
-
-    def setup(self) -> None:
-        """See ``DoFn``."""
-        self._users.setup()
-
-    def teardown(self) -> None:
-        """See ``DoFn``. Also called where a bundle was abandoned."""
-        self._abandon()
-        self._users.teardown()
-
-    def _abandon(self) -> None:
-        handover, self._handover = self._handover, None
-        if handover is not None:
-            handover.abandon()
-            if not handover.join(_JOIN_S):
-                _LOGGER.warning(
-                    "the function of map_partition has not ended %.0f s after its task", _JOIN_S
-                )
-
-    def start_bundle(self) -> None:
-        """See ``DoFn``."""
-        self._abandon()
-        super().start_bundle()
-        self._users.start_bundle()
-
-    def begin(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """See ``PartitionDoFn.begin``."""
-        super().begin(args, kwargs)
-        process = self._users.process
-        self._handover = Handover(lambda records: results_of(process(records, *args, **kwargs)))
-
-    def take(self, values: list[Any], origins: list[WindowedValue]) -> Iterator[Chunk]:
-        """See ``PartitionDoFn.take``."""
-        assert self._handover is not None
-        return map(_emitted_at_end, self._handover.feed(_per_window(values, origins)))
-
-    def end(self) -> Iterator[Chunk]:
-        """See ``PartitionDoFn.end``."""
-        assert self._handover is not None
-        yield from map(_emitted_at_end, self._handover.end())
-        self._handover.join(_JOIN_S)
-        self._handover = None
-        if last := self.finish_whole():
-            yield _emitted_at_end(last)
-
-    def run(
-        self, records: Iterable[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> Iterator[Any]:
-        """See ``PartitionDoFn.run``."""
-        return results_of(self._users.process(Records(records), *args, **kwargs))
-
-    def start_whole(self) -> None:
-        """See ``PartitionDoFn.start_whole``."""
-        self._users.start_bundle()
-
-    def finish_whole(self) -> list[Any]:
-        """See ``PartitionDoFn.finish_whole``."""
-        return [_result_of_finish(each) for each in self._users.finish_bundle() or ()]
 
 
 class SortPartitionDoFn(PartitionDoFn):
@@ -297,7 +226,7 @@ class AggregateDoFn(PartitionDoFn):
         self._accumulator = _folded(
             self._combine_fn,
             self._accumulator,
-            _per_window(values, origins),
+            per_window(values, origins),
             self._args,
             self._kwargs,
         )
@@ -306,7 +235,7 @@ class AggregateDoFn(PartitionDoFn):
     def end(self) -> Iterator[Chunk]:
         """See ``PartitionDoFn.end``."""
         accumulator, self._accumulator = self._accumulator, None
-        yield _emitted_at_end(
+        yield emitted_at_end(
             [self._combine_fn.extract_output(accumulator, *self._args, **self._kwargs)]
         )
 
@@ -351,7 +280,7 @@ class ReduceDoFn(PartitionDoFn):
 
     def take(self, values: list[Any], origins: list[WindowedValue]) -> Iterable[Chunk]:
         """See ``PartitionDoFn.take``."""
-        values = [*self._reduced, *_per_window(values, origins)]
+        values = [*self._reduced, *per_window(values, origins)]
         self._reduced = self.run(values, self._args, self._kwargs)
         return ()
 
@@ -359,7 +288,7 @@ class ReduceDoFn(PartitionDoFn):
         """See ``PartitionDoFn.end``."""
         result, self._reduced = self._reduced, []
         if result:
-            yield _emitted_at_end(result)
+            yield emitted_at_end(result)
 
     def run(
         self, records: Iterable[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -371,50 +300,3 @@ class ReduceDoFn(PartitionDoFn):
                 result = self._fn(result, value, *args, **kwargs)
             return [result]
         return []
-
-
-def results_of(results: Any) -> Iterator[Any]:
-    """Check what a function of ``map_partition`` returns, and yield its results.
-
-    Raises:
-        TypeError: it returns, or yields, what is no result here.
-    """
-    if results is None:
-        return
-    if isinstance(results, str | bytes | dict):
-        raise TypeError(
-            f"the function of map_partition returned a {type(results).__name__}; it has to return "
-            "an iterable of results, such as a list or a generator"
-        )
-    for result in results:
-        if isinstance(result, _SPECIAL):
-            raise TypeError(
-                f"the function of map_partition made a {type(result).__name__}; its results are "
-                "bare values, in the global window at its end"
-            )
-        yield result
-
-
-_SPECIAL = (WindowedValue, TimestampedValue, beam.pvalue.TaggedOutput)
-
-
-def _result_of_finish(result: Any) -> Any:
-    """Return the value of what ``finish_bundle`` of a user's DoFn gives.
-
-    Raises:
-        TypeError: it is no WindowedValue, which Beam asks for.
-    """
-    if not isinstance(result, WindowedValue):
-        raise TypeError(f"finish_bundle has to yield WindowedValues, not {type(result).__name__}")
-    return result.value
-
-
-class FunctionDoFn(beam.DoFn):  # type: ignore[misc]
-    """A function as a DoFn."""
-
-    def __init__(self, fn: Callable[..., Any]) -> None:
-        self._fn = fn
-
-    def process(self, records: Records, *args: Any, **kwargs: Any) -> Any:
-        """See ``DoFn``."""
-        return self._fn(records, *args, **kwargs)

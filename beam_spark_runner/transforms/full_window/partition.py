@@ -6,13 +6,9 @@ from typing import Any
 import apache_beam as beam
 
 from beam_spark_runner.transforms.full_window import checks
-from beam_spark_runner.transforms.full_window.functions import (
-    AggregateDoFn,
-    FunctionDoFn,
-    MapPartitionDoFn,
-    ReduceDoFn,
-)
+from beam_spark_runner.transforms.full_window.functions import AggregateDoFn, ReduceDoFn
 from beam_spark_runner.transforms.full_window.keys import Order, key_of
+from beam_spark_runner.transforms.full_window.mapping import FunctionDoFn, MapPartitionDoFn
 from beam_spark_runner.transforms.full_window.steps import FoldPartition, SortPartition
 
 

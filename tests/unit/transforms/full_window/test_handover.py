@@ -1,4 +1,4 @@
-"""The function of ``map_partition`` runs beside the bundle, with at most so many records between."""
+"""The function of ``map_partition`` runs beside the bundle, with few records in between."""
 
 import itertools
 import threading
@@ -126,10 +126,9 @@ def test_an_error_of_the_function_reaches_the_producer_and_ends_both() -> None:
             yield record
 
     handover = Handover(run)
+    endless = (handover.feed([number]) for number in itertools.count())
     with pytest.raises(ValueError, match="no 500"):
-        for number in itertools.count():
-            for _ in handover.feed([number]):
-                pass
+        [*itertools.chain.from_iterable(endless)]
     assert handover.join(PATIENCE_S)
 
 

@@ -112,9 +112,7 @@ class Version:
     ],
 )
 @pytest.mark.parametrize("descends", [False, True])
-def test_keys_of_any_order(
-    values: list[Any], key: Callable[[Any], Any], descends: bool
-) -> None:
+def test_keys_of_any_order(values: list[Any], key: Callable[[Any], Any], descends: bool) -> None:
     sorter = sorter_of(values, key, descends=descends)
     assert values_of(sorter) == sorted(values, key=key, reverse=descends)
     assert sorter.spilled_bytes
@@ -123,9 +121,7 @@ def test_keys_of_any_order(
 @pytest.mark.parametrize("memory_bytes", [SMALL, 1 << 20])
 def test_keys_without_an_order_are_named(memory_bytes: int) -> None:
     with pytest.raises(UnsortableKeyError, match="'<' not supported between instances of"):
-        values_of(
-            sorter_of([1, "a", None] * 300, lambda value: value, memory_bytes=memory_bytes)
-        )
+        values_of(sorter_of([1, "a", None] * 300, lambda value: value, memory_bytes=memory_bytes))
 
 
 def test_timestamps_go_along() -> None:
