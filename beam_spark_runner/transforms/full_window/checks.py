@@ -27,6 +27,7 @@ from beam_spark_runner.transforms.full_window.sorting import DEFAULT_MEMORY_BYTE
 _FEATURE = "a full-window partition of an unbounded collection or in a streaming pipeline"
 # They have ``<``, but as an order of subsets.
 _UNSORTABLE = (set, frozenset)
+_NO_ORDER = vars(object)["__lt__"]  # as every class inherits it that defines no other
 
 
 def check_function(fn: Any, method: str) -> None:
@@ -256,7 +257,7 @@ def _problem_of(key: Any) -> str | None:
         return None
     if not isinstance(key, type) or key is object:
         return None
-    if getattr(key, "__lt__", None) is object.__lt__ or issubclass(key, _UNSORTABLE):
+    if getattr(key, "__lt__", None) is _NO_ORDER or issubclass(key, _UNSORTABLE):
         return "such keys have no order"
     return None
 

@@ -136,10 +136,9 @@ def test_an_error_wakes_a_producer_that_waits() -> None:
     may_fail = threading.Event()
 
     def run(records: Records) -> Iterator[int]:
-        next(records)
+        yield next(records)
         assert may_fail.wait(PATIENCE_S)
         raise ValueError("now")
-        yield
 
     handover = Handover(run)
     caught: list[BaseException] = []
