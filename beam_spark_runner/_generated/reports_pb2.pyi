@@ -141,7 +141,7 @@ class Failure(_message.Message):
     def __init__(self, step: _Optional[str] = ..., cause: _Optional[str] = ..., traceback: _Optional[str] = ..., kind: _Optional[str] = ...) -> None: ...
 
 class AttemptMark(_message.Message):
-    __slots__ = ("attempt", "failed", "left_residuals", "watermarks_us", "run", "epoch")
+    __slots__ = ("attempt", "failed", "left_residuals", "watermarks_us", "run", "epoch", "partition", "partition_of")
     class WatermarksUsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -155,13 +155,17 @@ class AttemptMark(_message.Message):
     WATERMARKS_US_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_OF_FIELD_NUMBER: _ClassVar[int]
     attempt: int
     failed: bool
     left_residuals: bool
     watermarks_us: _containers.ScalarMap[int, int]
     run: int
     epoch: Epoch
-    def __init__(self, attempt: _Optional[int] = ..., failed: bool = ..., left_residuals: bool = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., run: _Optional[int] = ..., epoch: _Optional[_Union[Epoch, _Mapping]] = ...) -> None: ...
+    partition: int
+    partition_of: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, attempt: _Optional[int] = ..., failed: bool = ..., left_residuals: bool = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., run: _Optional[int] = ..., epoch: _Optional[_Union[Epoch, _Mapping]] = ..., partition: _Optional[int] = ..., partition_of: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Epoch(_message.Message):
     __slots__ = ("number", "clock_us", "heads", "watermarks_us", "clock_stands", "budget_us", "views", "committed_clock_us", "fence")

@@ -16,6 +16,10 @@ PUBSUB_READ = "beam:transform:pubsub_read:v1"
 PUBSUB_WRITE = "beam:transform:pubsub_write:v1"
 PUBSUB_WRITE_DYNAMIC = "beam:transform:pubsub_write:v2"  # to a topic that each message names
 
+FULL_WINDOW_PARTITION = "beam_spark_runner:transform:full_window_partition:v1"
+FULL_WINDOW_PARTITION_BY_KEY = "beam_spark_runner:transform:full_window_partition_by_key:v1"
+"""Of ``transforms.full_window``: composites with the payload of a ParDo."""
+
 COMBINE_PER_KEY = "beam:transform:combine_per_key:v1"
 COMBINE_PER_KEY_PRECOMBINE = "beam:transform:combine_per_key_precombine:v1"
 COMBINE_PER_KEY_MERGE_ACCUMULATORS = "beam:transform:combine_per_key_merge_accumulators:v1"

@@ -49,6 +49,8 @@ FLAGS: dict[str, str] = {
     "requires_stable_input": "stable",
     "requires_time_sorted_input": "sorted",
     "finalizes_bundles": "finalizes",
+    "needs_all_input": "whole",
+    "takes_partition": "partition",
     "breaks_fusion": "breaks",
 }
 """Fields of a Transform that are either set or not, and the words for them."""

@@ -105,6 +105,8 @@ class Transform:
     requires_stable_input: bool = False
     requires_time_sorted_input: bool = False
     finalizes_bundles: bool = False
+    needs_all_input: bool = False  # it is a full-window partition, which fires at the end of input
+    takes_partition: bool = False  # its bundle must be all that one task makes of its input
     breaks_fusion: bool = False  # set by ``insert_fusion_breaks`` only
 
     @property

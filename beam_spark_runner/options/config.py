@@ -31,6 +31,7 @@ from beam_spark_runner.options.values import (
     number,
     one_of,
     positive,
+    size,
     spark_conf,
 )
 
@@ -96,6 +97,8 @@ class RunnerConfig:
     docker_executable: str = DEFAULT_DOCKER  # with containers: what starts them
     sdf_round_budget_s: float = DEFAULT_ROUND_BUDGET_S  # 0: no rounds
     group_memory_bytes: int | None = None  # of one group. None: ours to choose
+    # Of one sort_partition, in bytes. The transform has read it when it was applied; None: its own.
+    sort_partition_memory: int | None = None
     drains: bool = False  # --drain
     streams: bool = False  # --streaming
     checkpoint_dir: str | None = None  # of a streaming pipeline: a folder
@@ -164,6 +167,9 @@ class RunnerConfig:
             ),
             group_memory_bytes=positive(
                 "group_memory_bytes", getattr(ours, "group_memory_bytes", None)
+            ),
+            sort_partition_memory=size(
+                "sort_partition_memory", getattr(ours, "sort_partition_memory", None)
             ),
             drains=bool(getattr(ours, "drain", False)),
             streams=bool(options.view_as(StandardOptions).streaming),

@@ -73,6 +73,11 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "help": "Memory that a task uses for large groups of a GroupByKey; the rest is written to "
         "disk. Default: 16777216.",
     },
+    "sort_partition_memory": {
+        "metavar": "SIZE",
+        "help": "Memory for the records of one sort_partition, such as 64m; the rest is sorted on "
+        "disk. Default: 128m.",
+    },
     "drain": {
         "action": "store_true",
         "default": False,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast, get_args
 
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.sizes import parse_bytes
 
 _MASTER = re.compile(r"local(-cluster)?(\[.*\])?|yarn|(spark|k8s|mesos|sc)://.+")
 
@@ -19,6 +20,14 @@ def number(option: str, given: Any) -> float:
     if not 0 <= number < float("inf"):
         raise OptionsError(option, f"must be zero or a positive number, not {given!r}")
     return number
+
+
+def size(option: str, given: Any) -> int | None:
+    """Read a size of memory, in bytes."""
+    try:
+        return None if given is None else parse_bytes(given)
+    except ValueError as error:
+        raise OptionsError(option, str(error)) from error
 
 
 def boolean(option: str, given: Any) -> bool:

@@ -184,7 +184,11 @@ class _Wiring:
             is_splittable=any(map(self._is_splittable, fused.transforms[:1])),
             is_keyed=any(self.graph.transforms[each].is_keyed for each in fused.transforms),
             is_stable=self._is_stable(fused.transforms),
+            takes_partition=self._takes_partition(fused),
         )
+
+    def _takes_partition(self, fused: FusedStage) -> bool:
+        return any(self.graph.transforms[id_].takes_partition for id_ in fused.transforms)
 
     def _is_splittable(self, id_: TransformId) -> bool:
         return self.graph.transforms[id_].urn == urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS
@@ -218,6 +222,7 @@ class _Wiring:
             stage=id_,
             name=step.name if step else self.graph.pcollections[arriving].name,
             is_time_sorted=root is not None and root.requires_time_sorted_input,
+            is_partition=delivery is Delivery.POINTWISE and self._takes_partition(fused),
         )
         if maker is not None and is_fed:
             # A stage that passes the impulse on must not feed its siblings.
@@ -254,6 +259,7 @@ class _Wiring:
         name: str,
         access_pattern: str = "",
         is_time_sorted: bool = False,
+        is_partition: bool = False,
     ) -> DestinationId:
         id_ = DestinationId(len(self.destinations) + 1)  # 0 is reserved for control rows
         self.destinations[id_] = Destination(
@@ -265,6 +271,7 @@ class _Wiring:
             timestamp_combiner=facts.windowing(self.graph, arriving).timestamp_combiner,
             access_pattern=access_pattern,
             is_time_sorted=is_time_sorted,
+            is_partition=is_partition,
         )
         return id_
 

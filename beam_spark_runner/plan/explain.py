@@ -143,6 +143,9 @@ class Explainer:
             yield f"{_INDENT}keeps    its input until that is committed"
         if self.plan.streams and self.main[stage.id].is_time_sorted:
             yield f"{_INDENT}keeps    elements that the watermark has not passed"
+        if stage.takes_partition:
+            takers = self._takers(stage)
+            yield f"{_INDENT}takes    all elements of a task as one partition, for {takers}"
         if stage.is_keyed:
             root = self.plan.graph.transforms[stage.transforms[0]]
             kept = ", ".join(facts.kept_by_key(root))
@@ -159,6 +162,10 @@ class Explainer:
         for collection_id in stage.outputs:
             for id_ in self.plan.consumers.get(collection_id, ()):
                 yield f"{_INDENT}writes   {self._target(segment, self.plan.destinations[id_])}"
+
+    def _takers(self, stage: Stage) -> str:
+        steps = (self.plan.graph.transforms[id_] for id_ in stage.transforms)
+        return ", ".join(step.name for step in steps if step.takes_partition)
 
     def _source(self, segment: Segment, stage: Stage) -> str:
         destination = self.main[stage.id]

@@ -48,6 +48,7 @@ class Destination:
     timestamp_combiner: TimestampCombiner = TimestampCombiner.END_OF_WINDOW  # GROUP_BY_KEY only
     access_pattern: str = ""  # SIDE_INPUT only: urns.SIDE_INPUT_*
     is_time_sorted: bool = False  # BY_KEY only: each key's elements in the order of event time
+    is_partition: bool = False  # POINTWISE only: the reader takes a task's elements as one bundle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,7 @@ class Stage:
     is_splittable: bool = False  # its root is a splittable DoFn, which may defer and leave work
     is_keyed: bool = False  # its first transform is; no other one can be
     is_stable: bool = False  # its first transform asks for stable input; no other one can
+    takes_partition: bool = False  # it runs in every task of its level, with elements or without
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

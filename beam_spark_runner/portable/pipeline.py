@@ -31,16 +31,19 @@ _RUNNER_EXECUTED = frozenset(
 )
 """Need no SDK. An environment that they name all the same (Python's Flatten does) is dropped."""
 
+_FULL_WINDOW = frozenset({urns.FULL_WINDOW_PARTITION, urns.FULL_WINDOW_PARTITION_BY_KEY})
+"""Composites whose payload is that of a ParDo, which runs in place of their parts."""
+
 _KNOWN = (
     _RUNNER_EXECUTED
     | PAR_DO_URNS
     | COMBINE_URNS
-    | {urns.ASSIGN_WINDOWS, urns.MAP_WINDOWS}
+    | {urns.ASSIGN_WINDOWS, urns.MAP_WINDOWS, *_FULL_WINDOW}
     | INSTEAD.keys()
 )
 """Leaves that never vanish."""
 
-_KEPT_WHOLE = frozenset({urns.COMBINE_PER_KEY, urns.RESHUFFLE})
+_KEPT_WHOLE = frozenset({urns.COMBINE_PER_KEY, urns.RESHUFFLE}) | _FULL_WINDOW
 """Composites that become one Transform."""
 
 _ONE_TO_ONE = frozenset(
@@ -56,7 +59,8 @@ def from_proto(
     A leaf of the hierarchy becomes a Transform. A Reshuffle, and a CombinePerKey
     without side inputs, become one Transform each although they have parts, since
     the runner does better than their parts say. A composite without parts, whose
-    outputs are its inputs or made elsewhere, vanishes.
+    outputs are its inputs or made elsewhere, vanishes. A full-window partition, whose
+    parts are for runners that do not know it, becomes the ParDo that it describes.
 
     Example:
         Count[CombinePerKey[GroupByKey, Combine]] -> Write[…, Reshuffle[…], …]
@@ -77,7 +81,7 @@ def from_proto(
     Source: Beam QueryablePipeline.getPrimitiveTransformIds.
     """
     components = pipeline.components
-    kept_whole = {urns.COMBINE_PER_KEY} if expands_reshuffles else _KEPT_WHOLE
+    kept_whole = _KEPT_WHOLE - {urns.RESHUFFLE} if expands_reshuffles else _KEPT_WHOLE
     leaves = _without_pass_throughs(_leaves(pipeline, kept_whole), components)
     environments = _environments(components)
     transforms = {id_: _transform(id_, components, environments) for id_ in leaves}
@@ -145,6 +149,8 @@ def _leaves(
 def _may_be_kept_whole(
     proto: beam_runner_api_pb2.PTransform, components: beam_runner_api_pb2.Components
 ) -> bool:
+    if proto.spec.urn in _FULL_WINDOW:
+        return True
     if len(proto.inputs) != 1 or len(proto.outputs) != 1:
         return False  # side inputs: its parts know how to read them
     if proto.spec.urn == urns.COMBINE_PER_KEY:
@@ -206,7 +212,7 @@ def _transform(
 ) -> Transform:
     proto = components.transforms[id_]
     name = proto.unique_name or id_
-    urn = proto.spec.urn
+    urn = urns.PAR_DO if proto.spec.urn in _FULL_WINDOW else proto.spec.urn
     facts = read_payload(urn, proto.spec.payload, name)
     if urn in _ONE_TO_ONE and (len(proto.inputs) != 1 or len(proto.outputs) != 1):
         raise InvalidPipelineError(
@@ -237,6 +243,8 @@ def _transform(
         requires_stable_input=facts.requires_stable_input,
         requires_time_sorted_input=facts.requires_time_sorted_input,
         finalizes_bundles=facts.finalizes_bundles,
+        needs_all_input=proto.spec.urn in _FULL_WINDOW,
+        takes_partition=proto.spec.urn == urns.FULL_WINDOW_PARTITION,
     )
 
 

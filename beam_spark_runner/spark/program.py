@@ -27,6 +27,7 @@ class Edge:
     coded_windowing: bytes = b""
     is_keyed: bool = False  # the reader is notified of each key's end
     is_time_sorted: bool = False
+    is_partition: bool = False  # the reader takes what one task writes as one bundle
     # In epochs: into how many groups keys fall, of which each partition has a range. Keys are
     # nested then, as they are in the store.
     key_groups: int = 0
@@ -79,6 +80,7 @@ class StageProgram:
     # Merges the accumulators that the stage reads, in epochs; with an id that no other stage has.
     merger: "StageProgram | None" = None
     is_stable: bool = False  # it asks for stable input
+    takes_partition: bool = False  # it runs in each task that has a partition of its input
     # Of the windows that it reads; of what gathers a side input, the most of those that look it up.
     lateness_us: int = 0
     drops_as: TransformId | None = None  # the step to which elements are charged that are too late
@@ -118,6 +120,7 @@ class LevelProgram:
     level: int  # counted over all segments
     partitions: int
     has_next: bool
+    has_exchange: bool  # in front of it
     may_pass_on: bool  # where a splittable DoFn before it leaves residuals
     round_budget_us: int | None  # of splittable DoFns; None: they process all that they get
     stages: tuple[StageProgram, ...]
@@ -136,4 +139,7 @@ class LevelProgram:
     stuck_s: float = 0.0  # for how long user code may stand still; 0: for ever
     # Local property of the Spark job that has the rows of the level, in place of its input.
     rows_from: str | None = None
+    is_round: bool = (
+        False  # its input is what splittable DoFns have left; other tasks have the rest
+    )
     stores_rows: bool = False  # its rows go into a file, for a later Spark job of the epoch

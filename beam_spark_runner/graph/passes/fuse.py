@@ -22,8 +22,10 @@ def fuse(graph: Graph, *, max_copies: int = MAX_COPIES) -> Graph:
     A transform joins the stages that make its main input, unless it
     ``breaks_fusion``, needs another environment, or reads what the runner makes
     (the output of an Impulse, a GroupByKey or a Reshuffle): then a stage begins
-    with it. Transforms that begin at the same collection share a stage, unless
-    they break fusion. A reader that cannot join does not keep others from it.
+    with it. One that takes a partition as one bundle joins only a stage that makes
+    all of its input, in one bundle. Transforms that begin at the same collection
+    share a stage, unless they break fusion. A reader that cannot join does not keep
+    others from it.
 
     Flattens are unzipped: one joins every stage that makes one of its inputs,
     as a copy with the inputs that exist there, and what reads it follows into
@@ -151,9 +153,19 @@ class _Fuser:
             self._leave(collection)
             return (self._begin(collection),)
         makers = self._joinable(collection)
+        if transform.takes_partition and makers and not self._is_one_bundle(makers):
+            makers = None
         if makers and all(stage.accepts(transform.environment) for stage in makers):
             return makers
         return (self._begin_with_siblings(collection, transform.environment),)
+
+    def _is_one_bundle(self, stages: tuple[_Growing, ...]) -> bool:
+        """Whether a task makes all that it makes of a collection in one bundle."""
+        if len(stages) > 1:
+            return False
+        root = self._transforms[stages[0].transforms[0]] if stages[0].transforms else None
+        is_restricted = root and root.urn == urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS
+        return not (root and (root.is_keyed or is_restricted))
 
     def _unzip(self, id_: TransformId, flatten: Transform) -> None:
         parts: dict[_Growing, dict[str, PCollectionId]] = {}

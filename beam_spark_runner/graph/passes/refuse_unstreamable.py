@@ -12,7 +12,8 @@ def refuse_unstreamable(graph: Graph) -> Graph:
     """Collect what cannot stream, and raise it together.
 
     Example:
-        two test_streams   ==>   a problem with the second one
+        two test_streams, a pardo that needs all input   ==>   a problem with the second one, and
+        one with the pardo
 
     Returns:
         ``graph`` itself.
@@ -24,11 +25,15 @@ def refuse_unstreamable(graph: Graph) -> Graph:
     test_streams = [
         transform for transform in graph.transforms.values() if transform.urn == urns.TEST_STREAM
     ]
-    if len(test_streams) > 1:
-        raise PipelineRefusedError(
-            [
-                UnsupportedFeatureError("a second TestStream", transform.name)
-                for transform in test_streams[1:]
-            ]
-        )
+    problems = [
+        UnsupportedFeatureError("a second TestStream", transform.name)
+        for transform in test_streams[1:]
+    ]
+    problems += [
+        UnsupportedFeatureError("a full-window partition in a streaming pipeline", transform.name)
+        for transform in graph.transforms.values()
+        if transform.needs_all_input
+    ]
+    if problems:
+        raise PipelineRefusedError(problems)
     return graph

@@ -25,6 +25,7 @@ from beam_spark_runner.harness.beam.chunks import (
     WindowInto,
     main_tag,
 )
+from beam_spark_runner.harness.beam.partitions import PartitionParDo, takes_partition
 from beam_spark_runner.harness.values.constants import makes_new_lists
 
 CHUNKED_PAR_DO_URN = "beam_spark_runner:chunked_par_do:v1"
@@ -110,7 +111,8 @@ def _create_par_do(
     fn, args, kwargs, side_inputs, windowing = pickler.loads(pickled)
     check_declared(fn, payload)
     process = common.MethodWrapper(fn, "process")
-    if (
+    is_partition = takes_partition(fn)
+    if not is_partition and (
         side_inputs  # from before the Fn API
         or main_tag(list(transform.outputs)) not in transform.outputs  # as of packed combiners
         or not all(map(_is_the_same_for_all, payload.side_inputs.values()))
@@ -125,7 +127,8 @@ def _create_par_do(
         )
     data = fn, args, kwargs, side_inputs, windowing
     views = views_of(factory, transform_id, transform, payload)
-    return _create_chunked(create, factory, transform, data, payload, consumers, views)
+    kind = PartitionParDo if is_partition else ChunkedParDo
+    return _create_chunked(create, factory, transform, data, payload, consumers, views, kind)
 
 
 def check_declared(fn: core.DoFn, payload: beam_runner_api_pb2.ParDoPayload) -> None:
@@ -191,6 +194,7 @@ def _create_chunked(
     payload: beam_runner_api_pb2.ParDoPayload | None,
     consumers: dict[str, list[operations.Operation]],
     views: Sequence[bundle_processor.StateBackedSideInputMap] = (),
+    kind: type[ChunkedParDo] = ChunkedParDo,
 ) -> ChunkedParDo:
     unpickled = Unpickled(data)  # lives as long as the operation, which may be set up again
     fn, *_, windowing = data
@@ -200,7 +204,7 @@ def _create_chunked(
         found = insert_values_in_args(args, kwargs, [view[GlobalWindow()] for view in views])
         return cast("tuple[Sequence[Any], Mapping[str, Any]]", found)
 
-    operation: ChunkedParDo = create(pickler.dumps(unpickled), payload, operation_cls=ChunkedParDo)
+    operation: ChunkedParDo = create(pickler.dumps(unpickled), payload, operation_cls=kind)
     operation.prepare(
         fn,
         arguments,

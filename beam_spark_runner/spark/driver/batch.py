@@ -174,6 +174,7 @@ class _PlanRun:
                     partitions=self._partitions(segment),
                     materialises=bool(segment.writes) or budget_s is not None,
                     round_budget_s=budget_s and action.budget_s,
+                    is_round=isinstance(action, rounds.RunRound),
                 )
             )
             last = result.reports
@@ -273,12 +274,14 @@ class _PlanRun:
 
     def _partitions(self, segment: Segment) -> int:
         settings = self._settings
-        if not settings.counts_bytes:
-            return settings.least_partitions
         writers = {writer for writers in segment.reads.values() for writer in writers}
-        return derive_partitions(
-            settings.least_partitions, self._outputs.bytes_of(writers), settings.most_partitions
-        )
+        least = settings.least_partitions
+        if self._builder.keeps_partitions(segment):
+            least = max(least, self._outputs.tasks_of(writers) + bool(segment.impulses))
+        if not settings.counts_bytes:
+            return least
+        size_bytes = self._outputs.bytes_of(writers)
+        return derive_partitions(least, size_bytes, settings.most_partitions)
 
     def _gather_side_inputs(self, segment: Segment) -> None:
         wanted = [dest for dest in segment.side_inputs if dest not in self._gathered]

@@ -81,6 +81,15 @@ class Outputs:
         """Return the size of what these have made, as Arrow holds it."""
         return sum(self._outputs[each].size_bytes for each in writers if each in self._outputs)
 
+    def tasks_of(self, writers: Iterable[SegmentId]) -> int:
+        """Return how many tasks have made what these have materialised."""
+        return sum(
+            attempts.count
+            for each in writers
+            if each in self._outputs
+            for attempts in self._outputs[each].made_by.values()
+        )
+
     def writers_of(self, runs: Iterable[int]) -> frozenset[SegmentId]:
         """Return the segments that have materialised rows in these runs."""
         wanted = set(runs)

@@ -89,6 +89,7 @@ class ProgramBuilder:
             is_keyed=destination.stage is not None
             and self._plan.stages[destination.stage].is_keyed,
             is_time_sorted=destination.is_time_sorted,
+            is_partition=destination.is_partition,
             key_groups=0 if self._limits.shards is None else self._limits.shards.key_groups,
             in_parts=(
                 destination.delivery is Delivery.SIDE_INPUT
@@ -104,6 +105,21 @@ class ProgramBuilder:
     def readers(self, segment: Segment, level: int) -> tuple[Edge, ...]:
         """Return the edges that the stages of a level read."""
         return tuple(self.edges[self._input_of[stage]] for stage in segment.levels[level].stages)
+
+    def keeps_partitions(self, segment: Segment) -> bool:
+        """Whether rows that are partitions go from tasks before the first exchange through it.
+
+        There have to be as many tasks then, so that no two partitions become one.
+        """
+        first, *others = segment.levels
+        here = frozenset(first.stages)
+        return bool(others) and any(
+            edge.is_partition
+            for id_ in first.stages
+            for collection in self._plan.stages[id_].outputs
+            for edge in map(self.edges.__getitem__, self._plan.consumers.get(collection, ()))
+            if self._plan.destinations[edge.dest].stage not in here
+        )
 
     def has_rounds(self, segment: Segment) -> bool:
         """Whether a splittable DoFn is among the segment's stages."""
@@ -145,6 +161,7 @@ class ProgramBuilder:
         run: int = 0,
         rows_from: str | None = None,
         stores_rows: bool = False,
+        is_round: bool = False,
     ) -> LevelProgram:
         """Return the program of one level.
 
@@ -158,6 +175,7 @@ class ProgramBuilder:
             run: number of the Spark job among all of the pipeline's.
             rows_from: see ``LevelProgram``.
             stores_rows: see ``LevelProgram``.
+            is_round: see ``LevelProgram``.
         """
         here = frozenset(segment.levels[index].stages)
         programs = tuple(
@@ -170,6 +188,7 @@ class ProgramBuilder:
             level=segment.first_level + index,
             partitions=partitions,
             has_next=index + 1 in job or stores_rows,
+            has_exchange=segment.levels[index].has_exchange,
             may_pass_on=self.may_pass_on(segment, index, job, round_budget_s),
             round_budget_us=None if round_budget_s is None else round(round_budget_s * 1e6),
             stages=programs,
@@ -187,6 +206,7 @@ class ProgramBuilder:
             stuck_s=self._limits.stuck_s,
             rows_from=rows_from,
             stores_rows=stores_rows,
+            is_round=is_round,
         )
 
     def _stage(
@@ -230,6 +250,7 @@ class ProgramBuilder:
             drops_as=dropping_step(self._plan, stage),
             merger=self._merger(stage, edge),
             is_stable=stage.is_stable,
+            takes_partition=stage.takes_partition,
         )
 
     def _merger(self, stage: Stage, edge: Edge) -> StageProgram | None:

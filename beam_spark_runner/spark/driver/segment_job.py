@@ -43,6 +43,7 @@ class SegmentJob:
         round_budget_s: of splittable DoFns; None: they process all that they get.
         rows_from: see ``LevelProgram``, of the first level.
         stores_rows: see ``LevelProgram``, of the last level.
+        is_round: see ``LevelProgram``.
         anchor: where the tasks behind an exchange are to run; None: anywhere.
     """
 
@@ -57,6 +58,7 @@ class SegmentJob:
     is_spread: bool = False
     rows_from: str | None = None
     stores_rows: bool = False
+    is_round: bool = False
     anchor: Anchor | None = None
 
 
@@ -143,6 +145,7 @@ class SegmentJobs:
                 run=job.run,
                 rows_from=job.rows_from if index == job.levels[0] else None,
                 stores_rows=job.stores_rows and index == job.levels[-1],
+                is_round=job.is_round,
             )
             has_exchange = job.segment.levels[index].has_exchange
             if has_exchange and not (job.is_spread and index == job.levels[0]):

@@ -50,6 +50,8 @@ class MarkReader:
         left_residuals: whether more rows will follow in a later Spark job.
         watermarks_us: by destination: up to which event time all tasks have sent its elements.
             A destination that is missing has all of them.
+        partition_of: by the number of the task that has sent it: destinations to which the task's
+            rows are a partition, whose reader takes it as a whole.
         epoch: what the tasks of an epoch begin with; None: the pipeline does not stream.
     """
 
@@ -58,6 +60,7 @@ class MarkReader:
         self.left_residuals = False
         self.watermarks_us: dict[int, int] = {}
         self.epoch: reports_pb2.Epoch | None = None
+        self.partition_of: dict[int, set[int]] = {}
         self._attempts: dict[int, list[int]] = {}
 
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -71,6 +74,8 @@ class MarkReader:
                 self._attempts.setdefault(mark.run, []).append(mark.attempt)
             if mark.HasField("epoch"):
                 self.epoch = mark.epoch
+            if mark.partition_of:
+                self.partition_of.setdefault(mark.partition, set()).update(mark.partition_of)
             self.failed |= mark.failed
             self.left_residuals |= mark.left_residuals
             for dest, watermark_us in mark.watermarks_us.items():

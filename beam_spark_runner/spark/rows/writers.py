@@ -87,6 +87,22 @@ class ElementWriter(Writer):
         return routing.routes_to_places(places, self.edge.code)
 
 
+class PartitionWriter(ElementWriter):
+    """Whole elements that stay together, for a reader that takes a task's as one bundle.
+
+    Where they pass an exchange on their way to a later segment, all go to the partition with the
+    number of the task.
+    """
+
+    def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:
+        super().__init__(edge, coder, outlet)
+        place = np.array([outlet.first % routing.PLACES], np.int64)
+        (self._route,) = routing.routes_to_places(place, edge.code)
+
+    def _routes(self, count: int) -> routing.Int64Array:
+        return np.full(count, self._route, np.int64)
+
+
 def _is_bare(windowed_value: WindowedValue) -> bool:
     """Whether an element in the global window is nothing more than its value."""
     return (
@@ -169,5 +185,7 @@ def writer_for(edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> Writer:
             return SideInputWriter(edge, coder, outlet)
         case Delivery.REDISTRIBUTE_BY_SIZE:
             return SizedWriter(edge, coder, outlet)
+        case Delivery.POINTWISE if edge.is_partition:
+            return PartitionWriter(edge, coder, outlet)
         case Delivery.REDISTRIBUTE | Delivery.POINTWISE:
             return ElementWriter(edge, coder, outlet)

@@ -17,6 +17,7 @@ from beam_spark_runner.spark.rows.writing import Outlet
 from beam_spark_runner.spark.side_inputs.lookup import GatheredRows
 from beam_spark_runner.spark.side_inputs.views import EpochView
 from beam_spark_runner.spark.task.open_stage import OpenStage
+from beam_spark_runner.spark.task.partitions import Partitions
 from beam_spark_runner.spark.task.splittable_stage import SplittableInRounds
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime
 from beam_spark_runner.state.policy import BATCH
@@ -61,6 +62,7 @@ class OpenStages:
         # Of large groups: any stage may hold them until all have finished.
         self.logs = ValueLogs(level.spill_bytes)
         self.policy = BATCH
+        self.partitions = Partitions(level)
         self.callbacks: list[Callbacks] = []  # of bundles that have finished
         self.residuals: dict[
             DestinationId, Residuals
@@ -111,7 +113,9 @@ class OpenStages:
             self.residuals = {
                 each.program.input.dest: each.left for each in splittable if each.left.count
             }
-        for id_ in self._programs:  # producers stand before consumers
+        for id_, program in self._programs.items():  # producers stand before consumers
+            if self.partitions.has_one_for(program, self._open) and program.takes_partition:
+                self[id_]
             stage = self._open.get(id_)
             if stage is not None:
                 self._finished.extend(stage.finish())

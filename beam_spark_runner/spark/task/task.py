@@ -71,6 +71,7 @@ class LevelTask:
         self._output = TaskOutput()
         self._emit = self._output.emit
         self._attempt = random.SystemRandom().getrandbits(63)
+        self._partition = 0
         self._passes_on = False  # a later Spark job will process what this task got
         self._epoch: reports_pb2.Epoch | None = None
         self._file: RowFile | None = None  # takes the rows, in place of Spark
@@ -82,7 +83,7 @@ class LevelTask:
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Process the partition. Reads ``batches`` to the end whatever happens."""
         context = TaskContext.get()
-        partition = context.partitionId() if context else 0
+        partition = self._partition = context.partitionId() if context else 0
         attempt_number = context.attemptNumber() if context else 0
         is_last_attempt = attempt_number + 1 >= self._program.max_attempts
         if context is not None and self._program.rows_from is not None:
@@ -212,6 +213,7 @@ class LevelTask:
             self._passes_on = task_input.marks.left_residuals
             if self._passes_on:
                 self._pass_on(task_input)
+                stages.partitions.sent = self._arrived_partitions(task_input)
                 return []
         return self._run_stages(task_input, stages)
 
@@ -220,7 +222,18 @@ class LevelTask:
         cursor = RowCursor(_unless_poisoned(task_input), stage_of, self._emit_rows)
         while cursor.load():
             stages[stage_of[cursor.dest]].read(cursor)
+        stages.partitions.arrived = self._arrived_partitions(task_input)
         return stages.finish()
+
+    def _arrived_partitions(self, task_input: TaskInput) -> frozenset[int]:
+        """Return the destinations of which the task got a partition, maybe without rows.
+
+        In front of the first exchange, it reads what one task has written, of any number.
+        """
+        sent = task_input.marks.partition_of
+        if not self._program.has_exchange:
+            return frozenset().union(*sent.values())
+        return frozenset(sent.get(self._partition, ()))
 
     def _process_epoch(
         self, task_input: TaskInput, stages: EpochStages, report: reports_pb2.TaskReport
@@ -268,6 +281,9 @@ class LevelTask:
 
     def _emit_marks(self, stages: OpenStages, *, failed: bool, left_residuals: bool) -> None:
         mark = reports_pb2.AttemptMark(attempt=self._attempt, epoch=self._epoch)
+        if stages.partitions.sent:
+            mark.partition = self._partition
+            mark.partition_of.extend(sorted(stages.partitions.sent))
         if isinstance(stages, EpochStages):
             mark.watermarks_us.update(stages.watermarks.outputs_us)
         if self._program.has_next:

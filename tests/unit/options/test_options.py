@@ -44,6 +44,8 @@ def test_nothing_given_is_the_default() -> None:
         ),
         ([], "group_memory_bytes", None),
         (["--group_memory_bytes=100"], "group_memory_bytes", 100),
+        ([], "sort_partition_memory", None),
+        (["--sort_partition_memory=64m"], "sort_partition_memory", 64 << 20),
         (["--temp_location=gs://b/t"], "shared_storage", "gs://b/t"),
         (["--job_name=count"], "job_name", "count"),
         (["--show_plan"], "show_plan", "text"),

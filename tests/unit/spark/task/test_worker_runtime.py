@@ -170,6 +170,7 @@ def program(name: str) -> LevelProgram:
         level=0,
         partitions=1,
         has_next=False,
+        has_exchange=False,
         may_pass_on=False,
         round_budget_us=None,
         stages=(),

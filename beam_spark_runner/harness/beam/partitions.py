@@ -1,0 +1,75 @@
+"""Runs a ParDo whose bundle is a partition: it takes chunks, and has side inputs from the start."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.harness.beam.chunks import ChunkedParDo
+from beam_spark_runner.harness.failures import charge
+from beam_spark_runner.harness.values.constants import Kind
+
+Chunk = tuple[list[Any], list[WindowedValue]]
+
+
+class PartitionFn(Protocol):
+    """A DoFn of ``transforms.full_window.functions``, which says what these do.
+
+    There is no import: a DoFn that is pickled by value has a class of its own.
+    """
+
+    takes_partition: bool
+    has_begun: bool
+    has_ended: bool
+
+    def begin(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None: ...
+
+    def take(self, values: list[Any], origins: list[WindowedValue]) -> Iterable[Chunk]: ...
+
+    def end(self) -> Iterable[Chunk]: ...
+
+
+def takes_partition(fn: object) -> bool:
+    """Whether a DoFn is one of these."""
+    return getattr(fn, "takes_partition", False) is True
+
+
+class PartitionParDo(ChunkedParDo):
+    """A ParDo with a ``PartitionFn``."""
+
+    _fn: PartitionFn
+
+    def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
+        """See ``ChunkedParDo.process_chunk``."""
+        with self.scoped_process_state:
+            try:
+                self._begin()
+                self._send(self._fn.take(values, origins))
+            except BaseException as error:
+                charge(error, self.step_name)
+                raise
+
+    def process_one(self, value: Any, origin: WindowedValue) -> None:
+        """See ``ChunkedParDo.process_one``."""
+        self.process_chunk([value], [origin], Kind.OWN)
+
+    def finish(self) -> None:
+        """End the partition, be it empty, and then the bundle."""
+        self.flush()
+        with self.scoped_process_state:
+            try:
+                self._begin()
+                self._send(self._fn.end())
+                self._fn.has_ended = True
+            except BaseException as error:
+                charge(error, self.step_name)
+                raise
+        super().finish()
+
+    def _begin(self) -> None:
+        if not self._fn.has_begun:
+            self._fn.begin(*self._arguments())
+
+    def _send(self, chunks: Iterable[Chunk]) -> None:
+        for results, origins in chunks:
+            self._edge.send(results, origins, Kind.OWN)

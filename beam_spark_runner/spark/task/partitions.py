@@ -1,0 +1,67 @@
+"""Which stages of a task have a partition to process, be it with elements or without."""
+
+from collections.abc import Container
+
+from beam_spark_runner.core.ids import StageId
+from beam_spark_runner.plan.model import Delivery
+from beam_spark_runner.spark.program import LevelProgram, StageProgram
+
+
+class Partitions:
+    """Finds the stages that a task has a partition for.
+
+    A level without an exchange has tasks for each of its sources. A partition that is empty is
+    one all the same: what takes partitions as a whole has a result for it.
+
+    Attributes:
+        arrived: destinations of which the task got a partition; to be set before the rest is asked.
+        sent: those to which the task's rows are a partition, of the stages asked about so far.
+
+    Args:
+        level: what the task runs.
+    """
+
+    def __init__(self, level: LevelProgram) -> None:
+        self._is_round = level.is_round
+        self._hosted = frozenset(int(program.input.dest) for program in level.stages)
+        self._feeders: dict[StageId, list[StageId]] = {}
+        for program in level.stages:
+            for stages in program.local.values():
+                for stage in stages:
+                    self._feeders.setdefault(stage, []).append(program.stage)
+        self._found: set[StageId] = set()
+        self._arrived: frozenset[int] = frozenset()
+        self.sent: frozenset[int] = frozenset()
+
+    @property
+    def arrived(self) -> frozenset[int]:
+        """See the class."""
+        return self._arrived
+
+    @arrived.setter
+    def arrived(self, destinations: frozenset[int]) -> None:
+        self._arrived = destinations
+        self.sent = destinations - self._hosted
+
+    def has_one_for(self, program: StageProgram, opened: Container[StageId]) -> bool:
+        """Whether there is a partition for a stage. Producers are asked about before consumers.
+
+        Args:
+            program: of the stage.
+            opened: stages that have got elements.
+        """
+        has_one = (
+            program.stage in opened
+            or int(program.input.dest) in self._arrived
+            or (program.input.delivery is not Delivery.POINTWISE and not self._is_round)
+            or not self._found.isdisjoint(self._feeders.get(program.stage, ()))
+        )
+        if has_one:
+            self._found.add(program.stage)
+            self.sent |= {
+                int(edge.dest)
+                for edges in program.outputs.values()
+                for edge in edges
+                if edge.is_partition
+            }
+        return has_one

@@ -1,0 +1,23 @@
+"""All elements of a partition as one window that fires at the end of the input.
+
+What runs in SDK harnesses is pickled by value, so that these need no copy of this package.
+"""
+
+from apache_beam.internal import cloudpickle
+
+from beam_spark_runner.transforms.full_window import (
+    coding,
+    functions,
+    handover,
+    keys,
+    mapping,
+    sorting,
+    whole,
+)
+from beam_spark_runner.transforms.full_window.keys import Order
+from beam_spark_runner.transforms.full_window.partition import FullWindowPartition
+
+__all__ = ["FullWindowPartition", "Order"]
+
+for _module in (coding, functions, handover, keys, mapping, sorting, whole):
+    cloudpickle.register_pickle_by_value(_module)

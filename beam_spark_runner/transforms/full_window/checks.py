@@ -1,0 +1,307 @@
+"""What is refused when a pipeline is built, and what is inferred of types."""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam import typehints
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.pvalue import AsSideInput, PCollection
+from apache_beam.transforms.userstate import get_dofn_specs
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.typehints.row_type import RowTypeConstraint
+from apache_beam.typehints.trivial_inference import infer_return_type
+from apache_beam.typehints.typehints import (
+    TupleConstraint,
+    TypeConstraint,
+    UnionConstraint,
+    is_consistent_with,
+)
+
+from beam_spark_runner.core.errors import InvalidPipelineError, UnsupportedFeatureError
+from beam_spark_runner.core.sizes import parse_bytes
+from beam_spark_runner.transforms.full_window.keys import Order
+from beam_spark_runner.transforms.full_window.sorting import DEFAULT_MEMORY_BYTES
+
+_FEATURE = "a full-window partition of an unbounded collection or in a streaming pipeline"
+# They have ``<``, but as an order of subsets.
+_UNSORTABLE = (set, frozenset)
+_NO_ORDER = vars(object)["__lt__"]  # as every class inherits it that defines no other
+
+
+def check_function(fn: Any, method: str) -> None:
+    """Refuse what cannot be called.
+
+    Raises:
+        TypeError: ``fn`` is no function.
+    """
+    if isinstance(fn, type) or not callable(fn):
+        raise TypeError(f"{method} needs a function, not {fn!r}")
+
+
+def check_map_partition(fn: Any) -> None:
+    """Refuse functions that cannot run over a partition.
+
+    Raises:
+        TypeError: ``fn`` is no function or DoFn, or asks Beam for more than the records.
+    """
+    if isinstance(fn, type) and issubclass(fn, beam.DoFn):
+        raise TypeError(f"map_partition needs an instance: {fn.__name__}(), not {fn.__name__}")
+    if not isinstance(fn, beam.DoFn):
+        check_function(fn, "map_partition")
+        _check_parameters(fn, fn)
+        return
+    states, timers = get_dofn_specs(fn)
+    if states or timers:
+        raise TypeError(f"{name_of(fn)} has state or timers, which belong to elements with keys")
+    _check_parameters(fn.process, fn)
+    for method in (fn.start_bundle, fn.finish_bundle):
+        _check_parameters(method, fn)
+
+
+def _check_parameters(function: Callable[..., Any], fn: Any) -> None:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of C
+        return
+    for parameter in parameters:
+        if isinstance(parameter.default, type(beam.DoFn.ElementParam)):
+            raise TypeError(
+                f"{name_of(fn)} asks for {parameter.default}, which belongs to an element; a "
+                "function of map_partition gets the records, and side inputs"
+            )
+
+
+def check_combine_fn(combine_fn: Any) -> None:
+    """Refuse what is no CombineFn.
+
+    Raises:
+        TypeError: see above.
+    """
+    if not isinstance(combine_fn, beam.CombineFn):
+        raise TypeError(
+            f"aggregate needs an instance of CombineFn, not {combine_fn!r}; reduce takes a function"
+        )
+
+
+def check_field(field: Any) -> None:
+    """Refuse what is no field of a record.
+
+    Raises:
+        TypeError: it is neither a place, nor a name, nor a function.
+        ValueError: it is negative, or no name.
+    """
+    if isinstance(field, str):
+        if not all(part.isidentifier() for part in field.split(".")):
+            raise ValueError(f"sort_partition: {field!r} is not the name of an attribute")
+        return
+    if isinstance(field, int) and not isinstance(field, bool):
+        if field < 0:
+            raise ValueError(f"sort_partition: a field's place begins at 0, {field} is none")
+        return
+    if isinstance(field, type) or not callable(field):
+        raise TypeError(
+            "sort_partition needs the place of a field, the name of an attribute, or a function "
+            f"that returns the key of a record, not {field!r}"
+        )
+
+
+def check_order(order: Any) -> None:
+    """Refuse what is no ``Order``.
+
+    Raises:
+        TypeError: see above.
+    """
+    if not isinstance(order, Order):
+        raise TypeError(f"sort_partition needs Order.ASCENDING or Order.DESCENDING, not {order!r}")
+
+
+def check_input(pcoll: PCollection, label: str, *, is_keyed: bool) -> None:
+    """Refuse collections that have no end, and those without keys where keys are needed.
+
+    Raises:
+        UnsupportedFeatureError: it is unbounded, or the pipeline streams.
+        InvalidPipelineError: it is known to have no keys.
+    """
+    streams = pcoll.pipeline.options.view_as(StandardOptions).streaming
+    if streams or not pcoll.is_bounded:
+        raise UnsupportedFeatureError(_FEATURE, label)
+    if is_keyed and not is_consistent_with(
+        pcoll.element_type or typehints.Any, typehints.Tuple[typehints.Any, typehints.Any]
+    ):
+        raise InvalidPipelineError(
+            f"FullWindowPartition.by_key() needs pairs of key and value, not {pcoll.element_type}",
+            label,
+        )
+
+
+def check_side_inputs(arguments: Iterable[Any], label: str) -> None:
+    """Refuse side inputs that a partition, which is in the global window, cannot look up.
+
+    Raises:
+        InvalidPipelineError: one is in other windows.
+    """
+    for each in arguments:
+        if isinstance(each, AsSideInput) and not isinstance(
+            each.pvalue.windowing.windowfn, GlobalWindows
+        ):
+            raise InvalidPipelineError(
+                f"its side input {each.pvalue.producer.full_label} is in "
+                f"{type(each.pvalue.windowing.windowfn).__name__}, but the partition is in the "
+                "global window; give the side input WindowInto(GlobalWindows())",
+                label,
+            )
+
+
+def of_empty(
+    args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Sequence[Any], Mapping[str, Any]] | None:
+    """Return the arguments of user code if they are known now: if there is no side input."""
+    has_side_inputs = any(isinstance(each, AsSideInput) for each in (*args, *kwargs.values()))
+    return None if has_side_inputs else (args, kwargs)
+
+
+def types_of_pair(type_: Any) -> tuple[Any, Any]:
+    """Return the types of key and value, as far as they are known."""
+    if isinstance(type_, TupleConstraint) and len(type_.tuple_types) == 2:
+        key, value = type_.tuple_types
+        return key, value
+    return typehints.Any, typehints.Any
+
+
+def check_sortable(field: Any, record: Any, label: str) -> None:
+    """Refuse fields that records are known not to have, and keys that are known to have no order.
+
+    Args:
+        field: place, name or function.
+        record: the type of the records, as Beam knows it.
+        label: of the transform.
+
+    Raises:
+        InvalidPipelineError: see above.
+    """
+    if callable(field):
+        key = infer_return_type(field, [record])
+    elif isinstance(field, int):
+        key = _type_at(field, record, label)
+    else:
+        key = record
+        for name in field.split("."):
+            key = _type_of_attribute(name, key, label)
+    problem = _problem_of(key)
+    if problem is not None:
+        raise InvalidPipelineError(f"records cannot be sorted by {key}: {problem}", label)
+
+
+def _type_at(place: int, record: Any, label: str) -> Any:
+    if isinstance(record, TupleConstraint):
+        if place >= len(record.tuple_types):
+            raise InvalidPipelineError(f"{record} has no field {place} to sort by", label)
+        return record.tuple_types[place]
+    types = _types_of_fields(record)
+    if types is not None and issubclass(record, tuple):
+        if place >= len(types):
+            raise InvalidPipelineError(f"{record.__name__} has no field {place} to sort by", label)
+        return [*types.values()][place]
+    if isinstance(record, type) and not hasattr(record, "__getitem__") and record is not object:
+        raise InvalidPipelineError(f"{record.__name__} has no fields with places to sort by", label)
+    return typehints.Any
+
+
+def _type_of_attribute(name: str, record: Any, label: str) -> Any:
+    if isinstance(record, RowTypeConstraint):
+        types: Mapping[str, Any] | None = dict(record._fields)
+    else:
+        types = _types_of_fields(record)
+    if types is None:
+        is_known = isinstance(record, TupleConstraint) or record in (int, float, bool)
+        if not is_known and not (record in (str, bytes) and not hasattr(record, name)):
+            return typehints.Any
+    elif name in types:
+        return types[name]
+    elif isinstance(record, type) and hasattr(record, name):  # a property
+        return typehints.Any
+    raise InvalidPipelineError(f"{record} has no attribute {name!r} to sort by", label)
+
+
+def _types_of_fields(record: Any) -> Mapping[str, Any] | None:
+    """Return the types of the fields of a named tuple or dataclass; None: it is neither."""
+    if not isinstance(record, type):
+        return None
+    names = getattr(record, "_fields", None) or getattr(record, "__dataclass_fields__", None)
+    if not names:
+        return None
+    annotations = getattr(record, "__annotations__", {})
+    return {
+        name: typehints.native_type_compatibility.convert_to_beam_type(
+            annotations.get(name, typehints.Any)
+        )
+        for name in names
+    }
+
+
+def _problem_of(key: Any) -> str | None:
+    """Say why values of a type have no order; None: they have one, or nobody knows."""
+    if isinstance(key, UnionConstraint):
+        kinds = set(key.union_types)
+        if type(None) in kinds:
+            return "None has no order"
+        return None
+    if isinstance(key, TupleConstraint):
+        return next(filter(None, map(_problem_of, key.tuple_types)), None)
+    if isinstance(key, TypeConstraint):
+        name = type(key).__name__
+        if name in ("SetTypeConstraint", "FrozenSetTypeConstraint", "DictConstraint"):
+            return "such keys have no order"
+        return None
+    if not isinstance(key, type) or key is object:
+        return None
+    if getattr(key, "__lt__", None) is _NO_ORDER or issubclass(key, _UNSORTABLE):
+        return "such keys have no order"
+    return None
+
+
+def result_type_of(fn: Any) -> Any:
+    """Return the type of the results of ``map_partition``, as its function declares it."""
+    hints = beam.typehints.decorators.IOTypeHints.from_callable(
+        fn.process if isinstance(fn, beam.DoFn) else fn
+    )
+    if hints is None or not hints.has_simple_output_type():
+        return typehints.Any
+    try:
+        type_ = hints.strip_iterable().simple_output_type("map_partition")
+    except ValueError:  # not declared as an iterable
+        return typehints.Any
+    return typehints.Any if type_ is None else type_
+
+
+def output_type_of(combine_fn: beam.CombineFn) -> Any:
+    """Return the type of the output of a CombineFn, if it declares one."""
+    hints = combine_fn.get_type_hints()
+    if hints.has_simple_output_type():
+        return hints.simple_output_type("aggregate")
+    return typehints.Any
+
+
+def reduced_type_of(fn: Any, record: Any) -> Any:
+    """Return the type of what ``reduce`` gives: that of a record, unless the function's differs."""
+    return record if infer_return_type(fn, [record, record]) == record else typehints.Any
+
+
+def sort_memory_bytes(options: PipelineOptions) -> int:
+    """Return ``--sort_partition_memory``, in bytes.
+
+    Raises:
+        ValueError: it is no size.
+    """
+    given = options.get_all_options().get("sort_partition_memory")
+    return DEFAULT_MEMORY_BYTES if given is None else parse_bytes(given)
+
+
+def name_of(fn: Any) -> str:
+    """Name a function or object, for a label."""
+    if isinstance(fn, int | str):
+        return str(fn)
+    name: str = getattr(fn, "__name__", None) or type(fn).__name__
+    return name

@@ -1,0 +1,225 @@
+"""Hands the records of a partition to a function that runs in a thread of its own.
+
+Elements are pushed into a bundle, and the function of ``map_partition`` pulls them. So it runs
+beside the bundle's thread, with at most ``CAPACITY`` records, and as many results, in between.
+"""
+
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any
+
+from apache_beam.runners.worker import statesampler
+
+CAPACITY = 100
+"""Records that the bundle has handed over and the function has not seen."""
+_BLOCK = CAPACITY // 2  # one is read while the next is filled
+_LOOK_EVERY_S = 1.0  # an error raised in this thread by another one comes only between waits
+
+
+class AbandonedPartitionError(BaseException):
+    """Raised in the function's thread: the bundle has ended without the rest of its records.
+
+    Not an ``Exception``, so that code which survives those of single records does not go on.
+    """
+
+
+class SecondPassError(RuntimeError):
+    """The records of a partition are there once: they stream."""
+
+    def __init__(
+        self,
+        message: str = (
+            "the records of a partition can be read only once, and all of them have been read; "
+            "keep those that are needed again in a list"
+        ),
+    ) -> None:
+        super().__init__(message)
+
+
+class Records:
+    """An iterator over the records of a partition, which does not begin again.
+
+    As any iterator it goes on where it was left. Once it has ended, another pass over it is an
+    error: it would find an empty partition.
+    """
+
+    def __init__(self, records: Iterable[Any]) -> None:
+        self._has_ended = False
+        self._records = self._until_end(records)
+
+    def _until_end(self, records: Iterable[Any]) -> Iterator[Any]:
+        yield from records
+        self._has_ended = True
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._has_ended:
+            raise SecondPassError
+        return self._records
+
+    def __next__(self) -> Any:
+        return next(self._records)
+
+
+class Handover:
+    """Runs a function over records while they arrive.
+
+    Threads: the bundle's thread calls the methods. ``run`` gets records and yields results in a
+    thread of its own; that ends with it, or at its next record or result after ``abandon``.
+
+    Args:
+        run: makes results from the records, which it may leave unread.
+    """
+
+    def __init__(self, run: Callable[[Records], Iterable[Any]]) -> None:
+        self._run = run
+        self._lock = threading.Lock()
+        self._for_bundle = threading.Condition(self._lock)  # room, results, or the end
+        self._for_function = threading.Condition(self._lock)  # records, room, or the end
+        self._records: list[Any] = []
+        self._results: list[Any] = []
+        self._has_all_records = False
+        self._is_abandoned = False
+        self._is_done = False
+        self._error: BaseException | None = None
+        self._tracker = _tracker_of_this_step()
+        bundle = threading.current_thread().name
+        # By the beginning of its name, the stack of a bundle's threads is found.
+        self._thread = threading.Thread(
+            target=self._work, name=f"{bundle}-map-partition", daemon=True
+        )
+        self._thread.start()
+
+    def feed(self, records: list[Any]) -> Iterator[list[Any]]:
+        """Hand records over; wait while there are too many that the function has not seen.
+
+        Yields:
+            Results that have been made meanwhile, at least one at a time.
+
+        Raises:
+            BaseException: what the function has raised.
+        """
+        start = 0
+        while start < len(records):
+            with self._lock:
+                while not (len(self._records) < _BLOCK or self._results or self._is_done):
+                    self._for_bundle.wait(_LOOK_EVERY_S)
+                results = self._take_results()
+                if self._is_done:
+                    start = len(records)  # it has returned early, and wants no more
+                elif room := _BLOCK - len(self._records):
+                    self._records += records[start : start + room]
+                    start += room
+                    self._for_function.notify()
+            if results:
+                yield results
+
+    def end(self) -> Iterator[list[Any]]:
+        """Say that these were all records, and yield the other results. See ``feed``."""
+        with self._lock:
+            self._has_all_records = True
+            self._for_function.notify()
+        while True:
+            with self._lock:
+                while not self._results and not self._is_done:
+                    self._for_bundle.wait(_LOOK_EVERY_S)
+                results, is_done = self._take_results(), self._is_done
+            if results:
+                yield results
+            elif is_done:
+                return
+
+    def abandon(self) -> None:
+        """Have the function end soon; nobody wants its results any more."""
+        with self._lock:
+            self._is_abandoned = True
+            self._for_function.notify()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the function's end. False: it has not ended in time."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _take_results(self) -> list[Any]:
+        """Take what the function has made; with the lock held."""
+        if self._error is not None:
+            raise self._error
+        results, self._results = self._results, []
+        if results:
+            self._for_function.notify()
+        return results
+
+    # From here on: the function's thread.
+
+    def _work(self) -> None:
+        statesampler.set_current_tracker(self._tracker)
+        error: BaseException | None = None
+        try:
+            self._pass_on(self._run(Records(self._arriving())))
+        except BaseException as raised:
+            error = raised
+        with self._lock:
+            self._is_done, self._error = True, error
+            self._for_bundle.notify()
+
+    def _arriving(self) -> Iterator[Any]:
+        while block := self._next_block():
+            yield from block
+
+    def _next_block(self) -> list[Any]:
+        with self._lock:
+            while not self._records and not self._has_all_records:
+                self._check_wanted()
+                self._for_function.wait()
+            self._check_wanted()
+            block, self._records = self._records, []
+            self._for_bundle.notify()
+        return block
+
+    def _pass_on(self, results: Iterable[Any]) -> None:
+        # One by one: a result is no older than the record that it was made from.
+        waiting: list[Any] = []
+        try:
+            for result in results:
+                waiting.append(result)
+                if len(waiting) >= _BLOCK or not self._records:
+                    self._put(waiting)
+                    waiting = []
+            self._put(waiting)
+        finally:
+            if isinstance(results, Generator):  # it may stand in the middle of user code
+                results.close()
+
+    def _put(self, results: list[Any]) -> None:
+        with self._lock:
+            while len(self._results) >= _BLOCK:
+                self._check_wanted()
+                self._for_function.wait()
+            self._check_wanted()
+            self._results += results
+            self._for_bundle.notify()
+
+    def _check_wanted(self) -> None:
+        if self._is_abandoned:
+            raise AbandonedPartitionError
+
+
+class _StepTracker:
+    """Counts the metrics of a thread for a step, whatever the bundle's thread does meanwhile."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def current_state(self) -> Any:
+        """Return the state of Beam's sampler that belongs to the step."""
+        return self._state
+
+    def update_metric(self, typed_metric_name: Any, value: Any) -> None:
+        """See Beam's ``StateSampler``."""
+        container = self._state.metrics_container
+        if container is not None:
+            container.get_metric_cell(typed_metric_name).update(value)
+
+
+def _tracker_of_this_step() -> _StepTracker | None:
+    tracker = statesampler.get_current_tracker()
+    return None if tracker is None else _StepTracker(tracker.current_state())

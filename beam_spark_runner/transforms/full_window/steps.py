@@ -1,0 +1,214 @@
+"""The transforms behind ``FullWindowPartition``.
+
+Each is a composite with a urn that SparkPortableRunner knows. That runner takes the payload, which
+is a ParDo's, and leaves the parts; others run the parts.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam import typehints
+from apache_beam.coders import registry
+from apache_beam.pvalue import AsIter, PCollection
+from apache_beam.transforms.core import Windowing
+from apache_beam.transforms.window import GlobalWindows
+
+from beam_spark_runner.core.urns import FULL_WINDOW_PARTITION, FULL_WINDOW_PARTITION_BY_KEY
+from beam_spark_runner.transforms.full_window import checks
+from beam_spark_runner.transforms.full_window.coding import ElementCodec
+from beam_spark_runner.transforms.full_window.functions import PartitionDoFn, SortPartitionDoFn
+from beam_spark_runner.transforms.full_window.whole import EncodeDoFn, KeyDoFn, OnePartitionDoFn
+
+
+class FoldPartition(beam.PTransform):  # type: ignore[misc]
+    """Makes something of the records of each partition, in the global window.
+
+    Args:
+        name: what the transform is called if the user does not say.
+        fn: makes it.
+        type_of: type of a record -> that of a result.
+        arguments: of user code after the records, by place and by name; side inputs among them.
+        is_keyed: whether a partition is the values of a key.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        fn: PartitionDoFn,
+        type_of: Callable[[Any], Any],
+        arguments: tuple[Sequence[Any], Mapping[str, Any]] = ((), {}),
+        *,
+        is_keyed: bool,
+    ) -> None:
+        super().__init__(name)
+        self._fn = fn
+        self._type_of = type_of
+        self._arguments = arguments
+        self._is_keyed = is_keyed
+
+    def expand(self, pcoll: PCollection) -> PCollection:
+        """See ``PTransform``."""
+        checks.check_input(pcoll, _where(pcoll), is_keyed=self._is_keyed)
+        args, kwargs = self._arguments
+        checks.check_side_inputs([*args, *kwargs.values()], _where(pcoll))
+        if not self._is_keyed:
+            type_ = self._type_of(pcoll.element_type)
+            return pcoll | _Partitions(self._fn, args, kwargs, _Results(type_))
+        key, value = checks.types_of_pair(pcoll.element_type)
+        return (
+            _in_global_window(pcoll)
+            | beam.GroupByKey()
+            | _Keys(
+                KeyDoFn(self._fn),
+                args,
+                kwargs,
+                _Results(typehints.Tuple[key, self._type_of(value)]),
+            )
+        )
+
+
+class SortPartition(beam.PTransform):  # type: ignore[misc]
+    """Emits the records of each partition in order.
+
+    Args:
+        name: what the transform is called if the user does not say.
+        field: as the user gave it.
+        key: what a record is sorted by.
+        descends: the largest key comes first.
+        is_keyed: whether a partition is the values of a key.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        field: Any,
+        key: Callable[[Any], Any],
+        *,
+        descends: bool,
+        is_keyed: bool,
+    ) -> None:
+        super().__init__(name)
+        self._field = field
+        self._key = key
+        self._descends = descends
+        self._is_keyed = is_keyed
+
+    def expand(self, pcoll: PCollection) -> PCollection:
+        """See ``PTransform``."""
+        checks.check_input(pcoll, _where(pcoll), is_keyed=self._is_keyed)
+        type_ = pcoll.element_type or typehints.Any
+        key_type, record_type = checks.types_of_pair(type_) if self._is_keyed else (None, type_)
+        checks.check_sortable(self._field, record_type, _where(pcoll))
+        window_fn = pcoll.windowing.windowfn
+        codec = ElementCodec(
+            registry.get_coder(record_type),
+            window_fn.get_window_coder(),
+            is_global=isinstance(window_fn, GlobalWindows),
+        )
+        fn = SortPartitionDoFn(
+            self._key,
+            descends=self._descends,
+            memory_bytes=checks.sort_memory_bytes(pcoll.pipeline.options),
+            codec=codec,
+        )
+        if not self._is_keyed:
+            return pcoll | _Partitions(fn, (), {}, _Results(type_, pcoll.windowing, codec))
+        coded = pcoll | "Encode" >> beam.ParDo(EncodeDoFn(codec, is_keyed=True)).with_output_types(
+            typehints.Tuple[key_type, bytes]
+        )
+        results = _Results(type_, pcoll.windowing)
+        return _in_global_window(coded) | beam.GroupByKey() | _Keys(KeyDoFn(fn), (), {}, results)
+
+
+class _ParDo(beam.ParDo):  # type: ignore[misc]
+    """A ParDo that says of which type its results are, and in which windows.
+
+    Args:
+        fn: emits them.
+        args: of ``fn``, side inputs among them.
+        kwargs: the same, by name.
+        results: what is known of them.
+    """
+
+    def __init__(
+        self,
+        fn: beam.DoFn,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        results: "_Results",
+    ) -> None:
+        super().__init__(fn, *args, **kwargs)
+        self._results = results
+
+    def infer_output_type(self, input_type: Any) -> Any:
+        """See ``PTransform``."""
+        return self._results.type
+
+    def get_windowing(self, inputs: Any) -> Any:
+        """See ``PTransform``."""
+        return self._results.windowing
+
+
+class _Results(NamedTuple):
+    """What is known of results.
+
+    Attributes:
+        type: of one.
+        windowing: of all.
+        codec: of the records, if they have to be coded for a grouping.
+    """
+
+    type: Any
+    windowing: Windowing = Windowing(GlobalWindows())
+    codec: ElementCodec | None = None
+
+
+class _Partitions(_ParDo):
+    def default_label(self) -> str:
+        """See ``PTransform``."""
+        return "Partitions"
+
+    def to_runner_api_parameter(self, context: Any, **extra: Any) -> tuple[str, Any]:
+        """See ``PTransform``."""
+        _, payload = super().to_runner_api_parameter(context, **extra)
+        return FULL_WINDOW_PARTITION, payload
+
+    def expand(self, pcoll: PCollection) -> PCollection:
+        """Make one partition of all elements, for runners that know no others."""
+        args, kwargs = self.raw_side_inputs
+        records, codec = pcoll, self._results.codec
+        if codec is not None:
+            encode = EncodeDoFn(codec, is_keyed=False)
+            records = pcoll | "Encode" >> beam.ParDo(encode).with_output_types(bytes)
+        whole = AsIter(_in_global_window(records))
+        run = _ParDo(OnePartitionDoFn(self.fn), (whole, *args), kwargs, self._results)
+        return pcoll.pipeline | beam.Impulse() | run
+
+
+class _Keys(_ParDo):
+    def default_label(self) -> str:
+        """See ``PTransform``."""
+        return "Keys"
+
+    def to_runner_api_parameter(self, context: Any, **extra: Any) -> tuple[str, Any]:
+        """See ``PTransform``."""
+        _, payload = super().to_runner_api_parameter(context, **extra)
+        return FULL_WINDOW_PARTITION_BY_KEY, payload
+
+    def expand(self, pcoll: PCollection) -> PCollection:
+        """See ``PTransform``."""
+        args, kwargs = self.raw_side_inputs
+        return pcoll | _ParDo(self.fn, args, kwargs, self._results)
+
+
+def _where(pcoll: PCollection) -> str:
+    """Return the full name of the transform that is being applied."""
+    name: str = pcoll.pipeline.transforms_stack[-1].full_label
+    return name
+
+
+def _in_global_window(pcoll: PCollection) -> PCollection:
+    if pcoll.windowing.is_default():
+        return pcoll
+    return pcoll | "One window" >> beam.WindowInto(GlobalWindows())

@@ -1,0 +1,107 @@
+"""The DoFns of full-window partitions that get all records of a partition as one iterable.
+
+On a keyed collection, these are the values of a key after its grouping. On other runners, which
+know no partitions, these are all elements of the collection, as a side input of an impulse.
+They are pickled by value, see ``functions``.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.transforms.full_window.coding import ElementCodec
+from beam_spark_runner.transforms.full_window.functions import PartitionDoFn
+
+
+class _Whole(beam.DoFn):  # type: ignore[misc]
+    def __init__(self, fn: PartitionDoFn) -> None:
+        self._fn = fn
+
+    def setup(self) -> None:
+        """See ``DoFn``."""
+        self._fn.setup()
+
+    def start_bundle(self) -> None:
+        """See ``DoFn``."""
+        self._fn.start_whole()
+
+    def teardown(self) -> None:
+        """See ``DoFn``."""
+        self._fn.teardown()
+
+    def default_type_hints(self) -> Any:
+        """Say nothing of types: the transform does."""
+        return self._fn.default_type_hints()
+
+
+class KeyDoFn(_Whole):
+    """Runs a function for the values of each key; results come with the key."""
+
+    def process(self, element: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        """See ``DoFn``. ``element``: a key, and an iterable of its values."""
+        key, values = element
+        for result in self._fn.run(values, args, kwargs):
+            if isinstance(result, WindowedValue):
+                yield result.with_value((key, result.value))
+            else:
+                yield key, result
+
+    def finish_bundle(self) -> None:
+        """See ``DoFn``."""
+        for _ in self._fn.finish_whole():
+            raise TypeError(
+                "finish_bundle cannot emit anything here: results of a keyed collection belong to "
+                "a key"
+            )
+
+
+class OnePartitionDoFn(_Whole):
+    """Runs a function over all elements of a collection."""
+
+    def process(
+        self, element: Any, records: Iterable[Any], *args: Any, **kwargs: Any
+    ) -> Iterator[Any]:
+        """See ``DoFn``. ``element``: of the impulse."""
+        for result in self._fn.run(records, args, kwargs):
+            if isinstance(result, WindowedValue):
+                yield result
+            else:
+                yield _at_end.with_value(result)
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        """See ``DoFn``."""
+        return map(_at_end.with_value, self._fn.finish_whole())
+
+
+_at_end = WindowedValue(None, GlobalWindow().max_timestamp(), (GlobalWindow(),))
+
+
+class EncodeDoFn(beam.DoFn):  # type: ignore[misc]
+    """Makes bytes of elements, with their timestamp, windows and pane."""
+
+    def __init__(self, codec: ElementCodec, *, is_keyed: bool) -> None:
+        self._codec = codec
+        self._is_keyed = is_keyed
+
+    def setup(self) -> None:
+        """See ``DoFn``."""
+        self._codec.setup()
+
+    def process(
+        self,
+        element: Any,
+        timestamp: Any = beam.DoFn.TimestampParam,
+        window: Any = beam.DoFn.WindowParam,
+        pane_info: Any = beam.DoFn.PaneInfoParam,
+    ) -> Iterator[Any]:
+        """See ``DoFn``."""
+        key, value = element if self._is_keyed else (None, element)
+        (coded,) = self._codec.encode(value, WindowedValue(None, timestamp, (window,), pane_info))
+        yield (key, coded) if self._is_keyed else coded
+
+    def default_type_hints(self) -> Any:
+        """Say nothing of types: the transform does."""
+        return beam.typehints.decorators.IOTypeHints.empty()

@@ -1,0 +1,82 @@
+"""Full-window partitions: what is done once for each partition of a collection.
+
+Makes some measurements, and finds in each partition their number, their mean, the largest one, and
+the difference between neighbours in the order of time. Then the same for each sensor.
+
+    python examples/partitions.py --runner=SparkPortableRunner --spark_master_url=local[2]
+"""
+
+import random
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_spark_runner.transforms import FullWindowPartition
+
+
+class Measurement(NamedTuple):
+    """What a sensor has measured."""
+
+    sensor: str
+    second: int
+    value: float
+
+
+def measurements(seed: int) -> Iterator[Measurement]:
+    chance = random.Random(seed)
+    for second in chance.sample(range(1_000), 100):
+        yield Measurement(chance.choice("abc"), second, chance.random())
+
+
+def largest_step(records: Iterator[Measurement]) -> Iterator[float]:
+    """Runs while the records arrive; they are in the order of time."""
+    last = next(records, None)
+    if last is None:  # an empty partition
+        return
+    step = 0.0
+    for record in records:
+        step = max(step, abs(record.value - last.value))
+        last = record
+    yield round(step, 3)
+
+
+def later(one: Measurement, other: Measurement) -> Measurement:
+    return max(one, other, key=lambda each: each.second)
+
+
+def main(arguments: list[str]) -> None:
+    with beam.Pipeline(options=PipelineOptions(arguments)) as pipeline:
+        measured = (
+            pipeline
+            | beam.Create(range(8))
+            | beam.FlatMap(measurements).with_output_types(Measurement)
+        )
+        by_time = measured | FullWindowPartition().sort_partition("second")
+        steps = by_time | FullWindowPartition().map_partition(largest_step)
+        latest = measured | FullWindowPartition().reduce(later)
+        means = (
+            measured
+            | beam.Map(lambda each: each.value)
+            | FullWindowPartition().aggregate(beam.combiners.MeanCombineFn())
+        )
+        of_sensors = (
+            measured
+            | beam.Map(lambda each: (each.sensor, each.value))
+            | FullWindowPartition.by_key().aggregate(beam.combiners.MeanCombineFn())
+        )
+        for name, results in {
+            "largest step of a partition": steps,
+            "latest of a partition": latest,
+            "mean of a partition": means,
+            "mean of a sensor": of_sensors,
+        }.items():
+            _ = results | f"Print the {name}" >> beam.Map(
+                lambda result, name: print(f"{name}: {result}"), name
+            )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

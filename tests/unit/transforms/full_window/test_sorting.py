@@ -1,0 +1,178 @@
+"""Sorting in bounded memory: order, stability, files, memory."""
+
+import operator
+import os
+import pickle
+import random
+import tempfile
+import tracemalloc
+from collections.abc import Callable, Sequence
+from functools import total_ordering
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_spark_runner.transforms.full_window.sorting import (
+    ExternalSorter,
+    UnsortableKeyError,
+    WindowedBytes,
+)
+
+SMALL = 1 << 12
+
+
+def decode(coded: Sequence[bytes]) -> tuple[list[Any], list[bool]]:
+    """What an element is, and whether it was windowed."""
+    return [*map(pickle.loads, coded)], [type(each) is WindowedBytes for each in coded]
+
+
+def sorter_of(
+    values: Sequence[Any],
+    key: Callable[[Any], Any],
+    *,
+    descends: bool = False,
+    memory_bytes: int = SMALL,
+    at_once: int = 7,
+) -> ExternalSorter:
+    sorter = ExternalSorter(decode, key, descends=descends, memory_bytes=memory_bytes)
+    for start in range(0, len(values), at_once):
+        some = values[start : start + at_once]
+        sorter.add([*map(key, some)], [*map(pickle.dumps, some)])
+    return sorter
+
+
+def values_of(sorter: ExternalSorter) -> list[Any]:
+    return [value for values, _ in sorter.sorted() for value in values]
+
+
+def files_of_sorters() -> list[str]:
+    """The files that sorters of this process have open, by what they are linked to."""
+    links = []
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            links.append(os.readlink(link))
+        except FileNotFoundError:  # the folder's own
+            continue
+    return [each for each in links if each.startswith(tempfile.gettempdir())]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers())),
+    st.booleans(),
+    st.sampled_from([1, SMALL, 1 << 20]),
+)
+def test_it_is_python_s_stable_sort(
+    values: list[tuple[int, int]], descends: bool, memory_bytes: int
+) -> None:
+    key = operator.itemgetter(0)
+    sorter = sorter_of(values, key, descends=descends, memory_bytes=memory_bytes)
+    assert values_of(sorter) == sorted(values, key=key, reverse=descends)
+
+
+@pytest.mark.parametrize("descends", [False, True])
+@pytest.mark.parametrize("count", [5_000, 40_000])
+def test_runs_that_are_merged_more_than_once_stay_stable(descends: bool, count: int) -> None:
+    chance = random.Random(1)
+    values = [(chance.randrange(50), number) for number in range(count)]
+    key = operator.itemgetter(0)
+    sorter = sorter_of(values, key, descends=descends, at_once=128)
+    assert values_of(sorter) == sorted(values, key=key, reverse=descends)
+    assert sorter.spilled_bytes > sum(len(pickle.dumps(value)) for value in values)
+
+
+@total_ordering
+class Version:
+    """An order that no bytes have."""
+
+    def __init__(self, text: str) -> None:
+        self.parts = [int(part) for part in text.split(".")]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Version) and self.parts == other.parts
+
+    def __lt__(self, other: "Version") -> bool:
+        return self.parts < other.parts
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.parts))
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        pytest.param([*range(3_000, 0, -1)], lambda value: value, id="whole numbers"),
+        pytest.param([1 << 70, -(1 << 70), 0, 5] * 400, lambda value: value, id="very large ones"),
+        pytest.param([0.5, -1.5, 3, float("inf")] * 400, lambda value: value, id="mixed numbers"),
+        pytest.param(["b", "ä", "a", ""] * 400, lambda value: value, id="text"),
+        pytest.param([("b", 1), ("a", 2)] * 700, lambda value: value, id="tuples"),
+        pytest.param(["1.10", "1.9", "0.1"] * 400, Version, id="an order of the user's"),
+    ],
+)
+@pytest.mark.parametrize("descends", [False, True])
+def test_keys_of_any_order(values: list[Any], key: Callable[[Any], Any], descends: bool) -> None:
+    sorter = sorter_of(values, key, descends=descends)
+    assert values_of(sorter) == sorted(values, key=key, reverse=descends)
+    assert sorter.spilled_bytes
+
+
+@pytest.mark.parametrize("memory_bytes", [SMALL, 1 << 20])
+def test_keys_without_an_order_are_named(memory_bytes: int) -> None:
+    with pytest.raises(UnsortableKeyError, match="'<' not supported between instances of"):
+        values_of(sorter_of([1, "a", None] * 300, lambda value: value, memory_bytes=memory_bytes))
+
+
+def test_timestamps_go_along() -> None:
+    sorter = ExternalSorter(decode, int, descends=False, memory_bytes=SMALL)
+    for number in range(2_000):
+        coded = pickle.dumps(number)
+        sorter.add([number], [WindowedBytes(coded) if number % 3 else coded])
+    found = [pair for values, flags in sorter.sorted() for pair in zip(values, flags, strict=True)]
+    assert found == [(number, number % 3 > 0) for number in range(2_000)]
+
+
+def test_records_that_are_larger_than_the_memory() -> None:
+    values = [bytes([number]) * 20_000 for number in (3, 1, 2)]
+    assert values_of(sorter_of(values, lambda value: value[0], at_once=1)) == sorted(values)
+
+
+def test_files_have_no_names_and_are_closed(monkeypatch: Any, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    sorter = sorter_of([*range(10_000)], lambda value: -value, at_once=128)
+    assert sorter.spilled_bytes
+    assert files_of_sorters()
+    assert not [*tmp_path.iterdir()]
+    rest = sorter.sorted()
+    next(rest)
+    assert files_of_sorters()
+    sorter.close()
+    assert not files_of_sorters()
+
+
+def test_all_files_are_closed_at_the_end(monkeypatch: Any, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    sorter = sorter_of([*range(40_000)], lambda value: -value, at_once=128)
+    assert values_of(sorter)[0] == 39_999
+    assert not files_of_sorters()
+
+
+@pytest.mark.parametrize("key", [lambda value: value, operator.itemgetter(0), len])
+def test_memory_stays_within_a_few_times_the_limit(key: Callable[[Any], Any]) -> None:
+    limit = 1 << 20
+    chance = random.Random(2)
+    tracemalloc.start()
+    try:
+        sorter = ExternalSorter(decode, key, descends=False, memory_bytes=limit)
+        for _ in range(400):
+            some = [chance.randbytes(100) for _ in range(128)]
+            sorter.add([*map(key, some)], [*map(pickle.dumps, some)])
+        _, while_adding = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        assert sum(len(values) for values, _ in sorter.sorted()) == 400 * 128
+        _, while_merging = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert while_adding < 3 * limit
+    assert while_merging < 4 * limit
