@@ -23,7 +23,7 @@ LAYERS = (
     ("scheduling", "recovery"),
     ("plan",),
     ("graph",),
-    ("options",),
+    ("options", "transforms"),
     ("core", "_generated", "import_hook"),
 )
 # Within a folder, highest first. "": the files that lie in the folder itself, its contract.
@@ -49,10 +49,10 @@ IMPURE = set(RANK) - PURE
 MAY_IMPORT = {
     "pyspark": {"spark"},
     "py4j": {"spark"},
-    "pyarrow": {"spark"},
+    "pyarrow": {"spark", "transforms"},
     "grpc": {"harness", "job"},
     "google": {"_generated", "portable", "backchannel", "harness", "job"},
-    "numpy": {"core", "harness", "spark"},
+    "numpy": {"core", "harness", "spark", "transforms"},
     "xxhash": {"core"},
     "lmdb": {"state"},
     "zstandard": {"state"},

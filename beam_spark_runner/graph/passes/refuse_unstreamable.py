@@ -5,6 +5,7 @@ from beam_spark_runner.core.errors import (
     PipelineRefusedError,
     UnsupportedFeatureError,
 )
+from beam_spark_runner.graph.facts import TABLE_URNS
 from beam_spark_runner.graph.model import Graph
 
 
@@ -12,7 +13,8 @@ def refuse_unstreamable(graph: Graph) -> Graph:
     """Collect what cannot stream, and raise it together.
 
     Example:
-        two test_streams   ==>   a problem with the second one
+        two test_streams   ==>   a problem with the second one;
+        write_table   ==>   a problem with it
 
     Returns:
         ``graph`` itself.
@@ -24,11 +26,16 @@ def refuse_unstreamable(graph: Graph) -> Graph:
     test_streams = [
         transform for transform in graph.transforms.values() if transform.urn == urns.TEST_STREAM
     ]
-    if len(test_streams) > 1:
-        raise PipelineRefusedError(
-            [
-                UnsupportedFeatureError("a second TestStream", transform.name)
-                for transform in test_streams[1:]
-            ]
+    problems = [
+        UnsupportedFeatureError("a second TestStream", transform.name)
+        for transform in test_streams[1:]
+    ] + [
+        UnsupportedFeatureError(
+            "a Spark table in a streaming pipeline", transform.name, "it in a batch pipeline"
         )
+        for transform in graph.transforms.values()
+        if transform.urn in TABLE_URNS
+    ]
+    if problems:
+        raise PipelineRefusedError(problems)
     return graph

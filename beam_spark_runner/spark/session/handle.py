@@ -34,6 +34,8 @@ class SessionHandle:
 
     Attributes:
         spark: the session, isolated: what we set in it, the user's does not see.
+        catalog: the session that knows the user's tables and temporary views; on Spark Connect
+            ``spark`` does, where it could be cloned.
         is_connect: whether it is a Spark Connect client: no ``sparkContext``, no JVM.
         version: (major, minor) of the Spark that runs the jobs.
         master: Spark's master, such as ``local[2]``; empty where it is unknown.
@@ -46,8 +48,16 @@ class SessionHandle:
         opened the session, or by one at a time.
     """
 
-    def __init__(self, spark: Any, *, owner: Owner | None, changed: dict[str, str | None]):
+    def __init__(
+        self,
+        spark: Any,
+        *,
+        owner: Owner | None,
+        changed: dict[str, str | None],
+        catalog: Any = None,
+    ) -> None:
         self.spark = spark
+        self.catalog = spark if catalog is None else catalog
         self.pool: str | None = None
         self.is_connect = is_connect(spark)
         self.version = version_of(spark.version)

@@ -1,0 +1,8 @@
+"""Transforms that Beam has no word for, and users of Spark need.
+
+They import without PySpark, so that any SDK container can run them.
+"""
+
+from beam_spark_runner.transforms.spark_tables import ReadFromSpark, SparkWriteResult, WriteToSpark
+
+__all__ = ["ReadFromSpark", "SparkWriteResult", "WriteToSpark"]
