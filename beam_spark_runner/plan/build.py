@@ -295,7 +295,7 @@ def _segments(
     table_writes = wiring.table_writes.keys(edges)
     keys = sorted({(*place.segment, 0) for place in places} | table_writes.keys())
     used = {key: SegmentId(i) for i, key in enumerate(keys)}
-    segment_of = [used[*place.segment, 0] for place in places]
+    segment_of = [used[(*place.segment, 0)] for place in places]
     levels: list[dict[int, list[StageId]]] = [{} for _ in used]
     fed: list[dict[str, dict[DestinationId, TransformId]]] = [{} for _ in used]
     reads: list[dict[DestinationId, set[SegmentId]]] = [{} for _ in used]

@@ -55,9 +55,9 @@ def from_proto(
     """Flatten a pipeline's composites and gather the facts that passes need.
 
     A leaf of the hierarchy becomes a Transform. A Reshuffle, a CombinePerKey without side
-    inputs, and what reads or writes a Spark table become one Transform each although they have parts, since
-    the runner does better than their parts say. A composite without parts, whose
-    outputs are its inputs or made elsewhere, vanishes.
+    inputs, and what reads or writes a Spark table become one Transform each although they
+    have parts, since the runner does better than their parts say. A composite without
+    parts, whose outputs are its inputs or made elsewhere, vanishes.
 
     Example:
         Count[CombinePerKey[GroupByKey, Combine]] -> Write[…, Reshuffle[…], …]

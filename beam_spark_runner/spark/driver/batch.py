@@ -108,7 +108,7 @@ class _PlanRun:
         title = segment_title(self._plan, segment)
         try:
             self._gather_side_inputs(segment)
-            with self._settings.job_scope(title):
+            with self._settings.job_scope(title), self._settings.materialiser.beside(segment):
                 verdict = self._run_rounds(segment, source)
         except RunnerError:
             raise
@@ -139,14 +139,17 @@ class _PlanRun:
 
     def _write_table(self, segment: Segment, step: TransformId) -> segments.Event:
         """Write what other segments have materialised."""
-        write = self._settings.tables.writes[step]
-        title = f"{write.step}: write {write.write}"
+        tables = self._settings.tables
+        if step in tables.results:
+            return segments.Ran(segment.id)  # rows of it were made again, for others
+        write = tables.writes[step]
+        title = segment_title(self._plan, segment)
         parts = self._outputs.for_reader(segment.reads)
         rows = OutputRows.union(parts).frame if parts else None
         (dest,) = segment.reads
         try:
             with self._settings.job_scope(title):
-                self._settings.tables.results[step] = write.run(rows, dest)
+                tables.results[step] = write.run(rows, dest)
         except Exception as error:
             self._settings.check_cancelled()
             if not machines_were_lost(error) or not write.may_run_again:

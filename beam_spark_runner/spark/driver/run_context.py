@@ -50,7 +50,7 @@ class RunSettings:
     observer: Observer
     round_budget_s: float | None  # see ``scheduling.rounds``; None: no rounds
     is_connect: bool  # the session is a client of Spark Connect
-    tables: OpenTables  # that the plan reads and writes
+    tables: OpenTables = field(default_factory=OpenTables)  # that the plan reads and writes
     anchors: bool = False  # each partition of a streaming pipeline stays on its host
 
 

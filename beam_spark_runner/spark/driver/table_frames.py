@@ -1,6 +1,7 @@
 """DataFrames that read what ``ReadFromSpark`` names, in the session that has the tables."""
 
 import contextlib
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,18 +12,17 @@ from beam_spark_runner.core.errors import TableError
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.core.table_types import (
     columns_of,
-    kind_of,
+    fits,
     side_by_side,
-    text_of_type,
     unusable_columns,
 )
 from beam_spark_runner.core.tables import FRAMES, TableRead
 from beam_spark_runner.spark import pyspark_internals
+from beam_spark_runner.spark.driver.table_reasons import reason_for
 from beam_spark_runner.spark.rows import schema
+from beam_spark_runner.spark.rows.table_rows import column_of
 from beam_spark_runner.spark.session.conf import is_connect
 from beam_spark_runner.spark.session.handle import SessionHandle
-from beam_spark_runner.spark.rows.table_rows import column_of
-from beam_spark_runner.spark.driver.table_reasons import reason_for
 
 _READ_BY_SCHEMA = ("csv", "json", "text", "xml")
 """Formats of files without types: they are read by the schema that the user gives."""
@@ -67,11 +67,7 @@ def _matching(read: TableRead, actual: str, step: str) -> list[str]:
     found = {each.name: each.type for each in columns_of(actual)}
     wanted = columns_of(read.schema)
     for name, type_, _ in wanted:
-        is_same = name in found and (
-            text_of_type(found[name]) == text_of_type(type_)
-            or kind_of(found[name]) == kind_of(type_) in ("string", "interval", "time")
-        )
-        if not is_same:
+        if name not in found or not fits(found[name], type_):
             shown = side_by_side("the pipeline", read.schema, "the table", actual)
             raise TableError(f"{read} has another schema than the pipeline:\n{shown}", step)
     return [f"`{each.name}`" for each in wanted]
@@ -88,7 +84,7 @@ def _frame(read: TableRead, session: SessionHandle) -> DataFrame:
         if read.format:
             reader = reader.format(read.format)
         if read.schema and read.format in _READ_BY_SCHEMA and not read.columns:
-            reader = reader.schema(StructType.fromJson(_json(read.schema)))
+            reader = reader.schema(StructType.fromJson(json.loads(read.schema)))
         if read.table:
             frame = reader.table(read.table)
         else:
@@ -96,13 +92,6 @@ def _frame(read: TableRead, session: SessionHandle) -> DataFrame:
     if read.where:
         frame = frame.where(read.where)
     return frame.selectExpr(*read.columns) if read.columns else frame
-
-
-def _json(text: str) -> dict[str, Any]:
-    import json
-
-    found: dict[str, Any] = json.loads(text)
-    return found
 
 
 def _own_frame(id_: str, session: SessionHandle) -> DataFrame:
@@ -140,11 +129,13 @@ def _explained(
     except TableError as error:
         raise TableError(error.problem, error.where or step) from None
     except Exception as error:
-        reason = reason_for(error, format_, options, session.version)
+        reason = reason_for(error, format_, options, str(session.spark.version))
         raise TableError(reason, step) from error
 
 
-def rows_of_tables(tables: Mapping[DestinationId, DataFrame], others: DataFrame | None) -> DataFrame:
+def rows_of_tables(
+    tables: Mapping[DestinationId, DataFrame], others: DataFrame | None
+) -> DataFrame:
     """Return one frame of the rows of tables, for ``table_rows.with_tables``, and of other rows.
 
     Args:

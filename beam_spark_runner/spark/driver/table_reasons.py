@@ -68,37 +68,36 @@ def lacks_connector(error: BaseException) -> bool:
     return bool(_MISSING_FORMAT.search(text) or _MISSING_DRIVER.search(text))
 
 
-def reason_for(
-    error: BaseException, format_: str, options: Mapping[str, str], version: tuple[int, int]
-) -> str:
+def reason_for(error: BaseException, format_: str, options: Mapping[str, str], version: str) -> str:
     """Return what is wrong, in words for people.
 
     Args:
         error: that Spark raised.
         format_: name of the data source, if there is one.
         options: of the data source.
-        version: of Spark, (major, minor).
+        version: of Spark.
     """
     text = str(error)
     if _MISSING_DRIVER.search(text):
         url = options.get("url", "")
         kind = url.removeprefix("jdbc:").partition(":")[0]
-        package = _DRIVERS.get(kind, f"the package with the JDBC driver of {kind or 'the database'}")
+        package = _DRIVERS.get(
+            kind, f"the package with the JDBC driver of {kind or 'the database'}"
+        )
         return f"Spark has no JDBC driver for {kind or 'it'}. {_add(package)}"
     if _MISSING_FORMAT.search(text):
-        minor = ".".join(map(str, version))
+        minor = ".".join(version.split(".")[:2])
         package = _PACKAGES.get(format_.lower(), "the package of the connector")
-        known = package.format(spark=f"{minor}.…", minor=minor)
+        known = package.format(spark=version, minor=minor)
         return f"Spark has no connector for {format_ or 'it'}. {_add(known)}"
     return reason_of(error)
 
 
 def _add(package: str) -> str:
-    coordinates = package if " " in package else f"{package}:VERSION"
-    coordinates = re.sub(r":(\S+…):VERSION$", r":\1", coordinates)
-    return (
-        f"Add it, where the session is started: --spark_conf spark.jars.packages={coordinates}"
-        if ":" in package
-        else f"Add {package}, where the session is started: --spark_conf "
-        "spark.jars.packages=GROUP:NAME:VERSION"
-    )
+    if ":" not in package:
+        return (
+            f"Add {package}, where the session is started: --spark_conf "
+            "spark.jars.packages=GROUP:NAME:VERSION"
+        )
+    coordinates = package if package.count(":") == 2 else f"{package}:VERSION"
+    return f"Add it, where the session is started: --spark_conf spark.jars.packages={coordinates}"

@@ -13,7 +13,6 @@ from beam_spark_runner.core.errors import TableError
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.core.table_types import Column, columns_of, fits, schema_of, side_by_side
 from beam_spark_runner.core.tables import TableWrite
-from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.driver.table_reasons import (
     is_about_connection,
     is_about_nothing_there,
@@ -58,7 +57,7 @@ class OpenWrite:
     def reason_for(self, error: BaseException) -> str:
         """Say why Spark could not write."""
         write = self.write
-        return reason_for(error, write.format, write.options, self.session.version)
+        return reason_for(error, write.format, write.options, str(self.session.spark.version))
 
     def run(self, rows: DataFrame | None, dest: DestinationId) -> bytes:
         """Write, and return JSON of a ``SparkWriteResult``.
@@ -89,12 +88,10 @@ class OpenWrite:
         columns = columns_of(self.schema)
         spark_schema = StructType.fromJson(json.loads(self.schema))
         if rows is None:
-            return self.session.catalog.createDataFrame([], spark_schema)
+            empty: DataFrame = self.session.spark.createDataFrame([], spark_schema)
+            return empty
         wanted = pa.schema([(each.name, arrow_type(each.type)) for each in columns])
-        frame = rows.mapInArrow(writing_function(int(dest), wanted), spark_schema)
-        if frame.sparkSession is not self.session.catalog:
-            frame = pyspark_internals.in_session(frame, self.session.catalog)
-        return frame
+        return rows.mapInArrow(writing_function(int(dest), wanted), spark_schema)
 
     def _save(self, frame: DataFrame) -> None:
         write = self.write
@@ -206,7 +203,7 @@ def _existing(write: TableWrite, session: SessionHandle, step: str) -> str | Non
         # Each database has words of its own for a table that it does not have.
         may_be_missing = is_about_nothing_there(error) or not (write.path or write.table)
         if lacks_connector(error) or is_about_connection(error) or not may_be_missing:
-            reason = reason_for(error, write.format, write.options, session.version)
+            reason = reason_for(error, write.format, write.options, str(session.spark.version))
             raise TableError(reason, step) from error
         return None
 

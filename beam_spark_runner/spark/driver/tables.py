@@ -70,4 +70,6 @@ def open_tables(plan: Plan, session: SessionHandle) -> OpenTables:
             problems.append(error)
     if problems:
         raise PipelineRefusedError(problems)
+    if writes:
+        session.use_catalog()
     return OpenTables(frames, writes)

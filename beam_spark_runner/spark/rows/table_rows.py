@@ -45,9 +45,7 @@ def with_tables(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 yield _row_of(dest, pa.RecordBatch.from_struct_array(rows))
         if dests is not None:
             columns = len(schema.ARROW_SCHEMA)
-            others = pa.RecordBatch.from_arrays(
-                batch.columns[:columns], schema=schema.ARROW_SCHEMA
-            )
+            others = pa.RecordBatch.from_arrays(batch.columns[:columns], schema=schema.ARROW_SCHEMA)
             tables = [int(each.removeprefix(_COLUMN)) for each in names[columns:]]
             left = ~np.isin(dests, tables)
             if left.any():
@@ -102,4 +100,3 @@ def _conformed(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
                 f"column {field.name}: a value does not fit into {field.type}: {error}"
             ) from error
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
-

@@ -196,6 +196,16 @@ class SessionHandle:
         else:
             self.spark.conf.set(key, value)
 
+    def use_catalog(self) -> None:
+        """Let names of tables mean in ``spark`` what they mean in ``catalog``."""
+        if self.catalog is self.spark:
+            return
+        for key, value in self.catalog.sql("SET").collect():
+            if key.startswith("spark.sql.catalog.") and get_conf(self.spark, key) != value:
+                self.set_conf(key, value)
+        self.spark.catalog.setCurrentCatalog(self.catalog.catalog.currentCatalog())
+        self.spark.catalog.setCurrentDatabase(self.catalog.catalog.currentDatabase())
+
     def cancel(self, tag: str) -> None:
         """Stop the jobs that run under ``tag`` now. A job that starts later is not affected.
 

@@ -23,7 +23,7 @@ from beam_spark_runner.core.table_types import (
 
 _PYTHON_TYPES: dict[str, Any] = {
     "boolean": bool,
-    "byte": np.int8,
+    "byte": np.int16,  # Beam's coder of BYTE does not take negative numbers
     "short": np.int16,
     "integer": np.int32,
     "long": np.int64,

@@ -1,6 +1,7 @@
 """From Arrow batches to Beam's rows, column by column."""
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -96,4 +97,4 @@ def values_of(array: pa.Array) -> list[Any]:
 
 def _bounds(array: pa.Array) -> Iterator[tuple[int, int]]:
     offsets = array.offsets.to_numpy(zero_copy_only=False).tolist()
-    return zip(offsets[:-1], offsets[1:], strict=True)
+    return itertools.pairwise(offsets)

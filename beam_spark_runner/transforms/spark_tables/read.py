@@ -1,5 +1,6 @@
 """``ReadFromSpark``: the rows of a table, a query, files or a DataFrame."""
 
+import itertools
 import uuid
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from beam_spark_runner.transforms.spark_tables.asking import (
     refuse_unusable,
     schema_given,
 )
+from beam_spark_runner.transforms.spark_tables.batches import RecordBatchConverter
 from beam_spark_runner.transforms.spark_tables.beam_types import row_type_of
 from beam_spark_runner.transforms.spark_tables.from_arrow import batches_in, rows_of
 
@@ -45,8 +47,8 @@ class ReadFromSpark(beam.PTransform):  # type: ignore[misc]
         schema: of the rows: a text such as ``"id BIGINT, price DECIMAL(10,2)"``, a NamedTuple, a
             dataclass, or a dict of names and Python types. Another schema of the table is an
             error, which shows both. Files of CSV and JSON are read by it.
-        batches: the elements reach DoFns with ``process_batch`` as ``pyarrow.Table``s, as Spark
-            has made them.
+        batches: the elements reach DoFns whose ``process_batch`` takes ``pyarrow.RecordBatch`` as
+            Spark has made them. Others get rows.
 
     Raises:
         ValueError: the arguments contradict each other, or a column has no counterpart in Beam.
@@ -151,8 +153,11 @@ class DecodeRows(beam.DoFn):  # type: ignore[misc]
 
     def process(self, coded: bytes) -> Iterator[beam.Row]:
         """Return the rows of an Arrow stream."""
-        # An iterator, and no generator: its rows are handed on a chunk at a time.
-        return (row for batch in batches_in(coded) for row in rows_of(batch))
+        # An iterator, and no list: its rows are handed on a chunk at a time.
+        return itertools.chain.from_iterable(map(rows_of, batches_in(coded)))
+
+
+assert RecordBatchConverter  # it is registered, so that Beam finds it
 
 
 class DecodeBatches(beam.DoFn):  # type: ignore[misc]
@@ -166,10 +171,9 @@ class DecodeBatches(beam.DoFn):  # type: ignore[misc]
         self._schema = schema
 
     @beam.DoFn.yields_batches  # type: ignore[untyped-decorator]
-    def process(self, coded: bytes) -> Iterator[pa.Table]:
-        """Yield the batches of an Arrow stream as tables."""
-        for batch in batches_in(coded):
-            yield pa.Table.from_batches([batch])
+    def process(self, coded: bytes) -> Iterator[pa.RecordBatch]:
+        """Return the batches of an Arrow stream."""
+        return batches_in(coded)
 
     def infer_output_type(self, input_type: Any) -> Any:
         """Say what an element is."""

@@ -62,16 +62,20 @@ class BatchEncoder:
         Raises:
             ValueError: a value does not fit; the text names the column.
         """
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._schema) as writer:
+            writer.write_batch(self.batch(rows))
+        coded: bytes = sink.getvalue().to_pybytes()
+        return coded
+
+    def batch(self, rows: Sequence[Any]) -> pa.RecordBatch:
+        """Return one batch. See ``encode``."""
         get = itemgetter if isinstance(rows[0], Mapping) else attrgetter
         arrays = [
             self._array(number, rows, get(column.name))
             for number, column in enumerate(self._columns)
         ]
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, self._schema) as writer:
-            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-        coded: bytes = sink.getvalue().to_pybytes()
-        return coded
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _array(self, number: int, rows: Sequence[Any], get: Prepare) -> pa.Array:
         column, prepare = self._columns[number], self._prepare[number]

@@ -135,9 +135,8 @@ class _WriteTable(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, coded: beam.PCollection) -> beam.PCollection:
         refuse = RefuseElsewhere(f"WriteToSpark ({self._write})", _INSTEAD)
-        return (
-            coded.pipeline | beam.Impulse() | beam.ParDo(refuse, beam.pvalue.AsIter(coded))
-        ).with_output_types(bytes)
+        step = beam.ParDo(refuse, beam.pvalue.AsIter(coded)).with_output_types(bytes)
+        return coded.pipeline | beam.Impulse() | step
 
     def to_runner_api_parameter(self, context: Any) -> tuple[str, bytes]:
         return WRITE_TABLE, self._write.to_payload()
@@ -166,10 +165,10 @@ class EncodeBatches(beam.DoFn):  # type: ignore[misc]
         """Begin with no rows."""
         self._rows: list[Any] = []
 
-    def process(self, row: Any) -> list[bytes] | None:
+    def process(self, row: Any) -> list[bytes]:
         """Take a row; return a batch if it is large enough."""
         self._rows.append(row)
-        return [self._take()] if len(self._rows) >= self._most else None
+        return [self._take()] if len(self._rows) >= self._most else []
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         """Give the rows that are left."""
