@@ -110,9 +110,7 @@ def test_every_type_comes_in_and_goes_out(spark_session: Any, tmp_path: Path, zo
         assert sorted(out.selectExpr("to_json(struct(*))").collect()) == sorted(
             spark_session.sql(EVERY_TYPE).selectExpr("to_json(struct(*))").collect()
         )
-        assert [each.dataType for each in out.schema] == [
-            each.dataType for each in spark_session.sql(EVERY_TYPE).schema
-        ]
+        assert f"struct<{schema}>" == out.schema.simpleString()
     finally:
         spark_session.conf.unset("spark.sql.session.timeZone")
 
@@ -141,7 +139,7 @@ def test_the_tasks_are_those_of_the_table(spark_session: Any, folder: Path) -> N
 def test_conditions_and_columns_reach_the_files(spark_session: Any, tmp_path: Path) -> None:
     frame = spark_session.range(10).selectExpr("id", "id % 5 as part", "'x' as other")
     frame.write.partitionBy("part").parquet(str(tmp_path / "in"))
-    for gone in range(4):  # what is not read need not be there
+    for gone in range(1, 5):  # what is not read need not be there
         for file in (tmp_path / "in" / f"part={gone}").glob("*.parquet"):
             file.write_bytes(b"no parquet")
 
@@ -149,12 +147,12 @@ def test_conditions_and_columns_reach_the_files(spark_session: Any, tmp_path: Pa
         rows = p | ReadFromSpark(
             path=str(tmp_path / "in"),
             schema="twice BIGINT",
-            where="part = 4",
+            where="part = 0",
             columns=["id * 2 AS twice"],
         )
         return {"read": rows | beam.Map(lambda row: row.as_dict()["twice"])}
 
-    assert harvest(spark_session, build)["read"] == [8, 18]
+    assert harvest(spark_session, build)["read"] == [0, 10]
 
 
 def test_several_tables_and_other_sources_in_one_job(spark_session: Any, folder: Path) -> None:
@@ -198,7 +196,7 @@ def test_an_empty_table_alone(spark_session: Any, tmp_path: Path) -> None:
 class CountRows(beam.DoFn):  # type: ignore[misc]
     """Sees whole batches."""
 
-    def process_batch(self, batch: pa.Table) -> Iterator[list[int]]:
+    def process_batch(self, batch: pa.RecordBatch) -> Iterator[list[int]]:
         yield [batch.num_rows]
 
     def infer_output_type(self, input_type: Any) -> Any:

@@ -78,6 +78,7 @@ class OpenWrite:
             if rows is not None:
                 count = _count(rows, dest)
             self._save(self._frame(rows, dest))
+            self._refresh()
             files = [each for each in self._files() if each not in before]
         target = write.table or write.path or write.options.get("dbtable") or write.format
         return json.dumps(
@@ -106,6 +107,14 @@ class OpenWrite:
             writer.save(write.path)
         else:
             writer.save()
+
+    def _refresh(self) -> None:
+        """Have the user's session forget which files it knew."""
+        with contextlib.suppress(Exception):  # not every catalog and path has something to forget
+            if self.write.table:
+                self.session.catalog.catalog.refreshTable(self.write.table)
+            elif self.write.path:
+                self.session.catalog.catalog.refreshByPath(self.write.path)
 
     def _files(self) -> list[str]:
         """Return the files of the target; none, if the format does not tell."""

@@ -1,6 +1,6 @@
 """Arrow batches as the batches of Beam's batch DoFns."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -25,9 +25,9 @@ class RecordBatchConverter(BatchConverter):  # type: ignore[misc]
         self._given = element_type, schema
         self._encoder = BatchEncoder(schema)
 
-    def produce_batch(self, elements: Sequence[Any]) -> pa.RecordBatch:
+    def produce_batch(self, elements: Iterable[Any]) -> pa.RecordBatch:
         """Make a batch of rows."""
-        return self._encoder.batch(elements)
+        return self._encoder.batch(list(elements))
 
     def explode_batch(self, batch: pa.RecordBatch) -> Iterator[Any]:
         """Make rows of a batch."""
