@@ -23,6 +23,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from apache_beam.transforms import environments
 
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.tables import TableRead
 from beam_spark_runner.harness.beam.job_options import JobOptions, use_options
 from beam_spark_runner.harness.beam.recording import (
     play_what_was_recorded,
@@ -40,6 +41,7 @@ from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.explain import explain
 from beam_spark_runner.plan.picture import picture
 from beam_spark_runner.portable.monitoring import to_metric_results
+from beam_spark_runner.spark.driver.table_frames import schema_of
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.open_session import open_session
 
@@ -109,6 +111,23 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             except BaseException:
                 closing.close()
                 raise
+
+    def schema_of_table(self, read: TableRead, options: PipelineOptions) -> str | None:
+        """Look up what ``ReadFromSpark`` would read, when a pipeline is built.
+
+        A Spark that is started for it goes on until this process ends, and runs the pipeline.
+
+        Returns:
+            Spark's JSON of the schema; None: a job server will read it.
+
+        Raises:
+            TableError: Spark cannot read it.
+        """
+        config = RunnerConfig.from_options(options)
+        if config.job_endpoint is not None:
+            return None
+        with open_session(config, self._spark, keeps=True) as session:
+            return schema_of(read, session)
 
     def _open(
         self, config: RunnerConfig, closing: contextlib.ExitStack, *, keeps: bool

@@ -49,10 +49,10 @@ IMPURE = set(RANK) - PURE
 MAY_IMPORT = {
     "pyspark": {"spark"},
     "py4j": {"spark"},
-    "pyarrow": {"spark"},
+    "pyarrow": {"spark", "transforms"},
     "grpc": {"harness", "job"},
     "google": {"_generated", "portable", "backchannel", "harness", "job"},
-    "numpy": {"core", "harness", "spark"},
+    "numpy": {"core", "harness", "spark", "transforms"},
     "xxhash": {"core"},
     "lmdb": {"state"},
     "zstandard": {"state"},

@@ -82,6 +82,17 @@ class PipelineRefusedError(PipelineError):
         return f"the pipeline cannot run ({len(self.problems)} problem(s)):\n{lines}"
 
 
+class TableError(PipelineError):
+    """A Spark table cannot be read or written as the pipeline asks for it."""
+
+    def __init__(self, problem: str, where: str) -> None:
+        super().__init__(problem, where)
+        self.problem, self.where = problem, where
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.problem}" if self.where else self.problem
+
+
 class SparkSetupError(RunnerError):
     """No usable Spark: something is wrong with Java, the master, or the session."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import CoderId, PCollectionId
+from beam_spark_runner.core.tables import READ_TABLE, WRITE_TABLE
 from beam_spark_runner.graph.model import (
     FusedStage,
     Graph,
@@ -25,6 +26,8 @@ KINDS: dict[str, str] = {
     urns.MAP_WINDOWS: "map_windows",
     urns.READ: "read",
     urns.TEST_STREAM: "test_stream",
+    READ_TABLE: "read_table",
+    WRITE_TABLE: "write_table",
     urns.COMBINE_PER_KEY: "combine_per_key",
     urns.COMBINE_PER_KEY_PRECOMBINE: "precombine",
     urns.COMBINE_PER_KEY_MERGE_ACCUMULATORS: "merge_accumulators",

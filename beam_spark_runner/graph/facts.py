@@ -7,14 +7,19 @@ from collections.abc import Container, Iterator, Mapping
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import CoderId, PCollectionId, TransformId
+from beam_spark_runner.core.tables import READ_TABLE, WRITE_TABLE
 from beam_spark_runner.graph.model import Coder, Graph, Transform, Windowing
 
-RUNNER_URNS = frozenset(
-    {urns.IMPULSE, urns.TEST_STREAM, urns.FLATTEN, urns.GROUP_BY_KEY, urns.RESHUFFLE}
-)
+TABLE_URNS = frozenset({READ_TABLE, WRITE_TABLE})
+"""Steps of ``ReadFromSpark`` and ``WriteToSpark``."""
+
+FED_URNS = frozenset({urns.IMPULSE, urns.TEST_STREAM}) | TABLE_URNS
+"""Steps whose output comes from the driver, and not from other stages."""
+
+RUNNER_URNS = FED_URNS | {urns.FLATTEN, urns.GROUP_BY_KEY, urns.RESHUFFLE}
 """What a runner has to know by heart: no SDK is asked."""
 
-ROOT_URNS = frozenset({urns.IMPULSE, urns.TEST_STREAM, urns.GROUP_BY_KEY, urns.RESHUFFLE})
+ROOT_URNS = FED_URNS | {urns.GROUP_BY_KEY, urns.RESHUFFLE}
 """Steps whose output is made by the runner between stages, so that a stage must begin there."""
 
 COMBINE_PART_URNS = frozenset(

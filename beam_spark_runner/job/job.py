@@ -35,6 +35,7 @@ from beam_spark_runner.spark.driver.program_builder import Limits
 from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
 from beam_spark_runner.spark.driver.segment_job import segment_title
 from beam_spark_runner.spark.driver.streaming import Pace, run_epochs
+from beam_spark_runner.spark.driver.tables import open_tables
 from beam_spark_runner.spark.rows.schema import MAX_VALUE_BYTES
 from beam_spark_runner.spark.session import progress
 from beam_spark_runner.spark.session.handle import SessionHandle
@@ -72,7 +73,7 @@ class Job:
         shows_progress: bool = False,
         record: JobRecord | None = None,
     ) -> None:
-        """Get ready.
+        """Get ready: Spark tables are opened.
 
         Args:
             prepared: what is to run.
@@ -81,6 +82,9 @@ class Job:
             close_session: is called at the end.
             shows_progress: on the terminal.
             record: of a job that is STARTING already. None: a new one.
+
+        Raises:
+            PipelineRefusedError: a table cannot be read or written.
         """
         self.job_id = prepared.job_id
         self.tally = Tally()
@@ -95,6 +99,7 @@ class Job:
         self._config = prepared.config
         self._live = LiveTasks()
         self._session = session
+        self._tables = open_tables(plan, session)
         self._folder = folder
         self._close_session = close_session
         self._shows_progress = shows_progress
@@ -335,6 +340,7 @@ class Job:
             observer=telemetry,
             round_budget_s=self._config.sdf_round_budget_s or None,
             is_connect=session.is_connect,
+            tables=self._tables,
             anchors=not (session.is_local or session.is_connect) and session.version >= (4, 1),
         )
 

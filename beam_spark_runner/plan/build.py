@@ -17,6 +17,7 @@ from beam_spark_runner.core.ids import (
     StageId,
     TransformId,
 )
+from beam_spark_runner.core.tables import READ_TABLE, WRITE_TABLE
 from beam_spark_runner.graph import facts
 from beam_spark_runner.graph.model import FusedStage, Graph, Transform
 from beam_spark_runner.plan.layout import Edges, Place, lay_out
@@ -30,6 +31,7 @@ from beam_spark_runner.plan.model import (
     Stage,
 )
 from beam_spark_runner.plan.naming import stage_name, step_list
+from beam_spark_runner.plan.table_writes import TableWrites
 
 MAX_EXCHANGES_PER_SEGMENT = 12
 """A chain of 200 overflows the JVM's stack, and 20 break Spark Connect's client."""
@@ -97,24 +99,27 @@ class _Wiring:
         self.destinations: dict[DestinationId, Destination] = {}
         self.consumers: dict[PCollectionId, list[DestinationId]] = {}
         self.main: dict[StageId, DestinationId] = {}
-        self.impulses: set[DestinationId] = set()
-        self.test_streams: set[DestinationId] = set()
+        self.fed: dict[DestinationId, TransformId] = {}  # by the driver, for a step
+        self.table_writes = TableWrites()
         self.makers: dict[PCollectionId, list[StageId]] = {}
         self.readers: dict[DestinationId, dict[str, None]] = {}  # steps with that side input
         self._side: dict[tuple[PCollectionId, str], DestinationId] = {}
         self._made_by_runner = {
-            collection: transform
-            for transform in graph.transforms.values()
+            collection: id_
+            for id_, transform in graph.transforms.items()
             if transform.urn in facts.ROOT_URNS
             for collection in transform.outputs.values()
         }
         self._of_test_streams = {
             collection
-            for collection, transform in self._made_by_runner.items()
-            if transform.urn == urns.TEST_STREAM
+            for collection, id_ in self._made_by_runner.items()
+            if graph.transforms[id_].urn == urns.TEST_STREAM
         }
         for number, fused in enumerate(graph.stages):
             self._add_stage(StageId(number), fused)
+        for id_, transform in graph.transforms.items():
+            if transform.urn == WRITE_TABLE:
+                self._add_write(id_, transform)
 
     def edges(self) -> Edges:
         makers = self.makers
@@ -124,7 +129,7 @@ class _Wiring:
             if stage.is_stable and not self.streams:  # else it waits in the shard
                 edges.is_stable.add(id_)
             destination = self.destinations[self.main[id_]]
-            is_fed = destination.id in self.impulses or destination.id in self.test_streams
+            is_fed = destination.id in self.fed
             edges.main.append(() if is_fed else tuple(makers.get(destination.arriving, ())))
             edges.has_exchange.append(destination.delivery is not Delivery.POINTWISE)
             edges.side.append(
@@ -135,7 +140,18 @@ class _Wiring:
                     for maker in makers.get(self.destinations[side].arriving, ())
                 )
             )
+        fed = {stage: self.fed[dest] for stage, dest in self.main.items() if dest in self.fed}
+        self.table_writes.count(edges, fed)
         return edges
+
+    def _add_write(self, id_: TransformId, transform: Transform) -> None:
+        (arriving,) = transform.inputs.values()
+        destination = self._add_destination(
+            delivery=Delivery.TABLE, arriving=arriving, stage=None, name=transform.name
+        )
+        self.table_writes.arriving[id_] = destination
+        self.table_writes.makers[id_] = tuple(self.makers.get(arriving, ()))
+        self.consumers.setdefault(arriving, []).append(destination)
 
     def add_views(self) -> None:
         """Have each side input gathered by a stage, which its readers need not wait for."""
@@ -175,7 +191,7 @@ class _Wiring:
             self.makers.setdefault(collection, []).append(id_)
         self.stages[id_] = Stage(
             id=id_,
-            name=stage_name(self.graph, fused, self._made_by_runner.get(fused.input)),
+            name=stage_name(self.graph, fused, self._maker(fused.input)),
             transforms=fused.transforms,
             input=fused.input,
             outputs=fused.outputs,
@@ -190,6 +206,10 @@ class _Wiring:
     def _takes_partition(self, fused: FusedStage) -> bool:
         return any(self.graph.transforms[id_].takes_partition for id_ in fused.transforms)
 
+    def _maker(self, collection: PCollectionId) -> Transform | None:
+        id_ = self._made_by_runner.get(collection)
+        return None if id_ is None else self.graph.transforms[id_]
+
     def _is_splittable(self, id_: TransformId) -> bool:
         return self.graph.transforms[id_].urn == urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS
 
@@ -203,10 +223,10 @@ class _Wiring:
             or root.requires_time_sorted_input
             or (root.is_keyed and fused.input in self._of_test_streams)
         )
-        maker = None if is_carried else self._made_by_runner.get(fused.input)
+        maker = None if is_carried else self._maker(fused.input)
         arriving, delivery = fused.input, Delivery.POINTWISE
         step = root or maker
-        is_fed = maker is not None and maker.urn in (urns.IMPULSE, urns.TEST_STREAM)
+        is_fed = maker is not None and maker.urn in facts.FED_URNS
         if maker is not None and not is_fed:
             step = maker
             (arriving,) = maker.inputs.values()
@@ -226,8 +246,7 @@ class _Wiring:
         )
         if maker is not None and is_fed:
             # A stage that passes the impulse on must not feed its siblings.
-            is_impulse = maker.urn == urns.IMPULSE
-            (self.impulses if is_impulse else self.test_streams).add(destination)
+            self.fed[destination] = self._made_by_runner[fused.input]
         else:
             self.consumers.setdefault(arriving, []).append(destination)
         return destination
@@ -280,11 +299,12 @@ def _segments(
     wiring: _Wiring, edges: Edges, places: list[Place], max_exchanges: int
 ) -> tuple[Segment, ...]:
     """Number the places that are used, and find what crosses from one segment to another."""
-    used = {key: SegmentId(i) for i, key in enumerate(sorted({p.segment for p in places}))}
-    segment_of = [used[place.segment] for place in places]
+    table_writes = wiring.table_writes.keys(edges)
+    keys = sorted({(*place.segment, 0) for place in places} | table_writes.keys())
+    used = {key: SegmentId(i) for i, key in enumerate(keys)}
+    segment_of = [used[(*place.segment, 0)] for place in places]
     levels: list[dict[int, list[StageId]]] = [{} for _ in used]
-    impulses: list[list[DestinationId]] = [[] for _ in used]
-    test_streams: list[list[DestinationId]] = [[] for _ in used]
+    fed: list[dict[str, dict[DestinationId, TransformId]]] = [{} for _ in used]
     reads: list[dict[DestinationId, set[SegmentId]]] = [{} for _ in used]
     writes: list[dict[DestinationId, str]] = [{} for _ in used]
     sides: list[dict[DestinationId, None]] = [{} for _ in used]
@@ -297,10 +317,9 @@ def _segments(
             for side in stage.side_inputs
             if wiring.destinations[side.destination].stage is None
         )
-        if destination in wiring.impulses:
-            impulses[here].append(destination)
-        if destination in wiring.test_streams:
-            test_streams[here].append(destination)
+        if (step := wiring.fed.get(destination)) is not None:
+            urn = wiring.graph.transforms[step].urn
+            fed[here].setdefault(urn, {})[destination] = step
         for maker in edges.main[id_]:
             if segment_of[maker] == here:
                 continue
@@ -320,14 +339,23 @@ def _segments(
         for maker in wiring.makers.get(wiring.destinations[destination].arriving, ()):
             writes[segment_of[maker]][destination] = why
 
+    writers = {
+        used[key]: wiring.table_writes.segment(
+            used[key], write, segment_of, writes, wiring.graph.transforms[write].name
+        )
+        for key, write in table_writes.items()
+    }
     first_levels = itertools.accumulate(map(len, levels), initial=0)
     return tuple(
-        Segment(
+        writers.get(number)
+        or Segment(
             id=number,
             first_level=first_level,
             levels=_levels(levels[number]),
-            impulses=tuple(impulses[number]),
-            test_streams=tuple(test_streams[number]),
+            impulses=tuple(fed[number].get(urns.IMPULSE, ())),
+            test_streams=tuple(fed[number].get(urns.TEST_STREAM, ())),
+            tables=fed[number].get(READ_TABLE, {}),
+            results=fed[number].get(WRITE_TABLE, {}),
             reads={d: tuple(sorted(segments)) for d, segments in reads[number].items()},
             writes=writes[number],
             side_inputs=tuple(sides[number]),
@@ -356,6 +384,8 @@ def _why(
     text = f"read by segment {segment_of[reader]} ({stage.name})"
     if reader in edges.is_stable:
         return f"{text}: it asks for stable input"
+    if edges.first(maker) != edges.first(reader):
+        return f"{text}: what follows the write of a table runs after all else"
     if places[maker].segment[0] == places[reader].segment[0]:
         return f"{text}: at most {max_exchanges} exchanges share a Spark job"
     if stage.side_inputs:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, SegmentId
+from beam_spark_runner.core.tables import TableRead, TableWrite
 from beam_spark_runner.graph import facts
 from beam_spark_runner.plan.model import Delivery, Destination, Level, Plan, Segment, Stage
 
@@ -104,8 +105,7 @@ class Explainer:
             yield f"output of {self._collection(rows.arriving)}: {why}"
 
     def _segment(self, segment: Segment) -> Iterator[str]:
-        each = " for each epoch" if self.plan.streams else ""
-        yield f"Segment {segment.id}: one Spark job{each}"
+        yield self.title(segment)
         for title, level in self.levels(segment):
             yield f"{_INDENT}{title}"
             for id_ in level.stages:
@@ -113,6 +113,17 @@ class Explainer:
         if segment.writes:
             yield f"{_INDENT}Materialised at the end"
             yield from self._indented(2, self.materialised(segment))
+
+    def title(self, segment: Segment) -> str:
+        """What a segment is; of the write of a table, all that there is to say."""
+        if segment.table_write is not None:
+            step = self.plan.graph.transforms[segment.table_write]
+            write = TableWrite.from_payload(step.payload)
+            (writers,) = segment.reads.values()
+            origin = f"the rows of {_segments(writers)}" if writers else "no rows"
+            return f"Segment {segment.id}: one Spark write of {write} ({step.name}), from {origin}"
+        each = " for each epoch" if self.plan.streams else ""
+        return f"Segment {segment.id}: one Spark job{each}"
 
     def stage(self, segment: Segment, stage: Stage) -> Iterator[str]:
         """A title, then what the stage reads, runs and writes."""
@@ -174,6 +185,11 @@ class Explainer:
             return "one impulse"
         if destination.id in segment.test_streams:
             return f"what {name} plays"
+        if destination.id in segment.tables:
+            step = self.plan.graph.transforms[segment.tables[destination.id]]
+            return f"{TableRead.from_payload(step.payload).in_words()}, where it lies"
+        if destination.id in segment.results:
+            return f"what {name} has written"
         parts = (
             [self._exchange(destination)] if destination.delivery is not Delivery.POINTWISE else []
         )
@@ -184,6 +200,8 @@ class Explainer:
         return f"{text} ({', '.join(parts)})" if parts else text
 
     def _target(self, segment: Segment, destination: Destination) -> str:
+        if destination.delivery is Delivery.TABLE:
+            return f"to the table of {destination.name}"
         if destination.stage is None:
             readers = ", ".join(dict.fromkeys(self.readers.get(destination.id, ())))
             return f"the side input of {readers}"

@@ -22,10 +22,24 @@ class Edges:
     has_exchange: list[bool] = field(default_factory=list)  # in front of the stage
     side: list[tuple[StageId, ...]] = field(default_factory=list)  # makers of the side inputs
     is_stable: set[StageId] = field(default_factory=set)  # their main input must be complete first
+    # How many writes of tables come before the stage, one after the other; not there: none.
+    writes_before: dict[StageId, int] = field(default_factory=dict)
 
     def lag(self, stage: int) -> int:
         """How many segments the main input must be ahead."""
         return int(stage in self.is_stable)
+
+    def end_after(self, writes: int) -> int:
+        """Return the segment after all stages that follow so many writes."""
+        return (writes + 1) * (self.count + 2) - 1
+
+    def first(self, stage: int) -> int:
+        """Return the first segment after the writes that a stage follows."""
+        return self.end_after(self.writes_before.get(StageId(stage), 0) - 1) + 1
+
+    def last(self, stage: int) -> int:
+        """Return the last segment before the next writes."""
+        return self.end_after(self.writes_before.get(StageId(stage), 0)) - 1
 
 
 def lay_out(
@@ -53,13 +67,16 @@ def lay_out(
 
 
 def _as_soon_as_possible(edges: Edges) -> list[int]:
-    """Put a stage after the segments that make its side inputs, or a stable main input."""
+    """Put a stage after the segments that make its side inputs, or a stable main input.
+
+    And after all that follows fewer writes of tables.
+    """
     segments: list[int] = []
     for stage in range(edges.count):
         lag = edges.lag(stage)
         main = max((segments[maker] + lag for maker in edges.main[stage]), default=0)
         side = max((segments[maker] + 1 for maker in edges.side[stage]), default=0)
-        segments.append(max(main, side))
+        segments.append(max(main, side, edges.first(stage)))
     return segments
 
 
@@ -73,7 +90,8 @@ def _as_late_as_readers_allow(edges: Edges, soonest: list[int]) -> list[int]:
     segments = [0] * edges.count
     for stage in reversed(range(edges.count)):
         bound = latest[stage]
-        here = segments[stage] = soonest[stage] if bound is None else bound
+        here = soonest[stage] if bound is None else min(bound, edges.last(stage))
+        segments[stage] = here
         for makers, limit in (
             (edges.main[stage], here - edges.lag(stage)),
             (edges.side[stage], here - 1),

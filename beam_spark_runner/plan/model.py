@@ -6,7 +6,7 @@ the stages downstream of it; they share one Spark stage. A **segment** is one Sp
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from beam_spark_runner.core.ids import (
@@ -29,6 +29,7 @@ class Delivery(Enum):
     GROUP_BY_KEY = "group by key"  # partitioned and sorted by key and window
     BY_KEY = "by key"  # partitioned and sorted by key, for user state; element by element
     SIDE_INPUT = "side input"  # gathered; readers look it up
+    TABLE = "table"  # Arrow batches that one Spark write takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,8 @@ class Destination:
     id: DestinationId
     delivery: Delivery
     arriving: PCollectionId
-    stage: StageId | None  # the reader; None for a SIDE_INPUT that is gathered between segments
+    # The reader; None for a TABLE, and for a SIDE_INPUT that is gathered between segments.
+    stage: StageId | None
     name: str  # of the step that asked for the exchange: "Count/Group", "Read/Reshuffle", …
     timestamp_combiner: TimestampCombiner = TimestampCombiner.END_OF_WINDOW  # GROUP_BY_KEY only
     access_pattern: str = ""  # SIDE_INPUT only: urns.SIDE_INPUT_*
@@ -98,11 +100,15 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One Spark job.
+    """One Spark job: levels, or the write of a table.
 
     ``first_level``: the number of its first level, counted over all levels of the plan.
     ``impulses``: destinations that get one empty element each from the driver.
     ``test_streams``: destinations that get the elements of a TestStream from the driver.
+    ``tables``: destinations that get the rows of a Spark table, and the step that reads it.
+    ``results``: destinations that get the result of a write, and the step that writes.
+    ``table_write``: the step that writes a table, from the only destination in ``reads``; such a
+    segment has no levels.
     ``reads``: main inputs whose rows earlier segments materialised (all of
     those segments are listed; the destination may get rows in this one too).
     ``writes``: destinations that live in a later segment (or are side inputs):
@@ -116,6 +122,9 @@ class Segment:
     reads: Mapping[DestinationId, tuple[SegmentId, ...]]
     writes: Mapping[DestinationId, str]
     side_inputs: tuple[DestinationId, ...] = ()  # read by its stages; not among ``reads``
+    tables: Mapping[DestinationId, TransformId] = field(default_factory=dict)
+    results: Mapping[DestinationId, TransformId] = field(default_factory=dict)
+    table_write: TransformId | None = None
     first_level: int = 0
 
 
@@ -124,8 +133,9 @@ class Plan:
     """The whole pipeline. Segments run in order, each after all those it reads from.
 
     ``consumers``: what every stage that has the collection among its
-    ``outputs`` writes to. Destinations of impulses are not there: the driver
+    ``outputs`` writes to. Destinations of impulses and tables are not there: the driver
     feeds them, even if a stage passes the impulse on.
+    Tables are written after all that does not read the result of a write.
     ``streams``: it runs again and again, in epochs. Only depth cuts segments then, and each reads
     what the one before it writes: rows for a later one are written by all in between. Whatever the
     driver feeds is in the first one; the others begin with an exchange.

@@ -35,7 +35,7 @@ def picture(plan: Plan) -> str:
 def _parts(plan: Plan, words: Explainer) -> Iterator[str]:
     yield f'<div style="{_FONT}"><b>{escape(words.summary())}</b>'
     for segment in plan.segments:
-        yield f'<div style="{_SEGMENT}">Segment {segment.id}: one Spark job'
+        yield f'<div style="{_SEGMENT}">{escape(words.title(segment))}'
         for title, level in words.levels(segment):
             style = _EXCHANGE if level.has_exchange else "margin: 6px 0"
             yield f'<div style="{style}">{escape(title)}</div><div style="{_ROW}">'

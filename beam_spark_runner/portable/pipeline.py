@@ -15,7 +15,8 @@ from beam_spark_runner.core.ids import (
     TransformId,
     WindowingId,
 )
-from beam_spark_runner.graph.facts import INSTEAD
+from beam_spark_runner.core.tables import WRITE_TABLE
+from beam_spark_runner.graph.facts import INSTEAD, TABLE_URNS
 from beam_spark_runner.graph.model import (
     Coder,
     Environment,
@@ -27,7 +28,7 @@ from beam_spark_runner.portable.payloads import COMBINE_URNS, PAR_DO_URNS, read_
 from beam_spark_runner.portable.windowing import allows_lifting, windowing_from_proto
 
 _RUNNER_EXECUTED = frozenset(
-    {urns.IMPULSE, urns.FLATTEN, urns.GROUP_BY_KEY, urns.RESHUFFLE, urns.TEST_STREAM}
+    {urns.IMPULSE, urns.FLATTEN, urns.GROUP_BY_KEY, urns.RESHUFFLE, urns.TEST_STREAM, *TABLE_URNS}
 )
 """Need no SDK. An environment that they name all the same (Python's Flatten does) is dropped."""
 
@@ -43,11 +44,11 @@ _KNOWN = (
 )
 """Leaves that never vanish."""
 
-_KEPT_WHOLE = frozenset({urns.COMBINE_PER_KEY, urns.RESHUFFLE}) | _FULL_WINDOW
+_KEPT_WHOLE = frozenset({urns.COMBINE_PER_KEY, urns.RESHUFFLE, *TABLE_URNS}) | _FULL_WINDOW
 """Composites that become one Transform."""
 
 _ONE_TO_ONE = frozenset(
-    {urns.GROUP_BY_KEY, urns.RESHUFFLE, urns.COMBINE_PER_KEY, urns.ASSIGN_WINDOWS}
+    {urns.GROUP_BY_KEY, urns.RESHUFFLE, urns.COMBINE_PER_KEY, urns.ASSIGN_WINDOWS, WRITE_TABLE}
 )
 
 
@@ -56,11 +57,11 @@ def from_proto(
 ) -> Graph:
     """Flatten a pipeline's composites and gather the facts that passes need.
 
-    A leaf of the hierarchy becomes a Transform. A Reshuffle, and a CombinePerKey
-    without side inputs, become one Transform each although they have parts, since
-    the runner does better than their parts say. A composite without parts, whose
-    outputs are its inputs or made elsewhere, vanishes. A full-window partition, whose
-    parts are for runners that do not know it, becomes the ParDo that it describes.
+    A leaf of the hierarchy becomes a Transform. A Reshuffle, a CombinePerKey without side
+    inputs, and what reads or writes a Spark table become one Transform each although they
+    have parts, since the runner does better than their parts say. A composite without
+    parts, whose outputs are its inputs or made elsewhere, vanishes. A full-window partition,
+    whose parts are for runners that do not know it, becomes the ParDo that it describes.
 
     Example:
         Count[CombinePerKey[GroupByKey, Combine]] -> Write[…, Reshuffle[…], …]
@@ -149,8 +150,8 @@ def _leaves(
 def _may_be_kept_whole(
     proto: beam_runner_api_pb2.PTransform, components: beam_runner_api_pb2.Components
 ) -> bool:
-    if proto.spec.urn in _FULL_WINDOW:
-        return True
+    if proto.spec.urn in _FULL_WINDOW or proto.spec.urn in TABLE_URNS:
+        return True  # their parts are for other runners
     if len(proto.inputs) != 1 or len(proto.outputs) != 1:
         return False  # side inputs: its parts know how to read them
     if proto.spec.urn == urns.COMBINE_PER_KEY:

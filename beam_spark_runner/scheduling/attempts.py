@@ -197,7 +197,9 @@ def judge(
             f"level {first} read other attempts' rows than the materialised ones",
         )
     for level in sorted(by_level.keys() - {first}):
-        sent = {IN_THIS_JOB: Attempts.of(each.attempt for each in by_level.get(level - 1, ()))}
+        before = by_level.get(level - 1)
+        # An empty table has no tasks.
+        sent = {IN_THIS_JOB: Attempts.of(each.attempt for each in before)} if before else {}
         for report in by_level[level]:
             if report.consumed != sent:
                 return Rejected(

@@ -107,6 +107,23 @@ def bind_checkpoint(checkpoint: "DataFrame", session: Any) -> None:
         bound._session = reference._spark_session = session
 
 
+def in_session(frame: "DataFrame", session: Any) -> "DataFrame":
+    """Return a frame that a session runs, by its own settings, although another one made it.
+
+    Both are sessions of one Spark: what the frame reads is found already (classic), or found by
+    its name (Connect).
+    """
+    made: Any = frame
+    plan = getattr(made, "_plan", None)
+    if plan is not None:
+        return type(frame)(plan, session)
+    java = jvm()
+    name: str = made._jdf.getClass().getName()
+    dataset: Any = functools.reduce(getattr, name.split("."), java)
+    analyzed = made._jdf.queryExecution().analyzed()
+    return type(frame)(dataset.ofRows(session._jsparkSession, analyzed), session)
+
+
 def java_cause(error: BaseException) -> Any:
     """Return the Java exception that an exception of PySpark's or Py4J's stands for, or None."""
     return getattr(error, "_origin", None) or getattr(error, "java_exception", None)

@@ -1,5 +1,9 @@
-"""Transforms that Beam has no word for. Public; they need Beam alone, and no Spark."""
+"""Transforms that Beam has no word for, and users of Spark need.
+
+Public. They import without PySpark, so that any SDK container can run them.
+"""
 
 from beam_spark_runner.transforms.full_window import FullWindowPartition, Order
+from beam_spark_runner.transforms.spark_tables import ReadFromSpark, SparkWriteResult, WriteToSpark
 
-__all__ = ["FullWindowPartition", "Order"]
+__all__ = ["FullWindowPartition", "Order", "ReadFromSpark", "SparkWriteResult", "WriteToSpark"]

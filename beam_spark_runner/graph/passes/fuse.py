@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import EnvironmentId, PCollectionId, TransformId
+from beam_spark_runner.core.tables import WRITE_TABLE
 from beam_spark_runner.graph.facts import ROOT_URNS, fresh, main_input, side_inputs
 from beam_spark_runner.graph.model import FusedStage, Graph, Transform
 
@@ -21,11 +22,11 @@ def fuse(graph: Graph, *, max_copies: int = MAX_COPIES) -> Graph:
 
     A transform joins the stages that make its main input, unless it
     ``breaks_fusion``, needs another environment, or reads what the runner makes
-    (the output of an Impulse, a GroupByKey or a Reshuffle): then a stage begins
-    with it. One that takes a partition as one bundle joins only a stage that makes
-    all of its input, in one bundle. Transforms that begin at the same collection
-    share a stage, unless they break fusion. A reader that cannot join does not keep
-    others from it.
+    (the output of an Impulse, a GroupByKey, a Reshuffle or a table): then a stage
+    begins with it. One that takes a partition as one bundle joins only a stage that
+    makes all of its input, in one bundle. Transforms that begin at the same
+    collection share a stage, unless they break fusion. A reader that cannot join does
+    not keep others from it.
 
     Flattens are unzipped: one joins every stage that makes one of its inputs,
     as a copy with the inputs that exist there, and what reads it follows into
@@ -229,7 +230,8 @@ def _unread_runner_steps(graph: Graph) -> set[TransformId]:
     read: set[PCollectionId] = set()
     unread: set[TransformId] = set()
     for id_, transform in reversed(list(graph.transforms.items())):
-        if transform.urn in ROOT_URNS and read.isdisjoint(transform.outputs.values()):
+        is_unread = transform.urn in ROOT_URNS and read.isdisjoint(transform.outputs.values())
+        if is_unread and transform.urn != WRITE_TABLE:
             unread.add(id_)
         else:
             read.update(transform.inputs.values())

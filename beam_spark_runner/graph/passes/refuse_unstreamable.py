@@ -5,6 +5,7 @@ from beam_spark_runner.core.errors import (
     PipelineRefusedError,
     UnsupportedFeatureError,
 )
+from beam_spark_runner.graph.facts import TABLE_URNS
 from beam_spark_runner.graph.model import Graph
 
 
@@ -12,8 +13,8 @@ def refuse_unstreamable(graph: Graph) -> Graph:
     """Collect what cannot stream, and raise it together.
 
     Example:
-        two test_streams, a pardo that needs all input   ==>   a problem with the second one, and
-        one with the pardo
+        two test_streams, a pardo that needs all input, a write_table   ==>   a problem with the
+        second one, with the pardo, and with the write
 
     Returns:
         ``graph`` itself.
@@ -33,6 +34,13 @@ def refuse_unstreamable(graph: Graph) -> Graph:
         UnsupportedFeatureError("a full-window partition in a streaming pipeline", transform.name)
         for transform in graph.transforms.values()
         if transform.needs_all_input
+    ]
+    problems += [
+        UnsupportedFeatureError(
+            "a Spark table in a streaming pipeline", transform.name, "it in a batch pipeline"
+        )
+        for transform in graph.transforms.values()
+        if transform.urn in TABLE_URNS
     ]
     if problems:
         raise PipelineRefusedError(problems)

@@ -9,7 +9,7 @@ from beam_spark_runner.core.errors import (
     SparkJobError,
     StuckBundleError,
 )
-from beam_spark_runner.core.ids import DestinationId, SegmentId
+from beam_spark_runner.core.ids import DestinationId, SegmentId, TransformId
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.portable.monitoring import merge, residual_gauges
@@ -32,7 +32,7 @@ from beam_spark_runner.spark.driver.segment_job import (
     JobResult,
     SegmentJob,
     SegmentJobs,
-    impulses,
+    fed_rows,
     segment_title,
 )
 from beam_spark_runner.spark.driver.spark_errors import machines_were_lost, reason_of
@@ -99,6 +99,8 @@ class _PlanRun:
 
     def run_segment(self, segment: Segment) -> segments.Event:
         """Run one segment once."""
+        if segment.table_write is not None:
+            return self._write_table(segment, segment.table_write)
         source = self._source(segment)
         if source is None:
             # Nothing flows: it reads only what is empty for certain.
@@ -106,7 +108,7 @@ class _PlanRun:
         title = segment_title(self._plan, segment)
         try:
             self._gather_side_inputs(segment)
-            with self._settings.job_scope(title):
+            with self._settings.job_scope(title), self._settings.materialiser.beside(segment):
                 verdict = self._run_rounds(segment, source)
         except RunnerError:
             raise
@@ -134,6 +136,26 @@ class _PlanRun:
             case Rejected(why) | Ambiguous(reason=why):
                 _LOGGER.warning("%s runs again: %s", title, why)
                 return segments.Rejected(segment.id, why)
+
+    def _write_table(self, segment: Segment, step: TransformId) -> segments.Event:
+        """Write what other segments have materialised."""
+        tables = self._settings.tables
+        if step in tables.results:
+            return segments.Ran(segment.id)  # rows of it were made again, for others
+        write = tables.writes[step]
+        title = segment_title(self._plan, segment)
+        parts = self._outputs.for_reader(segment.reads)
+        rows = OutputRows.union(parts).frame if parts else None
+        (dest,) = segment.reads
+        try:
+            with self._settings.job_scope(title):
+                tables.results[step] = write.run(rows, dest)
+        except Exception as error:
+            self._settings.check_cancelled()
+            if not machines_were_lost(error) or not write.may_run_again:
+                raise SparkJobError(write.step, write.reason_for(error)) from error
+            return self._after_crash(segment, title, reason_of(error))
+        return segments.Ran(segment.id)
 
     def _run_rounds(self, segment: Segment, source: OutputRows) -> Verdict:
         """Run the Spark jobs that a segment takes: one, unless splittable DoFns leave something."""
@@ -268,9 +290,10 @@ class _PlanRun:
 
     def _source(self, segment: Segment) -> OutputRows | None:
         parts = self._outputs.for_reader(segment.reads)
-        if segment.impulses:
-            parts.append(impulses(self._settings.spark, segment.impulses))
-        return OutputRows.union(parts) if parts else None
+        fed = dict.fromkeys(segment.impulses, b"") | self._settings.tables.results_for(segment)
+        if fed:
+            parts.append(fed_rows(self._settings.spark, fed))
+        return self._settings.tables.source(segment, OutputRows.union(parts) if parts else None)
 
     def _partitions(self, segment: Segment) -> int:
         settings = self._settings

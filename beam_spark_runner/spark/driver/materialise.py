@@ -4,12 +4,16 @@ Never a bare ``persist``: two readers on two executors would compute a random
 stage twice and see different data.
 """
 
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.spark import pyspark_internals
+from beam_spark_runner.spark.session.conf import get_conf
 from beam_spark_runner.spark.session.handle import SessionHandle
 
 _WHOLE_FILE = str(1 << 40)
@@ -59,6 +63,10 @@ class Materialised(NamedTuple):
 class Materialiser(Protocol):
     """Runs frames and stores their rows."""
 
+    def beside(self, segment: Segment) -> contextlib.AbstractContextManager[None]:
+        """Let a segment read Spark tables as the user's settings say, unless it reads rows, too."""
+        ...
+
     def materialise(self, frame: DataFrame, name: str) -> Materialised:
         """Run ``frame`` now, exactly once, and store its rows."""
         ...
@@ -70,6 +78,10 @@ class CheckpointOnExecutors:
     An executor that is lost takes its rows along; Spark then fails the job that
     reads them, and the segment is run again.
     """
+
+    def beside(self, segment: Segment) -> contextlib.AbstractContextManager[None]:
+        """See ``Materialiser``."""
+        return contextlib.nullcontext()
 
     def materialise(self, frame: DataFrame, name: str) -> Materialised:
         """See ``Materialiser``."""
@@ -87,10 +99,29 @@ class FilesInSharedStorage:
     """
 
     def __init__(self, session: SessionHandle, folder: str) -> None:
+        self._session = session
         self._spark = session.spark
         self._folder = folder
-        for key, value in file_settings(session.version).items():
-            session.set_conf(key, value)
+        self._settings = file_settings(session.version)
+        self._before = {key: get_conf(session.spark, key) for key in self._settings}
+        self._set(self._settings)
+
+    def _set(self, settings: Mapping[str, str | None]) -> None:
+        for key, value in settings.items():
+            if value is not None:
+                self._session.set_conf(key, value)
+
+    @contextlib.contextmanager
+    def beside(self, segment: Segment) -> Iterator[None]:
+        """See ``Materialiser``. What is materialised meanwhile is read back after that."""
+        if not segment.tables or segment.reads:
+            yield
+            return
+        self._set(self._before)
+        try:
+            yield
+        finally:
+            self._set(self._settings)
 
     def materialise(self, frame: DataFrame, name: str) -> Materialised:
         """See ``Materialiser``."""

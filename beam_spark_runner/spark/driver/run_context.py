@@ -13,6 +13,7 @@ from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.spark.driver.materialise import Materialiser
 from beam_spark_runner.spark.driver.program_builder import Limits
+from beam_spark_runner.spark.driver.tables import OpenTables
 
 
 class Observer(Protocol):
@@ -49,6 +50,7 @@ class RunSettings:
     observer: Observer
     round_budget_s: float | None  # see ``scheduling.rounds``; None: no rounds
     is_connect: bool  # the session is a client of Spark Connect
+    tables: OpenTables = field(default_factory=OpenTables)  # that the plan reads and writes
     anchors: bool = False  # each partition of a streaming pipeline stays on its host
 
 

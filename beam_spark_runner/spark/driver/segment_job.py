@@ -164,24 +164,29 @@ class SegmentJobs:
         return frame, tasks
 
 
-def impulses(spark: SparkSession, dests: Sequence[DestinationId]) -> OutputRows:
-    """Return one row for each destination: the element of an impulse."""
-    count = len(dests)
+def fed_rows(spark: SparkSession, fed: Mapping[DestinationId, bytes]) -> OutputRows:
+    """Return one row for each destination: an element that the driver makes, encoded."""
+    count = len(fed)
     # SQL, not ``functions``: those work by a global switch on classic Spark or on Connect, and a
     # process may have sessions of both.
-    ids = ", ".join(str(int(dest)) for dest in dests)
+    ids = ", ".join(str(int(dest)) for dest in fed)
+    values = ", ".join(
+        f"X'{value.hex()}'" if value else "cast('' as binary)" for value in fed.values()
+    )
     frame = spark.range(0, count, 1, 1).selectExpr(
         f"element_at(array({ids}), cast(id + 1 as int)) as dest",
         "cast(0 as bigint) as route",
         "cast(0 as bigint) as `order`",
         "cast(null as binary) as key",
-        "cast('' as binary) as value",
+        f"element_at(array({values}), cast(id + 1 as int)) as value",
     )
     return OutputRows(frame, {})
 
 
 def segment_title(plan: Plan, segment: Segment) -> str:
     """Name a segment by the steps it runs, for Spark's UI and for messages."""
+    if segment.table_write is not None:
+        return plan.graph.transforms[segment.table_write].name
     return _title(plan, segment.levels)
 
 

@@ -3,7 +3,8 @@
 ``dest``   who reads it: a DestinationId, and flags in the bits above it.
 ``route``  partitioning and sort key, see ``core.routing``.
 ``order``  event time in us where the destination asks for it, ``BARE`` for an element that
-           has nothing but its value; of a side input, the number of values in the row; else 0.
+           has nothing but its value; of a side input, the number of values in the row; of a
+           table, that of its rows; else 0.
 ``key``    encoded key (and window); null where the destination does not group.
 ``value``  an encoded element, or encoded windowed value if ``WINDOWED`` is set; of a
            side input, nested encodings of many values of one key and window.
@@ -61,6 +62,7 @@ Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
 
 _PIECE_HEADER = struct.Struct("<16sII")  # id of the value, position, number of pieces
+PIECE_POSITION = 16  # where the position stands in a piece, in four bytes
 
 
 @dataclass(slots=True)

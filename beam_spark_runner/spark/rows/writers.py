@@ -19,6 +19,7 @@ from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.group_writer import GroupWriter
 from beam_spark_runner.spark.rows.keyed_writer import KeyedWriter
 from beam_spark_runner.spark.rows.side_input_writer import SideInputWriter
+from beam_spark_runner.spark.rows.table_rows import count_rows
 from beam_spark_runner.spark.rows.view_writer import ViewWriter
 from beam_spark_runner.spark.rows.writing import (
     FLUSH_BYTES,
@@ -172,6 +173,27 @@ class ResidualWriter(SizedWriter):
         self._emit_rows(schema.WINDOWED, self._routes(len(windowed)), due_us, None, windowed)
 
 
+class TableWriter(Writer):
+    """Arrow batches of a table, for one Spark write. ``order`` says how many rows one has."""
+
+    def __init__(self, edge: Edge, outlet: Outlet) -> None:
+        super().__init__(edge, outlet)
+        self._counts: list[int] = []
+
+    def accept(self, windowed_value: WindowedValue) -> None:
+        coded = windowed_value.value
+        self._values.append(coded)
+        self._counts.append(count_rows(coded))
+        self._size += len(coded) + ROW_BYTES
+        if self._size > FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        values, counts = self._values, np.array(self._counts, np.int64)
+        self._values, self._counts, self._size = [], [], 0
+        self._emit_rows(0, np.zeros(len(values), np.int64), counts, None, values)
+
+
 def writer_for(edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> Writer:
     """Choose the writer for an edge; ``coder`` is that of the windowed elements that arrive."""
     match edge.delivery:
@@ -183,6 +205,8 @@ def writer_for(edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> Writer:
             return ViewWriter(edge, coder, outlet)
         case Delivery.SIDE_INPUT:
             return SideInputWriter(edge, coder, outlet)
+        case Delivery.TABLE:
+            return TableWriter(edge, outlet)
         case Delivery.REDISTRIBUTE_BY_SIZE:
             return SizedWriter(edge, coder, outlet)
         case Delivery.POINTWISE if edge.is_partition:

@@ -34,6 +34,8 @@ class SessionHandle:
 
     Attributes:
         spark: the session, isolated: what we set in it, the user's does not see.
+        catalog: the session that knows the user's tables and temporary views; on Spark Connect
+            ``spark`` does, where it could be cloned.
         is_connect: whether it is a Spark Connect client: no ``sparkContext``, no JVM.
         version: (major, minor) of the Spark that runs the jobs.
         master: Spark's master, such as ``local[2]``; empty where it is unknown.
@@ -46,8 +48,16 @@ class SessionHandle:
         opened the session, or by one at a time.
     """
 
-    def __init__(self, spark: Any, *, owner: Owner | None, changed: dict[str, str | None]):
+    def __init__(
+        self,
+        spark: Any,
+        *,
+        owner: Owner | None,
+        changed: dict[str, str | None],
+        catalog: Any = None,
+    ) -> None:
         self.spark = spark
+        self.catalog = spark if catalog is None else catalog
         self.pool: str | None = None
         self.is_connect = is_connect(spark)
         self.version = version_of(spark.version)
@@ -185,6 +195,16 @@ class SessionHandle:
             set_conf(self.spark, key, value, self._changed)
         else:
             self.spark.conf.set(key, value)
+
+    def use_catalog(self) -> None:
+        """Let names of tables mean in ``spark`` what they mean in ``catalog``."""
+        if self.catalog is self.spark:
+            return
+        for key, value in self.catalog.sql("SET").collect():
+            if key.startswith("spark.sql.catalog.") and get_conf(self.spark, key) != value:
+                self.set_conf(key, value)
+        self.spark.catalog.setCurrentCatalog(self.catalog.catalog.currentCatalog())
+        self.spark.catalog.setCurrentDatabase(self.catalog.catalog.currentDatabase())
 
     def cancel(self, tag: str) -> None:
         """Stop the jobs that run under ``tag`` now. A job that starts later is not affected.

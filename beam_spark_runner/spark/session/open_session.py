@@ -180,7 +180,8 @@ def _host(url: str) -> str:
 def _prepared_isolated(spark: Any, config: SparkSettings, owner: _Owned | None) -> SessionHandle:
     own = _second_session(spark)
     if own is not None:
-        return _prepared(own, config, owner, is_shared=True)
+        catalog = None if is_connect(own) else spark
+        return _prepared(own, config, owner, is_shared=True, catalog=catalog)
     return _prepared(spark, config, owner, is_shared=True, restores=True)
 
 
@@ -209,6 +210,7 @@ def _prepared(
     *,
     is_shared: bool = False,
     restores: bool = False,
+    catalog: Any = None,
 ) -> SessionHandle:
     """Set what our jobs need in ``spark``, then what the user asked for."""
     try:
@@ -229,7 +231,9 @@ def _prepared(
                     f"{key} cannot be changed in a SparkSession that exists already; "
                     "set it where that session is built",
                 ) from error
-        return SessionHandle(spark, owner=owner, changed=changed if restores else {})
+        return SessionHandle(
+            spark, owner=owner, changed=changed if restores else {}, catalog=catalog
+        )
     except BaseException:
         if owner is not None:
             owner.release()

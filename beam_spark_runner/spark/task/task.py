@@ -26,6 +26,7 @@ from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.marks import mark_to_keep, marks_for
 from beam_spark_runner.spark.rows.reports import failure_proto, report_row
+from beam_spark_runner.spark.rows.table_rows import with_tables
 from beam_spark_runner.spark.task.epoch_stages import EpochStages
 from beam_spark_runner.spark.task.garbage_collection import exempt_from_collection
 from beam_spark_runner.spark.task.input import TaskInput, rows_of_job
@@ -90,7 +91,7 @@ class LevelTask:
             batches = rows_of_job(context, self._program.rows_from, batches)
         thread = threading.Thread(
             target=self._produce,
-            args=(batches, partition, is_last_attempt),
+            args=(with_tables(batches), partition, is_last_attempt),
             name=_THREAD,
             daemon=True,
         )

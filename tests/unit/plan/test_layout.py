@@ -139,3 +139,12 @@ def test_all_sources_run_in_front_if_they_are_not_to_move() -> None:
         (0, 0, 0),
         (0, 1, 1),
     ]
+
+
+def test_stages_after_a_write_come_after_all_others() -> None:
+    laid = edges(([], POINT, []), ([], POINT, []), ([1], POINT, []), ([0, 1], POINT, [2]))
+    laid.writes_before[StageId(1)] = laid.writes_before[StageId(2)] = 1
+    laid.writes_before[StageId(3)] = 1
+    found = [segment for segment, *_ in places(laid)]
+    assert found[0] <= laid.end_after(0) - 1
+    assert laid.end_after(0) < found[1] == found[2] < found[3] < laid.end_after(1)

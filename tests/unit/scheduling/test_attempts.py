@@ -48,6 +48,15 @@ BIG = 2**63 - 1
     [
         pytest.param([], {}, Accepted(), id="nothing was to run"),
         pytest.param([report(0, 5, 1)], {}, Accepted(), id="Spark chose the tasks of level 0"),
+        pytest.param([report(1, 0, 1)], {1: 1}, Accepted(), id="Spark chose none for level 0"),
+        pytest.param(
+            [report(1, 0, 1, (7,))],
+            {1: 1},
+            Rejected(
+                "level 1, partition 0 read other attempts of level 0 than those that reported"
+            ),
+            id="no attempt reported, and one was read",
+        ),
         pytest.param(
             [report(0, 0, 1), report(0, 1, 2), report(1, 0, 3, (1, 2)), report(1, 1, 4, (2, 1))],
             {1: 2},

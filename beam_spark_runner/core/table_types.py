@@ -1,0 +1,177 @@
+"""Schemas of Spark tables, in the JSON that Spark itself has for them.
+
+A type is a name, such as ``"long"``, ``"decimal(10,2)"`` or ``"interval day to second"``, or an
+object for an array, a map or a struct. Source: Spark ``DataType.json``.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+SparkType = str | dict[str, Any]
+
+SQL_NAMES = {
+    "boolean": "BOOLEAN",
+    "byte": "TINYINT",
+    "short": "SMALLINT",
+    "integer": "INT",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "STRING",
+    "binary": "BINARY",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP",
+    "timestamp_ntz": "TIMESTAMP_NTZ",
+}
+"""Atomic types without parameters that have a counterpart in Beam: Spark's name -> SQL's."""
+
+_PARAMETERISED = re.compile(
+    r"decimal\(\d+,\s*-?\d+\)|time(\(\d\))?"
+    r"|interval (day|hour|minute|second)( to (hour|minute|second))?"
+)
+
+
+class Column(NamedTuple):
+    """A column of a table, or a field of a struct."""
+
+    name: str
+    type: SparkType
+    is_nullable: bool
+
+
+def columns_of(schema: str) -> list[Column]:
+    """Return the columns of a table.
+
+    Args:
+        schema: Spark's JSON of a struct.
+    """
+    return fields_of(json.loads(schema))
+
+
+def fields_of(struct: dict[str, Any]) -> list[Column]:
+    """Return the fields of a struct."""
+    return [Column(each["name"], each["type"], each["nullable"]) for each in struct["fields"]]
+
+
+def struct_of(columns: list[Column]) -> dict[str, Any]:
+    """Return a struct of these fields."""
+    fields = [
+        {"name": name, "type": type_, "nullable": nullable, "metadata": {}}
+        for name, type_, nullable in columns
+    ]
+    return {"type": "struct", "fields": fields}
+
+
+def schema_of(columns: list[Column]) -> str:
+    """Return Spark's JSON of a table with these columns."""
+    return json.dumps(struct_of(columns))
+
+
+def kind_of(type_: SparkType) -> str:
+    """Return the name of a type without its parameters, such as ``array`` or ``decimal``."""
+    name = type_["type"] if isinstance(type_, dict) else type_
+    return re.split(r"[( ]", str(name))[0]
+
+
+def text_of_type(type_: SparkType) -> str:
+    """Return a type as SQL has it.
+
+    Example:
+        {"type": "array", "elementType": "long", …}   ==>   ARRAY<BIGINT>
+    """
+    if isinstance(type_, str):
+        return SQL_NAMES.get(type_, type_.upper())
+    match type_["type"]:
+        case "array":
+            return f"ARRAY<{text_of_type(type_['elementType'])}>"
+        case "map":
+            return f"MAP<{text_of_type(type_['keyType'])}, {text_of_type(type_['valueType'])}>"
+        case "struct":
+            parts = (f"{each.name}: {text_of_type(each.type)}" for each in fields_of(type_))
+            return f"STRUCT<{', '.join(parts)}>"
+        case other:
+            return str(other).upper()
+
+
+def unusable_columns(schema: str) -> list[str]:
+    """Describe the columns that have no counterpart in Beam, and what may be done about each."""
+    found = list(_unusable_fields(json.loads(schema), ""))
+    names = [each.name.casefold() for each in columns_of(schema)]
+    for name in dict.fromkeys(each for each in names if names.count(each) > 1):
+        found.append(f"column {name}: there are several of this name; give each its own")
+    return found
+
+
+def _unusable_fields(struct: dict[str, Any], path: str) -> Iterator[str]:
+    for name, type_, _ in fields_of(struct):
+        where = f"{path}{name}"
+        if not name.isidentifier() or name.startswith("_"):
+            yield f"column {where}: fields of Beam's rows are Python identifiers; rename it"
+        yield from _unusable(type_, where)
+
+
+def _unusable(type_: SparkType, path: str) -> Iterator[str]:
+    if isinstance(type_, str):
+        if type_ not in SQL_NAMES and _PARAMETERISED.fullmatch(type_) is None:
+            yield f"column {path}: Beam has no type for {text_of_type(type_)}; cast it"
+    elif type_["type"] == "array":
+        yield from _unusable(type_["elementType"], f"{path}[]")
+    elif type_["type"] == "map":
+        if isinstance(type_["keyType"], dict):
+            yield f"column {path}: keys of maps must be of an atomic type; cast it"
+        yield from _unusable(type_["keyType"], f"{path}[key]")
+        yield from _unusable(type_["valueType"], f"{path}[value]")
+    elif type_["type"] == "struct":
+        yield from _unusable_fields(type_, f"{path}.")
+    else:
+        yield f"column {path}: Beam has no type for {text_of_type(type_)}; cast it"
+
+
+def side_by_side(left: str, left_schema: str, right: str, right_schema: str) -> str:
+    """Show two schemas beside each other, a column in each line; what differs is marked.
+
+    Args:
+        left: title of the first one.
+        left_schema: Spark's JSON.
+        right: title of the other one.
+        right_schema: Spark's JSON.
+    """
+    first = {each.name: text_of_type(each.type) for each in columns_of(left_schema)}
+    second = {each.name: text_of_type(each.type) for each in columns_of(right_schema)}
+    lines = [("", "column", left, right)]
+    for name in dict.fromkeys((*first, *second)):
+        mine, other = first.get(name, "(missing)"), second.get(name, "(missing)")
+        lines.append(("" if mine == other else "≠", name, mine, other))
+    widths = [max(len(line[column]) for line in lines) for column in range(4)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+_WHOLE = ("byte", "short", "integer", "long")
+
+
+def fits(given: SparkType, wanted: SparkType) -> bool:
+    """Whether values of one type may be stored in a column of another.
+
+    Each value of the narrower type has its equal in the wider one; of decimals that is seen only
+    when they are written, and then what would be lost is an error.
+    """
+    first, second = kind_of(given), kind_of(wanted)
+    if first in _WHOLE and second in _WHOLE:
+        return _WHOLE.index(first) <= _WHOLE.index(second)
+    if isinstance(given, dict) and isinstance(wanted, dict) and first == second:
+        if first == "array":
+            return fits(given["elementType"], wanted["elementType"])
+        if first == "map":
+            return fits(given["keyType"], wanted["keyType"]) and fits(
+                given["valueType"], wanted["valueType"]
+            )
+        mine, other = fields_of(given), fields_of(wanted)
+        return [each.name for each in mine] == [each.name for each in other] and all(
+            fits(one.type, another.type) for one, another in zip(mine, other, strict=True)
+        )
+    return first == second or (first, second) == ("float", "double")

@@ -1,0 +1,167 @@
+"""DataFrames that read what ``ReadFromSpark`` names, in the session that has the tables."""
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from beam_spark_runner.core.errors import TableError
+from beam_spark_runner.core.ids import DestinationId
+from beam_spark_runner.core.table_types import (
+    columns_of,
+    fits,
+    side_by_side,
+    unusable_columns,
+)
+from beam_spark_runner.core.tables import FRAMES, TableRead
+from beam_spark_runner.spark import pyspark_internals
+from beam_spark_runner.spark.driver.table_reasons import reason_for
+from beam_spark_runner.spark.rows import schema
+from beam_spark_runner.spark.rows.table_rows import column_of
+from beam_spark_runner.spark.session.conf import is_connect
+from beam_spark_runner.spark.session.handle import SessionHandle
+
+_READ_BY_SCHEMA = ("csv", "json", "text", "xml")
+"""Formats of files without types: they are read by the schema that the user gives."""
+
+
+def schema_of(read: TableRead, session: SessionHandle) -> str:
+    """Return Spark's JSON of what would be read.
+
+    Raises:
+        TableError: Spark cannot read it.
+    """
+    with _explained(str(read), read.format, read.options, session):
+        text: str = _frame(read, session).schema.json()
+    return text
+
+
+def open_frame(read: TableRead, session: SessionHandle, step: str) -> DataFrame:
+    """Return a frame of the pipeline's session.
+
+    Args:
+        read: what is read.
+        session: of the pipeline.
+        step: name of the step.
+
+    Raises:
+        TableError: Spark cannot read it, or it is not what the pipeline was built for.
+    """
+    with _explained(step, read.format, read.options, session):
+        frame = _frame(read, session)
+        actual = frame.schema.json()
+    if read.schema:
+        frame = frame.selectExpr(*_matching(read, actual, step))
+    elif problems := unusable_columns(actual):
+        raise TableError(f"{read} has columns that Beam cannot have: {'; '.join(problems)}", step)
+    if frame.sparkSession is not session.spark:
+        frame = pyspark_internals.in_session(frame, session.spark)
+    return frame
+
+
+def _matching(read: TableRead, actual: str, step: str) -> list[str]:
+    """Return the columns of a table that the pipeline was built for."""
+    found = {each.name: each.type for each in columns_of(actual)}
+    wanted = columns_of(read.schema)
+    for name, type_, _ in wanted:
+        if name not in found or not fits(found[name], type_):
+            shown = side_by_side("the pipeline", read.schema, "the table", actual)
+            raise TableError(f"{read} has another schema than the pipeline:\n{shown}", step)
+    return [f"`{each.name}`" for each in wanted]
+
+
+def _frame(read: TableRead, session: SessionHandle) -> DataFrame:
+    catalog = session.catalog
+    if read.frame:
+        frame = _own_frame(read.frame, session)
+    elif read.query:
+        frame = catalog.sql(read.query)
+    else:
+        reader = catalog.read.options(**read.options)
+        if read.format:
+            reader = reader.format(read.format)
+        if read.schema and read.format in _READ_BY_SCHEMA and not read.columns:
+            reader = reader.schema(StructType.fromJson(json.loads(read.schema)))
+        if read.table:
+            frame = reader.table(read.table)
+        else:
+            frame = reader.load(read.path) if read.path else reader.load()
+    if read.where:
+        frame = frame.where(read.where)
+    return frame.selectExpr(*read.columns) if read.columns else frame
+
+
+def _own_frame(id_: str, session: SessionHandle) -> DataFrame:
+    frame: DataFrame | None = FRAMES.get(id_)
+    if frame is None:
+        raise TableError(
+            "ReadFromSpark(dataframe=…) works in the process that has the DataFrame; a job server "
+            "reads by table=, query= or path=",
+            "",
+        )
+    theirs: Any = frame.sparkSession
+    if is_connect(theirs) != session.is_connect or not _is_same_spark(theirs, session):
+        raise TableError(
+            "the DataFrame belongs to another Spark than that of the pipeline; pass its session: "
+            "SparkPortableRunner(dataframe.sparkSession)",
+            "",
+        )
+    return frame
+
+
+def _is_same_spark(theirs: Any, session: SessionHandle) -> bool:
+    ours: Any = session.spark
+    if session.is_connect:
+        return bool(theirs.client.host == ours.client.host)
+    return theirs.sparkContext is ours.sparkContext
+
+
+@contextlib.contextmanager
+def _explained(
+    step: str, format_: str, options: Mapping[str, str], session: SessionHandle
+) -> Iterator[None]:
+    """Turn what Spark raises into a TableError that says what to do."""
+    try:
+        yield
+    except TableError as error:
+        raise TableError(error.problem, error.where or step) from None
+    except Exception as error:
+        reason = reason_for(error, format_, options, str(session.spark.version))
+        raise TableError(reason, step) from error
+
+
+def rows_of_tables(
+    tables: Mapping[DestinationId, DataFrame], others: DataFrame | None
+) -> DataFrame:
+    """Return one frame of the rows of tables, for ``table_rows.with_tables``, and of other rows.
+
+    Args:
+        tables: destination -> what it gets; at least one.
+        others: rows as ``rows.schema`` has them; None: there are none.
+    """
+    if others is None and len(tables) == 1:
+        ((dest, frame),) = tables.items()
+        return frame.selectExpr(f"struct(*) as {column_of(dest)}")
+    structs = {
+        dest: frame.selectExpr(f"struct(*) as {column_of(dest)}") for dest, frame in tables.items()
+    }
+    plain = [field.name for field in schema.SPARK_SCHEMA]
+    parts = [] if others is None else [others]
+    for dest, frame in structs.items():
+        parts.append(
+            frame.selectExpr(
+                f"{int(dest)} as dest",
+                "cast(0 as bigint) as route",
+                "cast(0 as bigint) as `order`",
+                "cast(null as binary) as key",
+                "cast(null as binary) as value",
+                column_of(dest),
+            )
+        )
+    united = parts[0]
+    for part in parts[1:]:
+        united = united.unionByName(part, allowMissingColumns=True)
+    return united.select(*plain, *map(column_of, structs))

@@ -1,0 +1,103 @@
+"""Says what is wrong where Spark cannot read or write a table, and what to do about it."""
+
+import re
+from collections.abc import Mapping
+
+from beam_spark_runner.spark.driver.spark_errors import reason_of
+
+_MISSING_FORMAT = re.compile(
+    r"DATA_SOURCE_NOT_FOUND|[Ff]ailed to find (the )?data source|MISSING_KAFKA"
+    r"|ClassNotFoundException: (\S+\.)?(DefaultSource|SparkCatalog|DeltaCatalog)"
+)
+_MISSING_DRIVER = re.compile(r"No suitable driver|ClassNotFoundException: \S*[Dd]river")
+_PACKAGES = {
+    "avro": "org.apache.spark:spark-avro_2.13:{spark}",
+    "protobuf": "org.apache.spark:spark-protobuf_2.13:{spark}",
+    "kafka": "org.apache.spark:spark-sql-kafka-0-10_2.13:{spark}",
+    "delta": "io.delta:delta-spark_2.13",
+    "iceberg": "org.apache.iceberg:iceberg-spark-runtime-{minor}_2.13",
+    "hudi": "org.apache.hudi:hudi-spark{minor}-bundle_2.13",
+    "bigquery": "com.google.cloud.spark:spark-bigquery-with-dependencies_2.13",
+    "snowflake": "net.snowflake:spark-snowflake_2.13",
+    "mongodb": "org.mongodb.spark:mongo-spark-connector_2.13",
+    "org.apache.spark.sql.cassandra": "com.datastax.spark:spark-cassandra-connector_2.13",
+    "org.elasticsearch.spark.sql": "org.elasticsearch:elasticsearch-spark-30_2.13",
+    "com.databricks.spark.xml": "com.databricks:spark-xml_2.13",
+}
+_DRIVERS = {
+    "postgresql": "org.postgresql:postgresql",
+    "mysql": "com.mysql:mysql-connector-j",
+    "mariadb": "org.mariadb.jdbc:mariadb-java-client",
+    "sqlserver": "com.microsoft.sqlserver:mssql-jdbc",
+    "oracle": "com.oracle.database.jdbc:ojdbc11",
+    "sqlite": "org.xerial:sqlite-jdbc",
+    "h2": "com.h2database:h2",
+    "db2": "com.ibm.db2:jcc",
+    "derby": "org.apache.derby:derby",
+    "snowflake": "net.snowflake:snowflake-jdbc",
+}
+_NO_TABLE = re.compile(
+    r"TABLE_OR_VIEW_NOT_FOUND|PATH_NOT_FOUND|NoSuchTableException|DELTA_TABLE_NOT_FOUND"
+    r"|DELTA_MISSING_DELTA_TABLE|Path does not exist"
+)
+_NO_CONNECTION = re.compile(
+    r"[Cc]onnection (to \S+ )?(was )?(refused|attempt failed|timed out)|Communications link failure"
+    r"|UnknownHostException|authentication failed|Access denied|permission denied"
+)
+_EXISTS_WITHOUT_SCHEMA = re.compile(r"UNABLE_TO_INFER_SCHEMA|Unable to infer schema")
+
+
+def is_about_connection(error: BaseException) -> bool:
+    """Whether a database cannot be reached, or does not let us in."""
+    return _NO_CONNECTION.search(str(error)) is not None
+
+
+def says_it_exists(error: BaseException) -> bool:
+    """Whether a path exists, and only has no files yet that tell their schema."""
+    return _EXISTS_WITHOUT_SCHEMA.search(str(error)) is not None
+
+
+def is_about_nothing_there(error: BaseException) -> bool:
+    """Whether Spark says that a table or path does not exist."""
+    return _NO_TABLE.search(str(error)) is not None
+
+
+def lacks_connector(error: BaseException) -> bool:
+    """Whether Spark says that it has no connector or driver for a data source."""
+    text = str(error)
+    return bool(_MISSING_FORMAT.search(text) or _MISSING_DRIVER.search(text))
+
+
+def reason_for(error: BaseException, format_: str, options: Mapping[str, str], version: str) -> str:
+    """Return what is wrong, in words for people.
+
+    Args:
+        error: that Spark raised.
+        format_: name of the data source, if there is one.
+        options: of the data source.
+        version: of Spark.
+    """
+    text = str(error)
+    if _MISSING_DRIVER.search(text):
+        url = options.get("url", "")
+        kind = url.removeprefix("jdbc:").partition(":")[0]
+        package = _DRIVERS.get(
+            kind, f"the package with the JDBC driver of {kind or 'the database'}"
+        )
+        return f"Spark has no JDBC driver for {kind or 'it'}. {_add(package)}"
+    if _MISSING_FORMAT.search(text):
+        minor = ".".join(version.split(".")[:2])
+        package = _PACKAGES.get(format_.lower(), "the package of the connector")
+        known = package.format(spark=version, minor=minor)
+        return f"Spark has no connector for {format_ or 'it'}. {_add(known)}"
+    return reason_of(error)
+
+
+def _add(package: str) -> str:
+    if ":" not in package:
+        return (
+            f"Add {package}, where the session is started: --spark_conf "
+            "spark.jars.packages=GROUP:NAME:VERSION"
+        )
+    coordinates = package if package.count(":") == 2 else f"{package}:VERSION"
+    return f"Add it, where the session is started: --spark_conf spark.jars.packages={coordinates}"

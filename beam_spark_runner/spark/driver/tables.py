@@ -1,0 +1,75 @@
+"""The Spark tables of a pipeline: opened and checked before anything runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+
+from beam_spark_runner.core.errors import PipelineError, PipelineRefusedError, TableError
+from beam_spark_runner.core.ids import DestinationId, TransformId
+from beam_spark_runner.core.tables import READ_TABLE, WRITE_TABLE, TableRead, TableWrite
+from beam_spark_runner.plan.model import Plan, Segment
+from beam_spark_runner.spark.driver.outputs import OutputRows
+from beam_spark_runner.spark.driver.table_frames import open_frame, rows_of_tables
+from beam_spark_runner.spark.driver.table_writes import OpenWrite, open_write
+from beam_spark_runner.spark.session.handle import SessionHandle
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTables:
+    """What a pipeline reads and writes, by step.
+
+    Attributes:
+        frames: of the pipeline's session.
+        writes: checked.
+        results: of writes that have been done.
+    """
+
+    frames: Mapping[TransformId, DataFrame] = field(default_factory=dict)
+    writes: Mapping[TransformId, OpenWrite] = field(default_factory=dict)
+    results: dict[TransformId, bytes] = field(default_factory=dict)
+
+    def source(self, segment: Segment, rows: OutputRows | None) -> OutputRows | None:
+        """Return what a segment reads.
+
+        Args:
+            segment: of the plan.
+            rows: those that no table has.
+        """
+        tables = {dest: self.frames[step] for dest, step in segment.tables.items()}
+        if not tables:
+            return rows
+        frame = rows_of_tables(tables, None if rows is None else rows.frame)
+        return OutputRows(frame, {} if rows is None else rows.made_by)
+
+    def results_for(self, segment: Segment) -> dict[DestinationId, bytes]:
+        """Return the elements that a segment gets from writes."""
+        return {dest: self.results[step] for dest, step in segment.results.items()}
+
+
+def open_tables(plan: Plan, session: SessionHandle) -> OpenTables:
+    """Find the tables of a plan, and check that they can be read and written.
+
+    Args:
+        plan: of a pipeline.
+        session: in which it will run.
+
+    Raises:
+        PipelineRefusedError: with a TableError for each problem.
+    """
+    frames: dict[TransformId, DataFrame] = {}
+    writes: dict[TransformId, OpenWrite] = {}
+    problems: list[PipelineError] = []
+    for id_, step in plan.graph.transforms.items():
+        try:
+            if step.urn == READ_TABLE:
+                frames[id_] = open_frame(TableRead.from_payload(step.payload), session, step.name)
+            if step.urn == WRITE_TABLE:
+                writes[id_] = open_write(TableWrite.from_payload(step.payload), session, step.name)
+        except TableError as error:
+            problems.append(error)
+    if problems:
+        raise PipelineRefusedError(problems)
+    if writes:
+        session.use_catalog()
+    return OpenTables(frames, writes)

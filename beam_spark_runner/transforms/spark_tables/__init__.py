@@ -1,0 +1,6 @@
+"""Spark tables in and out of a pipeline."""
+
+from beam_spark_runner.transforms.spark_tables.read import ReadFromSpark
+from beam_spark_runner.transforms.spark_tables.write import SparkWriteResult, WriteToSpark
+
+__all__ = ["ReadFromSpark", "SparkWriteResult", "WriteToSpark"]

@@ -1,0 +1,69 @@
+"""What both directions ask of their arguments and of other runners."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import apache_beam as beam
+
+from beam_spark_runner.core.table_ddl import schema_of_ddl
+from beam_spark_runner.core.table_types import columns_of, unusable_columns
+from beam_spark_runner.transforms.spark_tables.beam_types import schema_of_hint
+
+
+def schema_given(schema: Any) -> str:
+    """Return Spark's JSON of a schema that a user has given.
+
+    Args:
+        schema: columns as SQL has them; or a NamedTuple, a dataclass, or another type that Beam
+            knows the schema of; or a dict of names and types.
+
+    Raises:
+        ValueError: it is none of these, or a column has no counterpart.
+    """
+    if isinstance(schema, str):
+        found: str | None = schema_of_ddl(schema)
+    elif isinstance(schema, Mapping):
+        from apache_beam.typehints.row_type import RowTypeConstraint
+
+        found = schema_of_hint(RowTypeConstraint.from_fields(list(schema.items())))
+    else:
+        found = schema_of_hint(schema)
+    if found is None:
+        raise ValueError(f"{schema!r} is no schema: give a text such as 'id BIGINT, name STRING'")
+    refuse_unusable(found, "the schema")
+    return found
+
+
+def refuse_unusable(schema: str, what: str) -> None:
+    """Raise ValueError for columns that have no counterpart in Beam; it names all of them."""
+    problems = unusable_columns(schema)
+    if problems:
+        raise ValueError(f"{what} has columns that Beam cannot have:\n  " + "\n  ".join(problems))
+    columns_of(schema)
+
+
+def options_given(options: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return options of a data source as Spark takes them: all values are text."""
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in (options or {}).items()
+        if value is not None
+    }
+
+
+def names_given(names: Any) -> tuple[str, ...]:
+    """Return a list of names; one may be given alone."""
+    return (names,) if isinstance(names, str) else tuple(names or ())
+
+
+class RefuseElsewhere(beam.DoFn):  # type: ignore[misc]
+    """Stands in place of the runner's own step, where another runner runs the pipeline."""
+
+    def __init__(self, step: str, instead: str) -> None:
+        self._step = step
+        self._instead = instead
+
+    def process(self, element: Any, *others: Any) -> Iterator[bytes]:
+        raise NotImplementedError(
+            f"{self._step} needs SparkPortableRunner; on another runner use {self._instead}"
+        )

@@ -1,0 +1,65 @@
+"""Arrow batches as the batches of Beam's batch DoFns."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from apache_beam.typehints.batch import BatchConverter
+from apache_beam.typehints.row_type import RowTypeConstraint
+
+from beam_spark_runner.transforms.spark_tables.beam_types import schema_of_hint
+from beam_spark_runner.transforms.spark_tables.from_arrow import rows_of
+from beam_spark_runner.transforms.spark_tables.to_arrow import BatchEncoder
+
+
+class RecordBatchConverter(BatchConverter):  # type: ignore[misc]
+    """Rows and ``pyarrow.RecordBatch``es. Beam's own converter knows no logical types.
+
+    Args:
+        element_type: of rows.
+        schema: Spark's JSON of the same.
+    """
+
+    def __init__(self, element_type: Any, schema: str) -> None:
+        super().__init__(pa.RecordBatch, element_type)
+        self._given = element_type, schema
+        self._encoder = BatchEncoder(schema)
+
+    def produce_batch(self, elements: Iterable[Any]) -> pa.RecordBatch:
+        """Make a batch of rows."""
+        return self._encoder.batch(list(elements))
+
+    def explode_batch(self, batch: pa.RecordBatch) -> Iterator[Any]:
+        """Make rows of a batch."""
+        return iter(rows_of(batch))
+
+    def combine_batches(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """Make one batch of several."""
+        return pa.concat_batches(batches)
+
+    def get_length(self, batch: pa.RecordBatch) -> int:
+        """Count rows."""
+        return int(batch.num_rows)
+
+    def estimate_byte_size(self, batch: pa.RecordBatch) -> int:
+        """Say how much memory a batch takes."""
+        return int(batch.nbytes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RecordBatchConverter, self._given
+
+
+@BatchConverter.register(name="beam_spark_runner.RecordBatch")  # type: ignore[untyped-decorator]
+def _converter(element_type: Any, batch_type: Any) -> RecordBatchConverter:
+    # Beam asks one converter after another, until one raises no TypeError.
+    if batch_type is not pa.RecordBatch:
+        raise TypeError("batch type must be pyarrow.RecordBatch")
+    if not isinstance(element_type, RowTypeConstraint):
+        element_type = RowTypeConstraint.from_user_type(element_type)
+    try:
+        schema = None if element_type is None else schema_of_hint(element_type)
+    except ValueError as error:
+        raise TypeError(str(error)) from error
+    if schema is None:
+        raise TypeError("elements in RecordBatches must have a schema")
+    return RecordBatchConverter(element_type, schema)

@@ -1,0 +1,156 @@
+"""From rows, of whatever class, to Arrow batches."""
+
+import datetime
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter, itemgetter
+from typing import Any
+
+import pyarrow as pa
+from apache_beam.utils.timestamp import Timestamp
+
+from beam_spark_runner.core.table_types import (
+    Column,
+    SparkType,
+    columns_of,
+    fields_of,
+    kind_of,
+    text_of_type,
+)
+
+_ATOMIC = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "time": pa.time64("ns"),
+    "interval": pa.duration("us"),
+}
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+Prepare = Callable[[Any], Any]
+
+
+class BatchEncoder:
+    """Encodes rows as Arrow streams.
+
+    Args:
+        schema: Spark's JSON of the table.
+    """
+
+    def __init__(self, schema: str) -> None:
+        self._columns = columns_of(schema)
+        self._types = [arrow_type(each.type) for each in self._columns]
+        self._prepare = [preparation(each.type) for each in self._columns]
+        self._schema = pa.schema(
+            [(each.name, type_) for each, type_ in zip(self._columns, self._types, strict=True)]
+        )
+
+    def encode(self, rows: Sequence[Any]) -> bytes:
+        """Return a stream with one batch.
+
+        Args:
+            rows: objects with attributes, or dicts; at least one, and all of one kind.
+
+        Raises:
+            ValueError: a value does not fit; the text names the column.
+        """
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._schema) as writer:
+            writer.write_batch(self.batch(rows))
+        coded: bytes = sink.getvalue().to_pybytes()
+        return coded
+
+    def batch(self, rows: Sequence[Any]) -> pa.RecordBatch:
+        """Return one batch. See ``encode``."""
+        get = itemgetter if isinstance(rows[0], Mapping) else attrgetter
+        arrays = [
+            self._array(number, rows, get(column.name))
+            for number, column in enumerate(self._columns)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _array(self, number: int, rows: Sequence[Any], get: Prepare) -> pa.Array:
+        column, prepare = self._columns[number], self._prepare[number]
+        try:
+            values = list(map(get, rows))
+        except (KeyError, AttributeError) as error:
+            raise ValueError(f"column {column.name}: a row does not have it: {error}") from error
+        try:
+            if prepare is not None:
+                values = [None if value is None else prepare(value) for value in values]
+            array = pa.array(values, self._types[number])
+        except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as error:
+            raise ValueError(
+                f"column {column.name}: a value does not fit into {text_of_type(column.type)}: "
+                f"{error}"
+            ) from error
+        if array.null_count and not column.is_nullable:
+            raise ValueError(f"column {column.name}: it may not be null, but a row has None")
+        return array
+
+
+def arrow_type(type_: SparkType) -> pa.DataType:
+    """Return the Arrow type in which values of a column travel."""
+    if isinstance(type_, str):
+        kind = kind_of(type_)
+        if kind == "decimal":
+            precision, scale = type_.removeprefix("decimal(").rstrip(")").split(",")
+            return pa.decimal128(int(precision), int(scale))
+        return _ATOMIC[kind]
+    if type_["type"] == "array":
+        return pa.list_(arrow_type(type_["elementType"]))
+    if type_["type"] == "map":
+        return pa.map_(arrow_type(type_["keyType"]), arrow_type(type_["valueType"]))
+    return pa.struct([(each.name, arrow_type(each.type)) for each in fields_of(type_)])
+
+
+def preparation(type_: SparkType) -> Prepare | None:
+    """Return what makes of a value one that Arrow knows; None: it knows all values."""
+    if isinstance(type_, str):
+        return {"timestamp": _instant, "float": float, "double": float}.get(kind_of(type_))
+    if type_["type"] == "array":
+        return functools.partial(_array, preparation(type_["elementType"]))
+    if type_["type"] == "map":
+        return functools.partial(
+            _map, preparation(type_["keyType"]), preparation(type_["valueType"])
+        )
+    fields = fields_of(type_)
+    return functools.partial(_struct, fields, [preparation(each.type) for each in fields])
+
+
+def _instant(value: Any) -> int:
+    if isinstance(value, Timestamp):
+        return int(value.micros)
+    if getattr(value, "tzinfo", None) is None:
+        raise TypeError(
+            f"{value!r} is no instant: apache_beam.utils.timestamp.Timestamp or a datetime with a "
+            "time zone is; a TIMESTAMP_NTZ column takes a datetime without one"
+        )
+    return int((value - _EPOCH) // datetime.timedelta(microseconds=1))
+
+
+def _prepared(prepare: Prepare | None, value: Any) -> Any:
+    return value if prepare is None or value is None else prepare(value)
+
+
+def _array(prepare: Prepare | None, value: Any) -> list[Any]:
+    return [_prepared(prepare, each) for each in value]
+
+
+def _map(key: Prepare | None, item: Prepare | None, value: Any) -> list[tuple[Any, Any]]:
+    return [(_prepared(key, one), _prepared(item, other)) for one, other in value.items()]
+
+
+def _struct(fields: list[Column], prepare: list[Prepare | None], value: Any) -> dict[str, Any]:
+    get = value.__getitem__ if isinstance(value, Mapping) else functools.partial(getattr, value)
+    return {
+        each.name: _prepared(one, get(each.name)) for each, one in zip(fields, prepare, strict=True)
+    }

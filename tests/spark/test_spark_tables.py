@@ -1,0 +1,431 @@
+"""``ReadFromSpark`` and ``WriteToSpark`` on a local Spark."""
+
+import datetime
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import pyarrow as pa
+import pytest
+from apache_beam.utils.timestamp import Timestamp
+
+from beam_spark_runner.core.errors import BundleFailedError, PipelineRefusedError, TableError
+from beam_spark_runner.transforms import ReadFromSpark, SparkWriteResult, WriteToSpark
+from tests.spark.harvest import PROCESS, harvest, run
+
+pytestmark = pytest.mark.spark
+
+COUNT = 1000
+
+
+@pytest.fixture
+def folder(spark_session: Any, tmp_path: Path) -> Path:
+    """A folder with Parquet files of ids and names in ``in``."""
+    frame = spark_session.range(COUNT).selectExpr("id", "concat('n', id) as name")
+    frame.repartition(4).write.parquet(str(tmp_path / "in"))
+    return tmp_path
+
+
+def pairs(rows: Any) -> Any:
+    return rows | beam.Map(lambda row: (row.id, row.name))
+
+
+def stored(spark: Any, path: Path, format_: str = "parquet", **options: Any) -> list[Any]:
+    return sorted(
+        map(tuple, spark.read.format(format_).options(**options).load(str(path)).collect())
+    )
+
+
+@pytest.mark.parametrize(
+    "flags", [(), pytest.param(PROCESS, marks=pytest.mark.grpc)], ids=["embedded", "process"]
+)
+def test_parquet_in_and_out(spark_session: Any, folder: Path, flags: tuple[str, ...]) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        rows = p | ReadFromSpark(path=str(folder / "in"))
+        evens = rows | beam.Filter(lambda row: row.id % 2 == 0)
+        return {"read": pairs(rows), "written": evens | WriteToSpark(path=str(folder / "out"))}
+
+    found = harvest(spark_session, build, *flags)
+    assert found["read"] == [(n, f"n{n}") for n in range(COUNT)]
+    (result,) = found["written"]
+    assert (result.written, result.rows, result.target) == (True, COUNT // 2, str(folder / "out"))
+    files = {str(each) for each in (folder / "out").glob("*.parquet")}
+    assert {each.removeprefix("file://") for each in result.files} == files
+    assert stored(spark_session, folder / "out") == [(n, f"n{n}") for n in range(0, COUNT, 2)]
+
+
+EVERY_TYPE = """
+SELECT id, id % 2 = 0 AS b, CAST(id AS TINYINT) AS i8, CAST(id AS SMALLINT) AS i16,
+       CAST(id AS INT) AS i32, CAST(id AS FLOAT) / 2 AS f, CAST(id AS DOUBLE) / 3 AS d,
+       CAST(id AS DECIMAL(20,4)) AS dec, IF(id = 1, NULL, 'größe') AS s,
+       CAST('xy' AS BINARY) AS raw, DATE'0001-01-01' AS day,
+       TIMESTAMP'2026-01-02 03:04:05.000006+02:00' AS at,
+       TIMESTAMP_NTZ'2026-01-02 03:04:05.000006' AS local,
+       INTERVAL '1 02:03:04.5' DAY TO SECOND AS iv,
+       array(1, NULL, 3) AS arr, map('k', CAST(NULL AS BIGINT), 'l', id) AS m,
+       named_struct('x', id,
+                    'y', array(named_struct('z', TIMESTAMP'1970-01-01 00:00:01+00:00'))) AS st
+FROM range(2)
+"""
+
+
+def row_of_every_type(n: int) -> beam.Row:
+    return beam.Row(
+        id=n,
+        b=n % 2 == 0,
+        i8=n,
+        i16=n,
+        i32=n,
+        f=n / 2,
+        d=n / 3,
+        dec=Decimal(n),
+        s=None if n == 1 else "größe",
+        raw=b"xy",
+        day=datetime.date(1, 1, 1),
+        at=Timestamp.from_rfc3339("2026-01-02T01:04:05.000006Z"),
+        local=datetime.datetime(2026, 1, 2, 3, 4, 5, 6),
+        iv=datetime.timedelta(days=1, hours=2, minutes=3, seconds=4.5),
+        arr=[1, None, 3],
+        m={"k": None, "l": n},
+        st=beam.Row(x=n, y=[beam.Row(z=Timestamp(1))]),
+    )
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata"])
+def test_every_type_comes_in_and_goes_out(spark_session: Any, tmp_path: Path, zone: str) -> None:
+    schema = spark_session.sql(EVERY_TYPE).schema.simpleString().removeprefix("struct<")[:-1]
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        rows = p | ReadFromSpark(query=EVERY_TYPE)
+        rows | WriteToSpark(path=str(tmp_path / "out"), schema=schema)
+        return {"read": rows | beam.Map(lambda row: (row.id, row))}
+
+    spark_session.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        found = harvest(spark_session, build)
+        assert found["read"] == [(n, row_of_every_type(n)) for n in range(2)]
+        out = spark_session.read.parquet(str(tmp_path / "out"))
+        assert sorted(out.selectExpr("to_json(struct(*))").collect()) == sorted(
+            spark_session.sql(EVERY_TYPE).selectExpr("to_json(struct(*))").collect()
+        )
+        assert f"struct<{schema}>" == out.schema.simpleString()
+    finally:
+        spark_session.conf.unset("spark.sql.session.timeZone")
+
+
+def test_rows_keep_their_schema_behind_an_exchange(spark_session: Any, folder: Path) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        rows = p | ReadFromSpark(path=str(folder / "in"), where="id < 10") | beam.Reshuffle()
+        grouped = rows | beam.GroupBy(lambda row: row.id % 2).aggregate_field("id", sum, "total")
+        return {"read": pairs(rows), "grouped": grouped | beam.Map(lambda row: row.total)}
+
+    found = harvest(spark_session, build)
+    assert found["read"] == [(n, f"n{n}") for n in range(10)]
+    assert found["grouped"] == [20, 25]
+
+
+def test_the_tasks_are_those_of_the_table(spark_session: Any, folder: Path) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        frame = spark_session.range(0, COUNT, 1, 7)
+        return {"read": p | ReadFromSpark(dataframe=frame) | beam.Map(lambda row: row.id)}
+
+    found = harvest(spark_session, build)
+    assert found["read"] == list(range(COUNT))
+    assert found.partitions("read") == set(range(7))
+
+
+def test_conditions_and_columns_reach_the_files(spark_session: Any, tmp_path: Path) -> None:
+    frame = spark_session.range(10).selectExpr("id", "id % 5 as part", "'x' as other")
+    frame.write.partitionBy("part").parquet(str(tmp_path / "in"))
+    for gone in range(1, 5):  # what is not read need not be there
+        for file in (tmp_path / "in" / f"part={gone}").glob("*.parquet"):
+            file.write_bytes(b"no parquet")
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        rows = p | ReadFromSpark(
+            path=str(tmp_path / "in"),
+            schema="twice BIGINT",
+            where="part = 0",
+            columns=["id * 2 AS twice"],
+        )
+        return {"read": rows | beam.Map(lambda row: row.as_dict()["twice"])}
+
+    assert harvest(spark_session, build)["read"] == [0, 10]
+
+
+def test_several_tables_and_other_sources_in_one_job(spark_session: Any, folder: Path) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        first = p | "first" >> ReadFromSpark(path=str(folder / "in"))
+        second = p | "second" >> ReadFromSpark(query="SELECT 1 AS id, 'one' AS name")
+        none = p | "none" >> ReadFromSpark(query="SELECT 1 AS id, 'one' AS name WHERE false")
+        made = p | beam.Create([(0, "made")])
+        together = (
+            pairs(first),
+            second | "pairs" >> beam.Map(lambda row: (row.id, row.name)),
+            made,
+        )
+        nothing = none | "nothing" >> beam.Map(lambda row: (row.id, row.name))
+        return {
+            "all": (*together, nothing) | beam.Flatten(),
+            "count": nothing | beam.combiners.Count.Globally(),
+        }
+
+    found = harvest(spark_session, build)
+    expected = [*((n, f"n{n}") for n in range(COUNT)), (1, "one"), (0, "made")]
+    assert found["all"] == sorted(expected)
+    assert found["count"] == [0]
+
+
+def test_an_empty_table_alone(spark_session: Any, tmp_path: Path) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        rows = p | ReadFromSpark(query="SELECT id FROM range(0)")
+        return {
+            "count": rows | beam.combiners.Count.Globally(),
+            "written": rows | WriteToSpark(path=str(tmp_path / "out")),
+        }
+
+    found = harvest(spark_session, build)
+    assert found["count"] == [0]
+    assert [result.rows for result in found["written"]] == [0]
+    assert stored(spark_session, tmp_path / "out") == []
+    assert spark_session.read.parquet(str(tmp_path / "out")).columns == ["id"]
+
+
+class CountRows(beam.DoFn):  # type: ignore[misc]
+    """Sees whole batches."""
+
+    def process_batch(self, batch: pa.RecordBatch) -> Iterator[list[int]]:
+        yield [batch.num_rows]
+
+    def infer_output_type(self, input_type: Any) -> Any:
+        return int
+
+    def get_output_batch_type(self, input_type: Any) -> Any:
+        return list[int]
+
+
+def test_batches_for_batch_dofns(spark_session: Any, folder: Path) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        rows = p | ReadFromSpark(path=str(folder / "in"), batches=True)
+        return {"rows": pairs(rows), "sizes": rows | beam.ParDo(CountRows())}
+
+    found = harvest(spark_session, build)
+    assert found["rows"] == [(n, f"n{n}") for n in range(COUNT)]
+    assert sum(found["sizes"]) == COUNT
+    assert len(found["sizes"]) <= 4
+
+
+class Sale(NamedTuple):
+    shop: str
+    amount: int
+
+
+@pytest.mark.parametrize("format_", ["parquet", "orc", "json", "csv"])
+def test_files(spark_session: Any, tmp_path: Path, format_: str) -> None:
+    options = {"header": True} if format_ == "csv" else {}
+    sales = [Sale(f"s{n % 3}", n) for n in range(30)]
+
+    def write(p: beam.Pipeline) -> dict[str, Any]:
+        made = p | beam.Create(sales).with_output_types(Sale)
+        out = WriteToSpark(
+            path=str(tmp_path / "out"), format=format_, options=options, partition_by="shop"
+        )
+        return {"written": made | out}
+
+    (result,) = harvest(spark_session, write)["written"]
+    assert result.rows == 30
+    assert {Path(file).parent.name for file in result.files} == {"shop=s0", "shop=s1", "shop=s2"}
+
+    def read(p: beam.Pipeline) -> dict[str, Any]:
+        schema = "amount BIGINT, shop STRING"
+        rows = p | ReadFromSpark(
+            path=str(tmp_path / "out"), format=format_, options=options, schema=schema
+        )
+        return {"read": rows | beam.Map(lambda row: Sale(row.shop, row.amount))}
+
+    assert harvest(spark_session, read)["read"] == sorted(sales)
+
+
+@pytest.fixture
+def table(spark_session: Any) -> Iterator[str]:
+    """The name of a table that does not exist; it is dropped at the end."""
+    spark_session.sql("DROP TABLE IF EXISTS beam_sales")
+    yield "beam_sales"
+    spark_session.sql("DROP TABLE IF EXISTS beam_sales")
+
+
+def write_sales(spark: Any, count: int, **arguments: Any) -> SparkWriteResult:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        made = p | beam.Create([{"shop": "s", "amount": n} for n in range(count)])
+        schema = arguments.pop("schema", "shop STRING, amount INT")
+        return {"written": made | WriteToSpark(schema=schema, **arguments)}
+
+    (result,) = harvest(spark, build)["written"]
+    assert isinstance(result, SparkWriteResult)
+    return result
+
+
+def test_modes_on_a_catalog_table(spark_session: Any, table: str) -> None:
+    def rows() -> int:
+        return int(spark_session.table(table).count())
+
+    assert write_sales(spark_session, 3, table=table).rows == 3
+    assert rows() == 3
+    appended = write_sales(spark_session, 2, table=table, mode="append")
+    assert (appended.rows, rows()) == (2, 5)
+    assert appended.files
+    assert not write_sales(spark_session, 9, table=table, mode="ignore").written
+    assert rows() == 5
+    with pytest.raises(PipelineRefusedError, match="the table beam_sales exists already"):
+        write_sales(spark_session, 1, table=table)
+    assert write_sales(spark_session, 1, table=table, mode="overwrite").rows == 1
+    assert rows() == 1
+
+    def read(p: beam.Pipeline) -> dict[str, Any]:
+        return {"read": p | ReadFromSpark(table=table) | beam.Map(lambda row: row.amount)}
+
+    assert harvest(spark_session, read)["read"] == [0]
+
+
+def test_appended_rows_fit_or_are_refused_before_anything_runs(
+    spark_session: Any, table: str
+) -> None:
+    spark_session.sql(f"CREATE TABLE {table} (amount BIGINT, shop STRING) USING parquet")
+    write_sales(spark_session, 2, table=table, mode="append")
+    assert spark_session.table(table).selectExpr("sum(amount)").first()[0] == 1
+    with pytest.raises(PipelineRefusedError) as raised:
+        write_sales(
+            spark_session, 1, table=table, mode="append", schema="shop STRING, amount STRING"
+        )
+    assert "≠  amount  STRING    BIGINT" in str(raised.value)
+    assert "the rows  the target" in str(raised.value)
+
+
+def test_a_view_of_the_program_is_read(spark_session: Any) -> None:
+    spark_session.range(3).createOrReplaceTempView("beam_view")
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        rows = p | ReadFromSpark(query="SELECT id + 1 AS id FROM beam_view")
+        return {"read": rows | beam.Map(lambda row: row.id)}
+
+    assert harvest(spark_session, build)["read"] == [1, 2, 3]
+
+
+def fail(row: Any) -> Any:
+    raise ValueError("user code failed")
+
+
+@pytest.mark.parametrize("fails", ["upstream", "elsewhere"])
+def test_a_failed_pipeline_writes_nothing(spark_session: Any, folder: Path, fails: str) -> None:
+    def build(p: beam.Pipeline) -> None:
+        rows = p | ReadFromSpark(path=str(folder / "in"))
+        if fails == "elsewhere":
+            ids = rows | beam.combiners.Count.Globally()
+            # In a later segment than the rows that are written.
+            rows | "fails" >> beam.Map(lambda row, _: fail(row), beam.pvalue.AsSingleton(ids))
+        else:
+            rows |= beam.Map(lambda row: row if row.id != 77 else fail(row)).with_output_types(
+                rows.element_type
+            )
+        rows | WriteToSpark(path=str(folder / "out"))
+
+    with pytest.raises(BundleFailedError, match="user code failed"):
+        run(spark_session, build)
+    assert not (folder / "out").exists()
+
+
+def test_steps_after_a_write_see_its_rows(spark_session: Any, folder: Path) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        made = p | beam.Create([Sale("a", 1), Sale("b", 2)]).with_output_types(Sale)
+        result = made | "first" >> WriteToSpark(path=str(folder / "first"))
+
+        def look(result: SparkWriteResult) -> Sale:
+            files = [file for file in Path(result.target).iterdir() if file.suffix == ".parquet"]
+            return Sale("files", len(files) - len(result.files) + result.rows)
+
+        again = result | beam.Map(look).with_output_types(Sale)
+        return {"second": again | "second" >> WriteToSpark(path=str(folder / "second"))}
+
+    harvest(spark_session, build)
+    assert stored(spark_session, folder / "second") == [("files", 2)]
+
+
+def test_long_values_and_a_source_that_is_overwritten(spark_session: Any, folder: Path) -> None:
+    def build(p: beam.Pipeline) -> None:
+        rows = p | ReadFromSpark(path=str(folder / "in"), where="id < 3")
+        longer = rows | beam.Map(lambda row: {"id": row.id, "name": row.name * 1_000_000})
+        longer | WriteToSpark(
+            path=str(folder / "in"), mode="overwrite", schema="id BIGINT, name STRING"
+        )
+
+    run(spark_session, build)
+    assert stored(spark_session, folder / "in") == [(n, f"n{n}" * 1_000_000) for n in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("read", "problem"),
+    [
+        pytest.param({"table": "no_such_table"}, "no_such_table", id="table"),
+        pytest.param({"path": "/no/such/path"}, "/no/such/path", id="path"),
+        pytest.param(
+            {"path": "/x", "format": "delta"},
+            r"no connector for delta.*--spark_conf spark.jars.packages=io.delta:delta-spark_2.13",
+            id="connector",
+        ),
+        pytest.param(
+            {
+                "format": "jdbc",
+                "options": {"url": "jdbc:postgresql://localhost/x", "dbtable": "y"},
+            },
+            r"no JDBC driver for postgresql.*spark.jars.packages=org.postgresql:postgresql:VERSION",
+            id="driver",
+        ),
+    ],
+)
+def test_what_cannot_be_read(spark_session: Any, read: dict[str, Any], problem: str) -> None:
+    with pytest.raises(TableError, match=problem):
+        harvest(spark_session, lambda p: {"read": p | ReadFromSpark(**read)})
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("SELECT INTERVAL '1' MONTH AS month", "column month: Beam has no type for INTERVAL MONTH"),
+        ("SELECT 1 AS a, 2 AS A", "column a: there are several of this name"),
+        ("SELECT count(*) FROM range(3)", r"column count\(1\): .* rename it"),
+    ],
+)
+def test_columns_that_cannot_come_in(spark_session: Any, query: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        harvest(spark_session, lambda p: {"read": p | ReadFromSpark(query=query)})
+
+
+def test_another_schema_than_was_given_is_refused(spark_session: Any, folder: Path) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        rows = p | ReadFromSpark(path=str(folder / "in"), schema="id INT, name STRING")
+        return {"read": rows}
+
+    with pytest.raises(PipelineRefusedError, match="≠  id      INT           BIGINT"):
+        harvest(spark_session, build)
+
+
+def test_a_missing_connector_is_found_before_anything_runs(
+    spark_session: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(PipelineRefusedError, match="no connector for iceberg"):
+        write_sales(spark_session, 1, path=str(tmp_path / "out"), format="iceberg")
+
+
+def test_another_runner_says_what_to_use() -> None:
+    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+    for build in (
+        lambda p: p | ReadFromSpark(path="/x", schema="id INT"),
+        lambda p: p | beam.Create([{"id": 1}]) | WriteToSpark(path="/x", schema="id INT"),
+    ):
+        pipeline = beam.Pipeline(runner=FnApiRunner())
+        build(pipeline)
+        with pytest.raises(Exception, match="needs SparkPortableRunner; on another runner use"):
+            pipeline.run().wait_until_finish()
