@@ -112,6 +112,7 @@ class Slow(beam.DoFn):  # type: ignore[misc]
     ("flags", "is_live"),
     [
         pytest.param((), True, id="socket"),
+        pytest.param(("--streaming",), True, id="in an epoch"),
         pytest.param(("--backchannel=files",), True, id="files", marks=pytest.mark.rare),
         pytest.param(("--backchannel=off",), False, id="off", marks=pytest.mark.rare),
         pytest.param(REUSED_PROCESS, True, id="PROCESS", marks=pytest.mark.rare),

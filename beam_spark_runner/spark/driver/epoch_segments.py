@@ -57,7 +57,6 @@ class EpochSegments:
             for segment in plan.segments
         }
         self._anchoring = Anchoring(settings.spark, settings.least_partitions)
-        self._runs = 0
 
     def run(self, number: int, fence: int, rows: Rows, levels: range) -> Sequence[Report]:
         """Run an epoch until one attempt at each of its segments is accepted.
@@ -135,8 +134,7 @@ class EpochSegments:
         segment = job.part.segment
         jobs = self._jobs[segment.id]
         title = segment_title(self._plan, segment)
-        self._runs += 1
-        self._settings.observer.began(self._runs)
+        self._settings.observer.began(job.number)
         try:
             with self._settings.job_scope(title):
                 if self._settings.anchors and not isinstance(job.source, Stored):  # an epoch begins

@@ -20,7 +20,11 @@ class Observer(Protocol):
     """Is notified of Spark jobs as they run. Methods do not raise, and decide nothing."""
 
     def began(self, run: int) -> None:
-        """A Spark job begins; what tasks of earlier ones still report is void."""
+        """A Spark job begins; what tasks of earlier ones still report is void.
+
+        Args:
+            run: its number; in a streaming pipeline, that of its epoch.
+        """
         ...
 
     def reported(self, reports: Sequence[Report]) -> None:

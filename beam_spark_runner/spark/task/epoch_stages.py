@@ -76,6 +76,7 @@ class EpochStages(OpenStages):
         """
         self.watermarks = EpochWatermarks(epoch, watermarks_us)
         self._epoch = epoch
+        self.run = epoch.number
         self._outlet = dataclasses.replace(self._outlet, epoch=epoch.number)
         self._shard = shard
         self._began_ns = time.monotonic_ns()

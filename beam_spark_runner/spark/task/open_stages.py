@@ -46,6 +46,7 @@ class OpenStages:
     ) -> None:
         self.job = job
         self._level = level
+        self.run = level.run  # number of the Spark job that it makes progress in
         self._now_us = now_us
         self._wait_us = wait_us
         self._programs = {program.stage: program for program in level.stages}
@@ -132,7 +133,7 @@ class OpenStages:
 
     def progress(self) -> TaskProgress:
         """Say how far all bundles are, in any thread; see ``Bundle.progress``."""
-        progress = TaskProgress(run=self._level.run)
+        progress = TaskProgress(run=self.run)
         infos = list(self._finished)
         for stage in list(self._open.values()):
             infos += stage.progress()
