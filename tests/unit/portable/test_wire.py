@@ -15,7 +15,7 @@ from apache_beam.coders import (
 from apache_beam.coders.coders import LengthPrefixCoder
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.pipeline_context import PipelineContext
-from apache_beam.testing.test_stream import TestStream
+from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.environments import ProcessEnvironment
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
@@ -205,7 +205,7 @@ def test_what_a_test_stream_plays_reaches_the_sdk_as_it_was_encoded(coder: Any, 
     """Whatever the runner knows of its coder: SDKs differ in whether it has a length in front."""
 
     def play(pipeline: beam.Pipeline) -> None:
-        pipeline | TestStream(coder=coder).add_elements([value]) | beam.Map(print)
+        pipeline | Stream(coder=coder).add_elements([value]) | beam.Map(print)
 
     (description,) = stages(play)
     of_sdk, seen = edge(description, description.source)
