@@ -12,7 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 import apache_beam
@@ -21,8 +21,7 @@ _BUILD = Path(__file__).parents[1] / "build" / "containers"
 _BOOT = "opt/apache/beam/boot"
 _DEBIAN = "bookworm"  # whose Python is 3.11
 _IDLE = ("nice", "-n", "10")
-# Beside what Debian has: the interpreter finds it there.
-_PACKAGES = "usr/local/lib/python3.11/dist-packages"
+_PACKAGES = "opt/apache/beam/packages"
 
 
 def why_not(*programs: str) -> str:
@@ -96,13 +95,14 @@ def _debian() -> Path:
     return base
 
 
-def _import(image: str, content: Iterable[tuple[Path, str]]) -> None:
+def _import(image: str, content: Sequence[tuple[Path, str]]) -> None:
     """Make an image of files and folders, by their paths in it."""
     changes = (
         f'ENTRYPOINT ["/{_BOOT}"]',
         # Boot programs would make a virtual environment for each harness.
         "ENV RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1",
-        "ENV PATH=/usr/local/bin:/usr/bin:/bin",
+        "ENV PATH=/opt/apache/beam/bin:/usr/bin:/bin",
+        f"ENV PYTHONPATH=/{_PACKAGES}",
     )
     command = ["docker", "import", *(f"--change={change}" for change in changes), "-", image]
     with subprocess.Popen(
@@ -112,8 +112,9 @@ def _import(image: str, content: Iterable[tuple[Path, str]]) -> None:
         with tarfile.open(fileobj=importing.stdin, mode="w|") as tar:
             for path, name in content:
                 tar.add(path, name or ".", filter=_of_packages)
-            _add(tar, "tmp", kind=tarfile.DIRTYPE, mode=0o1777)
-            _add(tar, "usr/local/bin/python", kind=tarfile.SYMTYPE, link="/usr/bin/python3")
+            if "" not in (name for _, name in content):  # no system, which would have it
+                _add(tar, "tmp", kind=tarfile.DIRTYPE, mode=0o1777)
+            _add(tar, "opt/apache/beam/bin/python", kind=tarfile.SYMTYPE, link="/usr/bin/python3")
     if importing.returncode:
         raise RuntimeError(f"docker import ended with status {importing.returncode}")
 

@@ -23,6 +23,8 @@ from beam_spark_runner.graph.model import Graph
 
 _PREFIXED = frozenset({urns.CODER_BYTES, urns.CODER_STRING, urns.CODER_LENGTH_PREFIX})
 """Their nested encoding begins with a length as it is."""
+_CUSTOM_OF_GO = "beam:go:coder:custom:v1"
+"""Writes a length in front by itself, which takes the place of that of a length-prefix coder."""
 _ITERABLES = frozenset({urns.CODER_ITERABLE, urns.CODER_STATE_BACKED_ITERABLE})
 
 
@@ -62,6 +64,8 @@ class WireCoders:
         none in front of the elements of a TestStream that are bytes or texts; Go's does.
         """
         self._bring([id_])
+        if self._graph.coders[id_].urn == _CUSTOM_OF_GO:
+            id_ = self._add(urns.CODER_LENGTH_PREFIX, (id_,))
         return self._add(urns.CODER_LENGTH_PREFIX, (id_,))
 
     def sized(self, id_: CoderId) -> CoderId:

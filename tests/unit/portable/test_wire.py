@@ -212,3 +212,23 @@ def test_what_a_test_stream_plays_reaches_the_sdk_as_it_was_encoded(coder: Any, 
     played = WindowedValue(coder.encode(value), 0, (GlobalWindow(),))
     crossing = seen.get_impl().encode_nested(played)
     assert of_sdk.get_impl().decode_nested(crossing).value == value
+
+
+def test_a_custom_coder_of_go_has_a_length_of_its_own_in_front() -> None:
+    """With one length-prefix coder around it, it is read as without; so there are two."""
+    pipeline = beam.Pipeline()
+    pipeline | Stream(coder=VarIntCoder()).add_elements([42]) | beam.Map(print)
+    proto = pipeline.to_runner_api(default_environment=ProcessEnvironment(""))
+    for coder in proto.components.coders.values():
+        if coder.spec.urn == "beam:coder:varint:v1":
+            coder.spec.urn = "beam:go:coder:custom:v1"
+    plan = compile_pipeline(proto)
+    (description,) = (describe(plan, StageId(id_)) for id_ in plan.stages)
+    descriptor = description.descriptor()
+    port = descriptor.transforms[description.source].spec.payload
+    id_ = beam_fn_api_pb2.RemoteGrpcPort.FromString(port).coder_id
+    chain = []
+    while components := descriptor.coders[id_].component_coder_ids:
+        id_ = components[0]
+        chain.append(descriptor.coders[id_].spec.urn.split(":")[-2])
+    assert chain == ["length_prefix", "length_prefix", "custom"]
