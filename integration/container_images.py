@@ -112,8 +112,9 @@ def _import(image: str, content: Sequence[tuple[Path, str]]) -> None:
         with tarfile.open(fileobj=importing.stdin, mode="w|") as tar:
             for path, name in content:
                 tar.add(path, name or ".", filter=_of_packages)
-            if "" not in (name for _, name in content):  # no system, which would have it
+            if "" not in (name for _, name in content):  # no system, which would have them
                 _add(tar, "tmp", kind=tarfile.DIRTYPE, mode=0o1777)
+                tar.add(_users(), "etc/passwd")  # Go's SDK asks for its user's home
             _add(tar, "opt/apache/beam/bin/python", kind=tarfile.SYMTYPE, link="/usr/bin/python3")
     if importing.returncode:
         raise RuntimeError(f"docker import ended with status {importing.returncode}")
@@ -124,6 +125,13 @@ def _of_packages(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     needless = (f"{_PACKAGES}/pyspark", f"{_PACKAGES}/mypy", f"{_PACKAGES}/sklearn")
     is_needless = member.name.startswith(needless) or "beam_spark_runner" in member.name
     return None if is_needless else member
+
+
+def _users() -> Path:
+    file = _BUILD / "passwd"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("root:x:0:0:root:/root:/bin/sh\n")
+    return file
 
 
 def _add(

@@ -69,6 +69,8 @@ def test_options_are_no_last_words(ended: threading.Event) -> None:
         logging.warning("Pipeline_options: %s", {"password": "secret", "a": long, "b": "secret"})
         logging.warning("Discarding unparseable args: %s", ["--password=secret", long, "secret"])
         logging.warning("Discarding flag %s, single dash flags are not allowed.", "-psecret")
+        logging.warning('pipeline_options:{fields:{key:"password" value:{string_value:"secret"}}}')
+        logging.warning("Parsed options in boot entrypoint: %s", {"password": "secret"})
         logging.warning("something else")
     """
     process = HarnessProcess(python(script), os.environ, ended.set)

@@ -8,8 +8,12 @@ _LINES = 50
 _LINES_OF_A_CRASH = 1_000  # one for each frame of each thread
 LINE_BYTES = 2_000
 """Of longer lines, each piece counts as one."""
-_TELLS_OPTIONS = re.compile(rb"Pipeline_options: \{|Discarding (unparseable args: \[|flag )")
-"""What Beam's SDK writes of pipeline options when it starts: there may be passwords in them."""
+_TELLS_OPTIONS = re.compile(
+    rb"Pipeline_options: \{|Discarding (unparseable args: \[|flag )"
+    rb"|pipeline_options:\s*\{|Parsed options in boot entrypoint"
+)
+"""What Beam's SDK and the boot programs of its containers write of pipeline options when they
+start: there may be passwords in them."""
 
 
 class Tail:
