@@ -16,7 +16,7 @@ from apache_beam.typehints import typehints
 from beam_spark_runner.core.errors import InvalidPipelineError, UnsupportedFeatureError
 from beam_spark_runner.transforms import FullWindowPartition, Order
 
-WINDOW = FullWindowPartition()
+WINDOW: Any = FullWindowPartition()
 
 
 class Place(NamedTuple):
