@@ -15,6 +15,7 @@ from apache_beam.typehints import typehints
 
 from beam_spark_runner.core.errors import InvalidPipelineError, UnsupportedFeatureError
 from beam_spark_runner.transforms import FullWindowPartition, Order
+from beam_spark_runner.transforms.full_window.checks import sort_memory_bytes
 
 WINDOW: Any = FullWindowPartition()
 
@@ -141,6 +142,19 @@ def test_unbounded_collections_and_streaming_pipelines(window: FullWindowPartiti
         assert raised.value.where == "Whole"
         with pytest.raises(UnsupportedFeatureError, match="unbounded"):
             _ = beam.Pipeline() | PeriodicImpulse() | beam.Map(lambda time: (1, time)) | step
+
+
+@pytest.mark.parametrize(
+    ("flags", "size_bytes"),
+    [([], 128 << 20), (["--sort_partition_memory=64k"], 64 << 10)],
+)
+def test_the_memory_of_a_sort(flags: list[str], size_bytes: int) -> None:
+    assert sort_memory_bytes(PipelineOptions(flags)) == size_bytes
+
+
+def test_a_memory_that_is_no_size() -> None:
+    with pytest.raises(ValueError, match="must be a size in bytes such as 64m or 1g, not 'much'"):
+        applied(int, WINDOW.sort_partition(lambda v: v), flags=("--sort_partition_memory=much",))
 
 
 def test_collections_without_keys() -> None:
