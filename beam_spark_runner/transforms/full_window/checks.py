@@ -25,8 +25,8 @@ from beam_spark_runner.transforms.full_window.keys import Order
 from beam_spark_runner.transforms.full_window.sorting import DEFAULT_MEMORY_BYTES
 
 _FEATURE = "a full-window partition of an unbounded collection or in a streaming pipeline"
-# They have ``<``, but as an order of subsets.
-_UNSORTABLE = (set, frozenset)
+# They define ``<``, for subsets or only to say that there is none.
+_UNSORTABLE = (set, frozenset, dict, complex)
 _NO_ORDER = vars(object)["__lt__"]  # as every class inherits it that defines no other
 
 

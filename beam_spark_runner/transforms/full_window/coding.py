@@ -1,6 +1,6 @@
 """Elements as bytes with their timestamp, windows and pane: for sorters, and across a grouping."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from apache_beam.coders import Coder, WindowedValueCoder
@@ -53,7 +53,7 @@ class ElementCodec:
         origins: list[WindowedValue],
     ) -> None:
         """Code elements and hand them to a sorter."""
-        if self._is_global and all(map(_is_bare, origins)):
+        if self._is_global and all(map(_is_bare, distinct(origins))):
             sorter.add([*map(key, values)], [*map(self._value.encode, values)])
             return
         for value, origin in zip(values, origins, strict=True):
@@ -77,6 +77,11 @@ class ElementCodec:
     ) -> ExternalSorter:
         """Return an empty sorter for such elements."""
         return ExternalSorter(self.decode, key, descends=descends, memory_bytes=memory_bytes)
+
+
+def distinct(origins: list[WindowedValue]) -> Iterable[WindowedValue]:
+    """Return each of the windowed values once: those of a chunk are often one and the same."""
+    return {id(origin): origin for origin in origins}.values()
 
 
 def _is_bare(origin: WindowedValue) -> bool:

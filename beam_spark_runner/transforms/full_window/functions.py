@@ -18,7 +18,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.typehints.decorators import IOTypeHints
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.transforms.full_window.coding import ElementCodec
+from beam_spark_runner.transforms.full_window.coding import ElementCodec, distinct
 from beam_spark_runner.transforms.full_window.sorting import ExternalSorter, WindowedBytes
 
 _CHUNK = 128  # elements
@@ -121,7 +121,7 @@ def _windowed(values: list[Any], origins: list[WindowedValue]) -> Iterator[Windo
 
 def per_window(values: list[Any], origins: list[WindowedValue]) -> list[Any]:
     """Return each value as often as Beam counts it: once for each of its windows."""
-    if max(map(len, map(_windows_of, origins))) == 1:
+    if max(map(len, map(_windows_of, distinct(origins)))) == 1:
         return values
     return [value for value, origin in zip(values, origins, strict=True) for _ in origin.windows]
 

@@ -135,17 +135,14 @@ class ExternalSorter:
 
     def _written(self, parts: Iterable[list[bytes]]) -> "_Run":
         run = _Run()
-        block: list[bytes] = []
-        size = 0
         try:
-            for coded in itertools.chain.from_iterable(parts):
-                block.append(coded)
-                size += len(coded)
-                if size >= self._block_bytes:
-                    self.spilled_bytes += run.append(block)
-                    block, size = [], 0
-            if block:
-                self.spilled_bytes += run.append(block)
+            for coded in parts:
+                ends = [*itertools.accumulate(map(len, coded))]
+                start = size = 0
+                while start < len(coded):
+                    end = bisect_left(ends, size + self._block_bytes) + 1
+                    self.spilled_bytes += run.append(coded[start:end])
+                    start, size = end, ends[min(end, len(ends)) - 1]
         except BaseException:
             run.close()
             raise
@@ -197,11 +194,15 @@ class _Run:
     def append(self, coded: list[bytes]) -> int:
         """Write a block; return its size in bytes.
 
-        Its form: the number of records; for each twice its length, and one more if it is
-        windowed; the records.
+        Its form: twice the number of records, and one more if there are lengths with flags; the
+        length of each, or twice that, and one more if it is windowed; the records.
         """
-        lengths = array.array("Q", [len(coded)])
-        lengths.extend([2 * len(each) + (type(each) is WindowedBytes) for each in coded])
+        has_flags = WindowedBytes in set(map(type, coded))
+        lengths = array.array("Q", [2 * len(coded) + has_flags])
+        if has_flags:
+            lengths.extend([2 * len(each) + (type(each) is WindowedBytes) for each in coded])
+        else:
+            lengths.extend(map(len, coded))
         block = b"".join((lengths.tobytes(), *coded))
         view = memoryview(block)
         while view:
@@ -223,17 +224,19 @@ class _Run:
             pieces.append(piece)
             start, size = start + len(piece), size - len(piece)
         block = b"".join(pieces)
-        numbers = array.array("Q")
-        (count,) = array.array("Q", block[:8])
-        numbers.frombytes(block[8 : 8 + 8 * count])
-        ends = list(itertools.accumulate((each >> 1 for each in numbers), initial=8 + 8 * count))
+        (head,) = array.array("Q", block[:8])
+        count, has_flags = head >> 1, head & 1
+        first = 8 + 8 * count
+        numbers = array.array("Q", block[8:first])
+        lengths = [each >> 1 for each in numbers] if has_flags else numbers
+        ends = [*itertools.accumulate(lengths, initial=first)]
         coded = [block[start:end] for start, end in itertools.pairwise(ends)]
-        if any(each & 1 for each in numbers):
-            return [
-                WindowedBytes(each) if flag & 1 else each
-                for each, flag in zip(coded, numbers, strict=True)
-            ]
-        return coded
+        if not has_flags:
+            return coded
+        return [
+            WindowedBytes(each) if flag & 1 else each
+            for each, flag in zip(coded, numbers, strict=True)
+        ]
 
     def close(self) -> None:
         self._file.close()

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam import typehints
 from apache_beam.coders import registry
+from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.pvalue import AsIter, PCollection
 from apache_beam.transforms.core import Windowing
 from apache_beam.transforms.window import GlobalWindows
@@ -140,6 +141,13 @@ class _ParDo(beam.ParDo):  # type: ignore[misc]
     ) -> None:
         super().__init__(fn, *args, **kwargs)
         self._results = results
+        self.payload: Any = None  # set: it was read from a proto
+
+    def payload_for(self, context: Any, **extra: Any) -> Any:
+        """Return the payload of a ParDo."""
+        if self.payload is not None:
+            return self.payload
+        return beam.ParDo.to_runner_api_parameter(self, context, **extra)[1]
 
     def infer_output_type(self, input_type: Any) -> Any:
         """See ``PTransform``."""
@@ -171,8 +179,7 @@ class _Partitions(_ParDo):
 
     def to_runner_api_parameter(self, context: Any, **extra: Any) -> tuple[str, Any]:
         """See ``PTransform``."""
-        _, payload = super().to_runner_api_parameter(context, **extra)
-        return FULL_WINDOW_PARTITION, payload
+        return FULL_WINDOW_PARTITION, self.payload_for(context, **extra)
 
     def expand(self, pcoll: PCollection) -> PCollection:
         """Make one partition of all elements, for runners that know no others."""
@@ -193,13 +200,29 @@ class _Keys(_ParDo):
 
     def to_runner_api_parameter(self, context: Any, **extra: Any) -> tuple[str, Any]:
         """See ``PTransform``."""
-        _, payload = super().to_runner_api_parameter(context, **extra)
-        return FULL_WINDOW_PARTITION_BY_KEY, payload
+        return FULL_WINDOW_PARTITION_BY_KEY, self.payload_for(context, **extra)
 
     def expand(self, pcoll: PCollection) -> PCollection:
         """See ``PTransform``."""
         args, kwargs = self.raw_side_inputs
         return pcoll | _ParDo(self.fn, args, kwargs, self._results)
+
+
+def _register(kind: type[_ParDo], urn: str) -> None:
+    """Let Beam read such a step back from a pipeline's proto, as some runners do."""
+
+    def from_payload(proto: Any, payload: Any, context: Any) -> _ParDo:
+        # Beam takes its side inputs for main ones, whose names are kept; the payload tells them.
+        read = beam.ParDo.from_runner_api_parameter(proto, payload, context)
+        step = kind(read.fn, (), {}, _Results(typehints.Any))
+        step.payload = payload
+        return step
+
+    beam.PTransform.register_urn(urn, beam_runner_api_pb2.ParDoPayload, from_payload)
+
+
+_register(_Partitions, FULL_WINDOW_PARTITION)
+_register(_Keys, FULL_WINDOW_PARTITION_BY_KEY)
 
 
 def _where(pcoll: PCollection) -> str:

@@ -4,6 +4,9 @@ import operator
 import os
 import pickle
 import random
+import signal
+import subprocess
+import sys
 import tempfile
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -149,6 +152,32 @@ def test_files_have_no_names_and_are_closed(monkeypatch: Any, tmp_path: Path) ->
     assert files_of_sorters()
     sorter.close()
     assert not files_of_sorters()
+
+
+SPILL = """
+import os, signal
+from beam_spark_runner.transforms.full_window.sorting import ExternalSorter
+sorter = ExternalSorter(lambda coded: ([*map(int, coded)], coded), int, descends=False,
+                        memory_bytes=4096)
+for number in range(10_000):
+    sorter.add([number], [b"%d" % number])
+print(sorter.spilled_bytes > 0, flush=True)
+rest = sorter.sorted()
+next(rest)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_process_that_is_killed_leaves_no_files(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SPILL],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "True\n")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_all_files_are_closed_at_the_end(monkeypatch: Any, tmp_path: Path) -> None:
