@@ -7,7 +7,6 @@ seconds only on a quiet machine.
 
 import argparse
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -168,4 +167,4 @@ def _in_turns(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

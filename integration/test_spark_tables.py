@@ -4,6 +4,7 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.core.errors import PipelineRefusedError
 from beam_spark_runner.transforms import ReadFromSpark, WriteToSpark
 from integration.cluster import local_cluster
+from tests.harness.test_job_server import Server
 
 ROOT = Path(__file__).parents[1]
 COUNT = 500
@@ -61,7 +63,8 @@ def test_spark_connect(connect_server: str, tmp_path: Path) -> None:
 
     session = SparkSession.builder.remote(connect_server).create()
     try:
-        runner = SparkPortableRunner(session)
+        remote: Any = session  # of another class than a classic one
+        runner = SparkPortableRunner(remote)
         frame = session.range(COUNT)
         in_and_out(runner, read={"dataframe": frame}, write={"path": str(tmp_path / "out")})
         assert session.read.parquet(str(tmp_path / "out")).count() == COUNT // 2
@@ -145,7 +148,8 @@ def run_with(package: str, name: str, argument: str, conf: dict[str, str] | None
 
 
 def by_jdbc(spark: Any, url: str) -> None:
-    options = {"url": url, "user": "beam", "dbtable": "ids"}
+    driver = "org.postgresql.Driver"
+    options = {"url": url, "user": "beam", "dbtable": "ids", "driver": driver}
     spark.range(COUNT).write.format("jdbc").options(**options).save()
     target = {**options, "dbtable": "evens"}
     write = {"format": "jdbc", "options": target}
@@ -194,3 +198,34 @@ def test_delta(tmp_path: Path) -> None:
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         },
     )
+
+
+@pytest.mark.slow
+def test_a_job_server(tmp_path: Path) -> None:
+    """The client has no Spark: it names the schema. A DataFrame of its own is refused."""
+    server = Server(tmp_path)
+    try:
+        process = ["--environment_type=PROCESS", '--environment_config={"command":""}']
+
+        def build(p: beam.Pipeline) -> None:
+            rows = p | ReadFromSpark(query=f"SELECT id FROM range({COUNT})", schema="id BIGINT")
+            count = rows | beam.Map(lambda row: row.id) | beam.combiners.Count.Globally()
+            assert_that(count, equal_to([COUNT]))
+            rows | WriteToSpark(path=str(tmp_path / "out"))
+
+        result = server.submit(build, "--runner=PortableRunner", *process)
+        assert result.wait_until_finish() == "DONE"
+        assert list((tmp_path / "out").glob("*.parquet"))
+
+        class Frame:
+            """Stands for a DataFrame of the client's, which never reaches the server."""
+
+        refused = server.submit(
+            lambda p: p | ReadFromSpark(dataframe=Frame(), schema="id BIGINT"),
+            *("--runner=PortableRunner", *process),
+        )
+        with pytest.raises(RuntimeError, match="works in the process that has the DataFrame"):
+            refused.wait_until_finish()
+    finally:
+        server.program.send(signal.SIGTERM)
+        server.program.end()
