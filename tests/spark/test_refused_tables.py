@@ -1,5 +1,6 @@
 """Spark tables that cannot be read or written, and pipelines that fail."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,11 @@ import apache_beam as beam
 import pytest
 
 from beam_spark_runner.core.errors import PipelineRefusedError, TableError
+from beam_spark_runner.core.table_ddl import schema_of_ddl
+from beam_spark_runner.core.tables import TableRead
+from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.spark.driver.table_frames import open_frame
+from beam_spark_runner.spark.session.open_session import open_session
 from beam_spark_runner.transforms import ReadFromSpark, WriteToSpark
 from tests.spark.harvest import harvest
 
@@ -75,14 +81,29 @@ def test_a_missing_connector_is_found_before_anything_runs(
         write_nothing_much(spark_session, path=str(tmp_path / "out"), format="iceberg")
 
 
-def test_another_runner_says_what_to_use() -> None:
+def read_elsewhere(p: beam.Pipeline) -> None:
+    p | ReadFromSpark(path="/x", schema="id INT")
+
+
+def write_elsewhere(p: beam.Pipeline) -> None:
+    p | beam.Create([{"id": 1}]) | WriteToSpark(path="/x", schema="id INT")
+
+
+@pytest.mark.parametrize("build", [read_elsewhere, write_elsewhere])
+def test_another_runner_says_what_to_use(build: Callable[[beam.Pipeline], None]) -> None:
     from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-    for build in (
-        lambda p: p | ReadFromSpark(path="/x", schema="id INT"),
-        lambda p: p | beam.Create([{"id": 1}]) | WriteToSpark(path="/x", schema="id INT"),
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    build(pipeline)
+    with pytest.raises(Exception, match="needs SparkPortableRunner; on another runner use"):
+        pipeline.run().wait_until_finish()
+
+
+def test_a_frame_that_is_not_here_is_refused(spark_session: Any) -> None:
+    """As at a job server, which gets the id of a DataFrame and not the DataFrame."""
+    gone = TableRead(frame="0" * 32, schema=schema_of_ddl("id BIGINT"))
+    with (
+        open_session(RunnerConfig(), spark_session) as session,
+        pytest.raises(TableError, match="Step: .* works in the process that has the DataFrame"),
     ):
-        pipeline = beam.Pipeline(runner=FnApiRunner())
-        build(pipeline)
-        with pytest.raises(Exception, match="needs SparkPortableRunner; on another runner use"):
-            pipeline.run().wait_until_finish()
+        open_frame(gone, session, "Step")
