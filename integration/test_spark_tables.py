@@ -1,4 +1,4 @@
-"""Spark tables beyond a local session: clusters, Spark Connect, a job server, databases, Delta."""
+"""Spark tables beyond a local session: clusters, Spark Connect, a job server, a database."""
 
 import os
 import pwd
@@ -26,7 +26,6 @@ from tests.harness.test_job_server import Server
 ROOT = Path(__file__).parents[1]
 COUNT = 500
 POSTGRESQL_DRIVER = "org.postgresql:postgresql:42.7.4"
-DELTA = "io.delta:delta-spark_2.13:4.0.0"
 
 
 def in_and_out(runner: Any, *flags: str, read: dict[str, Any], write: dict[str, Any]) -> None:
@@ -119,7 +118,7 @@ import sys
 from integration.test_spark_tables import {name}
 from beam_spark_runner.spark.session.launch import start_classic
 
-conf = {{"spark.ui.enabled": "false", "spark.jars.packages": {package!r}, **{conf!r}}}
+conf = {{"spark.ui.enabled": "false", "spark.jars.packages": {package!r}}}
 spark = start_classic("local[2]", "tables", conf)
 try:
     {name}(spark, sys.argv[1])
@@ -128,13 +127,13 @@ finally:
 """
 
 
-def run_with(package: str, name: str, argument: str, conf: dict[str, str] | None = None) -> None:
+def run_with(package: str, name: str, argument: str) -> None:
     """Run a function of this module in a program whose Spark has a package."""
     done = subprocess.run(
         [
             sys.executable,
             "-c",
-            _PROGRAM.format(name=name, package=package, conf=conf or {}),
+            _PROGRAM.format(name=name, package=package),
             argument,
         ],
         cwd=ROOT,
@@ -174,30 +173,6 @@ def by_jdbc(spark: Any, url: str) -> None:
 @pytest.mark.slow
 def test_a_database(database: str) -> None:
     run_with(POSTGRESQL_DRIVER, "by_jdbc", database)
-
-
-def in_delta(spark: Any, folder: str) -> None:
-    spark.range(COUNT).write.format("delta").save(f"{folder}/in")
-    for mode in ("error", "append"):
-        in_and_out(
-            SparkPortableRunner(spark),
-            read={"path": f"{folder}/in", "format": "delta"},
-            write={"path": f"{folder}/out", "format": "delta", "mode": mode},
-        )
-    assert spark.read.format("delta").load(f"{folder}/out").count() == COUNT
-
-
-@pytest.mark.slow
-def test_delta(tmp_path: Path) -> None:
-    run_with(
-        DELTA,
-        "in_delta",
-        str(tmp_path),
-        {
-            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        },
-    )
 
 
 @pytest.mark.slow
