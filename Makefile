@@ -143,6 +143,7 @@ conformance-quick: $(READY) $(SPARK_CLASSES) ## Those of Beam's suites that `mak
 bench: $(READY) ## Benchmarks
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.partitions
+	$(BIN)/python -m benchmarks.tables
 
 clean: ## Remove virtual environments and the output of tools
 	rm -rf $(VENV) $(VENV_35) $(VENV_CONFORMANCE) .venv-protoc build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -300,9 +300,9 @@ def _segments(
 ) -> tuple[Segment, ...]:
     """Number the places that are used, and find what crosses from one segment to another."""
     table_writes = wiring.table_writes.keys(edges)
-    keys = sorted({(*place.segment, 0) for place in places} | table_writes.keys())
-    used = {key: SegmentId(i) for i, key in enumerate(keys)}
-    segment_of = [used[(*place.segment, 0)] for place in places]
+    keys = [(*place.segment, 0) for place in places]
+    used = {key: SegmentId(i) for i, key in enumerate(sorted({*keys, *table_writes}))}
+    segment_of = [used[key] for key in keys]
     levels: list[dict[int, list[StageId]]] = [{} for _ in used]
     fed: list[dict[str, dict[DestinationId, TransformId]]] = [{} for _ in used]
     reads: list[dict[DestinationId, set[SegmentId]]] = [{} for _ in used]
@@ -339,7 +339,7 @@ def _segments(
         for maker in wiring.makers.get(wiring.destinations[destination].arriving, ()):
             writes[segment_of[maker]][destination] = why
 
-    writers = {
+    of_tables = {
         used[key]: wiring.table_writes.segment(
             used[key], write, segment_of, writes, wiring.graph.transforms[write].name
         )
@@ -347,7 +347,7 @@ def _segments(
     }
     first_levels = itertools.accumulate(map(len, levels), initial=0)
     return tuple(
-        writers.get(number)
+        of_tables.get(number)
         or Segment(
             id=number,
             first_level=first_level,

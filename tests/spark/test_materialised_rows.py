@@ -18,6 +18,7 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import SparkJobError
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.scheduling.attempts import Attempts, Report
 from beam_spark_runner.scheduling.outputs import OutputPart, SegmentOutput
 from beam_spark_runner.spark.broadcast import broadcast_file
@@ -51,6 +52,9 @@ class KeptTwice:
     def __init__(self, second: Callable[[int, DataFrame], str | None]) -> None:
         self._second = second
         self.names: list[str] = []
+
+    def beside(self, segment: Segment) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def materialise(self, frame: DataFrame, name: str) -> Materialised:
         self.names.append(name)

@@ -73,6 +73,17 @@ def test_a_checkpoint_of_a_classic_session_stays_as_it_is(spark_session: SparkSe
     assert checkpoint.sparkSession is spark_session
 
 
+def test_a_frame_runs_in_another_session(spark_session: SparkSession) -> None:
+    spark_session.range(3).createOrReplaceTempView("only_here")
+    other = spark_session.newSession()
+    other.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
+    frame = spark_session.sql("SELECT id, current_timezone() AS zone FROM only_here")
+    moved = pyspark_internals.in_session(frame, other)
+    assert moved.sparkSession is other
+    assert [row.id for row in moved.collect()] == [0, 1, 2]
+    assert moved.schema == frame.schema
+
+
 def test_a_broadcast_registers_itself_and_has_a_path_on_workers(
     spark_session: SparkSession, tmp_path: Path
 ) -> None:

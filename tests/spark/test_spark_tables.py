@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from apache_beam.utils.timestamp import Timestamp
 
-from beam_spark_runner.core.errors import BundleFailedError, PipelineRefusedError, TableError
+from beam_spark_runner.core.errors import BundleFailedError, PipelineRefusedError
 from beam_spark_runner.transforms import ReadFromSpark, SparkWriteResult, WriteToSpark
 from tests.spark.harvest import PROCESS, harvest, run
 
@@ -362,70 +362,3 @@ def test_long_values_and_a_source_that_is_overwritten(spark_session: Any, folder
 
     run(spark_session, build)
     assert stored(spark_session, folder / "in") == [(n, f"n{n}" * 1_000_000) for n in range(3)]
-
-
-@pytest.mark.parametrize(
-    ("read", "problem"),
-    [
-        pytest.param({"table": "no_such_table"}, "no_such_table", id="table"),
-        pytest.param({"path": "/no/such/path"}, "/no/such/path", id="path"),
-        pytest.param(
-            {"path": "/x", "format": "delta"},
-            r"no connector for delta.*--spark_conf spark.jars.packages=io.delta:delta-spark_2.13",
-            id="connector",
-        ),
-        pytest.param(
-            {
-                "format": "jdbc",
-                "options": {"url": "jdbc:postgresql://localhost/x", "dbtable": "y"},
-            },
-            r"no JDBC driver for postgresql.*spark.jars.packages=org.postgresql:postgresql:VERSION",
-            id="driver",
-        ),
-    ],
-)
-def test_what_cannot_be_read(spark_session: Any, read: dict[str, Any], problem: str) -> None:
-    with pytest.raises(TableError, match=problem):
-        harvest(spark_session, lambda p: {"read": p | ReadFromSpark(**read)})
-
-
-@pytest.mark.parametrize(
-    ("query", "problem"),
-    [
-        ("SELECT INTERVAL '1' MONTH AS month", "column month: Beam has no type for INTERVAL MONTH"),
-        ("SELECT 1 AS a, 2 AS A", "column a: there are several of this name"),
-        ("SELECT count(*) FROM range(3)", r"column count\(1\): .* rename it"),
-    ],
-)
-def test_columns_that_cannot_come_in(spark_session: Any, query: str, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        harvest(spark_session, lambda p: {"read": p | ReadFromSpark(query=query)})
-
-
-def test_another_schema_than_was_given_is_refused(spark_session: Any, folder: Path) -> None:
-    def build(p: beam.Pipeline) -> dict[str, Any]:
-        rows = p | ReadFromSpark(path=str(folder / "in"), schema="id INT, name STRING")
-        return {"read": rows}
-
-    with pytest.raises(PipelineRefusedError, match="≠  id      INT           BIGINT"):
-        harvest(spark_session, build)
-
-
-def test_a_missing_connector_is_found_before_anything_runs(
-    spark_session: Any, tmp_path: Path
-) -> None:
-    with pytest.raises(PipelineRefusedError, match="no connector for iceberg"):
-        write_sales(spark_session, 1, path=str(tmp_path / "out"), format="iceberg")
-
-
-def test_another_runner_says_what_to_use() -> None:
-    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-
-    for build in (
-        lambda p: p | ReadFromSpark(path="/x", schema="id INT"),
-        lambda p: p | beam.Create([{"id": 1}]) | WriteToSpark(path="/x", schema="id INT"),
-    ):
-        pipeline = beam.Pipeline(runner=FnApiRunner())
-        build(pipeline)
-        with pytest.raises(Exception, match="needs SparkPortableRunner; on another runner use"):
-            pipeline.run().wait_until_finish()

@@ -84,7 +84,10 @@ def reason_for(error: BaseException, format_: str, options: Mapping[str, str], v
         package = _DRIVERS.get(
             kind, f"the package with the JDBC driver of {kind or 'the database'}"
         )
-        return f"Spark has no JDBC driver for {kind or 'it'}. {_add(package)}"
+        return (
+            f"Spark has no JDBC driver for {kind or 'it'}. {_add(package)}. If it is there, name "
+            "its class by the option driver"
+        )
     if _MISSING_FORMAT.search(text):
         minor = ".".join(version.split(".")[:2])
         package = _PACKAGES.get(format_.lower(), "the package of the connector")

@@ -49,7 +49,11 @@ class RecordBatchConverter(BatchConverter):  # type: ignore[misc]
         return RecordBatchConverter, self._given
 
 
-@BatchConverter.register(name="beam_spark_runner.RecordBatch")  # type: ignore[untyped-decorator]
+def register() -> None:
+    """Let Beam know of ``RecordBatchConverter``. Once."""
+    BatchConverter.register(name="beam_spark_runner.RecordBatch")(_converter)
+
+
 def _converter(element_type: Any, batch_type: Any) -> RecordBatchConverter:
     # Beam asks one converter after another, until one raises no TypeError.
     if batch_type is not pa.RecordBatch:

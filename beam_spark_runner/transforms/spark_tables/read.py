@@ -18,7 +18,6 @@ from beam_spark_runner.transforms.spark_tables.asking import (
     refuse_unusable,
     schema_given,
 )
-from beam_spark_runner.transforms.spark_tables.batches import RecordBatchConverter
 from beam_spark_runner.transforms.spark_tables.beam_types import row_type_of
 from beam_spark_runner.transforms.spark_tables.from_arrow import batches_in, rows_of
 
@@ -128,7 +127,7 @@ def _looked_up(pipeline: beam.Pipeline, read: TableRead) -> str | None:
     return found
 
 
-@beam.PTransform.register_urn(READ_TABLE, bytes)  # type: ignore[untyped-decorator]
+@beam.PTransform.register_urn(READ_TABLE, bytes)
 class _ReadTable(beam.PTransform):  # type: ignore[misc]
     """The runner's own step. Its parts run on other runners only."""
 
@@ -155,9 +154,6 @@ class DecodeRows(beam.DoFn):  # type: ignore[misc]
         """Return the rows of an Arrow stream."""
         # An iterator, and no list: its rows are handed on a chunk at a time.
         return itertools.chain.from_iterable(map(rows_of, batches_in(coded)))
-
-
-assert RecordBatchConverter  # it is registered, so that Beam finds it
 
 
 class DecodeBatches(beam.DoFn):  # type: ignore[misc]

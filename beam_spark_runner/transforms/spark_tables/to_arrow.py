@@ -115,7 +115,8 @@ def arrow_type(type_: SparkType) -> pa.DataType:
 def preparation(type_: SparkType) -> Prepare | None:
     """Return what makes of a value one that Arrow knows; None: it knows all values."""
     if isinstance(type_, str):
-        return {"timestamp": _instant, "float": float, "double": float}.get(kind_of(type_))
+        atomic: dict[str, Prepare] = {"timestamp": _instant, "float": float, "double": float}
+        return atomic.get(kind_of(type_))
     if type_["type"] == "array":
         return functools.partial(_array, preparation(type_["elementType"]))
     if type_["type"] == "map":

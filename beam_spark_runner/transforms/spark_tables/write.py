@@ -125,7 +125,7 @@ def _result_of(coded: bytes) -> SparkWriteResult:
     return SparkWriteResult(**json.loads(coded))
 
 
-@beam.PTransform.register_urn(WRITE_TABLE, bytes)  # type: ignore[untyped-decorator]
+@beam.PTransform.register_urn(WRITE_TABLE, bytes)
 class _WriteTable(beam.PTransform):  # type: ignore[misc]
     """The runner's own step. Its parts run on other runners only."""
 

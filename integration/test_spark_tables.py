@@ -1,0 +1,206 @@
+"""Spark tables beyond a local session: clusters, Spark Connect, a job server, a database."""
+
+import os
+import pwd
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing.util import assert_that, equal_to
+
+from beam_spark_runner import SparkPortableRunner
+from beam_spark_runner.core.errors import PipelineRefusedError
+from beam_spark_runner.transforms import ReadFromSpark, WriteToSpark
+from integration.cluster import local_cluster
+from tests.harness.test_job_server import Server
+
+ROOT = Path(__file__).parents[1]
+COUNT = 500
+POSTGRESQL_DRIVER = "org.postgresql:postgresql:42.7.4"
+
+
+def in_and_out(runner: Any, *flags: str, read: dict[str, Any], write: dict[str, Any]) -> None:
+    """Read ids, write those that are even, and check the counts."""
+    with beam.Pipeline(runner=runner, options=PipelineOptions(list(flags))) as p:
+        rows = p | ReadFromSpark(**read)
+        evens = rows | beam.Filter(lambda row: row.id % 2 == 0)
+        written = evens | WriteToSpark(schema="id BIGINT", **write)
+        count = rows | beam.combiners.Count.Globally()
+        assert_that(count, equal_to([COUNT]), label="read")
+        assert_that(
+            written | beam.Map(lambda result: result.rows), equal_to([COUNT // 2]), label="written"
+        )
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("has_folder", [False, True], ids=["on executors", "in shared storage"])
+def test_a_cluster(tmp_path: Path, has_folder: bool) -> None:
+    with local_cluster().session("tables") as spark:
+        spark.range(COUNT).repartition(6).write.parquet(str(tmp_path / "in"))
+        flags = [f"--temp_location={tmp_path}/temp"] if has_folder else []
+        in_and_out(
+            SparkPortableRunner(spark),
+            *flags,
+            read={"path": str(tmp_path / "in")},
+            write={"path": str(tmp_path / "out")},
+        )
+        assert spark.read.parquet(str(tmp_path / "out")).count() == COUNT // 2
+
+
+@pytest.mark.connect
+def test_spark_connect(connect_server: str, tmp_path: Path) -> None:
+    from pyspark.sql.connect.session import SparkSession
+
+    session = SparkSession.builder.remote(connect_server).create()
+    try:
+        remote: Any = session  # of another class than a classic one
+        runner = SparkPortableRunner(remote)
+        frame = session.range(COUNT)
+        in_and_out(runner, read={"dataframe": frame}, write={"path": str(tmp_path / "out")})
+        assert session.read.parquet(str(tmp_path / "out")).count() == COUNT // 2
+        frame.createOrReplaceTempView("ids")
+        in_and_out(
+            runner,
+            read={"query": "SELECT id FROM ids"},
+            write={"path": str(tmp_path / "out"), "mode": "overwrite", "format": "orc"},
+        )
+        assert session.read.orc(str(tmp_path / "out")).count() == COUNT // 2
+    finally:
+        session.stop()
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[str]:
+    """The JDBC URL of a PostgreSQL server of its own."""
+    found = [shutil.which("pg_ctl"), *Path("/usr/lib/postgresql").glob("*/bin/pg_ctl")]
+    tools = next((Path(each).resolve().parent for each in found if each), None)
+    if tools is None or not (tools / "initdb").exists():
+        pytest.skip("there is no PostgreSQL here: apt-get install postgresql")
+    # It does not run as root.
+    user = "postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
+    folder = Path(f"/tmp/beam-postgresql-{os.getpid()}")
+    folder.mkdir()
+    shutil.chown(folder, user)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    def run(tool: str, *arguments: str) -> None:
+        command = [str(tools / tool), *arguments]
+        if os.getuid() == 0:
+            command = ["runuser", "-u", user, "--", *command]
+        subprocess.run(command, check=True, cwd=folder, stdout=subprocess.DEVNULL)
+
+    try:
+        run("initdb", "-D", f"{folder}/data", "-U", "beam", "-A", "trust")
+        settings = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1"
+        run("pg_ctl", "-D", f"{folder}/data", "-l", f"{folder}/log", "-w", "-o", settings, "start")
+        try:
+            yield f"jdbc:postgresql://127.0.0.1:{port}/postgres"
+        finally:
+            run("pg_ctl", "-D", f"{folder}/data", "-m", "immediate", "stop")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# A JVM of its own: packages are resolved when it starts.
+_PROGRAM = """
+import sys
+from integration.test_spark_tables import {name}
+from beam_spark_runner.spark.session.launch import start_classic
+
+conf = {{"spark.ui.enabled": "false", "spark.jars.packages": {package!r}}}
+spark = start_classic("local[2]", "tables", conf)
+try:
+    {name}(spark, sys.argv[1])
+finally:
+    spark.stop()
+"""
+
+
+def run_with(package: str, name: str, argument: str) -> None:
+    """Run a function of this module in a program whose Spark has a package."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            _PROGRAM.format(name=name, package=package),
+            argument,
+        ],
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    if re.search(r"unresolved dependenc|UNRESOLVED DEPENDENCIES|download failed", done.stdout):
+        pytest.skip(f"Maven does not have {package} here")
+    assert done.returncode == 0, done.stdout[-5000:]
+
+
+def by_jdbc(spark: Any, url: str) -> None:
+    driver = "org.postgresql.Driver"
+    options = {"url": url, "user": "beam", "dbtable": "ids", "driver": driver}
+    spark.range(COUNT).write.format("jdbc").options(**options).save()
+    target = {**options, "dbtable": "evens"}
+    write = {"format": "jdbc", "options": target}
+    in_and_out(SparkPortableRunner(spark), read={"format": "jdbc", "options": options}, write=write)
+
+    def stored() -> int:
+        return int(spark.read.format("jdbc").options(**target).load().count())
+
+    assert stored() == COUNT // 2
+    with pytest.raises(PipelineRefusedError, match="exists already"):
+        in_and_out(
+            SparkPortableRunner(spark), read={"format": "jdbc", "options": options}, write=write
+        )
+    in_and_out(
+        SparkPortableRunner(spark),
+        read={"format": "jdbc", "options": options},
+        write={**write, "mode": "append"},
+    )
+    assert stored() == COUNT // 2 * 2
+
+
+@pytest.mark.slow
+def test_a_database(database: str) -> None:
+    run_with(POSTGRESQL_DRIVER, "by_jdbc", database)
+
+
+@pytest.mark.slow
+def test_a_job_server(tmp_path: Path) -> None:
+    """The client has no Spark: it names the schema. A DataFrame of its own is refused."""
+    server = Server(tmp_path)
+    try:
+        process = ["--environment_type=PROCESS", '--environment_config={"command":""}']
+
+        def build(p: beam.Pipeline) -> None:
+            rows = p | ReadFromSpark(query=f"SELECT id FROM range({COUNT})", schema="id BIGINT")
+            count = rows | beam.Map(lambda row: row.id) | beam.combiners.Count.Globally()
+            assert_that(count, equal_to([COUNT]))
+            rows | WriteToSpark(path=str(tmp_path / "out"))
+
+        result = server.submit(build, "--runner=PortableRunner", *process)
+        assert result.wait_until_finish() == "DONE"
+        assert list((tmp_path / "out").glob("*.parquet"))
+
+        class Frame:
+            """Stands for a DataFrame of the client's, which never reaches the server."""
+
+        refused = server.submit(
+            lambda p: p | ReadFromSpark(dataframe=Frame(), schema="id BIGINT"),
+            *("--runner=PortableRunner", *process),
+        )
+        with pytest.raises(RuntimeError, match="works in the process that has the DataFrame"):
+            refused.wait_until_finish()
+    finally:
+        server.program.send(signal.SIGTERM)
+        server.program.end()

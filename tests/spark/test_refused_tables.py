@@ -1,0 +1,109 @@
+"""Spark tables that cannot be read or written, and pipelines that fail."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+
+from beam_spark_runner.core.errors import PipelineRefusedError, TableError
+from beam_spark_runner.core.table_ddl import schema_of_ddl
+from beam_spark_runner.core.tables import TableRead
+from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.spark.driver.table_frames import open_frame
+from beam_spark_runner.spark.session.open_session import open_session
+from beam_spark_runner.transforms import ReadFromSpark, WriteToSpark
+from tests.spark.harvest import harvest
+
+pytestmark = pytest.mark.spark
+
+
+def write_nothing_much(spark: Any, **arguments: Any) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        made = p | beam.Create([{"amount": 1}])
+        return {"written": made | WriteToSpark(schema="amount INT", **arguments)}
+
+    harvest(spark, build)
+
+
+@pytest.mark.parametrize(
+    ("read", "problem"),
+    [
+        pytest.param({"table": "no_such_table"}, "no_such_table", id="table"),
+        pytest.param({"path": "/no/such/path"}, "/no/such/path", id="path"),
+        pytest.param(
+            {"path": "/x", "format": "delta"},
+            r"no connector for delta.*--spark_conf spark.jars.packages=io.delta:delta-spark_2.13",
+            id="connector",
+        ),
+        pytest.param(
+            {
+                "format": "jdbc",
+                "options": {"url": "jdbc:postgresql://localhost/x", "dbtable": "y"},
+            },
+            r"no JDBC driver for postgresql.*spark.jars.packages=org.postgresql:postgresql:VERSION",
+            id="driver",
+        ),
+    ],
+)
+def test_what_cannot_be_read(spark_session: Any, read: dict[str, Any], problem: str) -> None:
+    with pytest.raises(TableError, match=problem):
+        harvest(spark_session, lambda p: {"read": p | ReadFromSpark(**read)})
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("SELECT INTERVAL '1' MONTH AS month", "column month: Beam has no type for INTERVAL MONTH"),
+        ("SELECT 1 AS a, 2 AS A", "column a: there are several of this name"),
+        ("SELECT count(*) FROM range(3)", r"column count\(1\): .* rename it"),
+    ],
+)
+def test_columns_that_cannot_come_in(spark_session: Any, query: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        harvest(spark_session, lambda p: {"read": p | ReadFromSpark(query=query)})
+
+
+def test_another_schema_than_was_given_is_refused(spark_session: Any) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        query = "SELECT id, 'x' AS name FROM range(3)"
+        return {"read": p | ReadFromSpark(query=query, schema="id INT, name STRING")}
+
+    with pytest.raises(PipelineRefusedError, match="≠  id      INT           BIGINT"):
+        harvest(spark_session, build)
+
+
+def test_a_missing_connector_is_found_before_anything_runs(
+    spark_session: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(PipelineRefusedError, match="no connector for iceberg"):
+        write_nothing_much(spark_session, path=str(tmp_path / "out"), format="iceberg")
+
+
+def read_elsewhere(p: beam.Pipeline) -> None:
+    p | ReadFromSpark(path="/x", schema="id INT")
+
+
+def write_elsewhere(p: beam.Pipeline) -> None:
+    p | beam.Create([{"id": 1}]) | WriteToSpark(path="/x", schema="id INT")
+
+
+@pytest.mark.parametrize("build", [read_elsewhere, write_elsewhere])
+def test_another_runner_says_what_to_use(build: Callable[[beam.Pipeline], None]) -> None:
+    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    build(pipeline)
+    with pytest.raises(Exception, match="needs SparkPortableRunner; on another runner use"):
+        pipeline.run().wait_until_finish()
+
+
+def test_a_frame_that_is_not_here_is_refused(spark_session: Any) -> None:
+    """As at a job server, which gets the id of a DataFrame and not the DataFrame."""
+    gone = TableRead(frame="0" * 32, schema=schema_of_ddl("id BIGINT"))
+    with (
+        open_session(RunnerConfig(), spark_session) as session,
+        pytest.raises(TableError, match=r"Step: .* works in the process that has the DataFrame"),
+    ):
+        open_frame(gone, session, "Step")
