@@ -12,8 +12,8 @@ from apache_beam.pvalue import AsSingleton
 
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.transforms import FullWindowPartition
-from tests.spark.harvest import BEAMS_OWN, harvest, run
-from tests.spark.test_full_window_partitions import HARNESSES, SPREAD, spread
+from tests.spark.harvest import BEAMS_OWN, RARE_HARNESSES, harvest, run
+from tests.spark.test_full_window_partitions import SPREAD, spread
 
 pytestmark = pytest.mark.spark
 
@@ -47,7 +47,7 @@ class LifeCycle(beam.DoFn):  # type: ignore[misc]
         self._note("teardown")
 
 
-@pytest.mark.parametrize("harness", HARNESSES)
+@pytest.mark.parametrize("harness", RARE_HARNESSES)
 def test_the_life_of_a_dofn_its_side_inputs_and_metrics(
     spark_session: Any, harness: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -96,7 +96,7 @@ def test_keys_without_an_order_name_the_step(spark_session: Any) -> None:
     assert raised.value.step == "in order/Partitions"
 
 
-@pytest.mark.parametrize("harness", HARNESSES)
+@pytest.mark.parametrize("harness", RARE_HARNESSES)
 def test_a_sort_that_does_not_fit_into_its_memory(
     spark_session: Any, harness: tuple[str, ...]
 ) -> None:

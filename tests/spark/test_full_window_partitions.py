@@ -20,15 +20,10 @@ from apache_beam.transforms.window import (
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
 from beam_spark_runner.transforms import FullWindowPartition, Order
-from tests.spark.harvest import BEAMS_OWN, REUSED_PROCESS, harvest, partition_of_task
+from tests.spark.harvest import HARNESSES, RARE_HARNESSES, harvest, partition_of_task
 
 pytestmark = pytest.mark.spark
 
-HARNESSES = [
-    pytest.param((), id="embedded"),
-    pytest.param(REUSED_PROCESS, id="process", marks=pytest.mark.grpc),
-    pytest.param(BEAMS_OWN, id="Beam's own harness", marks=[pytest.mark.grpc, pytest.mark.rare]),
-]
 SPREAD = "--parallelism=3"
 
 
@@ -94,7 +89,7 @@ def test_functions_get_the_partitions_of_the_step_before(
             assert keys == sorted(keys, reverse=True)
 
 
-@pytest.mark.parametrize("harness", HARNESSES)
+@pytest.mark.parametrize("harness", RARE_HARNESSES)
 def test_empty_partitions(spark_session: Any, harness: tuple[str, ...]) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         values = spread(p, [5])
@@ -201,7 +196,7 @@ class Reader(NamedTuple):
     age: int
 
 
-@pytest.mark.parametrize("harness", HARNESSES)
+@pytest.mark.parametrize("harness", RARE_HARNESSES)
 @pytest.mark.parametrize("order", [*Order])
 def test_every_form_of_sort_keeps_timestamps_and_windows(
     spark_session: Any, harness: tuple[str, ...], order: Order
@@ -241,7 +236,7 @@ def test_every_form_of_sort_keeps_timestamps_and_windows(
     )
 
 
-@pytest.mark.parametrize("harness", HARNESSES)
+@pytest.mark.parametrize("harness", RARE_HARNESSES)
 def test_results_are_at_the_end_of_the_global_window(
     spark_session: Any, harness: tuple[str, ...]
 ) -> None:
@@ -272,7 +267,7 @@ def test_results_are_at_the_end_of_the_global_window(
         ]
 
 
-@pytest.mark.parametrize("harness", HARNESSES)
+@pytest.mark.parametrize("harness", RARE_HARNESSES)
 def test_keyed_partitions(spark_session: Any, harness: tuple[str, ...]) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         pairs = (

@@ -39,7 +39,9 @@ def stored(spark: Any, path: Path, format_: str = "parquet", **options: Any) -> 
 
 
 @pytest.mark.parametrize(
-    "flags", [(), pytest.param(PROCESS, marks=pytest.mark.grpc)], ids=["embedded", "process"]
+    "flags",
+    [(), pytest.param(PROCESS, marks=[pytest.mark.grpc, pytest.mark.rare])],
+    ids=["embedded", "process"],
 )
 def test_parquet_in_and_out(spark_session: Any, folder: Path, flags: tuple[str, ...]) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
