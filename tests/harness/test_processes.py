@@ -16,6 +16,7 @@ from apache_beam.transforms.environments import ProcessEnvironment
 
 from beam_spark_runner.core.errors import EnvironmentStartError, SdkDisconnectedError
 from beam_spark_runner.harness.remote import sdk_worker
+from beam_spark_runner.harness.remote import sdk_worker as worker_module
 from beam_spark_runner.harness.remote import sdk_workers as module
 from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
 from beam_spark_runner.harness.remote.settings import HarnessSettings
@@ -222,7 +223,7 @@ class Crash(beam.DoFn):  # type: ignore[misc]
 def test_a_harness_that_crashes_names_the_step_and_shows_where(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "_LAST_WORDS_S", 30.0)
+    monkeypatch.setattr(worker_module, "_LAST_WORDS_S", 30.0)
 
     def build(p: beam.Pipeline) -> Any:
         return p | beam.Impulse() | "Die" >> beam.ParDo(Crash()) | beam.Reshuffle()
