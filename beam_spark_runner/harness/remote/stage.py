@@ -8,6 +8,7 @@ from apache_beam.coders import WindowedValueCoder
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 
 from beam_spark_runner.backchannel.log_lines import STDERR, LogSink
+from beam_spark_runner.core.errors import EnvironmentStartError
 from beam_spark_runner.core.ids import PCollectionId, TransformId
 from beam_spark_runner.harness.beam.chunked_steps import use_chunks
 from beam_spark_runner.harness.beam.plugin.block_edges import mark_lines, use_blocks, use_keys_here
@@ -117,9 +118,12 @@ class RemoteStage:
         *,
         keeps_keys_there: bool = False,
     ) -> RemoteBundle:
-        worker = sdk_workers.acquire(
-            self._description.coded_environment, self._settings, self._stage_id, self._log_sink
-        )
+        try:
+            worker = sdk_workers.acquire(
+                self._description.coded_environment, self._settings, self._stage_id, self._log_sink
+            )
+        except EnvironmentStartError as error:
+            raise EnvironmentStartError(f"{self._name}: {error.problem}", error.output) from error
         return RemoteBundle(
             self._name,
             self._description,
