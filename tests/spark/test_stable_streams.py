@@ -42,7 +42,10 @@ class Feed(beam.DoFn):  # type: ignore[misc]
     ) -> Iterator[tuple[str, str]]:
         restriction = tracker.current_restriction()
         script = Path(element[0])
-        *line, awaited = script.read_text().splitlines()[restriction.start].split()
+        lines = script.read_text().splitlines()
+        if restriction.start:  # in a slow run the split may come in front of the call below
+            estimator.set_watermark(Timestamp(int(lines[restriction.start - 1].split()[2])))
+        *line, awaited = lines[restriction.start].split()
         if not (script.parent / awaited.replace("-", ".")).exists():
             tracker.defer_remainder(Duration(0.02))
             return
