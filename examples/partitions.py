@@ -9,7 +9,6 @@ the difference between neighbours in the order of time. Then the same for each s
 import random
 import sys
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -17,21 +16,13 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_spark_runner.transforms import FullWindowPartition
 
 
-class Measurement(NamedTuple):
-    """What a sensor has measured."""
-
-    sensor: str
-    second: int
-    value: float
-
-
-def measurements(seed: int) -> Iterator[Measurement]:
+def measurements(seed: int) -> Iterator[beam.Row]:
     chance = random.Random(seed)
     for second in chance.sample(range(1_000), 100):
-        yield Measurement(chance.choice("abc"), second, chance.random())
+        yield beam.Row(sensor=chance.choice("abc"), second=second, value=chance.random())
 
 
-def largest_step(records: Iterator[Measurement]) -> Iterator[float]:
+def largest_step(records: Iterator[beam.Row]) -> Iterator[float]:
     """Runs while the records arrive; they are in the order of time."""
     last = next(records, None)
     if last is None:  # an empty partition
@@ -43,29 +34,25 @@ def largest_step(records: Iterator[Measurement]) -> Iterator[float]:
     yield round(step, 3)
 
 
-def later(one: Measurement, other: Measurement) -> Measurement:
+def later(one: beam.Row, other: beam.Row) -> beam.Row:
     return max(one, other, key=lambda each: each.second)
 
 
 def main(arguments: list[str]) -> None:
     with beam.Pipeline(options=PipelineOptions(arguments)) as pipeline:
-        measured = (
-            pipeline
-            | beam.Create(range(8))
-            | beam.FlatMap(measurements).with_output_types(Measurement)
-        )
+        measured = pipeline | beam.Create(range(8)) | beam.FlatMap(measurements)
         by_time = measured | FullWindowPartition().sort_partition("second")
         steps = by_time | FullWindowPartition().map_partition(largest_step)
         latest = measured | FullWindowPartition().reduce(later)
         means = (
             measured
-            | beam.Map(lambda each: each.value)
+            | "values" >> beam.Map(lambda each: each.value)
             | FullWindowPartition().aggregate(beam.combiners.MeanCombineFn())
         )
         of_sensors = (
             measured
-            | beam.Map(lambda each: (each.sensor, each.value))
-            | FullWindowPartition.by_key().aggregate(beam.combiners.MeanCombineFn())
+            | "by sensor" >> beam.Map(lambda each: (each.sensor, each.value))
+            | "of sensors" >> FullWindowPartition.by_key().aggregate(beam.combiners.MeanCombineFn())
         )
         for name, results in {
             "largest step of a partition": steps,
