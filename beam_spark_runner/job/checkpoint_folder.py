@@ -70,11 +70,13 @@ class CheckpointFolder(Storage):
             NotDurableError: one of the others' files may be lost.
         """
         others = [self._folder / other for other in after]
+        if others:
+            others.append(self._folder)  # it has their names
         hidden = self._folder / f".{name}.{secrets.token_hex(4)}"
         with self._doing(f"create {name}"):
             try:
                 hidden.write_bytes(data)
-                _sync_all([hidden, *others])
+                _sync_all(hidden, others)
                 try:
                     os.link(hidden, self._folder / name)
                 except OSError as error:
@@ -107,25 +109,23 @@ class CheckpointFolder(Storage):
             raise CheckpointFolderError(str(self._folder), f"could not {what}: {error}") from error
 
 
-def _sync_all(files: Sequence[Path]) -> None:
+def _sync_all(mine: Path, others: Sequence[Path]) -> None:
     """Make files durable, side by side: a disk takes about as long for all as for one.
 
-    The first one is the caller's own, which can be written once more.
+    Args:
+        mine: the caller's own file, which can be written once more.
+        others: the folder of the others' files, and these.
     """
-    mine, *others = files
-    if not others:
-        _sync(mine)
-        return
-    with ThreadPoolExecutor(min(len(others), _MOST_AT_ONCE)) as threads:
+    with ThreadPoolExecutor(min(1 + len(others), _MOST_AT_ONCE)) as threads:
+        mine_done = threads.submit(_sync, mine)
         syncing = {other: threads.submit(_sync, other) for other in others}
-        _sync(mine)
-        for other, done in syncing.items():
-            try:
-                done.result()
-            except FileNotFoundError:  # a driver that has taken over has deleted it
-                raise
-            except OSError as error:
-                raise NotDurableError(str(other), str(error)) from error
+    # All are looked at: the disk reports a loss once, so no other error may hide it.
+    for other, done in syncing.items():
+        error = done.exception()
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+            raise NotDurableError(str(other), str(error)) from error
+    for done in (*syncing.values(), mine_done):
+        done.result()  # what is not there was deleted by a driver that has taken over
 
 
 def _sync(path: Path) -> None:
