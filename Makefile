@@ -79,7 +79,8 @@ install-tests: $(READY) ## Tests of a plain and an editable install
 	$(PYTEST) tests/install
 
 integration: $(READY) $(SPARK_CLASSES) integration-3.5 ## Rare cases, clusters, Spark Connect, killed processes, Spark 3.5
-	$(PYTEST) $(SIDE_BY_SIDE) tests -m rare
+	$(PYTEST) $(SIDE_BY_SIDE) tests/harness -m rare
+	$(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/harness -m rare
 	BEAM_SPARK_35_PYTHON=$(abspath $(VENV_35))/bin/python $(PYTEST) integration
 
 $(READY_35): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner/import_hook.py
