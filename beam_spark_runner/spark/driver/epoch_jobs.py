@@ -78,7 +78,6 @@ class EpochJobs:
         self._jobs = SegmentJobs(plan, settings, builder)
         self._chained: _Chained | None = None
         self._copier = copier
-        self._property = None if copier is None else copier.local_property
 
     def run(
         self,
@@ -105,18 +104,18 @@ class EpochJobs:
             Exception: of Spark's; see ``spark_errors``.
         """
         kind = _Kind(levels, isinstance(source, Stored), stores_rows, anchor)
-        if self._copier is None or self._property is None:
+        if self._copier is None:
             frame, tasks = self._jobs.frame(self._job(source, kind))
             reports = collect_reports(frame)
         else:
             chained = self._kept(kind, self._copier)
             tasks = chained.tasks
-            context = self._settings.spark.sparkContext
-            context.setLocalProperty(self._property, _text_of(source))
+            context, name = self._settings.spark.sparkContext, self._copier.local_property
+            context.setLocalProperty(name, _text_of(source))
             try:
                 reports = reports_of(chained.plan.collect())
             finally:
-                context.setLocalProperty(self._property, cast("str", None))  # removes it
+                context.setLocalProperty(name, cast("str", None))  # removes it
         first = Part(self._segment, levels).first
         for report in reports:
             if report.level < first and report.failure is not None:  # what is stored was not read
@@ -134,6 +133,11 @@ class EpochJobs:
             frame, tasks = self._jobs.frame(self._job(nothing, kind))
             self._chained = _Chained(kind, copier.plan(coded_reports(frame)), tasks)
         return self._chained
+
+    @property
+    def _property(self) -> str | None:
+        """Name of the local property with what a Spark job begins with; None: the plan has it."""
+        return None if self._copier is None else self._copier.local_property
 
     def steps_blamed_for(self, error: Exception) -> str:
         """See ``SegmentJobs.steps_blamed_for``."""

@@ -23,7 +23,8 @@ from beam_spark_runner.transforms.full_window.sorting import ExternalSorter, Win
 
 _CHUNK = 128  # elements
 _windows_of = operator.attrgetter("windows")
-_at_end = WindowedValue(None, GlobalWindow().max_timestamp(), (GlobalWindow(),))
+AT_END = WindowedValue(None, GlobalWindow().max_timestamp(), (GlobalWindow(),))
+"""Where results are that belong to no record: at the end of the global window."""
 
 Arguments: TypeAlias = tuple[Sequence[Any], Mapping[str, Any]]
 Chunk: TypeAlias = tuple[list[Any], list[WindowedValue]]
@@ -128,7 +129,7 @@ def per_window(values: list[Any], origins: list[WindowedValue]) -> list[Any]:
 
 def emitted_at_end(results: list[Any]) -> Chunk:
     """Place results at the end of the global window."""
-    return results, [_at_end] * len(results)
+    return results, [AT_END] * len(results)
 
 
 class SortPartitionDoFn(PartitionDoFn):

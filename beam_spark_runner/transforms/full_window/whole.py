@@ -9,11 +9,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.transforms.full_window.coding import ElementCodec
-from beam_spark_runner.transforms.full_window.functions import PartitionDoFn
+from beam_spark_runner.transforms.full_window.functions import AT_END, PartitionDoFn
 
 
 class _Whole(beam.DoFn):  # type: ignore[misc]
@@ -69,14 +68,11 @@ class OnePartitionDoFn(_Whole):
             if isinstance(result, WindowedValue):
                 yield result
             else:
-                yield _at_end.with_value(result)
+                yield AT_END.with_value(result)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         """See ``DoFn``."""
-        return map(_at_end.with_value, self._fn.finish_whole())
-
-
-_at_end = WindowedValue(None, GlobalWindow().max_timestamp(), (GlobalWindow(),))
+        return map(AT_END.with_value, self._fn.finish_whole())
 
 
 class EncodeDoFn(beam.DoFn):  # type: ignore[misc]
