@@ -59,6 +59,30 @@ def described(error: BaseException) -> str:
     return render_error(error).traceback_text
 
 
+class ChargedTo:
+    """A context manager: what is raised inside it is charged to a step.
+
+    A class, since operations enter it for each chunk or key, and a generator would cost more.
+    """
+
+    __slots__ = ("_step_name",)
+
+    def __init__(self, step_name: str) -> None:
+        self._step_name = step_name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:  # user code may call sys.exit
+            charge(error, self._step_name)
+
+
 def charge(error: BaseException, step_name: str) -> None:
     """Raise what names the step, unless the error is charged to one already."""
     if not is_charged(error):

@@ -28,7 +28,7 @@ from beam_spark_runner.harness.beam.settling import SPECIAL, SendOne
 from beam_spark_runner.harness.beam.step_choice import step_for
 from beam_spark_runner.harness.beam.steps import AssigningWindows, Combined, Step
 from beam_spark_runner.harness.beam.window_assignment import Assignment
-from beam_spark_runner.harness.failures import charge
+from beam_spark_runner.harness.failures import ChargedTo, charge
 from beam_spark_runner.harness.values.constants import Kind, is_constant
 
 _MOST_VALUES = 128
@@ -111,12 +111,8 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
 
     def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
         """Process values; each has the timestamp, windows and pane of its origin."""
-        with self.scoped_process_state:
-            try:
-                (self._step or self._first_step()).run(values, origins, kind, self)
-            except BaseException as error:
-                charge(error, self.step_name)
-                raise
+        with self.scoped_process_state, ChargedTo(self.step_name):
+            (self._step or self._first_step()).run(values, origins, kind, self)
 
     def process_one(self, value: Any, origin: WindowedValue) -> None:
         """Process a value that may not wait for others. The first step replaces this."""
@@ -200,24 +196,16 @@ class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]
 
     def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
         """See ``ChunkedParDo.process_chunk``."""
-        with self.scoped_process_state:
-            try:
-                self._accumulators.add(values, origins)
-            except BaseException as error:
-                charge(error, self.step_name)
-                raise
+        with self.scoped_process_state, ChargedTo(self.step_name):
+            self._accumulators.add(values, origins)
 
     def process_one(self, value: Any, origin: WindowedValue) -> None:
         """See ``ChunkedParDo.process_one``."""
         self.process_chunk([value], [origin], Kind.OWN)
 
     def finish(self) -> None:
-        with self.scoped_finish_state:
-            try:
-                self._accumulators.drain()
-            except BaseException as error:
-                charge(error, self.step_name)
-                raise
+        with self.scoped_finish_state, ChargedTo(self.step_name):
+            self._accumulators.drain()
 
 
 class ChunkedCombine(operations.CombineOperation):  # type: ignore[misc]
@@ -248,12 +236,8 @@ class ChunkedCombine(operations.CombineOperation):  # type: ignore[misc]
 
     def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
         """See ``ChunkedParDo.process_chunk``."""
-        with self.scoped_process_state:
-            try:
-                self._step.run(values, origins, kind, self)
-            except BaseException as error:
-                charge(error, self.step_name)
-                raise
+        with self.scoped_process_state, ChargedTo(self.step_name):
+            self._step.run(values, origins, kind, self)
 
     def send(
         self, results: list[Any], origins: list[WindowedValue], kind: Kind, *, are_values: bool
@@ -273,7 +257,7 @@ def one_by_one(operation: Any, step: Step) -> SendOne:
 
     def process_one(value: Any, origin: WindowedValue) -> None:
         with state:
-            try:
+            try:  # for each value: cheaper than ``ChargedTo``
                 run_one(value, origin)
             except BaseException as error:
                 charge(error, step_name)

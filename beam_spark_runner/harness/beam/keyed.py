@@ -29,7 +29,7 @@ from beam_spark_runner.harness.beam.chunks import output_handler
 from beam_spark_runner.harness.beam.key_states import KeyStates
 from beam_spark_runner.harness.beam.keyed_call import KeyedCall, can_call
 from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
-from beam_spark_runner.harness.failures import charge
+from beam_spark_runner.harness.failures import ChargedTo
 from beam_spark_runner.harness.values.constants import Kind
 from beam_spark_runner.semantics.interruption import Interruption, uninterrupted
 from beam_spark_runner.semantics.lateness import in_time
@@ -128,17 +128,13 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
                     self._expect_expiry(value[0], origin)
                 super().process(origin.with_value(value))
             return
-        with self.scoped_process_state:
-            try:
-                if self._call is None:
-                    # Side inputs can be read once a bundle has begun.
-                    self._call = self._make_call(self._expect_expiry if expires else None)
-                handle = self._outputs.handle_process_outputs
-                for origin, results in self._call.results(values, origins):
-                    handle(origin, results)
-            except BaseException as error:
-                charge(error, self.step_name)
-                raise
+        with self.scoped_process_state, ChargedTo(self.step_name):
+            if self._call is None:
+                # Side inputs can be read once a bundle has begun.
+                self._call = self._make_call(self._expect_expiry if expires else None)
+            handle = self._outputs.handle_process_outputs
+            for origin, results in self._call.results(values, origins):
+                handle(origin, results)
 
     def _in_time(
         self, values: list[Any], origins: list[WindowedValue]
@@ -164,11 +160,8 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         self._calls += elements
         if self._calls > _MOST_CALLS or self.states.piled_bytes > _MOST_BYTES:
             self._calls = 0
-            try:
+            with ChargedTo(self.step_name):  # coders may raise
                 self.states.write()
-            except Exception as error:  # of a coder
-                charge(error, self.step_name)
-                raise
             self._forget_call()
 
     def advance_key(self, to: Instant) -> None:
@@ -179,11 +172,8 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         """
         self.fire_due(to)
         self._calls = 0
-        try:
+        with ChargedTo(self.step_name):  # coders may raise
             self.states.end()
-        except Exception as error:  # of a coder
-            charge(error, self.step_name)
-            raise
         self._forget_call()
 
     def fire_due(self, to: Instant) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.harness.beam.chunks import ChunkedParDo
-from beam_spark_runner.harness.failures import charge
+from beam_spark_runner.harness.failures import ChargedTo
 from beam_spark_runner.harness.values.constants import Kind
 
 Chunk = tuple[list[Any], list[WindowedValue]]
@@ -41,13 +41,9 @@ class PartitionParDo(ChunkedParDo):
 
     def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
         """See ``ChunkedParDo.process_chunk``."""
-        with self.scoped_process_state:
-            try:
-                self._begin()
-                self._send(self._fn.take(values, origins))
-            except BaseException as error:
-                charge(error, self.step_name)
-                raise
+        with self.scoped_process_state, ChargedTo(self.step_name):
+            self._begin()
+            self._send(self._fn.take(values, origins))
 
     def process_one(self, value: Any, origin: WindowedValue) -> None:
         """See ``ChunkedParDo.process_one``."""
@@ -56,14 +52,10 @@ class PartitionParDo(ChunkedParDo):
     def finish(self) -> None:
         """End the partition, be it empty, and then the bundle."""
         self.flush()
-        with self.scoped_process_state:
-            try:
-                self._begin()
-                self._send(self._fn.end())
-                self._fn.has_ended = True
-            except BaseException as error:
-                charge(error, self.step_name)
-                raise
+        with self.scoped_process_state, ChargedTo(self.step_name):
+            self._begin()
+            self._send(self._fn.end())
+            self._fn.has_ended = True
         super().finish()
 
     def _begin(self) -> None:
