@@ -80,7 +80,7 @@ install-tests: $(READY) ## Tests of a plain and an editable install
 
 integration: $(READY) $(SPARK_CLASSES) integration-3.5 ## Rare cases, clusters, Spark Connect, killed processes, Spark 3.5
 	$(PYTEST) $(SIDE_BY_SIDE) tests/harness -m rare
-	$(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/harness -m rare
+	ALL_EXAMPLES=1 $(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/harness -m 'rare or (hypothesis and not slow)'
 	BEAM_SPARK_35_PYTHON=$(abspath $(VENV_35))/bin/python $(PYTEST) integration
 
 $(READY_35): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner/import_hook.py

@@ -7,12 +7,18 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.connect_server import start_connect_server
+from tests.examples import examples
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Machines are shared and slow at times: no example fails for its time.
-settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "shared",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=examples(100),
+)
 settings.load_profile("shared")
 
 

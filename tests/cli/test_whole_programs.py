@@ -67,29 +67,32 @@ def test_a_signal_while_the_jvm_starts_leaves_nothing_behind(
     assert program.end(60).code == code
 
 
-def test_a_word_count_prints_what_it_prints_and_no_more(tmp_path: Path) -> None:
-    """Embedded; with LOOPBACK; and by a program that does not wait for its pipeline."""
+@pytest.mark.parametrize(
+    ("flags", "waits"),
+    [
+        pytest.param([], True, id="embedded"),
+        pytest.param(["--environment_type=LOOPBACK"], True, id="LOOPBACK", marks=pytest.mark.rare),
+        pytest.param([], False, id="it does not wait", marks=pytest.mark.rare),
+    ],
+)
+def test_a_word_count_prints_what_it_prints_and_no_more(
+    tmp_path: Path, flags: list[str], waits: bool
+) -> None:
     (tmp_path / "words").write_text("a b a\nb a\n")
-    script = """
-        def count(p, out):
-            p | beam.io.ReadFromText("words") | beam.FlatMap(str.split) | beam.combiners.Count.PerElement(
-            ) | beam.MapTuple(lambda word, n: f"{word} {n}") | beam.io.WriteToText(out)
-
-        with beam.Pipeline(argv=OPTIONS) as p:
-            count(p, "embedded")
-        print("embedded")
-        with beam.Pipeline(argv=[*OPTIONS, "--environment_type=LOOPBACK"]) as p:
-            count(p, "loopback")
-        print("loopback")
+    script = f"""
         p = beam.Pipeline(argv=OPTIONS)
-        count(p, "not-waited-for")
-        p.run()
-        """  # noqa: E501
-    ended = run(tmp_path, script)
-    assert (ended.code, ended.out, lines_of(ended.err)) == (0, "embedded\nloopback\n", [])
-    for name in ("embedded", "loopback", "not-waited-for"):
-        files = [file.read_text() for file in tmp_path.glob(f"{name}-*")]
-        assert sorted("".join(files).splitlines()) == ["a 3", "b 2"]
+        (p | beam.io.ReadFromText("words") | beam.FlatMap(str.split)
+           | beam.combiners.Count.PerElement() | beam.MapTuple("{{}} {{}}".format)
+           | beam.io.WriteToText("counts"))
+        result = p.run()
+        if {waits}:
+            print(result.wait_until_finish())
+        """
+    ended = run(tmp_path, script, *flags)
+    printed = "DONE\n" if waits else ""
+    assert (ended.code, ended.out, lines_of(ended.err)) == (0, printed, [])
+    files = [file.read_text() for file in tmp_path.glob("counts-*")]
+    assert sorted("".join(files).splitlines()) == ["a 3", "b 2"]
 
 
 @pytest.mark.rare

@@ -209,7 +209,7 @@ def test_bare_elements_of_every_kind_cross(spark_session: Any, flags: tuple[str,
         assert found[label] == sorted(repr(plain(value)) for value in values), label
 
 
-@pytest.mark.parametrize("flags", HARNESSES)
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
 def test_side_inputs_of_every_kind(spark_session: Any, flags: tuple[str, ...]) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         found = {}

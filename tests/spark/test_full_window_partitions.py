@@ -132,7 +132,7 @@ def test_sources_have_the_partitions_of_their_tasks(spark_session: Any) -> None:
     assert found["both"] == [[3, 1, 2, "x"]]  # one task has both impulses
 
 
-@pytest.mark.parametrize("storage", ["executors", "files"])
+@pytest.mark.parametrize("storage", [pytest.param("executors", marks=pytest.mark.rare), "files"])
 def test_materialised_partitions_are_those_that_were_made(
     spark_session: Any, storage: str, tmp_path: Path
 ) -> None:

@@ -167,7 +167,7 @@ REPORTS = f"dest = {schema.REPORT}"
 @pytest.mark.parametrize(
     "second",
     [
-        pytest.param(f"not ({REPORTS})", id="all rows"),
+        pytest.param(f"not ({REPORTS})", id="all rows", marks=pytest.mark.rare),
         pytest.param(
             f"not ({REPORTS}) and spark_partition_id() % 2 = 1",
             id="rows of one task",
@@ -202,7 +202,6 @@ def test_large_side_inputs_are_judged_too(
     assert len(kept.names) == (1 if folder else 2)
 
 
-@pytest.mark.rare
 @pytest.mark.rare
 @pytest.mark.parametrize("build", [in_place, as_iterable])
 @pytest.mark.parametrize(

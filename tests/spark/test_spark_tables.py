@@ -95,7 +95,7 @@ def row_of_every_type(n: int) -> beam.Row:
     )
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata"])
+@pytest.mark.parametrize("zone", [pytest.param("UTC", marks=pytest.mark.rare), "Asia/Kolkata"])
 def test_every_type_comes_in_and_goes_out(spark_session: Any, tmp_path: Path, zone: str) -> None:
     schema = spark_session.sql(EVERY_TYPE).schema.simpleString().removeprefix("struct<")[:-1]
 
@@ -157,6 +157,7 @@ def test_conditions_and_columns_reach_the_files(spark_session: Any, tmp_path: Pa
     assert harvest(spark_session, build)["read"] == [0, 10]
 
 
+@pytest.mark.rare
 def test_several_tables_and_other_sources_in_one_job(spark_session: Any, folder: Path) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         first = p | "first" >> ReadFromSpark(path=str(folder / "in"))
@@ -224,7 +225,10 @@ class Sale(NamedTuple):
     amount: int
 
 
-@pytest.mark.parametrize("format_", ["parquet", "orc", "json", "csv"])
+@pytest.mark.parametrize(
+    "format_",
+    [*(pytest.param(each, marks=pytest.mark.rare) for each in ("orc", "csv")), "parquet", "json"],
+)
 def test_files(spark_session: Any, tmp_path: Path, format_: str) -> None:
     options = {"header": True} if format_ == "csv" else {}
     sales = [Sale(f"s{n % 3}", n) for n in range(30)]
@@ -354,6 +358,7 @@ def test_steps_after_a_write_see_its_rows(spark_session: Any, folder: Path) -> N
     assert stored(spark_session, folder / "second") == [("files", 2)]
 
 
+@pytest.mark.rare
 def test_long_values_and_a_source_that_is_overwritten(spark_session: Any, folder: Path) -> None:
     def build(p: beam.Pipeline) -> None:
         rows = p | ReadFromSpark(path=str(folder / "in"), where="id < 3")

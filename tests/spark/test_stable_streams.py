@@ -183,6 +183,7 @@ def test_what_is_stored_holds_the_watermark(spark_session: Any, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("flags", RARE_HARNESSES)
+@pytest.mark.rare
 def test_keys_with_timers_of_both_kinds(spark_session: Any, flags: tuple[str, ...]) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         events = Stream().with_output_types(tuple[str, int])

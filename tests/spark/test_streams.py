@@ -179,7 +179,7 @@ class Wakes(beam.DoFn):  # type: ignore[misc]
         seen.clear()
 
 
-@pytest.mark.parametrize("flags", HARNESSES)
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
 def test_timers_and_the_end_of_a_window(spark_session: Any, flags: tuple[str, ...]) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         events = stream().add_elements(pairs(1, 2)).advance_watermark_to(4)

@@ -12,6 +12,7 @@ from beam_spark_runner.graph.model import Graph
 from beam_spark_runner.plan.build import build
 from beam_spark_runner.plan.levels import levels
 from beam_spark_runner.plan.model import Delivery, Plan
+from tests.examples import examples
 from tests.golden.evaluate import Element, evaluate_graph, evaluate_plan, evaluate_stages
 from tests.golden.random_graphs import graphs
 
@@ -26,7 +27,7 @@ def made_by_stages(graph: Graph, data: dict[PCollectionId, Counter[Element]]) ->
     return {collection: data[collection] for collection in sorted(kept) if data.get(collection)}
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(graph=graphs())
 def test_each_pass_keeps_the_meaning_and_is_idempotent(graph: Graph) -> None:
     meant = evaluate_graph(graph)
@@ -42,7 +43,7 @@ def test_each_pass_keeps_the_meaning_and_is_idempotent(graph: Graph) -> None:
     assert {c: in_stages.get(c, Counter()) for c in everything} == everything
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     graph=graphs(environments=2),
     max_exchanges=st.sampled_from([1, 2, 12]),
@@ -100,7 +101,7 @@ def check_that_stable_input_is_written_down(plan: Plan) -> None:
             assert bool(makers) == bool(writers)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(graph=graphs(), max_exchanges=st.sampled_from([1, 2, 12]))
 def test_a_plan_that_streams_is_a_chain_of_segments(graph: Graph, max_exchanges: int) -> None:
     ready = passes.fuse(passes.run_passes(graph, BEFORE_FUSION))

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_spark_runner.portable.monitoring import merge
+from tests.examples import examples
 from tests.unit.portable.test_monitoring import (
     counter,
     distribution,
@@ -47,7 +48,7 @@ an_info = st.one_of(
 bundles = st.lists(an_info, max_size=6)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(bundles, bundles, bundles)
 def test_merging_is_associative_and_commutative(
     some: list[bytes], more: list[bytes], rest: list[bytes]

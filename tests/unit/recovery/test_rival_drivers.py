@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from beam_spark_runner.recovery.commit import claim, commit, newest, superseded
 from beam_spark_runner.recovery.manifest import FencedError, Manifest, decode, epoch_in, fence_in
+from tests.examples import examples
 
 KEEP = 1  # the least: who wakes up late finds the most gone
 T = TypeVar("T")
@@ -258,4 +259,4 @@ class Rivals(RuleBasedStateMachine):
 
 
 TestRivals = Rivals.TestCase
-TestRivals.settings = settings(max_examples=80, stateful_step_count=25, deadline=None)
+TestRivals.settings = settings(max_examples=examples(80), stateful_step_count=25, deadline=None)

@@ -16,6 +16,7 @@ from beam_spark_runner.state.chain import Version
 from beam_spark_runner.state.local_copy import Origin
 from beam_spark_runner.state.shards import DeltaFiles, Shard, open_shard
 from beam_spark_runner.state.stored_deltas import ShardStorageError
+from tests.examples import examples
 
 KEYS = st.binary(min_size=1, max_size=3).map(lambda key: bytes(b"ab\xff"[b % 3] for b in key))
 PREFIXES = KEYS | st.just(b"")
@@ -219,4 +220,4 @@ class Shards(RuleBasedStateMachine):
 
 
 TestShards = Shards.TestCase
-TestShards.settings = settings(max_examples=40, stateful_step_count=30)
+TestShards.settings = settings(max_examples=examples(40), stateful_step_count=30)

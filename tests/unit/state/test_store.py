@@ -23,6 +23,7 @@ from beam_spark_runner.state.backend import (
 )
 from beam_spark_runner.state.memory import MemoryState
 from beam_spark_runner.state.store import StoredState
+from tests.examples import examples
 from tests.unit.state.sorted_records import SortedRecords, count_values, list_entry, pages
 
 PAGE_BYTES = 8
@@ -209,4 +210,4 @@ class Backends(RuleBasedStateMachine):
 
 
 TestBackends = Backends.TestCase
-TestBackends.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestBackends.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

@@ -31,6 +31,7 @@ from beam_spark_runner.portable.wire import (
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.state.backend import Bag, Cell, MapValues
 from beam_spark_runner.state.memory import MemoryState
+from tests.examples import examples
 from tests.unit.harness.codec.block_elements import PANES, TIMES, WINDOWS, elements_in
 from tests.unit.harness.codec.coder_trees import CODED, MILLISECONDS, SMALL, Coded, bring, graph_of
 from tests.unit.spark.rows.written_rows import (
@@ -43,7 +44,7 @@ from tests.unit.spark.rows.written_rows import (
 )
 
 MANY = settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -31,6 +31,7 @@ from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.group_reader import GroupReader
 from beam_spark_runner.spark.rows.writing import LONG_KEY_BYTES
+from tests.examples import examples
 from tests.unit.spark.rows.written_rows import (
     GLOBAL,
     KEYS,
@@ -58,7 +59,9 @@ class TestGroups:
     """Each claim with and without colliding hashes, in little and in much memory."""
 
     @given(PAIR_LISTS, st.randoms(use_true_random=False))
-    @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(
+        max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture]
+    )
     def test_global(self, pairs: list[tuple[bytes, bytes]], chance: random.Random) -> None:
         edge = edge_of(Delivery.GROUP_BY_KEY)
         coder, group_coder = pair_coders(GlobalWindowCoder())
@@ -76,7 +79,9 @@ class TestGroups:
         pairs=st.lists(st.tuples(KEYS, st.integers(-30, 30)), max_size=40),
         chance=st.randoms(use_true_random=False),
     )
-    @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(
+        max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture]
+    )
     def test_timestamps(
         self,
         combiner: TimestampCombiner,

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from beam_spark_runner.core.routing import partitions_of_routes
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.state.store_keys import StoreKeys
+from tests.examples import examples
 from tests.unit.spark.rows.written_rows import (
     GLOBAL,
     KEY_ENDS,
@@ -56,7 +57,7 @@ def keys_of(found: Iterable[WindowedValue]) -> Iterator[list[WindowedValue]]:
     elements=st.lists(st.tuples(KEYS, element_strategy()), max_size=30),
     chance=st.randoms(use_true_random=False),
 )
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_keyed_elements_come_key_by_key(
     is_time_sorted: bool,
     is_global: bool,

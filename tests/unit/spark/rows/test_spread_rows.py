@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from beam_spark_runner.core import routing
 from beam_spark_runner.plan.model import Delivery
+from tests.examples import examples
 from tests.unit.spark.rows.written_rows import (
     GLOBAL,
     as_spark_would,
@@ -127,7 +128,7 @@ def test_elements_are_spread_evenly_over_other_partitions_than_their_task_knows_
     is_skewed=st.booleans(),
     first=st.integers(0, 100),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_restrictions_are_spread_by_size_over_other_partitions_than_their_task_knows_of(
     partitions: int, sizes: list[float], is_skewed: bool, first: int
 ) -> None:

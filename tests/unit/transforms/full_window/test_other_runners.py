@@ -17,7 +17,7 @@ from beam_spark_runner.transforms import FullWindowPartition, Order
 from beam_spark_runner.transforms.full_window.functions import AggregateDoFn, ReduceDoFn
 from beam_spark_runner.transforms.full_window.mapping import FunctionDoFn, MapPartitionDoFn
 
-RUNNERS = ["FnApiRunner", "BundleBasedDirectRunner"]
+RUNNERS = ["FnApiRunner", pytest.param("BundleBasedDirectRunner", marks=pytest.mark.rare)]
 NAMES = {"BundleBasedDirectRunner": "apache_beam.runners.direct.direct_runner."}
 
 
