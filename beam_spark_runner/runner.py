@@ -18,7 +18,6 @@ import apache_beam as beam
 from apache_beam.metrics.metric import MetricResults
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_job_api_pb2, beam_runner_api_pb2, metrics_pb2
-from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from apache_beam.transforms import environments
 
@@ -37,6 +36,7 @@ from beam_spark_runner.job.job import Job
 from beam_spark_runner.job.loopback import LoopbackPool, serve_loopback
 from beam_spark_runner.job.packages import asks_for_packages, collect_packages
 from beam_spark_runner.job.prepare import prepare
+from beam_spark_runner.job.submission import Submitter
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.plan.explain import explain
 from beam_spark_runner.plan.picture import picture
@@ -103,7 +103,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         """
         config = RunnerConfig.from_options(options)
         if config.job_endpoint is not None:
-            return PortableRunner().run_portable_pipeline(pipeline, options)
+            return Submitter(config).run_portable_pipeline(pipeline, options)
         closing = contextlib.ExitStack()
         with _sigterm_raises():
             try:

@@ -23,6 +23,7 @@ from apache_beam.portability.api import (
     standard_window_fns_pb2,
 )
 from apache_beam.runners import pipeline_context, runner
+from apache_beam.runners.portability import artifact_service, portable_runner
 from apache_beam.runners.worker import (
     bundle_processor,
     data_plane,
@@ -262,6 +263,16 @@ def test_a_window_into_payload_reads_as_a_windowing_strategy() -> None:
         (monitoring_infos.int64_distribution, "urn metric"),
         (cells.GaugeData, "value timestamp"),
         (WindowedValueCoder, "wrapped_value_coder window_coder"),
+        (portable_runner.JobServiceHandle, "job_service options"),
+        (
+            portable_runner.JobServiceHandle.stage,
+            "proto_pipeline artifact_staging_endpoint staging_session_token",
+        ),
+        (portable_runner.PortableRunner.create_job_service, "options"),
+        (
+            artifact_service.offer_artifacts,
+            "artifact_staging_service artifact_retrieval_service staging_token",
+        ),
     ],
 )
 def test_parameters_are_as_we_pass_them(function: Callable[..., Any], parameters: str) -> None:

@@ -3,7 +3,7 @@
 import argparse
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from apache_beam.options.pipeline_options import (
@@ -18,6 +18,7 @@ from apache_beam.options.pipeline_options import (
 from beam_spark_runner.core.backchannel import BackchannelKind
 from beam_spark_runner.core.environments import EnvironmentKind, ExecutorEnvironment
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.options.access import ClientAccess, check_client_access
 from beam_spark_runner.options.declared import (
     DEFAULT_BATCH_INTERVAL_MS,
     DEFAULT_ROUND_BUDGET_S,
@@ -83,6 +84,7 @@ class RunnerConfig:
     """Every option that this runner obeys, checked. Made once, by ``from_options``."""
 
     job_endpoint: str | None = None  # HOST:PORT of the job server that runs it. None: this process
+    job_server_access: ClientAccess = field(default_factory=ClientAccess)
     spark_master_url: str | None = None  # None: the user named none. sc:// is Spark Connect
     spark_conf: tuple[tuple[str, str], ...] = ()  # each key once, in the order given
     parallelism: int | None = None  # --parallelism: partitions of an exchange. None: ours to choose
@@ -142,8 +144,10 @@ class RunnerConfig:
                 "parallelism", f"{parallelism} is more than --max_parallelism={max_parallelism}"
             )
         environment = _environment(options)
+        job_endpoint = _job_endpoint(options.view_as(PortableOptions).job_endpoint)
         return cls(
-            job_endpoint=_job_endpoint(options.view_as(PortableOptions).job_endpoint),
+            job_endpoint=job_endpoint,
+            job_server_access=_job_server_access(ours, job_endpoint),
             spark_master_url=master(_given_of_spark(options).get("spark_master_url")),
             spark_conf=tuple(spark_conf(getattr(ours, "spark_conf", None)).items()),
             parallelism=parallelism,
@@ -235,6 +239,15 @@ def _job_endpoint(given: str | None) -> str | None:
             "pipeline then runs from this process",
         )
     return given or None
+
+
+def _job_server_access(ours: PipelineOptions, endpoint: str | None) -> ClientAccess:
+    """Read what is shown to the job server."""
+    names = [field.name for field in fields(ClientAccess)]
+    given = {name: getattr(ours, f"job_server_{name}", None) or None for name in names}
+    access = ClientAccess(**given)
+    check_client_access(access, endpoint)
+    return access
 
 
 def _environment(options: PipelineOptions) -> EnvironmentKind:

@@ -34,6 +34,20 @@ class SparkPortableRunnerOptions(PipelineOptions):  # type: ignore[misc]
 
 
 DECLARED: Mapping[str, Mapping[str, Any]] = {
+    "job_server_ca": {
+        "metavar": "FILE",
+        "help": "With --job_endpoint: the CAs one of which has signed the certificate of the job "
+        "server (PEM). Default: no TLS.",
+    },
+    "job_server_cert": {
+        "metavar": "FILE",
+        "help": "With --job_server_ca: your certificate, if the job server wants one (PEM).",
+    },
+    "job_server_key": {"metavar": "FILE", "help": "The private key of --job_server_cert (PEM)."},
+    "job_server_token_file": {
+        "metavar": "FILE",
+        "help": "With --job_endpoint: the token that the job server wants with each call.",
+    },
     "spark_conf": {
         "action": "append",
         "metavar": "KEY=VALUE",

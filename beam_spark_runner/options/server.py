@@ -1,11 +1,11 @@
 """The options of the job server."""
 
 import argparse
-import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.options.access import ServerAccess, check_server_access, is_loopback
 from beam_spark_runner.options.values import master, spark_conf
 
 LOOPBACK = "127.0.0.1"
@@ -27,6 +27,7 @@ class ServerConfig:
     spark_master_url: str | None = None
     spark_conf: tuple[tuple[str, str], ...] = ()
     shared_storage: str | None = None  # --temp_location
+    access: ServerAccess = field(default_factory=ServerAccess)  # what clients must show
     job_name: str | None = "beam job server"  # of the Spark application
 
 
@@ -38,11 +39,20 @@ def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
         SystemExit: argparse has printed help, or what it does not know.
     """
     given = _parser().parse_args(arguments)
-    if not (given.insecure or _is_loopback(given.job_host)):
+    access = ServerAccess(
+        cert=given.tls_cert or None,
+        key=given.tls_key or None,
+        ca=given.tls_ca or None,
+        token_file=given.client_token_file or None,
+    )
+    check_server_access(access)
+    if access.cert is not None and given.insecure:
+        raise OptionsError("insecure", "there is TLS (--tls_cert); leave one of them out")
+    if access.cert is None and not (given.insecure or is_loopback(given.job_host)):
         raise OptionsError(
             "job_host",
-            f"{given.job_host} can be reached from other machines, whoever gets there runs code "
-            "here, and the job server has no TLS yet; say --insecure if your network sees to that",
+            f"{given.job_host} can be reached from other machines, and whoever gets there runs "
+            "code here; set --tls_cert and --tls_key, or --insecure if your network sees to that",
         )
     return ServerConfig(
         job_host=given.job_host,
@@ -54,6 +64,7 @@ def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
         spark_master_url=master(given.spark_master_url),
         spark_conf=tuple(spark_conf(given.spark_conf).items()),
         shared_storage=given.temp_location or None,
+        access=access,
     )
 
 
@@ -116,6 +127,22 @@ def _parser() -> argparse.ArgumentParser:
         help="Storage that this machine and all executors share. That of clients has no effect.",
     )
     parser.add_argument(
+        "--tls_cert",
+        metavar="FILE",
+        help="The server's certificate, with those that lead to its CA (PEM). Default: no TLS.",
+    )
+    parser.add_argument("--tls_key", metavar="FILE", help="Its private key (PEM).")
+    parser.add_argument(
+        "--tls_ca",
+        metavar="FILE",
+        help="Clients must have a certificate that one of these CAs has signed (PEM).",
+    )
+    parser.add_argument(
+        "--client_token_file",
+        metavar="FILE",
+        help="Clients must send the token in this file with each call.",
+    )
+    parser.add_argument(
         "--insecure",
         action="store_true",
         help="Listen, without TLS, at an address that other machines reach, too.",
@@ -133,12 +160,3 @@ def _port(option: str, given: int) -> int:
     if not 0 <= given <= 65535:
         raise OptionsError(option, f"{given} is no port")
     return given
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -8,6 +8,7 @@ from apache_beam.portability.api import beam_artifact_api_pb2_grpc, beam_job_api
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.harness.fn_api.serving import stop_serving
+from beam_spark_runner.job.access import check_files, server_credentials, server_interceptors
 from beam_spark_runner.job.service.job_service import JobService
 from beam_spark_runner.job.service.jobs import Jobs
 from beam_spark_runner.job.service.legacy import LegacyRetrievalService, LegacyStagingService
@@ -39,13 +40,16 @@ class JobApi:
         artifact_url: the same, for files.
 
     Raises:
-        OptionsError: a port is taken.
+        OptionsError: a port is taken, or a file of ``ServerConfig.access`` is wrong.
     """
 
     def __init__(self, config: ServerConfig, jobs: Jobs) -> None:
+        check_files(config.access)
+        self._credentials = server_credentials(config.access)
         self._server = grpc.server(
             futures.ThreadPoolExecutor(_MOST_CALLS, thread_name_prefix="job-api"),
             options=_OPTIONS,
+            interceptors=server_interceptors(config.access),
             maximum_concurrent_rpcs=_MOST_CALLS,
         )
         self.url = self._listen("job_port", config.job_host, config.job_port)
@@ -68,12 +72,17 @@ class JobApi:
         """Open a port; return how clients reach it."""
         shown = f"[{host}]" if ":" in host and not host.startswith("[") else host
         try:
-            bound = self._server.add_insecure_port(f"{shown}:{port}")
+            bound = self._bind(f"{shown}:{port}")
         except RuntimeError:
             bound = 0
         if not bound:
             raise OptionsError(option, f"nothing can listen at {shown}:{port}; is it taken?")
         return f"{socket.gethostname() if host in _ANY_ADDRESS else shown}:{bound}"
+
+    def _bind(self, address: str) -> int:
+        if self._credentials is None:
+            return int(self._server.add_insecure_port(address))
+        return int(self._server.add_secure_port(address, self._credentials))
 
     def stop(self) -> None:
         """Close the ports, and a moment later what is still under way."""

@@ -18,6 +18,7 @@ _NAME = re.compile(r"beam:option:(.+):v\d+")
 _OF_CLIENTS = frozenset(
     {
         *("runner", "job_endpoint", "artifact_endpoint", "job_server_timeout"),
+        *("job_server_ca", "job_server_cert", "job_server_key", "job_server_token_file"),
         # The pipeline names its environments.
         *("environment_type", "environment_config", "environment_options"),
         *("prebuild_sdk_container_engine", "sdk_location", "output_executable_path"),
@@ -88,7 +89,7 @@ def _words(error: SystemExit) -> str:
 def descriptors() -> Iterator[beam_job_api_pb2.PipelineOptionDescriptor]:
     """Describe the options that no class of Beam's declares, for clients without this package."""
     for name, settings in DECLARED.items():
-        if name in _OF_THE_SERVER:
+        if name in _OF_THE_SERVER | _OF_CLIENTS:
             continue
         yield beam_job_api_pb2.PipelineOptionDescriptor(
             name=name,

@@ -5,6 +5,7 @@ import logging
 
 from beam_spark_runner.core.errors import RunnerError, SparkSetupError
 from beam_spark_runner.core.rendering import message_of
+from beam_spark_runner.job.access import check_files
 from beam_spark_runner.job.service.api import JobApi
 from beam_spark_runner.job.service.jobs import Jobs
 from beam_spark_runner.options import RunnerConfig
@@ -28,10 +29,11 @@ class JobServer:
 
     Raises:
         SparkSetupError: there is no usable Spark.
-        OptionsError: a port is taken.
+        OptionsError: a port is taken, or a file of ``ServerConfig.access`` is wrong.
     """
 
     def __init__(self, config: ServerConfig) -> None:
+        check_files(config.access)  # before Spark takes its seconds
         given = {**_FAIR, **dict(config.spark_conf)}
         self._spark = open_session(dataclasses.replace(config, spark_conf=tuple(given.items())))
         self._jobs = Jobs(config, _open_session)

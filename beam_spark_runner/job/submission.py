@@ -1,0 +1,89 @@
+"""Submits pipelines to a job server, over TLS and with a token if options say so."""
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
+from apache_beam.portability.api import (
+    beam_artifact_api_pb2_grpc,
+    beam_job_api_pb2_grpc,
+    beam_runner_api_pb2,
+)
+from apache_beam.runners.portability.artifact_service import (
+    ArtifactRetrievalService,
+    BeamFilesystemHandler,
+    offer_artifacts,
+)
+from apache_beam.runners.portability.portable_runner import JobServiceHandle, PortableRunner
+
+from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.job.access import open_channel
+from beam_spark_runner.options import RunnerConfig
+
+
+class Submitter(PortableRunner):  # type: ignore[misc]
+    """Beam's PortableRunner, on channels of ours.
+
+    Args:
+        config: with a ``job_endpoint``.
+    """
+
+    def __init__(self, config: RunnerConfig) -> None:
+        super().__init__()
+        assert config.job_endpoint is not None
+        self._endpoint, self._access = config.job_endpoint, config.job_server_access
+
+    def create_job_service(self, options: PipelineOptions) -> JobServiceHandle:
+        """Connect to the job server.
+
+        Raises:
+            OptionsError: it does not answer, or has another certificate.
+        """
+        channel = self._open(self._endpoint)
+        timeout_s = options.view_as(PortableOptions).job_server_timeout
+        ready = grpc.channel_ready_future(channel)
+        try:
+            ready.result(timeout=timeout_s)
+        except grpc.FutureTimeoutError as error:
+            ready.cancel()
+            channel.close()
+            raise OptionsError("job_endpoint", self._silence(timeout_s)) from error
+        return _Handle(options, channel, self._open)
+
+    def _open(self, endpoint: str) -> grpc.Channel:
+        return open_channel(endpoint, self._access)
+
+    def _silence(self, timeout_s: float) -> str:
+        said = f"no job server has answered at {self._endpoint} within {timeout_s:g} s"
+        if self._access.ca is None:
+            return f"{said}; if it uses TLS, set --job_server_ca"
+        if self._access.cert is None:
+            return f"{said}; if it wants a certificate of yours, set --job_server_cert"
+        return f"{said}, or it refuses the certificate of --job_server_cert"
+
+
+class _Handle(JobServiceHandle):  # type: ignore[misc]
+    """Beam's, which stages files on the same channel: our server has all services at each port."""
+
+    def __init__(
+        self, options: PipelineOptions, channel: grpc.Channel, open_: Callable[[str], grpc.Channel]
+    ) -> None:
+        super().__init__(beam_job_api_pb2_grpc.JobServiceStub(channel), options)
+        self._channel, self._open = channel, open_
+
+    def stage(
+        self,
+        proto_pipeline: beam_runner_api_pb2.Pipeline,
+        artifact_staging_endpoint: Any,
+        staging_session_token: str,
+    ) -> None:
+        """Send the files of a pipeline; to --artifact_endpoint, if that is set."""
+        own = self.artifact_endpoint
+        offer_artifacts(
+            beam_artifact_api_pb2_grpc.ArtifactStagingServiceStub(
+                channel=self._open(own) if own else self._channel
+            ),
+            ArtifactRetrievalService(BeamFilesystemHandler(None).file_reader),
+            staging_session_token,
+        )

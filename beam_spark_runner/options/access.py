@@ -1,0 +1,104 @@
+"""Who may talk to a job server: TLS and a token, as options of its two ends name them.
+
+Secrets lie in files, since other users of a machine see the command lines of its processes, and
+Spark's UI shows options.
+"""
+
+import dataclasses
+import ipaddress
+from dataclasses import dataclass
+
+from beam_spark_runner.core.errors import OptionsError
+
+_NO_EFFECT = "has no effect unless --{} is set"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerAccess:
+    """What the job server asks of those who connect to it.
+
+    Attributes:
+        cert, key: its certificate (with those that lead to its CA) and private key, PEM files.
+            Both or neither; None: no TLS.
+        ca: PEM file of the CAs one of which must have signed the client's certificate.
+        token_file: the token that each call must carry.
+    """
+
+    cert: str | None = None
+    key: str | None = None
+    ca: str | None = None
+    token_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientAccess:
+    """What a client shows to a job server, and asks of it.
+
+    Attributes:
+        ca: PEM file of the CAs one of which must have signed the server's certificate.
+            None: no TLS.
+        cert, key: the client's own certificate and private key, PEM files. Both or neither.
+        token_file: the token that is sent with each call.
+    """
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    token_file: str | None = None
+
+
+def check_server_access(access: ServerAccess) -> None:
+    """Check that what a server names goes together.
+
+    Raises:
+        OptionsError: an option has no effect without another.
+    """
+    _both(("tls_cert", access.cert), ("tls_key", access.key))
+    if access.ca and not access.cert:
+        raise OptionsError("tls_ca", "has no effect unless --tls_cert and --tls_key are set")
+
+
+def check_client_access(access: ClientAccess, endpoint: str | None) -> None:
+    """Check that what a client names goes together.
+
+    Args:
+        access: of the client.
+        endpoint: HOST:PORT of the job server; None: there is none.
+
+    Raises:
+        OptionsError: an option has no effect without another, or would give the token away.
+    """
+    for field in dataclasses.fields(access):
+        if getattr(access, field.name) and not endpoint:
+            raise OptionsError(f"job_server_{field.name}", _NO_EFFECT.format("job_endpoint"))
+    _both(("job_server_cert", access.cert), ("job_server_key", access.key))
+    if access.cert and not access.ca:
+        raise OptionsError("job_server_cert", _NO_EFFECT.format("job_server_ca"))
+    if access.token_file and not access.ca and not is_loopback(host_of(endpoint or "")):
+        raise OptionsError(
+            "job_server_token_file",
+            f"the token would reach {endpoint} in the clear; name the CA of the server's "
+            "certificate as --job_server_ca",
+        )
+
+
+def host_of(endpoint: str) -> str:
+    """Return the host of HOST:PORT, an IPv6 address without its brackets."""
+    return endpoint.rpartition(":")[0].strip("[]")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a host, a name or an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _both(*options: tuple[str, str | None]) -> None:
+    (name, value), (other, others_value) = options
+    if bool(value) != bool(others_value):
+        missing = other if value else name
+        raise OptionsError(name if value else other, _NO_EFFECT.format(missing))
