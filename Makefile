@@ -129,7 +129,7 @@ kills: $(READY) $(SPARK_CLASSES) ## Over 700 runs in which a process is killed a
 
 conformance-process: $(READY_CONFORMANCE) $(READY) ## Beam's suites with SDK harnesses in processes, 10,000 malformed messages; an hour
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-process
-	FUZZ_MESSAGES=10000 $(PYTEST) tests/harness/test_fuzz.py
+	FUZZ_MESSAGES=10000 $(PYTEST) tests/harness/test_fuzz.py tests/harness/test_job_fuzz.py
 
 conformance-loopback: $(READY_CONFORMANCE) ## Beam's suites with SDK harnesses in the client; an hour
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-loopback

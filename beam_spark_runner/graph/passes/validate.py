@@ -18,6 +18,12 @@ WHOLE_PIPELINE = "the pipeline"
 
 _ACCESS_PATTERNS = frozenset({urns.SIDE_INPUT_ITERABLE, urns.SIDE_INPUT_MULTIMAP})
 _ENVIRONMENTS = IN_SPARK_WORKERS | IN_SDK_HARNESSES
+_COMPONENTS = {  # of coders that the passes take apart
+    urns.CODER_KV: 2,
+    urns.CODER_ITERABLE: 1,
+    urns.CODER_STATE_BACKED_ITERABLE: 1,
+    urns.CODER_LENGTH_PREFIX: 1,
+}
 _GROUPING_URNS = frozenset({urns.GROUP_BY_KEY, urns.COMBINE_PER_KEY})
 
 # Requirement -> whether a transform has what it stands for; then that transform is reported.
@@ -44,7 +50,7 @@ def validate(graph: Graph) -> Graph:
         PipelineRefusedError: with an UnsupportedFeatureError or an
             InvalidPipelineError for each problem, each naming its step.
     """
-    problems = [*_problems_of_the_pipeline(graph)]
+    problems = [*_problems_of_the_pipeline(graph), *_problems_of_coders(graph)]
     for transform in graph.transforms.values():
         problems += _problems_of_the_step(graph, transform)
     if problems:
@@ -57,6 +63,16 @@ def _problems_of_the_pipeline(graph: Graph) -> Iterator[PipelineError]:
         explains = _EXPLAINED_BY.get(requirement, lambda _: False)
         if not any(map(explains, graph.transforms.values())):
             yield UnsupportedFeatureError(f"the requirement {requirement}", WHOLE_PIPELINE)
+
+
+def _problems_of_coders(graph: Graph) -> Iterator[PipelineError]:
+    for id_, coder in graph.coders.items():
+        wanted, found = _COMPONENTS.get(coder.urn), len(coder.components)
+        if wanted is not None and wanted != found:
+            yield InvalidPipelineError(
+                f"{coder.urn} takes {wanted} component(s), not {found}",
+                f"the coder {id_}",
+            )
 
 
 def _problems_of_the_step(graph: Graph, transform: Transform) -> Iterator[PipelineError]:
