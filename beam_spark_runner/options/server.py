@@ -11,6 +11,7 @@ from beam_spark_runner.options.values import master, spark_conf
 LOOPBACK = "127.0.0.1"
 DEFAULT_JOB_PORT, DEFAULT_ARTIFACT_PORT = 8099, 8098  # those of Beam's other job servers
 DEFAULT_MOST_JOBS = 10
+DEFAULT_MOST_WAITING = 1_000
 DEFAULT_ARTIFACT_BYTES = 4 << 30
 
 
@@ -24,6 +25,7 @@ class ServerConfig:
     artifacts_dir: str | None = None  # for what clients stage. None: a temporary folder
     max_artifact_bytes: int = DEFAULT_ARTIFACT_BYTES  # of one job
     max_concurrent_jobs: int = DEFAULT_MOST_JOBS
+    max_waiting_jobs: int = DEFAULT_MOST_WAITING  # pipelines that are prepared, too
     spark_master_url: str | None = None
     spark_conf: tuple[tuple[str, str], ...] = ()
     shared_storage: str | None = None  # --temp_location
@@ -61,6 +63,7 @@ def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
         artifacts_dir=given.artifacts_dir or None,
         max_artifact_bytes=_at_least_one("max_artifact_bytes", given.max_artifact_bytes),
         max_concurrent_jobs=_at_least_one("max_concurrent_jobs", given.max_concurrent_jobs),
+        max_waiting_jobs=_at_least_one("max_waiting_jobs", given.max_waiting_jobs),
         spark_master_url=master(given.spark_master_url),
         spark_conf=tuple(spark_conf(given.spark_conf).items()),
         shared_storage=given.temp_location or None,
@@ -108,6 +111,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="JOBS",
         default=DEFAULT_MOST_JOBS,
         help="How many jobs run at a time; more wait for their turn. Default: %(default)s.",
+    )
+    parser.add_argument(
+        "--max_waiting_jobs",
+        type=int,
+        metavar="JOBS",
+        default=DEFAULT_MOST_WAITING,
+        help="How many jobs may wait, and pipelines be prepared that do not run yet; more are "
+        "refused. Default: %(default)s.",
     )
     parser.add_argument(
         "--spark_master_url",

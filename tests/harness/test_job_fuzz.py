@@ -167,7 +167,9 @@ class Client:
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
-    config = ServerConfig(job_port=0, artifact_port=0, artifacts_dir=str(tmp_path))
+    config = ServerConfig(
+        job_port=0, artifact_port=0, artifacts_dir=str(tmp_path), max_waiting_jobs=10 * MESSAGES
+    )
     with served(config) as (jobs, gate):
         gate.let_through(10 * MESSAGES)
         api = JobApi(config, jobs)

@@ -23,6 +23,7 @@ from beam_spark_runner.job.service.client_options import by_name, read_options
 from beam_spark_runner.job.service.refusals import (
     NotStagedError,
     ServerIsEndingError,
+    TooManyJobsError,
     UnknownIdError,
 )
 from beam_spark_runner.job.service.served_job import ServedJob
@@ -84,6 +85,7 @@ class Jobs:
         Raises:
             OptionsError: an option is wrong.
             ServerIsEndingError: no jobs are taken any more.
+            TooManyJobsError: too many wait.
         """
         self._check_open()
         options, config = read_options(by_name(request.pipeline_options), self._config)
@@ -107,9 +109,16 @@ class Jobs:
                 if each.since_s < now_s - _PREPARED_FOR_S
             ]
             folders = [self._prepared.pop(old).folder for old in late]
-            self._prepared[id_] = made
+            waiting = len(self._prepared) + len(self._waiting)
+            if waiting < self._config.max_waiting_jobs:
+                self._prepared[id_] = made
         for each in folders:
             shutil.rmtree(each, ignore_errors=True)
+        if waiting >= self._config.max_waiting_jobs:
+            raise TooManyJobsError(
+                f"{waiting} jobs wait already, as many as --max_waiting_jobs of the job server "
+                "allows; try again later"
+            )
         return id_
 
     def files_of(self, staging_token: str) -> StagedFiles:

@@ -36,6 +36,10 @@ class TooLargeError(RunnerError):
     """A client stages more than it may."""
 
 
+class TooManyJobsError(RunnerError):
+    """As many jobs wait as may."""
+
+
 class ServerIsEndingError(RunnerError):
     """No more jobs are taken."""
 
@@ -44,6 +48,7 @@ _CODES: tuple[tuple[type[Exception], Any], ...] = (
     (UnknownIdError, grpc.StatusCode.NOT_FOUND),
     (NotStagedError, grpc.StatusCode.FAILED_PRECONDITION),
     (TooLargeError, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (TooManyJobsError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (ServerIsEndingError, grpc.StatusCode.UNAVAILABLE),
     (OptionsError, grpc.StatusCode.INVALID_ARGUMENT),
     (StagingError, grpc.StatusCode.INVALID_ARGUMENT),

@@ -15,6 +15,7 @@ def test_all_options() -> None:
         [
             *("--job_host=::1", "--job_port=0", "--artifact_port=7", "--artifacts_dir=/a"),
             *("--max_artifact_bytes=8", "--max_concurrent_jobs=3", "--spark_master_url=local[2]"),
+            "--max_waiting_jobs=5",
             *("--spark_conf", "spark.a=b", "--spark_conf=spark.c=d", "--temp_location=/t"),
         ]
     )
@@ -25,6 +26,7 @@ def test_all_options() -> None:
         artifacts_dir="/a",
         max_artifact_bytes=8,
         max_concurrent_jobs=3,
+        max_waiting_jobs=5,
         spark_master_url="local[2]",
         spark_conf=(("spark.a", "b"), ("spark.c", "d")),
         shared_storage="/t",
@@ -38,6 +40,7 @@ def test_all_options() -> None:
         ("--artifact_port=-1", "artifact_port"),
         ("--max_concurrent_jobs=-1", "max_concurrent_jobs"),
         ("--max_artifact_bytes=-1", "max_artifact_bytes"),
+        ("--max_waiting_jobs=0", "max_waiting_jobs"),
         ("--spark_master_url=nowhere", "spark_master_url"),
         ("--spark_conf=a", "spark_conf"),
     ],

@@ -1,5 +1,6 @@
 """The jobs of a server: who waits, who runs, and what is known of them afterwards."""
 
+import dataclasses
 from pathlib import Path
 
 import apache_beam as beam
@@ -16,6 +17,7 @@ from beam_spark_runner.job.service import jobs as jobs_module
 from beam_spark_runner.job.service.refusals import (
     NotStagedError,
     ServerIsEndingError,
+    TooManyJobsError,
     UnknownIdError,
 )
 from beam_spark_runner.options.server import ServerConfig
@@ -64,6 +66,25 @@ def test_a_job_that_waits_is_cancelled_at_once(tmp_path: Path) -> None:
         for id_ in (first, third):
             assert jobs.job(id_).wait(SOON_S)
         assert jobs.cancel(second).record.state == "CANCELLED"
+
+
+def test_only_so_many_jobs_wait(tmp_path: Path) -> None:
+    few = dataclasses.replace(config(tmp_path), max_waiting_jobs=2)
+    with served(few) as (jobs, gate):
+        running = jobs.run(jobs.prepare(request()))
+        gate.wait_for(1)
+        jobs.run(jobs.prepare(request()))  # waits
+        prepared = jobs.prepare(request())
+        for _ in range(2):
+            with pytest.raises(TooManyJobsError, match=r"2 jobs wait already.*--max_waiting_jobs"):
+                jobs.prepare(request())
+        last = jobs.run(prepared)
+        gate.let_through(1)
+        assert jobs.job(running).wait(SOON_S)
+        gate.wait_for(1)
+        jobs.prepare(request())
+        gate.let_through(2)
+        assert jobs.job(last).wait(SOON_S)
 
 
 def test_a_preparation_runs_once(tmp_path: Path) -> None:
