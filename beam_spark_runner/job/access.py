@@ -67,6 +67,9 @@ def open_channel(endpoint: str, access: ClientAccess) -> grpc.Channel:
     Raises:
         OptionsError: a file is wrong, or the server has another certificate.
     """
+    interceptors = []
+    if access.token_file is not None:
+        interceptors.append(_TokenSent(read_token("job_server_token_file", access.token_file)))
     if access.ca is None:
         channel = grpc.insecure_channel(endpoint)
     else:
@@ -79,10 +82,7 @@ def open_channel(endpoint: str, access: ClientAccess) -> grpc.Channel:
         _shake_hands(endpoint, context)
         credentials = grpc.ssl_channel_credentials(Path(access.ca).read_bytes(), key, cert)
         channel = grpc.secure_channel(endpoint, credentials)
-    if access.token_file is None:
-        return channel
-    token = read_token("job_server_token_file", access.token_file)
-    return grpc.intercept_channel(channel, _TokenSent(token))
+    return grpc.intercept_channel(channel, *interceptors)
 
 
 def read_token(option: str, path: str) -> str:

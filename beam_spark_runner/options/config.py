@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
@@ -238,6 +239,8 @@ def _job_endpoint(given: str | None) -> str | None:
             "embed starts a server of Beam's own, which runs nothing on Spark; leave it out: the "
             "pipeline then runs from this process",
         )
+    if given and not re.search(r".:\d+$", given):
+        raise OptionsError("job_endpoint", f"must be HOST:PORT, not {given}")
     return given or None
 
 

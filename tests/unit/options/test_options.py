@@ -146,6 +146,7 @@ def test_reading_twice_gives_the_same() -> None:
         (["--backchannel=tcp"], "backchannel"),
         (["--executor_environment=mine"], "executor_environment"),
         (["--job_endpoint=embed"], "job_endpoint"),
+        (["--job_endpoint=host"], "job_endpoint"),
         (["--environment_type=NOWHERE"], "environment_type"),
         (["--environment_config=HOST:1"], "environment_config"),
         (["--sdk_worker_parallelism=2"], "sdk_worker_parallelism"),
