@@ -12,7 +12,7 @@ from beam_spark_runner.core.ids import CoderId, EnvironmentId, PCollectionId, St
 from beam_spark_runner.graph.facts import main_input, sized_restrictions
 from beam_spark_runner.graph.model import Graph, Transform
 from beam_spark_runner.plan.model import Delivery, Plan, Stage
-from beam_spark_runner.portable.environments import coded_environment, has_remote_code
+from beam_spark_runner.portable.environments import can_do, coded_environment, has_remote_code
 from beam_spark_runner.portable.payloads import read_payload
 from beam_spark_runner.portable.wire import WireCoders
 
@@ -194,6 +194,9 @@ class _Builder:
         self._sized = sized_restrictions(graph)
         self._present = _collections_inside(graph, stage)
         self._environment = stage.environment or ""
+        self._reads_groups_in_pages = can_do(
+            graph, stage.environment, urns.CODER_STATE_BACKED_ITERABLE
+        )
         if stage.environment is not None:
             self._add_environment(stage.environment)
         for id_ in stage.transforms:
@@ -250,7 +253,7 @@ class _Builder:
         if self._wire is None:
             return element
         if shape == "group":
-            return self._wire.grouped(element)
+            return self._wire.grouped(element, in_pages=self._reads_groups_in_pages)
         if shape == "played":
             return self._wire.whole(element)
         if collection in self._sized:

@@ -23,3 +23,15 @@ def coded_environment(graph: Graph, id_: EnvironmentId | None) -> bytes:
     environment.ClearField("display_data")
     environment.ClearField("resource_hints")
     return bytes(environment.SerializeToString(deterministic=True))
+
+
+def can_do(graph: Graph, id_: EnvironmentId | None, capability: str) -> bool:
+    """Whether the SDK of an environment has a capability; the runner itself has all.
+
+    An SDK that declares none at all is one that does not declare them: it was never asked to.
+    """
+    if id_ is None:
+        return True
+    coded = graph.environments[id_].coded
+    declared = beam_runner_api_pb2.Environment.FromString(coded).capabilities
+    return not declared or capability in declared

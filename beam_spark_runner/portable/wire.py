@@ -28,6 +28,10 @@ _CUSTOM_OF_GO = "beam:go:coder:custom:v1"
 _ITERABLES = frozenset({urns.CODER_ITERABLE, urns.CODER_STATE_BACKED_ITERABLE})
 
 
+class PagedIterableCoder(IterableCoder):  # type: ignore[misc]
+    """Of values of a group which the SDK reads page by page if there are many."""
+
+
 class WireCoders:
     """Adds to a descriptor the coders in which elements cross to and from a stage.
 
@@ -94,14 +98,22 @@ class WireCoders:
         key, value = coder.components
         return key, value
 
-    def grouped(self, id_: CoderId) -> CoderId:
-        """Return the coder for groups: ``id_`` is a KV of a key and an iterable."""
+    def grouped(self, id_: CoderId, *, in_pages: bool) -> CoderId:
+        """Return the coder for groups: ``id_`` is a KV of a key and an iterable.
+
+        Args:
+            id_: a coder of groups.
+            in_pages: whether the SDK can read the values of a large group page by page.
+        """
         coder = self._graph.coders[id_]
         key, values = coder.components
         if self._graph.coders[values].urn not in _ITERABLES:
             raise InvariantError(f"a group's values have the coder {values}, which is no iterable")
         (value,) = self._graph.coders[values].components
-        iterable = self._add(urns.CODER_STATE_BACKED_ITERABLE, (self._part(value),), b"1")
+        urn, payload = (
+            (urns.CODER_STATE_BACKED_ITERABLE, b"1") if in_pages else (urns.CODER_ITERABLE, b"")
+        )
+        iterable = self._add(urn, (self._part(value),), payload)
         return self._add(urns.CODER_KV, (self._part(key), iterable))
 
     def timers(self, id_: CoderId, *, key: CoderId | None, window: CoderId) -> CoderId:
@@ -177,6 +189,8 @@ def _seen(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str) -> Code
         case urns.CODER_KV:
             return TupleCoder([_seen(descriptor, part) for part in parts])
         case urns.CODER_STATE_BACKED_ITERABLE:
+            return PagedIterableCoder(_seen(descriptor, parts[0]))
+        case urns.CODER_ITERABLE:
             return IterableCoder(_seen(descriptor, parts[0]))
         case urns.CODER_DOUBLE:
             return FloatCoder()

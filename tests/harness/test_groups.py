@@ -6,8 +6,12 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.coders import FastPrimitivesCoder
-from apache_beam.transforms.environments import ProcessEnvironment
+from apache_beam.coders import FastPrimitivesCoder, VarIntCoder
+from apache_beam.transforms.environments import (
+    ExternalEnvironment,
+    ProcessEnvironment,
+    python_sdk_capabilities,
+)
 
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
@@ -72,6 +76,29 @@ def test_groups_of_all_kinds(process: Any) -> None:
         b"('reduced', 'OpaqueValues', Fraction(10, 3), 5)",
         b"('plain', 'list', 10, 5)",
     ]
+
+
+def test_an_sdk_that_cannot_read_pages_gets_large_groups_at_once(beam_pool: str) -> None:
+    """As the TypeScript SDK, which has no state-backed iterables."""
+    capabilities = [each for each in python_sdk_capabilities() if "state_backed" not in each]
+    environment = ExternalEnvironment(beam_pool, capabilities=capabilities)
+
+    def look(group: tuple[str, Any]) -> bytes:
+        return b"%r" % ((group[0], type(group[1]).__name__, sum(group[1])),)
+
+    def build(p: beam.Pipeline) -> Any:
+        pairs = p | beam.Impulse() | beam.Map(lambda x: (str(x), len(x)))
+        looked = pairs | beam.GroupByKey() | beam.Map(look).with_output_types(bytes)
+        return looked | beam.Reshuffle()
+
+    coded = VarIntCoder().encode
+    streamed = StreamedValues(ValueLogs().new(), bytes, [coded(2)] * COUNT)
+    stage = stage_in(environment, build, stage=1)
+    collected = Collected()
+    bundle = stage.start_bundle(dict.fromkeys(stage.output_coders, collected), {})
+    bundle.push([(b"large", streamed), (b"small", [coded(1)])], [BARE] * 2)
+    bundle.finish()
+    assert collected.values == [b"('large', 'list', 6000)", b"('small', 'list', 1)"]
 
 
 KEPT: list[Any] = []  # in the SDK harness

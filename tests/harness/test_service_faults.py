@@ -64,6 +64,27 @@ def test_strangers_are_turned_away_by_every_service(scripted: Scripted, lie: str
     assert run_one(pool, [b"b"]).values == [b"b"]
 
 
+def test_a_descriptor_is_there_for_who_knows_its_id(scripted: Scripted) -> None:
+    """The TypeScript SDK asks for it without saying who it is."""
+    asked: list[Any] = []
+
+    def ask(sdk: ScriptedSdk) -> None:
+        sdk.connect()
+        instruction, descriptor = sdk.next_bundle()
+        wanted = beam_fn_api_pb2.GetProcessBundleDescriptorRequest(
+            process_bundle_descriptor_id=descriptor.id
+        )
+        asked.append((sdk.control_stub.GetProcessBundleDescriptor(wanted), descriptor))
+        for block in sdk.input_blocks(instruction):
+            sdk.send(instruction, sink_of(descriptor), block)
+        sdk.send(instruction, sink_of(descriptor), is_last=True)
+        sdk.respond(instruction)
+
+    assert run_one(scripted(ask), [b"a"]).values == [b"a"]
+    ((found, descriptor),) = asked
+    assert found == descriptor
+
+
 def test_a_second_stream_of_a_kind_is_refused(scripted: Scripted) -> None:
     codes = []
 

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 from apache_beam.portability.api import (
     beam_artifact_api_pb2_grpc,
+    beam_fn_api_pb2,
     beam_fn_api_pb2_grpc,
     beam_provision_api_pb2_grpc,
 )
@@ -31,6 +32,8 @@ _OPTIONS = [
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.so_reuseport", 0),
 ]
+_DESCRIPTORS = "/org.apache.beam.model.fn_execution.v1.BeamFnControl/GetProcessBundleDescriptor"
+_STRANGER = "the worker_id in this call's metadata belongs to no SDK harness of this runner"
 
 
 class FnApiServer:
@@ -53,7 +56,7 @@ class FnApiServer:
         for add, service in (
             (
                 beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server,
-                ControlService(lambda call: found(call).control),
+                ControlService(lambda call: found(call).control, self._descriptor_of),
             ),
             (
                 beam_fn_api_pb2_grpc.add_BeamFnDataServicer_to_server,
@@ -112,25 +115,38 @@ class FnApiServer:
             raise InvariantError("abort returned")
         return connection
 
+    def _descriptor_of(
+        self, context: Any, id_: str
+    ) -> beam_fn_api_pb2.ProcessBundleDescriptor | None:
+        if _worker_id(context.invocation_metadata()):
+            return self._connection_of(context).control.descriptors.get(id_)
+        for connection in list(self._connections.values()):
+            if (found := connection.control.descriptors.get(id_)) is not None:
+                return found
+        context.abort(grpc.StatusCode.UNAUTHENTICATED, _STRANGER)
+        raise InvariantError("abort returned")
+
 
 class _Doorman(grpc.ServerInterceptor):  # type: ignore[misc]
-    """Turns away who does not send the id of a harness that this process has started."""
+    """Turns away who does not send the id of a harness that this process has started.
+
+    Only a descriptor may be asked for without an id of a harness, as the TypeScript SDK does it:
+    the id of a descriptor contains a hash of its content, so whoever knows it knows that, too.
+    """
 
     def __init__(self, is_known: Callable[[str], bool]) -> None:
         self._is_known = is_known
 
     def intercept_service(self, continuation: Any, details: Any) -> Any:
-        if self._is_known(_worker_id(details.invocation_metadata)):
+        id_ = _worker_id(details.invocation_metadata)
+        if self._is_known(id_) or (not id_ and details.method == _DESCRIPTORS):
             return continuation(details)
         # A handler of a stream answers before the first message, whatever the method is.
         return grpc.stream_stream_rpc_method_handler(_turn_away)
 
 
 def _turn_away(requests: Any, context: Any) -> Any:
-    context.abort(
-        grpc.StatusCode.UNAUTHENTICATED,
-        "the worker_id in this call's metadata belongs to no SDK harness of this runner",
-    )
+    context.abort(grpc.StatusCode.UNAUTHENTICATED, _STRANGER)
 
 
 def _worker_id(metadata: Any) -> str:

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from apache_beam.coders import Coder, IterableCoder, TupleCoder, WindowedValueCoder
+from apache_beam.coders import Coder, TupleCoder, WindowedValueCoder
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -14,6 +14,7 @@ from beam_spark_runner.harness.codec.blocks import GroupToken, length_prefix
 from beam_spark_runner.harness.codec.columns import ElementWriter
 from beam_spark_runner.harness.fn_api.services.state import BundleState
 from beam_spark_runner.harness.values.spill import StreamedValues
+from beam_spark_runner.portable.wire import PagedIterableCoder
 
 _FIRST_BLOCK_BYTES = 16 << 10
 _BLOCK_BYTES = 1 << 20
@@ -46,7 +47,7 @@ class RemoteInput:
         self._instruction = instruction
         self._source = source
         self._writer = writer
-        self._has_groups = _is_of_groups(coder.wrapped_value_coder)
+        self._pages_groups = _is_of_paged_groups(coder.wrapped_value_coder)
         self._state = state
         self._marks_keys = marks_keys
         self._out: list[bytes] = []  # pieces of the block that is being made
@@ -63,7 +64,7 @@ class RemoteInput:
     def add(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Encode elements; each has the timestamp, windows and pane of its origin."""
         first = len(self._out)
-        if self._has_groups and any(type(value[1]) is StreamedValues for value in values):
+        if self._pages_groups and any(type(value[1]) is StreamedValues for value in values):
             values = [(key, self._kept(group)) for key, group in values]
         self._writer.write(values, origins, self._out)
         self._size += sum(map(len, itertools.islice(self._out, first, None)))
@@ -113,8 +114,8 @@ class RemoteInput:
         self._out = []
 
 
-def _is_of_groups(coder: Coder) -> bool:
-    return isinstance(coder, TupleCoder) and isinstance(coder.coders()[1], IterableCoder)
+def _is_of_paged_groups(coder: Coder) -> bool:
+    return isinstance(coder, TupleCoder) and isinstance(coder.coders()[1], PagedIterableCoder)
 
 
 class _NestedValues:

@@ -98,10 +98,20 @@ class ControlStream:
 
 
 class ControlService(beam_fn_api_pb2_grpc.BeamFnControlServicer):  # type: ignore[misc]
-    """The gRPC side. ``stream_of`` finds the stream of the harness that calls."""
+    """The gRPC side.
 
-    def __init__(self, stream_of: Callable[[Any], ControlStream]) -> None:
+    Args:
+        stream_of: finds the stream of the harness that calls.
+        descriptor_of: finds a descriptor that such a harness may have; None: there is none.
+    """
+
+    def __init__(
+        self,
+        stream_of: Callable[[Any], ControlStream],
+        descriptor_of: Callable[[Any, str], beam_fn_api_pb2.ProcessBundleDescriptor | None],
+    ) -> None:
         self._stream_of = stream_of
+        self._descriptor_of = descriptor_of
 
     def Control(self, responses: Any, context: Any) -> Iterator[Any]:
         """See ``ControlStream.serve``."""
@@ -113,9 +123,8 @@ class ControlService(beam_fn_api_pb2_grpc.BeamFnControlServicer):  # type: ignor
 
     def GetProcessBundleDescriptor(self, request: Any, context: Any) -> Any:
         """Return the descriptor of a stage that the harness is to run."""
-        control = self._stream_of(context)
         id_ = request.process_bundle_descriptor_id
-        found = control.descriptors.get(id_)
+        found = self._descriptor_of(context, id_)
         if found is None:
             context.abort(grpc.StatusCode.NOT_FOUND, f"there is no bundle descriptor {id_}")
         return found

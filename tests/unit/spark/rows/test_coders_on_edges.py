@@ -70,7 +70,7 @@ class Wire:
         wire = WireCoders(
             graph, descriptor.coders, lambda wanted: bring(graph, descriptor.coders, wanted)
         )
-        element = wire.grouped(element) if is_grouped else wire.element(element)
+        element = wire.grouped(element, in_pages=True) if is_grouped else wire.element(element)
         bring(graph, descriptor.coders, [window])
         descriptor.coders["edge"].CopyFrom(
             beam_runner_api_pb2.Coder(
