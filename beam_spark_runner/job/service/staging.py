@@ -9,7 +9,7 @@ import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +69,12 @@ class StagedFiles:
         """
         with self._turn:
             self._room_bytes = self._limit_bytes
+            if not self._wanted:
+                # The TypeScript SDK waits for ever, now and then, if it is asked nothing at all.
+                yield _resolve([])
+                _next(answers, "resolve_artifact_response")
             for environment, wanted in self._wanted.items():
-                yield beam_artifact_api_pb2.ArtifactRequestWrapper(
-                    resolve_artifact=beam_artifact_api_pb2.ResolveArtifactsRequest(artifacts=wanted)
-                )
+                yield _resolve(wanted)
                 resolved = _next(answers, "resolve_artifact_response").replacements
                 staged: list[beam_runner_api_pb2.ArtifactInformation] = []
                 for artifact in resolved:
@@ -138,6 +140,12 @@ class StagedFiles:
             dependencies = pipeline.components.environments[id_].dependencies
             del dependencies[:]
             dependencies.extend(artifacts)
+
+
+def _resolve(artifacts: Sequence[beam_runner_api_pb2.ArtifactInformation]) -> Any:
+    return beam_artifact_api_pb2.ArtifactRequestWrapper(
+        resolve_artifact=beam_artifact_api_pb2.ResolveArtifactsRequest(artifacts=artifacts)
+    )
 
 
 def _next(answers: Iterator[Any], kind: str) -> Any:

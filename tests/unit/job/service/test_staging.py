@@ -101,6 +101,17 @@ def test_files_are_known_by_their_content(tmp_path: Path) -> None:
     assert sorted((tmp_path / "job").iterdir()) == sorted(set(found.values()))
 
 
+def test_a_client_that_has_nothing_to_stage_is_asked_all_the_same(tmp_path: Path) -> None:
+    pipeline = pipeline_with()
+    staged = StagedFiles(pipeline, tmp_path / "job", LIMIT_BYTES)
+    assert staged.is_complete  # whether it stages or not
+    client = Client({})
+    client.stage(staged)
+    assert client.asked == ["resolve_artifact"]
+    staged.replace_in(pipeline)
+    assert files_in(pipeline) == {}
+
+
 @pytest.mark.parametrize("name", ["../../escaped", "/tmp/escaped", "..", "", "a/b"])
 def test_names_do_not_say_where_files_lie(name: str, tmp_path: Path) -> None:
     pipeline = pipeline_with(artifact(name))
