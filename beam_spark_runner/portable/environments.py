@@ -28,7 +28,7 @@ def coded_environment(graph: Graph, id_: EnvironmentId | None) -> bytes:
 def can_do(graph: Graph, id_: EnvironmentId | None, capability: str) -> bool:
     """Whether the SDK of an environment has a capability; the runner itself has all.
 
-    An SDK that declares none at all is one that does not declare them: it was never asked to.
+    An SDK that declares none at all is taken for one that does not declare what it can do.
     """
     if id_ is None:
         return True

@@ -131,7 +131,7 @@ class _Doorman(grpc.ServerInterceptor):  # type: ignore[misc]
     """Turns away who does not send the id of a harness that this process has started.
 
     Only a descriptor may be asked for without an id of a harness, as the TypeScript SDK does it:
-    the id of a descriptor contains a hash of its content, so whoever knows it knows that, too.
+    nobody guesses the id of a descriptor, which contains a random one and a hash of its content.
     """
 
     def __init__(self, is_known: Callable[[str], bool]) -> None:

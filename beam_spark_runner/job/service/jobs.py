@@ -110,11 +110,12 @@ class Jobs:
             ]
             folders = [self._prepared.pop(old).folder for old in late]
             waiting = len(self._prepared) + len(self._waiting)
-            if waiting < self._config.max_waiting_jobs:
+            is_full = waiting >= self._config.max_waiting_jobs
+            if not is_full:
                 self._prepared[id_] = made
         for each in folders:
             shutil.rmtree(each, ignore_errors=True)
-        if waiting >= self._config.max_waiting_jobs:
+        if is_full:
             raise TooManyJobsError(
                 f"{waiting} jobs wait already, as many as --max_waiting_jobs of the job server "
                 "allows; try again later"
