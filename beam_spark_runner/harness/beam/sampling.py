@@ -67,8 +67,9 @@ class Sampling:
 
     def _stop_when_idle(self) -> None:
         with self._changed:
-            while (rest_s := self._rest_s()) > 0:
-                self._changed.wait(rest_s)
+            # Beam's sampler deadlocks if one thread stops it while another one resets it.
+            while self._in_bundle or self._rest_s() > 0:
+                self._changed.wait(self._rest_s())
             self._is_stopping = True
         self._sampler.stop_if_still_running()
         with self._changed:
