@@ -78,7 +78,12 @@ protos: .venv-protoc/.ready ## Generate Python code from protos/
 install-tests: $(READY) ## Tests of a plain and an editable install
 	$(PYTEST) tests/install
 
-integration: $(READY) $(SPARK_CLASSES) integration-3.5 ## Rare cases, clusters, Spark Connect, killed processes, Spark 3.5
+READY_INTEGRATION = $(VENV)/.ready-integration
+$(READY_INTEGRATION): $(READY)
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[integration]'
+	touch $@
+
+integration: $(READY_INTEGRATION) $(SPARK_CLASSES) integration-3.5 ## Rare cases, clusters, Spark Connect, killed processes, Spark 3.5
 	$(PYTEST) $(SIDE_BY_SIDE) tests/harness -m rare
 	ALL_EXAMPLES=1 $(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/harness -m 'rare or (hypothesis and not slow)'
 	BEAM_SPARK_35_PYTHON=$(abspath $(VENV_35))/bin/python $(PYTEST) integration

@@ -130,4 +130,4 @@ def test_connect_needs_shared_storage() -> None:
         close_session=lambda: None,
     )
     with pytest.raises(OptionsError, match=r"--temp_location: Spark 3\.5 cannot store rows"):
-        job._settings(None, job._listen(None))
+        job._settings(job._listen(None))

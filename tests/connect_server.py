@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,11 @@ _NO_INDEX = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0"}
 
 @contextlib.contextmanager
 def start_connect_server(
-    log: Path, *, python: str = sys.executable, has_this_package: bool = True
+    log: Path,
+    *,
+    python: str = sys.executable,
+    has_this_package: bool = True,
+    conf: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
     """Start a server with two slots, and yield its URL.
 
@@ -34,6 +38,7 @@ def start_connect_server(
         log: file for what it writes.
         python: its interpreter, and that of its workers; it has pyspark.
         has_this_package: whether they can import the runner.
+        conf: further settings.
     """
     import pyspark
 
@@ -52,6 +57,7 @@ def start_connect_server(
         # Files are a session's own.
         "spark.sql.artifact.isolation.enabled": "true",
         "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
+        **(conf or {}),
     }
     path = {"PYTHONPATH": str(PACKAGE_ROOT)} if has_this_package else {}
     others = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}

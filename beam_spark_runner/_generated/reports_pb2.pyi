@@ -223,7 +223,7 @@ class ShardHead(_message.Message):
     def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class SideInputReport(_message.Message):
-    __slots__ = ("attempt", "consumed", "path", "blobs")
+    __slots__ = ("attempt", "consumed", "file", "blobs")
     class ConsumedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -240,10 +240,10 @@ class SideInputReport(_message.Message):
         def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     CONSUMED_FIELD_NUMBER: _ClassVar[int]
-    PATH_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
     BLOBS_FIELD_NUMBER: _ClassVar[int]
     attempt: int
     consumed: _containers.MessageMap[int, Attempts]
-    path: str
+    file: str
     blobs: _containers.ScalarMap[int, int]
-    def __init__(self, attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., path: _Optional[str] = ..., blobs: _Optional[_Mapping[int, int]] = ...) -> None: ...
+    def __init__(self, attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., file: _Optional[str] = ..., blobs: _Optional[_Mapping[int, int]] = ...) -> None: ...

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import logging
-import shutil
 import sys
 import threading
 import time
@@ -14,15 +13,16 @@ from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.core.ids import TransformId
+from beam_spark_runner.core.storage_urls import is_url
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.job.checkpoint_folder import CheckpointFolder
 from beam_spark_runner.job.event_service import ServedEvents, events_of_test_stream
-from beam_spark_runner.job.identity import make_folder
 from beam_spark_runner.job.packages import share_packages
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.record import JobRecord
 from beam_spark_runner.job.shard_places import shard_places
+from beam_spark_runner.job.storage import JobStorage
 from beam_spark_runner.job.telemetry import Deferrals, LiveTasks, TaskTelemetry
 from beam_spark_runner.plan.blocking import blocking_side_inputs
 from beam_spark_runner.portable.monitoring import count_elements, residual_gauges
@@ -40,6 +40,7 @@ from beam_spark_runner.spark.rows.schema import MAX_VALUE_BYTES
 from beam_spark_runner.spark.session import progress
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.preflight import check_executors
+from beam_spark_runner.spark.shared_folder import SharedFolder
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -100,7 +101,14 @@ class Job:
         self._live = LiveTasks()
         self._session = session
         self._tables = open_tables(plan, session)
-        self._folder = folder
+        self._storage = JobStorage(
+            self.job_id,
+            folder,
+            self._config.shared_storage,
+            session,
+            prepared.options_json,
+            self.messages.warn,
+        )
         self._close_session = close_session
         self._shows_progress = shows_progress
         self._progress: progress.ProgressLine | None = None
@@ -177,21 +185,21 @@ class Job:
 
     def _run(self) -> None:
         state = PipelineState.FAILED
-        folder: Path | None = None
         began: float | None = None
         telemetry: TaskTelemetry | None = None
         try:
             self._progress = self._progress_line()
             with self._session.job_scope(self.job_id, "Verify executors"):
+                storage = self._config.shared_storage
                 check_executors(
-                    self._session, self._config.shared_storage, self._config.executor_environment
+                    self._session,
+                    None if storage is None or is_url(storage) else storage,
+                    self._config.executor_environment,
                 )
-            self._check_cancelled()
-            if self._folder is not None:
-                make_folder(self._folder)
-                folder = self._folder  # from now on it is ours, to be removed
-            telemetry = self._telemetry = self._listen(folder)
-            settings = self._settings(folder, telemetry)
+                self._check_cancelled()
+                self._storage.open()
+            telemetry = self._telemetry = self._listen(self._storage.mounted)
+            settings = self._settings(telemetry)
             began = time.time()
             if self.plan.streams:
                 for warning in blocking_side_inputs(self.plan):
@@ -229,8 +237,7 @@ class Job:
                 remove_temporary_files(
                     self.plan.graph, began, has_failed=state != PipelineState.DONE
                 )
-            if folder is not None:
-                shutil.rmtree(folder, ignore_errors=True)
+            self._storage.remove()
             try:
                 self._close_session()
             except Exception:
@@ -285,22 +292,21 @@ class Job:
                     )
         return telemetry
 
-    def _settings(self, folder: Path | None, telemetry: TaskTelemetry) -> RunSettings:
-        session = self._session
+    def _settings(self, telemetry: TaskTelemetry) -> RunSettings:
+        session, storage = self._session, self._storage
         spark_3 = session.version < (4, 0)
-        by_files = folder is not None and not session.is_local
-        if spark_3 and session.is_connect and not by_files:
+        if spark_3 and session.is_connect and storage.rows is None:
             raise OptionsError(
                 "temp_location",
                 f"Spark {'.'.join(map(str, session.version))} cannot store rows on executors for "
                 "Spark Connect clients; name storage that this machine and all executors share",
             )
-        if not (by_files or session.is_local or self.plan.streams):
+        if storage.rows is None and not (session.is_local or self.plan.streams):
             self._check_that_nobody_wants_stable_input()
         most = min(self._config.max_parallelism or MAX_FROM_BYTES, MAX_FROM_BYTES)
         shards = None
         if self.plan.streams:
-            shards = shard_places(self._config, folder, is_local=session.is_local)
+            shards = shard_places(self._config, storage.mounted, is_local=session.is_local)
             most = min(most, shards.key_groups)
         return RunSettings(
             spark=session.spark,
@@ -325,15 +331,15 @@ class Job:
                 options_json=self._prepared.options_json,
                 working_folder=self._prepared.working_folder if session.is_local else None,
                 route=telemetry.route,
-                harnesses=self._with_packages(folder),
+                harnesses=self._with_packages(storage.files),
                 shards=shards,
                 user_timer_batch=self._config.user_timer_batch,
                 stuck_s=self._config.stuck_s(streams=self._prepared.plan.streams),
             ),
-            materialiser=FilesInSharedStorage(session, str(folder))
-            if by_files
-            else CheckpointOnExecutors(),
-            folder=None if folder is None else str(folder),
+            materialiser=CheckpointOnExecutors()
+            if storage.rows is None
+            else FilesInSharedStorage(session, storage.rows),
+            folder=storage.files,
             share=session.share,
             job_scope=self._job_scope,
             check_cancelled=self._check_cancelled,
@@ -361,7 +367,7 @@ class Job:
             interval_us=round(self._config.batch_interval_s * 1e6), sleep=self._cancelled.wait
         )
 
-    def _with_packages(self, folder: Path | None) -> HarnessSettings | None:
+    def _with_packages(self, folder: SharedFolder | None) -> HarnessSettings | None:
         harnesses, packages = self._prepared.harnesses, self._prepared.packages
         if harnesses is None or not packages:
             return harnesses

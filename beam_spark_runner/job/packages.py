@@ -17,7 +17,8 @@ from apache_beam.transforms.environments import PyPIArtifactRegistry
 from beam_spark_runner.core.errors import OptionsError, StagingError
 from beam_spark_runner.portable.artifacts import Artifact, artifacts_of, digest_of, to_proto
 from beam_spark_runner.spark.driver.gather import SHARED_BYTES
-from beam_spark_runner.spark.shared_file import SharedFile, share_file
+from beam_spark_runner.spark.shared_file import SharedFile
+from beam_spark_runner.spark.shared_folder import SharedFolder, share_file
 
 _READ_BYTES = 1 << 20
 _ASKING = (
@@ -110,7 +111,7 @@ def _sha256(artifact: Artifact) -> str:
 def share_packages(
     sets: Mapping[str, tuple[Artifact, ...]],
     job_id: str,
-    folder: Path | None,
+    folder: SharedFolder | None,
     share: Callable[[Path], tuple[Any, str | None]],
 ) -> Mapping[str, SharedFile]:
     """Give the files to the executors, each set as one archive.
@@ -118,7 +119,7 @@ def share_packages(
     Args:
         sets: of ``identify_packages``.
         job_id: of the run.
-        folder: that executors see; None: there is none.
+        folder: that executors reach; None: there is none.
         share: see ``SessionHandle.share``.
 
     Raises:
@@ -137,7 +138,7 @@ def share_packages(
                 )
             path = Path(temp) / f"beam-packages-{job_id}-{digest[:16]}.tar"
             _write_archive(artifacts, path)
-            shared[digest] = share_file(path, None if folder is None else str(folder), share)
+            shared[digest] = share_file(path, folder, share)
             path.unlink()
     return shared
 

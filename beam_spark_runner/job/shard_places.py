@@ -25,8 +25,8 @@ def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -
     if given is None and folder is None:
         raise OptionsError(
             "checkpoint_dir",
-            "a streaming pipeline needs a folder that this machine and all executors share; "
-            "name it, or --temp_location",
+            "a streaming pipeline needs a folder that is mounted on this machine and all "
+            "executors; name it, or --temp_location (object stores cannot have checkpoints yet)",
         )
     groups = config.max_parallelism or KEY_GROUPS
     if (config.parallelism or 0) > groups:

@@ -135,7 +135,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--temp_location",
         metavar="FOLDER",
-        help="Storage that this machine and all executors share. That of clients has no effect.",
+        help="Storage that this machine and all executors share, a folder or a URL. That of "
+        "clients has no effect.",
     )
     parser.add_argument(
         "--tls_cert",

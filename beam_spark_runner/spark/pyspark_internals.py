@@ -140,6 +140,16 @@ def path_of_broadcast(broadcast: Any) -> str | None:
     return path
 
 
+def delete_path(spark: "SparkSession", url: str) -> None:
+    """Delete a file, or a folder with all that is in it, on a file system that Hadoop knows.
+
+    Nothing happens if it does not exist.
+    """
+    java: Any = jvm()
+    path = java.org.apache.hadoop.fs.Path(url)
+    path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).delete(path, True)
+
+
 def physical_plan(frame: "DataFrame") -> Any:
     """Return how Spark would compute a frame of a classic session, for ``copy_to_run``.
 

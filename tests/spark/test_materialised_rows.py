@@ -35,6 +35,7 @@ from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import mark_to_keep
 from beam_spark_runner.spark.session.open_session import open_session
+from beam_spark_runner.spark.shared_folder import MountedFolder
 from tests.unit.portable.pipelines import proto_of
 from tests.unit.spark.side_inputs.test_side_input_files import edge_to_side_input
 
@@ -135,7 +136,7 @@ def run(
         counts_bytes=True,
         limits=limits,
         materialiser=materialiser,
-        folder=None if folder is None else str(folder),
+        folder=None if folder is None else MountedFolder(str(folder)),
         share=lambda path: (broadcast_file(spark.sparkContext, path), None),
         job_scope=no_scope,
         check_cancelled=lambda: None,
@@ -255,7 +256,7 @@ def test_every_way_to_gather_large_side_inputs_compares_attempts(
         contextlib.nullcontext() if is_right else pytest.raises(gather.AmbiguousRowsError) as raised
     ):
         if folder:
-            gather._by_tasks(rows, edge, "job/1", str(tmp_path), 3)
+            gather._by_tasks(rows, edge, "job/1", MountedFolder(str(tmp_path)), 3)
         else:
             gather._through_driver(rows, edge, "job/1", 100, settings)
     if raised is not None:

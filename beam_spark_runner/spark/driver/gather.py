@@ -27,7 +27,7 @@ from beam_spark_runner.spark.driver.outputs import OutputRows
 from beam_spark_runner.spark.program import Edge, SideInputRows
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import consumed_of, spread_marks
-from beam_spark_runner.spark.shared_file import SharedFile, share_file
+from beam_spark_runner.spark.shared_folder import SharedFolder, share_file
 from beam_spark_runner.spark.side_inputs import files
 
 INLINE_BYTES = 1 << 20
@@ -47,13 +47,13 @@ _BUCKET_BITS = 16
 class GatherSettings:
     """Where side inputs are gathered.
 
-    ``folder``: that all workers can read; None: there is none, so that what does not fit
+    ``folder``: that all workers reach; None: there is none, so that what does not fit
     the closure is given to ``share``, see ``SessionHandle.share``.
     """
 
     job_id: str
     partitions: int
-    folder: str | None
+    folder: SharedFolder | None
     share: Callable[[Path], tuple[Any, str | None]]
     materialiser: Materialiser
 
@@ -153,7 +153,7 @@ def _small(blobs: Sequence[bytes], edge: Edge, id_: str, settings: GatherSetting
 
 
 def _by_tasks(
-    rows: OutputRows, edge: Edge, id_: str, folder: str, partitions: int
+    rows: OutputRows, edge: Edge, id_: str, folder: SharedFolder, partitions: int
 ) -> SideInputRows:
     """Have tasks write files to shared storage."""
     is_multimap = edge.access_pattern == urns.SIDE_INPUT_MULTIMAP
@@ -167,7 +167,7 @@ def _by_tasks(
     found = frame.mapInArrow(task, "report binary").collect()
     reports = [reports_pb2.SideInputReport.FromString(bytes(row[0])) for row in found]
     _check(reports, rows, is_exchanged=is_multimap)
-    written = tuple(SharedFile(path=report.path) for report in reports if report.path)
+    written = tuple(folder.file(report.file) for report in reports if report.file)
     return SideInputRows(id=id_, code=edge.code, files=written)
 
 

@@ -14,6 +14,7 @@ from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.spark.driver.materialise import Materialiser
 from beam_spark_runner.spark.driver.program_builder import Limits
 from beam_spark_runner.spark.driver.tables import OpenTables
+from beam_spark_runner.spark.shared_folder import SharedFolder
 
 
 class Observer(Protocol):
@@ -47,7 +48,7 @@ class RunSettings:
     counts_bytes: bool  # more partitions for more data; not where the user has said how many
     limits: Limits
     materialiser: Materialiser
-    folder: str | None  # that driver and workers share
+    folder: SharedFolder | None  # that driver and workers reach
     share: Callable[[Path], tuple[Any, str | None]]  # see ``SessionHandle.share``
     job_scope: Callable[[str], contextlib.AbstractContextManager[None]]  # names Spark jobs
     check_cancelled: Callable[[], None]  # raises if the job is to end

@@ -102,6 +102,14 @@ class SessionHandle:
             return None
         return pyspark_internals.temporary_folder(self.spark.sparkContext)
 
+    def application_id(self) -> str:
+        """Return what names the Spark application; on Connect, if need be, the session."""
+        if not self.is_connect:
+            return str(self.spark.sparkContext.applicationId)
+        with contextlib.suppress(Exception):
+            return str(self.spark.conf.get("spark.app.id"))
+        return str(self.spark.session_id)
+
     def slots(self) -> int:
         """Return how many tasks run at a time: the cores of the executors that are up now.
 

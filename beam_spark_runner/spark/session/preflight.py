@@ -51,7 +51,7 @@ def check_executors(
 
     Args:
         session: nothing is done where tasks run beside the driver.
-        shared_storage: a folder that executors must see, if one was named.
+        shared_storage: a folder that executors must see, if one was named; not a URL.
         environment: what executors run with: what is installed there; this program's packages,
             sent as an archive; or the latter where Beam or this package is missing.
 
@@ -61,7 +61,7 @@ def check_executors(
     """
     if session.is_local:
         return
-    application = _application(session)
+    application = session.application_id()
     key = (application, shared_storage, environment)
     with _lock:
         if application in _archives and environment != "installed":
@@ -113,14 +113,6 @@ def _send(
     return archive
 
 
-def _application(session: SessionHandle) -> str:
-    if not session.is_connect:
-        return str(session.spark.sparkContext.applicationId)
-    with contextlib.suppress(Exception):
-        return str(session.spark.conf.get("spark.app.id"))
-    return str(session.spark.session_id)
-
-
 def _ask(session: SessionHandle, shared_storage: str | None) -> Sequence[Installed]:
     slots = session.slots()
     with _probe_file(shared_storage) as path:
@@ -138,7 +130,7 @@ def _ask(session: SessionHandle, shared_storage: str | None) -> Sequence[Install
 
 @contextlib.contextmanager
 def _probe_file(folder: str | None) -> Iterator[str | None]:
-    if folder is None or "://" in folder:
+    if folder is None:
         yield None
         return
     path = Path(folder) / f"beam-probe-{uuid.uuid4().hex}"

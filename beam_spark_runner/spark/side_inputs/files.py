@@ -6,7 +6,7 @@ last route of each batch finds a key by binary search in the batches that may
 have it, and touches no others. Rows are those of ``SideInputWriter``.
 """
 
-import os
+import contextlib
 import random
 import uuid
 from collections import Counter
@@ -19,6 +19,7 @@ import pyarrow as pa
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import MarkReader
+from beam_spark_runner.spark.shared_folder import SharedFolder
 
 SCHEMA = pa.schema(
     [
@@ -169,7 +170,7 @@ def batches_of(blob: bytes) -> list[pa.RecordBatch]:
 
 
 def write_files(
-    folder: str, name: str, *, is_sorted: bool
+    folder: SharedFolder, name: str, *, is_sorted: bool
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return a task function that writes one file, and names it in its SideInputReport.
 
@@ -178,16 +179,18 @@ def write_files(
     """
 
     def write_side_input(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        path = os.path.join(folder, f"{name}-{uuid.uuid4().hex}.arrow")
+        file = f"{name}-{uuid.uuid4().hex}.arrow"
         marks = MarkReader()
         writer: SortedWriter | None = None
-        for _, batch in whole_rows(batches, marks):
-            if writer is None:
-                writer = SortedWriter(path, is_sorted=is_sorted)
-            writer.add(batch)
-        if writer is not None:
-            writer.close()
-        report = coded_report(marks, path="" if writer is None else path)
+        with contextlib.ExitStack() as stack:
+            for _, batch in whole_rows(batches, marks):
+                if writer is None:
+                    path = stack.enter_context(folder.new_file(file))
+                    writer = SortedWriter(path, is_sorted=is_sorted)
+                writer.add(batch)
+            if writer is not None:
+                writer.close()
+        report = coded_report(marks, file="" if writer is None else file)
         yield pa.record_batch({"report": pa.array([report], pa.binary())})
 
     return write_side_input

@@ -1,0 +1,96 @@
+"""What a job has on storage that the driver and all executors share."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.storage_urls import StorageUrl, is_url, parse_storage_url
+from beam_spark_runner.job.identity import make_folder, name_of
+from beam_spark_runner.spark.session.handle import SessionHandle
+from beam_spark_runner.spark.session.stored_folder import check_stored_folder, remove_stored_folder
+from beam_spark_runner.spark.shared_folder import MountedFolder, SharedFolder, StoredFolder
+
+
+class JobStorage:
+    """The folder of one job, from ``open`` to ``remove``.
+
+    Attributes:
+        mounted: a folder of this machine, which is mounted on all executors too if there are any.
+            None: there is none.
+        rows: where Spark writes rows, as Spark's writers take it. None: executors store them.
+        files: where driver and tasks write files. None: Spark copies files to executors.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        folder: Path | None,
+        location: str | None,
+        session: SessionHandle,
+        options_json: str,
+        warn: Callable[[str], None],
+    ) -> None:
+        """Nothing is made yet.
+
+        Args:
+            job_id: of the job.
+            folder: see ``identity.folder_of``.
+            location: --temp_location, if there is one.
+            session: where the job runs.
+            options_json: the pipeline's options, by which Beam's file systems find a store.
+            warn: takes what the user should know.
+        """
+        self.mounted: Path | None = None
+        self.rows: str | None = None
+        self.files: SharedFolder | None = None
+        self._name = name_of(job_id)
+        self._folder = folder
+        self._location = location
+        self._session = session
+        self._options_json = options_json
+        self._warn = warn
+        self._url: StorageUrl | None = None
+
+    def open(self) -> None:
+        """Make the folder.
+
+        Raises:
+            FileExistsError: somebody else has made it.
+            OptionsError: --temp_location is a URL that Spark cannot write to.
+        """
+        if self._folder is not None:
+            make_folder(self._folder)
+            self.mounted = self._folder
+            self.files = MountedFolder(str(self._folder))
+            if not self._session.is_local:
+                self.rows = str(self._folder)
+        elif self._location is not None and is_url(self._location):
+            self._open_url(self._location)
+
+    def _open_url(self, location: str) -> None:
+        try:
+            url = parse_storage_url(location)
+        except ValueError as error:
+            raise OptionsError("temp_location", str(error)) from error
+        reason = check_stored_folder(self._session, url, self._options_json)
+        self._url = url / self._name
+        self.rows = self._url.spark
+        if not reason:
+            self.files = StoredFolder(self._url, self._options_json)
+            return
+        self._warn(
+            f"Beam's file systems cannot be used for --temp_location={location} ({reason}). "
+            "Spark stores rows there, but copies side inputs and packages to each executor, "
+            "up to 1 GB each"
+        )
+
+    def remove(self) -> None:
+        """Delete the folder with all that is in it, if it was made."""
+        if self.mounted is not None:
+            shutil.rmtree(self.mounted, ignore_errors=True)
+        elif self._url is not None:
+            try:
+                remove_stored_folder(self._session, self._url, self._options_json)
+            except Exception as error:
+                self._warn(f"{self._url.spark} could not be deleted: {error}")
