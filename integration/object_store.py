@@ -69,7 +69,7 @@ class ObjectStore:
 
     def count(self, method: str, path: str) -> int:
         """Return how many requests there were of a method, to paths with a regular expression."""
-        return len(re.findall(rf'"{method} /\S*{path}\S* HTTP', self.log.read_text()))
+        return len(re.findall(rf'"\S*{method} /\S*{path}\S* HTTP', self.log.read_text()))
 
     def client(self) -> Any:
         """Return a client of the AWS SDK."""

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from beam_spark_runner.core.storage_urls import is_url
 from beam_spark_runner.plan.model import Segment
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session.conf import get_conf
@@ -50,6 +51,12 @@ _WRITING = {
     "parquet.page.size.row.check.min": "1",
     "parquet.page.size.row.check.max": "16",
     "parquet.enable.dictionary": "false",  # hashes and elements hardly repeat: 15% less CPU
+}
+_WRITING_TO_STORES = {
+    # Object stores copy what is renamed: once, by the tasks, and not once more by the driver. The
+    # driver may then find files of two attempts at one task, which readers see by their marks.
+    "mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
 
 
@@ -95,13 +102,14 @@ class FilesInSharedStorage:
 
     Args:
         session: gets ``file_settings``, until it is closed.
-        folder: that all executors share.
+        folder: that all executors share, as Spark's writers take it: a path, or a URL.
     """
 
     def __init__(self, session: SessionHandle, folder: str) -> None:
         self._session = session
         self._spark = session.spark
         self._folder = folder
+        self._writing = _WRITING | (_WRITING_TO_STORES if is_url(folder) else {})
         self._settings = file_settings(session.version)
         self._before = {key: get_conf(session.spark, key) for key in self._settings}
         self._set(self._settings)
@@ -126,7 +134,7 @@ class FilesInSharedStorage:
     def materialise(self, frame: DataFrame, name: str) -> Materialised:
         """See ``Materialiser``."""
         path = f"{self._folder}/{name}"
-        frame.write.mode("overwrite").options(**_WRITING).parquet(path)
+        frame.write.mode("overwrite").options(**self._writing).parquet(path)
         return Materialised(self.reopen(path, frame.schema), path)
 
     def reopen(self, path: str, schema: StructType | str) -> DataFrame:

@@ -48,7 +48,7 @@ _lock = threading.Lock()
 def _check_spark(session: SessionHandle, probe: StorageUrl) -> None:
     path = f"{probe.spark}/rows"
     try:
-        session.spark.range(1).write.parquet(path)
+        session.spark.range(0, 1, 1, 1).write.parquet(path)
         session.spark.read.parquet(path).collect()
     except Exception as error:
         raise OptionsError(
