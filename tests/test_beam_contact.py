@@ -103,6 +103,8 @@ BEAMS_URNS = {
     "CODER_ITERABLE": common_urns.coders.ITERABLE,
     "CODER_DOUBLE": common_urns.coders.DOUBLE,
     "CODER_TIMER": common_urns.coders.TIMER,
+    "CODER_WINDOWED_VALUE": common_urns.coders.WINDOWED_VALUE,
+    "CODER_GLOBAL_WINDOW": common_urns.coders.GLOBAL_WINDOW,
     "WINDOW_FN_GLOBAL": common_urns.global_windows,
     "WINDOW_FN_FIXED": common_urns.fixed_windows,
     "WINDOW_FN_SLIDING": common_urns.sliding_windows,
@@ -118,12 +120,6 @@ OUR_URNS = {
 @pytest.mark.parametrize("name", sorted(OUR_URNS))
 def test_our_urns_are_beams(name: str) -> None:
     assert OUR_URNS[name] == BEAMS_URNS[name].urn
-
-
-def test_the_urns_of_the_descriptor_are_beams() -> None:
-    from beam_spark_runner.portable import descriptor
-
-    assert common_urns.coders.WINDOWED_VALUE.urn == descriptor._WINDOWED_VALUE
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,6 @@ SOURCE_URN = "beam_spark_runner:source:v1"
 SINK_URN = "beam_spark_runner:sink:v1"
 """Edges of a stage that runs in this process. A remote SDK needs Beam's own data URNs instead."""
 
-_WINDOWED_VALUE = "beam:coder:windowed_value:v1"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageDescription:
@@ -267,7 +265,7 @@ class _Builder:
         id_ = CoderId(f"windowed({element},{window})")
         self.descriptor.coders[id_].CopyFrom(
             beam_runner_api_pb2.Coder(
-                spec=beam_runner_api_pb2.FunctionSpec(urn=_WINDOWED_VALUE),
+                spec=beam_runner_api_pb2.FunctionSpec(urn=urns.CODER_WINDOWED_VALUE),
                 component_coder_ids=[element, window],
             )
         )

@@ -8,6 +8,7 @@ from typing import Any
 from apache_beam.portability.api import beam_runner_api_pb2, standard_window_fns_pb2
 from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.transforms import core
+from apache_beam.transforms.window import WindowFn
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import CoderId
@@ -83,6 +84,20 @@ def decode_windowing(coded: bytes) -> core.Windowing:
     return core.Windowing.from_runner_api(
         beam_runner_api_pb2.WindowingStrategy.FromString(coded), PipelineContext()
     )
+
+
+def windowing_of_an_sdk(coded: bytes, window_fn: WindowFn) -> core.Windowing:
+    """Build Beam's own object for a strategy whose WindowFn this Python cannot load.
+
+    Args:
+        coded: as for ``decode_windowing``.
+        window_fn: takes its place.
+    """
+    proto = beam_runner_api_pb2.WindowingStrategy.FromString(coded)
+    proto.window_fn.CopyFrom(beam_runner_api_pb2.FunctionSpec(urn=urns.WINDOW_FN_GLOBAL))
+    windowing = core.Windowing.from_runner_api(proto, PipelineContext())
+    windowing.windowfn = window_fn
+    return windowing
 
 
 def allowed_lateness_us(coded: bytes) -> int:

@@ -31,6 +31,7 @@ class Edge:
     # In epochs: into how many groups keys fall, of which each partition has a range. Keys are
     # nested then, as they are in the store.
     key_groups: int = 0
+    is_windowed_by_sdk: bool = False  # only an SDK harness can run the WindowFn
     in_parts: bool = False  # values of a side input are gathered in several tasks, in epochs
 
     @property
@@ -79,6 +80,8 @@ class StageProgram:
     collection: str  # the name of what it reads, for messages
     # Merges the accumulators that the stage reads, in epochs; with an id that no other stage has.
     merger: "StageProgram | None" = None
+    # Merges the windows of the groups that the stage reads, by a WindowFn of an SDK harness.
+    window_merger: "StageProgram | None" = None
     is_stable: bool = False  # it asks for stable input
     takes_partition: bool = False  # it runs in each task that has a partition of its input
     # Of the windows that it reads; of what gathers a side input, the most of those that look it up.

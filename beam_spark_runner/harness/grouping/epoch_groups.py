@@ -16,10 +16,10 @@ from beam_spark_runner.harness.grouping.long_windows import (
     MergeAccumulators,
 )
 from beam_spark_runner.harness.grouping.operator import GroupByKey, Grouping, charged
+from beam_spark_runner.harness.grouping.sdk_window_fn import MergeWindows, windowing_of
 from beam_spark_runner.harness.grouping.stored_panes import PaneBags, StoredPane, StoredValues
 from beam_spark_runner.harness.grouping.stored_windows import StoredWindows
 from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
-from beam_spark_runner.portable.windowing import decode_windowing
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.panes import PaneMachine
@@ -47,6 +47,7 @@ class GroupsInEpochs(GroupByKey):
         merge: where the values are accumulators: merges some, so that long windows stay small.
         interruption: is told of each window that has fired, and says when others that are due
             remain; None: all fire.
+        merge_windows: see ``windowing_of``.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class GroupsInEpochs(GroupByKey):
         late: LateElements,
         merge: MergeAccumulators | None = None,
         interruption: Interruption | None = None,
+        merge_windows: MergeWindows | None = None,
     ) -> None:
         super().__init__(grouping, coder, bundle, logs)
         self._input = bundle
@@ -76,7 +78,7 @@ class GroupsInEpochs(GroupByKey):
             WindowedValueCoder(value_coder, coder.window_coder).get_impl().decode
         )
         bags = PaneBags(store, value_coder)
-        windowing = decode_windowing(grouping.coded_windowing)
+        windowing = windowing_of(grouping, coder.window_coder, merge_windows)
         self._machine = PaneMachine(windowing, bags.new_values, late)
         self._stored = StoredWindows(store, bags, self._machine, coder.window_coder, now)
         self._long = None if merge is None else LongWindows(self._stored, bags, merge)

@@ -25,9 +25,9 @@ from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.chunking import Chunks, per_chunk
 from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.grouping.merged_groups import merged_groups
+from beam_spark_runner.harness.grouping.sdk_window_fn import MergeWindows, Windowed, windowing_of
 from beam_spark_runner.harness.values.opaque import decoded
 from beam_spark_runner.harness.values.spill import StreamedValues, ValueLog, ValueLogs
-from beam_spark_runner.portable.windowing import decode_windowing
 from beam_spark_runner.semantics.grouping import ONLY_PANE, WindowGrouping, grouping_for, pane_of
 
 _T = TypeVar("_T")
@@ -37,7 +37,7 @@ _GLOBAL_END_US = whole_milliseconds(GlobalWindow().max_timestamp().micros)
 _ONLY_GROUP = create(None, _GLOBAL_END_US, _GLOBAL, ONLY_PANE)
 
 
-class Grouping(Protocol):
+class Grouping(Windowed, Protocol):
     """What a plan says of a GroupByKey."""
 
     @property
@@ -57,7 +57,7 @@ class Grouping(Protocol):
 
     @property
     def coded_windowing(self) -> bytes:
-        """Where windows merge or triggers fire; else empty."""
+        """A serialised WindowingStrategy, where windows merge or triggers fire; else empty."""
 
 
 class GroupByKey(abc.ABC):
@@ -265,17 +265,29 @@ class GroupsInPanes(GroupByKey):
     """Pushes the panes of each key, where windows merge or triggers fire.
 
     Where triggers fire, all values of a key are in memory at once, as Beam's driver wants them.
+
+    Args:
+        grouping: see there.
+        coder: of the elements.
+        bundle: takes them.
+        logs: of the task.
+        merge_windows: see ``windowing_of``.
     """
 
     def __init__(
-        self, grouping: Grouping, coder: WindowedValueCoder, bundle: BundleInput, logs: ValueLogs
+        self,
+        grouping: Grouping,
+        coder: WindowedValueCoder,
+        bundle: BundleInput,
+        logs: ValueLogs,
+        merge_windows: MergeWindows | None = None,
     ) -> None:
         super().__init__(grouping, coder, bundle, logs)
         value_coder = coder.wrapped_value_coder.value_coder().value_coder()
         windowed = WindowedValueCoder(value_coder, coder.window_coder)
         self._name = grouping.name
         self._decode_windowed = windowed.get_impl().decode
-        self._grouping = grouping_for(decode_windowing(grouping.coded_windowing))
+        self._grouping = grouping_for(windowing_of(grouping, coder.window_coder, merge_windows))
 
     def group(self, key: bytes, values: list[bytes], order: int) -> None:
         """See ``GroupByKey.group``."""

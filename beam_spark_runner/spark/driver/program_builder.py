@@ -12,7 +12,8 @@ from beam_spark_runner.plan.dropping import dropping_step
 from beam_spark_runner.plan.feeding import inputs
 from beam_spark_runner.plan.merging import merging_part
 from beam_spark_runner.plan.model import Delivery, Level, Plan, Segment, Stage
-from beam_spark_runner.portable.descriptor import describe
+from beam_spark_runner.portable.descriptor import StageDescription, describe
+from beam_spark_runner.portable.window_merging import describe_window_merging, is_of_an_sdk
 from beam_spark_runner.portable.windowing import allowed_lateness_us
 from beam_spark_runner.spark.program import (
     Edge,
@@ -86,6 +87,7 @@ class ProgramBuilder:
             )
             or (destination.delivery is Delivery.SIDE_INPUT and self._plan.streams)
             else b"",
+            is_windowed_by_sdk=is_of_an_sdk(graph, windowing),
             is_keyed=destination.stage is not None
             and self._plan.stages[destination.stage].is_keyed,
             is_time_sorted=destination.is_time_sorted,
@@ -249,6 +251,7 @@ class ProgramBuilder:
             lateness_us=max(map(self._lateness_us, self._readers_of_view(stage) or (stage,))),
             drops_as=dropping_step(self._plan, stage),
             merger=self._merger(stage, edge),
+            window_merger=self._window_merger(stage, edge),
             is_stable=stage.is_stable,
             takes_partition=stage.takes_partition,
         )
@@ -259,10 +262,31 @@ class ProgramBuilder:
         part = merging_part(self._plan.graph, stage)
         if part is None:
             return None
+        return self._helper(stage, edge, 1, describe(self._plan, stage.id, part=part))
+
+    def _window_merger(self, stage: Stage, edge: Edge) -> StageProgram | None:
+        graph = self._plan.graph
+        arriving = self._plan.destinations[edge.dest].arriving
+        windowing = graph.windowings[graph.pcollections[arriving].windowing]
+        if not (edge.is_windowed_by_sdk and edge.coded_windowing and windowing.merges):
+            return None
+        return self._helper(stage, edge, 2, describe_window_merging(graph, windowing, edge.name))
+
+    def _helper(
+        self, stage: Stage, edge: Edge, number: int, description: StageDescription
+    ) -> StageProgram:
+        """Return what runs in bundles of its own, for the input of a stage.
+
+        Args:
+            stage: that reads the input.
+            edge: by which the input comes.
+            number: of the kind, from 1: ids of stages come before.
+            description: of what runs.
+        """
         return StageProgram(
-            stage=StageId(len(self._plan.stages) + stage.id),
+            stage=StageId(number * len(self._plan.stages) + stage.id),
             name=stage.name,
-            description=describe(self._plan, stage.id, part=part),
+            description=description,
             input=edge,
             outputs={},
             local={},

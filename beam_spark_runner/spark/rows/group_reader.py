@@ -8,6 +8,7 @@ from apache_beam.coders import WindowedValueCoder
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.grouping.epoch_groups import GroupsInEpochs
 from beam_spark_runner.harness.grouping.operator import GroupByKey, GroupsByWindow, GroupsInPanes
+from beam_spark_runner.harness.grouping.sdk_window_fn import MergeWindows
 from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.rows import schema
@@ -31,6 +32,7 @@ class GroupReader(RunReader):
         bundle: BundleInput,
         logs: ValueLogs,
         epoch: StageEpoch | None = None,
+        merge_windows: MergeWindows | None = None,
     ) -> None:
         super().__init__(edge, coder, bundle, logs)
         self._runs: GroupsByWindow | None = None
@@ -47,9 +49,10 @@ class GroupReader(RunReader):
                 late=epoch.late,
                 merge=epoch.merge,
                 interruption=epoch.interruption,
+                merge_windows=merge_windows,
             )
         elif edge.coded_windowing:
-            self._operator = GroupsInPanes(edge, coder, self._bundle, logs)
+            self._operator = GroupsInPanes(edge, coder, self._bundle, logs, merge_windows)
         else:
             self._operator = by_window = GroupsByWindow(edge, coder, self._bundle, logs, split_key)
             self._runs = by_window if by_window.takes_runs else None

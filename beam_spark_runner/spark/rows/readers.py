@@ -14,6 +14,7 @@ from beam_spark_runner.core.mapping import map_all
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.chunking import per_chunk
+from beam_spark_runner.harness.grouping.sdk_window_fn import MergeWindows
 from beam_spark_runner.harness.sdf.splittable import SplittableInput
 from beam_spark_runner.harness.values.spill import ValueLogs
 from beam_spark_runner.plan.model import Delivery
@@ -94,6 +95,7 @@ def reader_for(
     bundle: BundleInput,
     logs: ValueLogs,
     epoch: StageEpoch | None = None,
+    merge_windows: MergeWindows | None = None,
 ) -> Reader:
     """Choose the reader for an edge.
 
@@ -103,10 +105,11 @@ def reader_for(
         bundle: gets them.
         logs: of the task.
         epoch: set where keys are stored from epoch to epoch.
+        merge_windows: set where an SDK harness merges the windows of groups.
     """
     match edge.delivery:
         case Delivery.GROUP_BY_KEY:
-            return GroupReader(edge, coder, bundle, logs, epoch)
+            return GroupReader(edge, coder, bundle, logs, epoch, merge_windows)
         case Delivery.BY_KEY:
             return KeyedReader(edge, coder, bundle, logs)
     return ElementReader(edge, coder, bundle)

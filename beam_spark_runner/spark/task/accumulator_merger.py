@@ -5,8 +5,8 @@ from typing import Any
 
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.spark.program import StageProgram
+from beam_spark_runner.spark.task.helper_bundle import run_helper
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime
 
 
@@ -38,33 +38,6 @@ class AccumulatorMerger:
         Raises:
             BundleFailedError: the CombineFn raised.
         """
-        harness = self._job.stage(self._program, frozenset())
-        (collection,) = harness.output_coders
-        taken = _Taken()
-        try:
-            bundle = harness.start_bundle({collection: taken}, {})
-        except BundleFailedError:
-            self._job.discard(self._program.stage)
-            raise
-        try:
-            bundle.enter()
-            bundle.push([group.value for group in groups], [*groups])
-            self.infos += bundle.finish().monitoring_infos
-        except BaseException:
-            bundle.abort()
-            self._job.discard(self._program.stage)
-            raise
-        return taken.accumulators
-
-
-class _Taken:
-    """See ``Receiver``. Outputs come in the order of the groups."""
-
-    def __init__(self) -> None:
-        self.accumulators: list[Any] = []
-
-    def accept(self, windowed_value: WindowedValue) -> None:
-        self.accumulators.append(windowed_value.value[1])
-
-    def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        self.accumulators += [accumulator for _, accumulator in values]
+        merged, infos = run_helper(self._job, self._program, groups)
+        self.infos += infos
+        return [accumulator for _, accumulator in merged]

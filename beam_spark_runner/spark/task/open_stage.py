@@ -11,6 +11,7 @@ from beam_spark_runner.core.errors import BundleFailedError, RunnerError
 from beam_spark_runner.core.ids import PCollectionId, StageId
 from beam_spark_runner.harness.bundle import Bundle, BundleResult, Receiver
 from beam_spark_runner.harness.failures import failure_of
+from beam_spark_runner.harness.grouping.sdk_window_fn import MergeWindows
 from beam_spark_runner.harness.sdf.checkpoint_handler import RefusingCheckpointHandler
 from beam_spark_runner.harness.values.constants import Kind, may_be_shared
 from beam_spark_runner.harness.values.spill import ValueLogs
@@ -21,6 +22,7 @@ from beam_spark_runner.spark.rows.writers import writer_for
 from beam_spark_runner.spark.rows.writing import Outlet, Writer
 from beam_spark_runner.spark.side_inputs.lookup import GatheredRows
 from beam_spark_runner.spark.side_inputs.views import EpochView
+from beam_spark_runner.spark.task.window_merger import merge_windows
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime
 from beam_spark_runner.state.policy import KeyPolicy
 
@@ -97,8 +99,25 @@ class OpenStage:
         self._bundle = self._start_bundle()
         self._joined = JoinedInput(self._bundle, self._following)
         self._reader = reader_for(
-            self.program.input, self._harness.input_coder, self._joined, self._logs
+            self.program.input,
+            self._harness.input_coder,
+            self._joined,
+            self._logs,
+            merge_windows=self._window_merger(),
         )
+
+    def _window_merger(self) -> MergeWindows | None:
+        program = self.program.window_merger
+        if program is None:
+            return None
+
+        def merge(windows: Sequence[bytes]) -> Sequence[tuple[bytes, Sequence[bytes]]]:
+            try:
+                return merge_windows(self._job, program, windows)
+            finally:
+                self._bundle.enter()
+
+        return merge
 
     def begin(self) -> None:
         """Do what comes before any input. The stage is aborted if that raises."""

@@ -56,7 +56,12 @@ class StoringStage(MayWait):
             self._joined = JoinedInput(self._bundle, self._following)
         self._wait_in_front()
         self._reader = reader_for(
-            self.program.input, self._harness.input_coder, self._input(), self._logs, epoch
+            self.program.input,
+            self._harness.input_coder,
+            self._input(),
+            self._logs,
+            epoch,
+            self._window_merger(),
         )
 
     def run_due(self) -> None:
