@@ -66,6 +66,7 @@ BEAMS_URNS = {
     "PAR_DO": primitives.PAR_DO,
     "ASSIGN_WINDOWS": primitives.ASSIGN_WINDOWS,
     "MAP_WINDOWS": primitives.MAP_WINDOWS,
+    "MERGE_WINDOWS": primitives.MERGE_WINDOWS,
     "READ": common_urns.deprecated_primitives.READ,
     "TEST_STREAM": primitives.TEST_STREAM,
     "PUBSUB_READ": common_urns.composites.PUBSUB_READ,
