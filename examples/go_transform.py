@@ -7,6 +7,7 @@ The first command is an expansion service; Beam's Go SDK has none, so it is writ
 """
 
 import argparse
+import logging
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -29,7 +30,8 @@ def main() -> None:
             pipeline
             | beam.Create(LINES).with_output_types(str)  # a type that both SDKs have a coder for
             | "In Go" >> count_words
-            | "In Python" >> beam.Map(lambda counted: print(*counted, flush=True))
+            | "In Python"
+            >> beam.MapTuple(lambda word, count: logging.warning("%s: %d", word, count))
         )
 
 

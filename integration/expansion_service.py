@@ -1,8 +1,8 @@
 """Expansion services in processes of their own.
 
-``python -m integration.expansion_service --port=N …`` is Beam's ``expansion_service_main``, with the
-same options, that also offers the transforms of Beam's cross-language tests. The program that Beam
-has for these takes no options, and names containers only.
+``python -m integration.expansion_service --port=N …`` is Beam's ``expansion_service_main``, with
+the same options; it offers the transforms of Beam's cross-language tests, too. The program that
+Beam has for these takes no options, and names containers only.
 """
 
 import contextlib

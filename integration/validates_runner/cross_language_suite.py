@@ -5,7 +5,11 @@ The server is a process of its own; it and the expansion service are different p
 
 from typing import Any
 
-from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
+from apache_beam.options.pipeline_options import (
+    GoogleCloudOptions,
+    PipelineOptions,
+    PortableOptions,
+)
 from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.transforms import validate_runner_xlang_test
 
@@ -29,10 +33,13 @@ class CrossLanguageOnJobServerTest(
         else:
             client = SparkPortableRunner()
             client.is_under_test = True
-            options = PipelineOptions([f"--job_endpoint={_SERVER}"])
+            # Tests share harnesses; what differs from job to job would keep them from that.
+            options = PipelineOptions(["--environment_cache_millis=600000"])
+            options.view_as(GoogleCloudOptions).job_name = None
+            portable = options.view_as(PortableOptions)
+            portable.job_endpoint = _SERVER
             environment = runners.environment_under_test()
             if environment is not None:
-                portable = options.view_as(PortableOptions)
                 portable.environment_type, portable.environment_config = environment
             pipeline = TestPipeline(client, options)
         pipeline.not_use_test_runner_api = True

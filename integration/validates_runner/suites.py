@@ -20,7 +20,7 @@ class Suite:
     sets_options: bool = False  # TestPipeline gets the runner by options, as in Beam's own CI
     in_place_of: tuple[str, ...] = ()  # runners that its tests pin, though any would do
     is_quick: bool = False  # part of ``make test``
-    wants_job_service: bool = False  # which its peers have none of
+    peers_lack: str = ""  # what it needs, and Beam's local runners do not have
     wants_expansion_service: bool = False  # by the environment variable EXPANSION_PORT
 
 
@@ -36,7 +36,7 @@ _MEASURES = "ml/anomaly/univariate/perf_test.py"  # for minutes, and drives no p
 
 SUITES = {
     "FnApiRunnerTest": Suite(targets=(str(FN_RUNNER),), is_quick=True),
-    "PortableRunnerTest": Suite(targets=(str(PORTABLE_RUNNER),), wants_job_service=True),
+    "PortableRunnerTest": Suite(targets=(str(PORTABLE_RUNNER),), peers_lack="job service"),
     "it_validatesrunner": Suite(
         targets=(
             "pipeline_test.py",
@@ -63,9 +63,11 @@ SUITES = {
         left_out=(_WINDOWS, _SIDE_INPUTS, _TRIGGERS, _XLANG, _SLEEPS),
         sets_options=True,
     ),
-    "cross-language": Suite(targets=(_XLANG,), wants_expansion_service=True),
+    "cross-language": Suite(
+        targets=(_XLANG,), peers_lack="environments of processes", wants_expansion_service=True
+    ),
     "cross-language, job server": Suite(
-        targets=(str(CROSS_LANGUAGE),), wants_job_service=True, wants_expansion_service=True
+        targets=(str(CROSS_LANGUAGE),), peers_lack="job service", wants_expansion_service=True
     ),
     "pipeline and core": Suite(
         targets=("pipeline_test.py", "pvalue_test.py", "metrics", "typehints", "coders")
