@@ -18,8 +18,8 @@ def render(
     Args:
         runners: the first is the one that is measured, the others are its peers.
         rows: of each suite its name, the verdicts of its tests for each runner (None: a peer that
-            lacks what the suite needs), and those of tests that fail on the first runner and ran again as
-            ``expectations.toml`` says they pass.
+            lacks what the suite needs), and those of tests that fail on the first runner and ran
+            again as ``expectations.toml`` says they pass.
     """
     heads = ["suite", "tests", *(verdict.value for verdict in _APART)]
     for runner in runners:
