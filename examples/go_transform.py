@@ -22,7 +22,7 @@ def main() -> None:
     arguments, flags = parser.parse_known_args()
     count_words = ExternalTransform(
         "beam:example:go:count_words:v1",
-        ImplicitSchemaPayloadBuilder({"min_length": 3}),
+        ImplicitSchemaPayloadBuilder({"min_length": 2}),
         arguments.expansion_service,
     )
     with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
