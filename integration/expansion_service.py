@@ -24,6 +24,9 @@ IN_PROCESSES = (
     '--environment_config={"command": "", "env": {"MADE_BY": "an expansion service"}}',
 )
 """Options with which steps of a Python expansion service run in SDK harnesses of their own."""
+IN_THE_SERVICE = ("--serve_loopback_worker",)
+"""The same, in the service. A pipeline with ``--environment_type=LOOPBACK`` can use no other one:
+Beam's service puts the pipeline's options over its own, and refuses a config with that type."""
 
 
 def free_port() -> int:

@@ -15,7 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from integration.expansion_service import IN_PROCESSES, expansion_service
+from integration.expansion_service import IN_PROCESSES, IN_THE_SERVICE, expansion_service
+from integration.validates_runner.runners import SPARK_LOOPBACK
 from integration.validates_runner.suites import HERE, ROOT, SUITES, Suite, pytest_arguments
 
 _TEST_TIMEOUT_S = 120
@@ -71,19 +72,19 @@ def run_suite(
     command += [f"--timeout={_TEST_TIMEOUT_S}", "--continue-on-collection-errors"]
     command += pytest_arguments(SUITES[name], beam, tests) + (["-k", only] if only else [])
     _note(known, log)
-    with _environment(SUITES[name]) as environment:
+    with _environment(SUITES[name], runner) as environment:
         return _run_to_the_end(command, environment, log)
 
 
 @contextlib.contextmanager
-def _environment(suite: Suite) -> Iterator[dict[str, str]]:
+def _environment(suite: Suite, runner: str) -> Iterator[dict[str, str]]:
     """Yield the environment variables of a suite's processes, with the service that it wants."""
     modules = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": modules}
     if not suite.wants_expansion_service:
         yield environment
         return
-    with expansion_service(*IN_PROCESSES) as port:
+    with expansion_service(*IN_THE_SERVICE if runner == SPARK_LOOPBACK else IN_PROCESSES) as port:
         yield {**environment, "EXPANSION_PORT": str(port)}
 
 
