@@ -28,9 +28,10 @@ var service = flag.String("expansion_service", "localhost:8097", "HOST:PORT of a
 
 const lines = "to be or not to be\nthat is the question"
 
-func words(line string, emit func(string)) {
+// words emits the words of a line, with their length.
+func words(line string, emit func(string, int64)) {
 	for _, word := range strings.Fields(line) {
-		emit(word)
+		emit(word, int64(len(word)))
 	}
 }
 
@@ -41,7 +42,7 @@ func text(word string, count int64) string {
 func init() {
 	register.Function2x0(words)
 	register.Function2x1(text)
-	register.Emitter1[string]()
+	register.Emitter2[string, int64]()
 }
 
 func main() {
@@ -50,9 +51,10 @@ func main() {
 	pipeline, s := beam.NewPipelineWithRoot()
 	read := beam.ParDo(s, words, beam.CreateList(s, strings.Split(lines, "\n")))
 
-	// Any transform of Python, by the name of its class; without arguments here.
+	// Any transform of Python, by the name of its class; without arguments here. Its output has the
+	// type of its input: of another type's coders, Go's SDK (2.77) confuses the names with others.
 	type none struct{}
-	count := python.NewExternalTransform[none, none]("apache_beam.transforms.combiners.Count.PerElement")
+	count := python.NewExternalTransform[none, none]("apache_beam.transforms.combiners.Count.PerKey")
 	counted := beam.CrossLanguage(
 		s, "beam:transforms:python:fully_qualified_named", beam.CrossLanguagePayload(count),
 		*service, beam.UnnamedInput(read),
