@@ -124,7 +124,7 @@ def _run_on_all(
 ) -> _Done:
     """Run a suite on ``DoNothingRunner``, on the first of ``runners``, and on its peers."""
     own, *peers = runners
-    if SUITES[name].wants_job_service:
+    if SUITES[name].peers_lack:
         peers = []
     if arguments.quick:
         results = {own: _run(name, own, arguments)}

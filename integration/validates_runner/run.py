@@ -1,5 +1,6 @@
 """Run one suite on one runner, in processes of its own, until each test has an outcome."""
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -8,13 +9,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from integration.validates_runner.suites import HERE, ROOT, SUITES, pytest_arguments
+from integration.expansion_service import IN_PROCESSES, IN_THE_SERVICE, expansion_service
+from integration.validates_runner.runners import SPARK_LOOPBACK
+from integration.validates_runner.suites import HERE, ROOT, SUITES, Suite, pytest_arguments
 
 _TEST_TIMEOUT_S = 120
 _HANG_TIMEOUT_S = 180
@@ -68,11 +71,27 @@ def run_suite(
     command += [f"--conformance-runner={runner}", f"--conformance-log={log}"]
     command += [f"--timeout={_TEST_TIMEOUT_S}", "--continue-on-collection-errors"]
     command += pytest_arguments(SUITES[name], beam, tests) + (["-k", only] if only else [])
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
-    }
     _note(known, log)
+    with _environment(SUITES[name], runner) as environment:
+        return _run_to_the_end(command, environment, log)
+
+
+@contextlib.contextmanager
+def _environment(suite: Suite, runner: str) -> Iterator[dict[str, str]]:
+    """Yield the environment variables of a suite's processes, with the service that it wants."""
+    modules = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": modules}
+    if not suite.wants_expansion_service:
+        yield environment
+        return
+    with expansion_service(*IN_THE_SERVICE if runner == SPARK_LOOPBACK else IN_PROCESSES) as port:
+        yield {**environment, "EXPANSION_PORT": str(port)}
+
+
+def _run_to_the_end(
+    command: Sequence[str], environment: Mapping[str, str], log: Path
+) -> dict[str, Result]:
+    """Run pytest until each of its tests has an outcome in the log."""
     while True:
         before = log.read_text() if log.exists() else ""
         with log.with_suffix(".out").open("a") as output:

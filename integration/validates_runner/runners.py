@@ -159,6 +159,11 @@ def environment_under_test() -> tuple[str, str | None] | None:
     return _CLIENTS_ENVIRONMENTS.get(_installed[-1])
 
 
+def is_spark_under_test() -> bool:
+    """Whether the runner under test is this package's, in whatever environment."""
+    return _installed[-1].startswith("spark-")
+
+
 def install(name: str, *, in_place_of: Collection[str] = ()) -> None:
     """Make the runner of that name Beam's default one in this process.
 

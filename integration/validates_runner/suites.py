@@ -20,20 +20,23 @@ class Suite:
     sets_options: bool = False  # TestPipeline gets the runner by options, as in Beam's own CI
     in_place_of: tuple[str, ...] = ()  # runners that its tests pin, though any would do
     is_quick: bool = False  # part of ``make test``
-    wants_job_service: bool = False  # which its peers have none of
+    peers_lack: str = ""  # what it needs, and Beam's local runners do not have
+    wants_expansion_service: bool = False  # by the environment variable EXPANSION_PORT
 
 
 FN_RUNNER = HERE / "fn_runner_suite.py"
 PORTABLE_RUNNER = HERE / "portable_runner_suite.py"
+CROSS_LANGUAGE = HERE / "cross_language_suite.py"
 _WINDOWS = "transforms/window_test.py"
 _SIDE_INPUTS = "transforms/sideinputs_test.py"
 _TRIGGERS = "transforms/trigger_test.py"
+_XLANG = "transforms/validate_runner_xlang_test.py"
 _SLEEPS = "transforms/async_dofn_test.py"  # for ten minutes, and drives no pipeline
 _MEASURES = "ml/anomaly/univariate/perf_test.py"  # for minutes, and drives no pipeline
 
 SUITES = {
     "FnApiRunnerTest": Suite(targets=(str(FN_RUNNER),), is_quick=True),
-    "PortableRunnerTest": Suite(targets=(str(PORTABLE_RUNNER),), wants_job_service=True),
+    "PortableRunnerTest": Suite(targets=(str(PORTABLE_RUNNER),), peers_lack="job service"),
     "it_validatesrunner": Suite(
         targets=(
             "pipeline_test.py",
@@ -57,8 +60,14 @@ SUITES = {
     "triggers": Suite(targets=(_TRIGGERS,), in_place_of=(FN_API,)),
     "transforms": Suite(
         targets=("transforms",),
-        left_out=(_WINDOWS, _SIDE_INPUTS, _TRIGGERS, _SLEEPS),
+        left_out=(_WINDOWS, _SIDE_INPUTS, _TRIGGERS, _XLANG, _SLEEPS),
         sets_options=True,
+    ),
+    "cross-language": Suite(
+        targets=(_XLANG,), peers_lack="environments of processes", wants_expansion_service=True
+    ),
+    "cross-language, job server": Suite(
+        targets=(str(CROSS_LANGUAGE),), peers_lack="job service", wants_expansion_service=True
     ),
     "pipeline and core": Suite(
         targets=("pipeline_test.py", "pvalue_test.py", "metrics", "typehints", "coders")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from integration.validates_runner.ledger import Verdict, count
+from integration.validates_runner.suites import SUITES
 
 _APART = (Verdict.NO_PIPELINE, Verdict.OWN_RUNNER, Verdict.SKIPPED)
 _JUDGED = (Verdict.SOUND, Verdict.VACUOUS, Verdict.FAILING)
@@ -17,8 +18,8 @@ def render(
     Args:
         runners: the first is the one that is measured, the others are its peers.
         rows: of each suite its name, the verdicts of its tests for each runner (None: a peer that
-            has no job service), and those of tests that fail on the first runner and ran again as
-            ``expectations.toml`` says they pass.
+            lacks what the suite needs), and those of tests that fail on the first runner and ran
+            again as ``expectations.toml`` says they pass.
     """
     heads = ["suite", "tests", *(verdict.value for verdict in _APART)]
     for runner in runners:
@@ -32,7 +33,8 @@ def render(
         for verdicts in by_runner:
             counted = count((verdicts or {}).values())
             figures = " / ".join(str(counted[verdict]) for verdict in _JUDGED)
-            cells.append("has no job service" if verdicts is None else figures)
+            lacks = SUITES[name].peers_lack if verdicts is None else ""
+            cells.append(f"has no {lacks}" if lacks else figures)
         passing = count(elsewhere.values())[Verdict.SOUND]
         cells.insert(len(cells) - len(runners) + 1, str(passing))
         lines.append("| " + " | ".join(cells) + " |")

@@ -2,10 +2,7 @@
 
 import contextlib
 import os
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ import pytest
 from apache_beam.transforms.external import ExternalTransform, ImplicitSchemaPayloadBuilder
 
 from beam_spark_runner.core.errors import EnvironmentStartError
+from integration.expansion_service import free_port, listening
 from tests.spark.harvest import harvest
 
 pytestmark = [pytest.mark.spark, pytest.mark.grpc]
@@ -32,34 +30,20 @@ class WithPid(beam.PTransform):  # type: ignore[misc]
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., tuple[str, psutil.Process]]]:
+def serve() -> Iterator[Callable[..., tuple[str, psutil.Process]]]:
     """Start an expansion service; get its address, and its process."""
-    started: list[subprocess.Popen[bytes]] = []
+    here = Path(__file__).parent
+    modules = {"PYTHONPATH": os.pathsep.join([str(here), str(here.parents[1])])}
+    with contextlib.ExitStack() as running:
 
-    def start(*flags: str) -> tuple[str, psutil.Process]:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        command = [sys.executable, "-m", SERVICE, f"--port={port}"]
-        here = Path(__file__).parent
-        modules = os.pathsep.join([str(here), str(here.parents[1])])
-        with open(tmp_path / "stderr", "wb") as stderr:
-            process = subprocess.Popen(
-                [*command, "--fully_qualified_name_glob=*", *flags],
-                env={**os.environ, "PYTHONPATH": modules},
-                stderr=stderr,
-            )
-        started.append(process)
-        deadline = time.monotonic() + 120
-        while process.poll() is None and time.monotonic() < deadline:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                break
-            time.sleep(0.1)
-        return f"127.0.0.1:{port}", psutil.Process(process.pid)
+        def start(*flags: str) -> tuple[str, psutil.Process]:
+            port = free_port()
+            command = [sys.executable, "-m", SERVICE, f"--port={port}"]
+            command += ["--fully_qualified_name_glob=*", *flags]
+            process = running.enter_context(listening(command, port, modules))
+            return f"127.0.0.1:{port}", psutil.Process(process.pid)
 
-    yield start
-    for each in started:
-        each.kill()
-        each.wait(20)
+        yield start
 
 
 def walk_by(address: str) -> Callable[[beam.Pipeline], dict[str, Any]]:

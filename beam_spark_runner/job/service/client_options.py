@@ -40,6 +40,9 @@ _TYPES = {
 def by_name(options: struct_pb2.Struct) -> dict[str, Any]:
     """Return the options of a request by their names, as the client's SDK gives them.
 
+    JSON has no whole numbers: 7.0 may have been 7, and is so again. Go's SDK sends such numbers,
+    and an SDK harness in Python, which may run steps of the same pipeline, would refuse 7.0.
+
     Raises:
         OptionsError: a value is none that JSON has.
     """
@@ -50,6 +53,8 @@ def by_name(options: struct_pb2.Struct) -> dict[str, Any]:
     found = {}
     for urn, value in given.items():
         known = _NAME.fullmatch(urn)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
         found[known[1] if known else urn] = value
     return found
 
@@ -63,7 +68,7 @@ def read_options(
         OptionsError: one is wrong.
     """
     ignored = _OF_CLIENTS | _OF_THE_SERVER
-    known = {name: _argument(value) for name, value in given.items() if name not in ignored}
+    known = {name: value for name, value in given.items() if name not in ignored}
     if str(given.get("environment_type")).upper() == "LOOPBACK":
         known.pop("environment_cache_millis", None)  # the harnesses end with their client
     try:
@@ -74,11 +79,6 @@ def read_options(
     return options, dataclasses.replace(
         config, shared_storage=server.shared_storage, progress="off", show_plan=None
     )
-
-
-def _argument(value: Any) -> Any:
-    """Undo what JSON does to whole numbers: Go's SDK sends numbers, Python's sends texts."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _words(error: SystemExit) -> str:

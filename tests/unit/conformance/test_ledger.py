@@ -201,8 +201,10 @@ def test_the_table_counts_what_passes_in_one_process_beside_the_runner_measured(
         "| peer: sound / vacuous / failing |"
     )
     assert line == "| io | 3 | 0 | 0 | 0 | 1 / 0 / 2 | 1 | 2 / 1 / 0 |"
-    *_, line = table.render(["ours", "peer"], [("jobs", [measured, None], {})]).splitlines()
-    assert line == "| jobs | 3 | 0 | 0 | 0 | 1 / 0 / 2 | 0 | has no job service |"
+    *_, line = table.render(
+        ["ours", "peer"], [("PortableRunnerTest", [measured, None], {})]
+    ).splitlines()
+    assert line == "| PortableRunnerTest | 3 | 0 | 0 | 0 | 1 / 0 / 2 | 0 | has no job service |"
 
 
 def test_lists_name_whole_files_and_classes_where_all_passes_agree() -> None:
