@@ -169,3 +169,12 @@ def test_tasks_of_a_physical_plan_see_the_settings_of_its_session(
 
         assert thread.submit(collect).result() == [b"Asia/Tokyo"]
     assert SparkSession.getActiveSession() is spark_session
+
+
+def test_a_folder_is_deleted_by_hadoops_client(spark_session: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "with [odd] name"
+    (folder / "rows").mkdir(parents=True)
+    (folder / "rows" / "part").write_bytes(b"x")
+    pyspark_internals.delete_path(spark_session, f"file://{folder}")
+    assert not folder.exists()
+    pyspark_internals.delete_path(spark_session, f"file://{folder}")  # nothing happens
