@@ -42,8 +42,17 @@ def has_context() -> bool:
 
 
 def is_stopped(context: Any) -> bool:
-    """Whether somebody has stopped a SparkContext."""
+    """Whether somebody has stopped a SparkContext, in this process."""
     return context._jsc is None
+
+
+def has_ended(context: Any) -> bool:
+    """Whether a SparkContext was stopped, or its application has ended: killed, or lost.
+
+    Raises:
+        Py4JError: the JVM does not answer.
+    """
+    return is_stopped(context) or bool(scala_context(context).isStopped())
 
 
 def scala_context(context: Any) -> Any:

@@ -22,7 +22,14 @@ from tests.cli.programs import ROOT, Program, lines_of, run
 pytestmark = [pytest.mark.grpc, pytest.mark.slow]
 
 _SCRIPT = """
+import signal
+from pyspark import SparkContext
 from beam_spark_runner.__main__ import main
+
+def lose_application(*_):
+    SparkContext._active_spark_context._jsc.sc().stop()  # as if the master had killed it
+
+signal.signal(signal.SIGUSR1, lose_application)
 sys.exit(main(sys.argv[1:]))
 """
 _PROCESS = ["--environment_type=PROCESS", '--environment_config={"command":""}']
@@ -257,3 +264,27 @@ def test_a_wrong_option_is_one_line_and_starts_nothing(tmp_path: Path) -> None:
     (line,) = lines_of(ended.err)
     assert line.startswith("error: --job_host: 0.0.0.0 can be reached from other machines")
     assert ended.out == ""
+
+
+@pytest.mark.rare
+def test_another_application_is_started_when_one_has_ended(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    (tmp_path / "first").mkdir()
+    (tmp_path / "second").mkdir()
+    try:
+        running = server.submit(waits(tmp_path), *CLIENTS["PortableRunner in PROCESS"])
+        server.program.wait_for(tmp_path / "began")
+        server.program.send(signal.SIGUSR1)
+        with pytest.raises(RuntimeError, match="Spark was stopped"):
+            running.wait_until_finish()
+        assert running.state == "FAILED"
+        for folder in (tmp_path / "first", tmp_path / "second"):
+            sums = Sums(folder)
+            result = server.submit(sums.expand, *CLIENTS["PortableRunner in PROCESS"])
+            assert result.wait_until_finish() == "DONE"
+            assert {path.name for path in folder.iterdir()} == {"0-63", "1-70", "2-57"}
+    finally:
+        server.program.send(signal.SIGTERM)
+    ended = server.program.end(60)
+    assert ended.code == 0
+    assert ended.err.count("the Spark application has ended: another one is started") == 1

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import threading
 
 from beam_spark_runner.core.errors import RunnerError, SparkSetupError
 from beam_spark_runner.core.rendering import message_of
@@ -11,7 +12,7 @@ from beam_spark_runner.job.service.jobs import Jobs
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.server import ServerConfig
 from beam_spark_runner.spark.session.handle import SessionHandle
-from beam_spark_runner.spark.session.open_session import open_session
+from beam_spark_runner.spark.session.open_session import forget_ended, open_session
 
 _LOGGER = logging.getLogger(__name__)
 _JOBS_END_WITHIN_S = 15.0
@@ -22,7 +23,8 @@ class JobServer:
     """Serves until ``stop``.
 
     Spark is started before gRPC's threads are: its JVM begins with a fork, which some of them
-    would not survive. That is also why a Spark that has ended is not started again.
+    would not survive. That is also why a JVM that has ended is not started again. If only the
+    application has ended in it, the next job starts another one.
 
     Attributes:
         url, artifact_url: see ``JobApi``.
@@ -35,8 +37,10 @@ class JobServer:
     def __init__(self, config: ServerConfig) -> None:
         check_files(config.access)  # before Spark takes its seconds
         given = {**_FAIR, **dict(config.spark_conf)}
-        self._spark = open_session(dataclasses.replace(config, spark_conf=tuple(given.items())))
-        self._jobs = Jobs(config, _open_session)
+        self._spark_config = dataclasses.replace(config, spark_conf=tuple(given.items()))
+        self._spark = open_session(self._spark_config)
+        self._lock = threading.Lock()  # of ``_spark``
+        self._jobs = Jobs(config, self._open_session)
         try:
             self._api = JobApi(config, self._jobs)
         except BaseException:
@@ -58,17 +62,21 @@ class JobServer:
         self._spark.close()
         return have_ended
 
-
-def _open_session(config: RunnerConfig, pool: str) -> SessionHandle:
-    """See ``jobs.OpenSession``."""
-    try:
-        session = open_session(config)
-    except RunnerError:
-        raise
-    except Exception as error:  # Py4J's, which says little
-        raise SparkSetupError(
-            f"the job server's Spark does not answer: {message_of(error)}",
-            "If it has ended, start the job server anew.",
-        ) from error
-    session.pool = pool
-    return session
+    def _open_session(self, config: RunnerConfig, pool: str) -> SessionHandle:
+        """See ``jobs.OpenSession``."""
+        try:
+            with self._lock:
+                if self._spark.has_ended():
+                    _LOGGER.warning("the Spark application has ended: another one is started")
+                    forget_ended(self._spark)
+                    self._spark = open_session(self._spark_config)
+            session = open_session(config)
+        except RunnerError:
+            raise
+        except Exception as error:  # Py4J's, which says little
+            raise SparkSetupError(
+                f"the job server's Spark does not answer: {message_of(error)}",
+                "If its JVM has ended, start the job server anew.",
+            ) from error
+        session.pool = pool
+        return session

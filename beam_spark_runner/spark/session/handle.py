@@ -110,6 +110,16 @@ class SessionHandle:
             return str(self.spark.conf.get("spark.app.id"))
         return str(self.spark.session_id)
 
+    def has_ended(self) -> bool:
+        """Whether the Spark application has ended, so that nothing can run in it any more.
+
+        Raises:
+            Py4JError: the JVM does not answer.
+        """
+        if self.is_connect:
+            return bool(self.spark.is_stopped)
+        return pyspark_internals.has_ended(self.spark.sparkContext)
+
     def slots(self) -> int:
         """Return how many tasks run at a time: the cores of the executors that are up now.
 

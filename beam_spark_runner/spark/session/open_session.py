@@ -84,7 +84,7 @@ class _Owned:
         global _owned
         with _lock:
             self.users -= 1
-            if self.users:
+            if self.users or _owned is not self:  # another one has taken its place
                 return
             _owned = None
             # spark-submit's context lives as long as the program: on YARN a second one
@@ -95,6 +95,21 @@ class _Owned:
 
 _owned: _Owned | None = None
 _lock = threading.RLock()
+
+
+def forget_ended(session: SessionHandle) -> None:
+    """Let the next ``open_session`` start another application: this one has ended.
+
+    Those who still use it may close their sessions later.
+
+    Args:
+        session: of an application that was started here.
+    """
+    global _owned
+    with _lock:
+        if _owned is not None and _owned.spark is session.spark:
+            _owned = None
+            session.spark.stop()  # so that PySpark knows
 
 
 def _own(spark: Any, users: int) -> _Owned:
