@@ -12,7 +12,6 @@ from apache_beam.runners.worker import statesampler
 
 CAPACITY = 100
 """Records that the bundle has handed over and the function has not seen."""
-_BLOCK = CAPACITY // 2  # one is read while the next is filled
 _LOOK_EVERY_S = 1.0  # an error raised in this thread by another one comes only between waits
 
 
@@ -76,6 +75,8 @@ class Handover:
         self._for_bundle = threading.Condition(self._lock)  # room, results, or the end
         self._for_function = threading.Condition(self._lock)  # records, room, or the end
         self._records: list[Any] = []
+        self._in_hand = 0  # records that the function has taken, and not all seen
+        self._made: list[Any] = []  # results; the function's thread alone has them
         self._results: list[Any] = []
         self._has_all_records = False
         self._is_abandoned = False
@@ -101,17 +102,20 @@ class Handover:
         start = 0
         while start < len(records):
             with self._lock:
-                while not (len(self._records) < _BLOCK or self._results or self._is_done):
+                while not (self._room() or self._results or self._is_done):
                     self._for_bundle.wait(_LOOK_EVERY_S)
                 results = self._take_results()
                 if self._is_done:
                     start = len(records)  # it has returned early, and wants no more
-                elif room := _BLOCK - len(self._records):
+                elif room := self._room():
                     self._records += records[start : start + room]
                     start += room
                     self._for_function.notify()
             if results:
                 yield results
+
+    def _room(self) -> int:
+        return CAPACITY - self._in_hand - len(self._records)
 
     def end(self) -> Iterator[list[Any]]:
         """Say that these were all records, and yield the other results. See ``feed``."""
@@ -167,36 +171,40 @@ class Handover:
 
     def _next_block(self) -> list[Any]:
         with self._lock:
+            self._in_hand = 0
+            # The bundle is not notified any earlier: two threads that work at a time change
+            # places at each block all the same, and that is what costs.
+            self._put()
             while not self._records and not self._has_all_records:
                 self._check_wanted()
                 self._for_function.wait()
             self._check_wanted()
             block, self._records = self._records, []
-            self._for_bundle.notify()
+            self._in_hand = len(block)
         return block
 
     def _pass_on(self, results: Iterable[Any]) -> None:
-        # One by one: a result is no older than the record that it was made from.
-        waiting: list[Any] = []
         try:
             for result in results:
-                waiting.append(result)
-                if len(waiting) >= _BLOCK or not self._records:
-                    self._put(waiting)
-                    waiting = []
-            self._put(waiting)
+                self._made.append(result)
+                if len(self._made) + len(self._results) >= CAPACITY:
+                    with self._lock:
+                        self._put()
+            with self._lock:
+                self._put()
         finally:
             if isinstance(results, Generator):  # it may stand in the middle of user code
                 results.close()
 
-    def _put(self, results: list[Any]) -> None:
-        with self._lock:
-            while len(self._results) >= _BLOCK:
-                self._check_wanted()
-                self._for_function.wait()
+    def _put(self) -> None:
+        """Give the bundle what was made; with the lock held."""
+        while self._made and self._results:
             self._check_wanted()
-            self._results += results
-            self._for_bundle.notify()
+            self._for_function.wait()
+        self._check_wanted()
+        if self._made:
+            self._results, self._made = self._made, []
+        self._for_bundle.notify()
 
     def _check_wanted(self) -> None:
         if self._is_abandoned:
