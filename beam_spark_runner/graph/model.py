@@ -48,6 +48,7 @@ class Windowing:
     trigger: str = "default"  # its name, for messages
     timestamp_combiner: TimestampCombiner = TimestampCombiner.END_OF_WINDOW
     panes_add_up: bool = True  # see ``portable.windowing.panes_add_up``
+    environment: EnvironmentId | None = None  # of a WindowFn that Beam's model does not define
 
     @property
     def gathers_in_parts(self) -> bool:

@@ -87,7 +87,12 @@ def from_proto(
     environments = _environments(components)
     transforms = {id_: _transform(id_, components, environments) for id_ in leaves}
     ordered = _in_topological_order(transforms)
+    windowings = {
+        WindowingId(id_): windowing_from_proto(components.windowing_strategies[id_], environments)
+        for id_ in sorted(components.windowing_strategies)
+    }
     used = {each.environment for each in transforms.values()}
+    used |= {each.environment for each in windowings.values()}
     graph = Graph(
         transforms=ordered,
         pcollections={
@@ -96,10 +101,7 @@ def from_proto(
             for id_ in (*transform.inputs.values(), *transform.outputs.values())
         },
         coders={CoderId(id_): _coder(components.coders[id_]) for id_ in sorted(components.coders)},
-        windowings={
-            WindowingId(id_): windowing_from_proto(components.windowing_strategies[id_])
-            for id_ in sorted(components.windowing_strategies)
-        },
+        windowings=windowings,
         environments={
             id_: _environment(components.environments[id_])
             for id_ in dict.fromkeys(environments.values())

@@ -7,19 +7,11 @@ from apache_beam.coders import BytesCoder, IterableCoder, TupleCoder
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 
 from beam_spark_runner.core import urns
-from beam_spark_runner.core.ids import CoderId, EnvironmentId, PCollectionId, TransformId
+from beam_spark_runner.core.ids import CoderId, PCollectionId, TransformId
 from beam_spark_runner.graph.model import Graph, Windowing
 from beam_spark_runner.portable.descriptor import StageDescription
 from beam_spark_runner.portable.environments import coded_environment
 
-_OF_THE_MODEL = frozenset(
-    {
-        urns.WINDOW_FN_GLOBAL,
-        urns.WINDOW_FN_FIXED,
-        urns.WINDOW_FN_SLIDING,
-        urns.WINDOW_FN_SESSION,
-    }
-)
 _SOURCE, _MERGE, _SINK = TransformId("source"), TransformId("merge"), TransformId("sink")
 _IN, _OUT = PCollectionId("windows"), PCollectionId("merged")
 _GLOBAL = "global"
@@ -50,17 +42,7 @@ def is_of_an_sdk(graph: Graph, windowing: Windowing) -> bool:
 
     With user code in the Spark worker, the WindowFn is unpickled there.
     """
-    return windowing.window_fn_urn not in _OF_THE_MODEL and bool(_environment(graph, windowing))
-
-
-def _environment(graph: Graph, windowing: Windowing) -> bytes:
-    proto = beam_runner_api_pb2.WindowingStrategy.FromString(windowing.coded)
-    id_ = EnvironmentId(proto.environment_id)
-    if id_ in graph.environments:
-        return coded_environment(graph, id_)
-    # Environments that run the same code have become one, which transforms name.
-    remote = (coded_environment(graph, each) for each in graph.environments)
-    return next(filter(None, remote), b"")
+    return coded_environment(graph, windowing.environment) != b""
 
 
 def describe_window_merging(graph: Graph, windowing: Windowing, step: str) -> StageDescription:
@@ -131,7 +113,7 @@ def describe_window_merging(graph: Graph, windowing: Windowing, step: str) -> St
         source=_SOURCE,
         sinks={_SINK: _OUT},
         step_names={_MERGE: step},
-        coded_environment=_environment(graph, windowing),
+        coded_environment=coded_environment(graph, windowing.environment),
     )
 
 

@@ -1,7 +1,7 @@
 """Facts of a WindowingStrategy that decide how elements are grouped."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -11,7 +11,7 @@ from apache_beam.transforms import core
 from apache_beam.transforms.window import WindowFn
 
 from beam_spark_runner.core import urns
-from beam_spark_runner.core.ids import CoderId
+from beam_spark_runner.core.ids import CoderId, EnvironmentId
 from beam_spark_runner.graph.model import TimestampCombiner, Windowing
 
 _TIMESTAMP_COMBINERS = {
@@ -21,11 +21,28 @@ _TIMESTAMP_COMBINERS = {
 }
 
 
-def windowing_from_proto(proto: beam_runner_api_pb2.WindowingStrategy) -> Windowing:
+_OF_THE_MODEL = frozenset(
+    {
+        urns.WINDOW_FN_GLOBAL,
+        urns.WINDOW_FN_FIXED,
+        urns.WINDOW_FN_SLIDING,
+        urns.WINDOW_FN_SESSION,
+    }
+)
+"""The WindowFns that every SDK and runner knows."""
+
+
+def windowing_from_proto(
+    proto: beam_runner_api_pb2.WindowingStrategy, environments: Mapping[str, EnvironmentId]
+) -> Windowing:
     """Read the facts. What only triggers look at (accumulation, lateness) stays in ``coded``.
 
     A strategy whose windows are merged already (the output of a GroupByKey, in Java)
     does not merge: its windows are grouped as they are.
+
+    Args:
+        proto: the strategy.
+        environments: the proto's name of each environment -> the graph's.
 
     Source: proto WindowingStrategy.
     """
@@ -46,6 +63,9 @@ def windowing_from_proto(proto: beam_runner_api_pb2.WindowingStrategy) -> Window
         timestamp_combiner=_TIMESTAMP_COMBINERS.get(
             proto.output_time, TimestampCombiner.END_OF_WINDOW
         ),
+        environment=None
+        if proto.window_fn.urn in _OF_THE_MODEL
+        else environments.get(proto.environment_id),
     )
 
 
