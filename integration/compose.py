@@ -19,6 +19,7 @@ from integration.container_images import debian_image, go_image, why_not
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "docker" / "compose.yaml"
+_SERVICE = "com.docker.compose.service"  # a label
 _PROJECT = "beam-spark-runner-test"
 _MODULE = "github.com/docker/compose/v2@v2.35.1"
 """Compose is built of it where Docker has none. The last one that builds images by itself."""
@@ -35,8 +36,8 @@ class Composed:
         self.variables = variables
 
     def up(self) -> None:
-        """Start what does not run, and wait until all is healthy."""
-        self.compose("up", "--detach", "--wait", timeout_s=_BUILDS_WITHIN_S)
+        """Build what is not built, start what does not run, and wait until all is healthy."""
+        self.compose("up", "--build", "--detach", "--wait", timeout_s=_BUILDS_WITHIN_S)
 
     def compose(self, *arguments: str, timeout_s: float = _ANSWERS_WITHIN_S) -> str:
         """Run ``docker compose``; return what it says on stdout.
@@ -65,12 +66,20 @@ class Composed:
         """Run a command in the container of a service; return its output."""
         return self.compose("exec", "--no-TTY", service, *command)
 
-    def address(self, service: str) -> str:
-        """Return the address of a service in the network of the containers."""
-        id_ = self.compose("ps", "--all", "--quiet", service).strip()
-        found = subprocess.run(["docker", "inspect", id_], check=True, capture_output=True)
-        networks = json.loads(found.stdout)[0]["NetworkSettings"]["Networks"]
-        return str(next(iter(networks.values()))["IPAddress"])
+    def inspect(self) -> dict[str, Any]:
+        """Return what Docker says of each container, by its service."""
+        ids = self.compose("ps", "--all", "--quiet").split()
+        found = subprocess.run(["docker", "inspect", *ids], check=True, capture_output=True)
+        all_of_them = json.loads(found.stdout)
+        return {each["Config"]["Labels"][_SERVICE]: each for each in all_of_them}
+
+    def processes(self, service: str) -> list[str]:
+        """Return the command lines of all that runs in the container of a service."""
+        id_ = self.inspect()[service]["Id"]
+        top = subprocess.run(
+            ["docker", "top", id_, "-o", "pid,args"], check=True, capture_output=True
+        )
+        return top.stdout.decode().splitlines()[1:]
 
     def master(self) -> Any:
         """Return what Spark's master says of its workers and applications."""
@@ -105,7 +114,6 @@ def compose_up(variables: Mapping[str, str]) -> Iterator[Composed]:
         )
         composed.compose("down", "--volumes", "--remove-orphans", "--timeout=1")
         try:
-            composed.compose("build", timeout_s=_BUILDS_WITHIN_S)
             composed.up()
             yield composed
         finally:

@@ -186,7 +186,9 @@ def _host(option: str, given: str | None) -> str | None:
         try:
             ipaddress.IPv6Address(bare)
         except ValueError as error:
-            raise OptionsError(option, f"{given} is no host; ports have options of their own") from error
+            raise OptionsError(
+                option, f"{given} is no host; ports have options of their own"
+            ) from error
     if "/" in bare or " " in bare:
         raise OptionsError(option, f"{given} is no host")
     return bare

@@ -215,9 +215,7 @@ def test_a_job_is_cancelled_while_it_waits(server: Served) -> None:
 @pytest.mark.parametrize(("host", "shown"), [("localhost", "localhost"), ("::1", "[::1]")])
 def test_clients_are_told_by_which_name_they_reach_the_server(host: str, shown: str) -> None:
     """As from outside a container, which knows only its own name."""
-    config = ServerConfig(
-        job_host="0.0.0.0", advertised_host=host, job_port=0, artifact_port=0
-    )
+    config = ServerConfig(job_host="0.0.0.0", advertised_host=host, job_port=0, artifact_port=0)
     with served(config) as (jobs, _):
         api = JobApi(config, jobs)
         try:

@@ -65,6 +65,8 @@ def test_this_machine_is_let_in(host: str) -> None:
     assert parse_server_options([f"--job_host={host}"]).job_host == host
 
 
-@pytest.mark.parametrize(("given", "host"), [("::1", "::1"), ("[::1]", "::1"), ("a.b", "a.b"), ("", None)])
+@pytest.mark.parametrize(
+    ("given", "host"), [("::1", "::1"), ("[::1]", "::1"), ("a.b", "a.b"), ("", None)]
+)
 def test_what_is_advertised(given: str, host: str | None) -> None:
     assert parse_server_options([f"--advertised_host={given}"]).advertised_host == host
