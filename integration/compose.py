@@ -77,7 +77,7 @@ class Composed:
         """Return the command lines of all that runs in the container of a service."""
         id_ = self.inspect()[service]["Id"]
         top = subprocess.run(
-            ["docker", "top", id_, "-o", "pid,args"], check=True, capture_output=True
+            ["docker", "top", id_, "-o", "pid,uid,args"], check=True, capture_output=True
         )
         return top.stdout.decode().splitlines()[1:]
 
