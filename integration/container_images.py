@@ -12,7 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import apache_beam
@@ -144,8 +144,9 @@ def _import(
     ) as importing:
         assert importing.stdin is not None
         with tarfile.open(fileobj=importing.stdin, mode="w|") as tar:
+            replaced = {f"./{name}" for _, name in content}  # a path must not come twice
             for path, name in content:
-                tar.add(path, name or ".", filter=_of_packages)
+                tar.add(path, name or ".", filter=lambda member: _wanted(member, replaced))
             if "" not in (name for _, name in content):  # no system, which would have them
                 _add(tar, "tmp", kind=tarfile.DIRTYPE, mode=0o1777)
                 tar.add(_users(), "etc/passwd")  # Go's SDK asks for its user's home
@@ -154,8 +155,10 @@ def _import(
         raise RuntimeError(f"docker import ended with status {importing.returncode}")
 
 
-def _of_packages(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Leave out what is large, and no SDK harness needs."""
+def _wanted(member: tarfile.TarInfo, replaced: Collection[str]) -> tarfile.TarInfo | None:
+    """Leave out what other files replace, and what is large, and no SDK harness needs."""
+    if member.name in replaced:
+        return None
     needless = (f"{_PACKAGES}/pyspark", f"{_PACKAGES}/mypy", f"{_PACKAGES}/sklearn")
     is_needless = member.name.startswith(needless) or "beam_spark_runner" in member.name
     return None if is_needless else member

@@ -123,7 +123,7 @@ def test_nothing_runs_as_root_and_only_this_machine_reaches_the_ports(composed: 
 def test_a_worker_is_killed_in_the_middle_of_a_job(composed: Composed) -> None:
     folder = "/shared/worker"
     composed.run_in("job-server", "mkdir", folder)
-    job = waiting_job(folder, *CLIENTS["PortableRunner"])
+    job = waiting_job(folder, *CLIENTS["SparkPortableRunner"])
     wait_until(lambda: begun(composed, folder) == 2, "both workers have begun")
     composed.kill("spark-worker-2")
     assert not composed.inspect()["spark-worker-2"]["State"]["Running"]
