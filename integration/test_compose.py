@@ -1,5 +1,6 @@
 """The containers of ``docker/``, as ``docs/compose.md`` shows them, and when some are killed."""
 
+import functools
 import os
 import re
 import subprocess
@@ -89,6 +90,12 @@ def processes_of_jobs(composed: Composed) -> list[str]:
     return [line for line in lines if EXECUTOR in line or "sdk_worker" in line or "pyspark" in line]
 
 
+def has_started_again(composed: Composed, service: str) -> bool:
+    found = composed.inspect()[service]
+    health = found["State"]["Health"]["Status"]
+    return found["RestartCount"] > 0 and bool(health == "healthy")
+
+
 def begun(composed: Composed, folder: str) -> int:
     return composed.run_in("job-server", "ls", folder).count("begun-")
 
@@ -173,8 +180,12 @@ def test_the_job_server_is_killed_while_jobs_run(composed: Composed, go_path: Pa
     wait_until(lambda: not processes_of_jobs(composed), "nothing of the jobs runs")
 
 
-def test_a_job_server_that_starts_again_serves(composed: Composed, go_path: Path) -> None:
+def test_what_crashes_starts_again_and_serves(composed: Composed, go_path: Path) -> None:
     composed.up()
+    programs = {"spark-worker-2": "java", "job-server": "bin/beam-spark-job-server"}
+    for service, name in programs.items():
+        composed.run_in(service, "pkill", "-KILL", "-f", name)
+        wait_until(functools.partial(has_started_again, composed, service), f"{service} serves")
     program = in_shell(commands()[1].replace("from-python", "from-python-again"), go_path)
     said, _ = program.communicate(timeout=ENDS_WITHIN_S)
     assert program.returncode == 0, said
