@@ -99,7 +99,7 @@ def compose_up(variables: Mapping[str, str]) -> Iterator[Composed]:
         RuntimeError: something is missing here, or has failed.
     """
     if missing := why_not("go", *(() if "BASE_IMAGE" in os.environ else ("debootstrap",))):
-        raise RuntimeError(f"the compose test {missing}")
+        raise RuntimeError(f"the compose test cannot run: {missing}")
     with tempfile.TemporaryDirectory(prefix="beam-compose-") as folder:
         # Builds reach package registries over the network of this machine.
         more = Path(folder) / "network.yaml"
