@@ -16,7 +16,7 @@ VENV_CONFORMANCE = .venv-conformance
 READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test lint format unit harness-tests spark-tests install-tests integration integration-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-go conformance-quick protos random-pipelines random-streams simulation kills bench clean
+.PHONY: help wordcount test lint format unit harness-tests spark-tests install-tests integration integration-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills bench clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -86,7 +86,11 @@ $(READY_INTEGRATION): $(READY)
 integration: $(READY_INTEGRATION) $(SPARK_CLASSES) integration-3.5 ## Rare cases, clusters, Spark Connect, killed processes, Spark 3.5
 	$(PYTEST) $(SIDE_BY_SIDE) tests/harness -m rare
 	ALL_EXAMPLES=1 $(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/harness -m 'rare or (hypothesis and not slow)'
-	BEAM_SPARK_35_PYTHON=$(abspath $(VENV_35))/bin/python $(PYTEST) integration
+	BEAM_SPARK_35_PYTHON=$(abspath $(VENV_35))/bin/python $(PYTEST) integration --ignore=integration/test_compose.py
+
+# Needs a Docker engine, Go and debootstrap; integration/compose.py builds all else.
+compose-test: $(READY) ## The containers of docker/: word counts, a killed worker, a killed job server
+	$(PYTEST) integration/test_compose.py
 
 $(READY_35): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner/import_hook.py
 	$(PYTHON) -m venv $(VENV_35)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import apache_beam
@@ -22,6 +22,8 @@ _BOOT = "opt/apache/beam/boot"
 _DEBIAN = "bookworm"  # whose Python is 3.11
 _IDLE = ("nice", "-n", "10")
 _PACKAGES = "opt/apache/beam/packages"
+_CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
+_APT = "etc/apt/apt.conf.d"
 
 
 def why_not(*programs: str) -> str:
@@ -63,6 +65,34 @@ def python_image() -> str:
     return image
 
 
+@functools.cache
+def debian_image() -> str:
+    """Make an image that has Python with venv, and reaches package registries as this machine does.
+
+    Returns:
+        what stands in for ``python:3.11-slim-bookworm``.
+    """
+    image = f"beam-spark-runner-test/debian:{_DEBIAN}"
+    settings = [(path, str(path)[1:]) for path in _settings_of_registries()]
+    _import(image, [(_debian("python3-venv"), ""), *settings], _changes_of_registries())
+    return image
+
+
+def _settings_of_registries() -> Iterator[Path]:
+    """Yield the files by which this machine's apt and pip find and trust their registries."""
+    for name in (_CERTIFICATES, "etc/pip.conf"):
+        if (path := Path("/", name)).exists():
+            yield path
+    yield from (path for path in Path("/", _APT).iterdir() if "Acquire::" in path.read_text())
+
+
+def _changes_of_registries() -> Iterator[str]:
+    yield "ENV PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+    for name, value in os.environ.items():
+        if name in ("SSL_CERT_FILE", "PIP_CERT", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
+            yield f"ENV {name}={value}"
+
+
 def image_that_fails() -> str:
     """Make an image whose program is none: containers of it end at once."""
     image = "beam-spark-runner-test/fails:1"
@@ -80,14 +110,14 @@ def _boot(sdk: str) -> Path:
     return folder / "container"
 
 
-def _debian() -> Path:
-    """Make a Debian with Python."""
-    base = _BUILD / f"debian-{_DEBIAN}"
+def _debian(*more: str) -> Path:
+    """Make a Debian with Python, and more packages."""
+    base = _BUILD / "-".join(("debian", _DEBIAN, *more))
     if not base.exists():
         half = base.with_name(f"{base.name}.half")
         shutil.rmtree(half, ignore_errors=True)
         half.parent.mkdir(parents=True, exist_ok=True)
-        packages = "--include=python3,ca-certificates"
+        packages = f"--include={','.join(('python3', 'ca-certificates', *more))}"
         command = ["debootstrap", "--variant=minbase", packages, _DEBIAN, str(half)]
         subprocess.run([*_IDLE, *command], check=True)
         shutil.rmtree(half / "var/cache/apt", ignore_errors=True)
@@ -95,23 +125,28 @@ def _debian() -> Path:
     return base
 
 
-def _import(image: str, content: Sequence[tuple[Path, str]]) -> None:
-    """Make an image of files and folders, by their paths in it."""
-    changes = (
-        f'ENTRYPOINT ["/{_BOOT}"]',
-        # Boot programs would make a virtual environment for each harness.
-        "ENV RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1",
-        "ENV PATH=/opt/apache/beam/bin:/usr/bin:/bin",
-        f"ENV PYTHONPATH=/{_PACKAGES}",
-    )
+_OF_HARNESSES = (
+    f'ENTRYPOINT ["/{_BOOT}"]',
+    # Boot programs would make a virtual environment for each harness.
+    "ENV RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1",
+    "ENV PATH=/opt/apache/beam/bin:/usr/bin:/bin",
+    f"ENV PYTHONPATH=/{_PACKAGES}",
+)
+
+
+def _import(
+    image: str, content: Sequence[tuple[Path, str]], changes: Iterable[str] = _OF_HARNESSES
+) -> None:
+    """Make an image of files and folders, by their paths in it; ``changes``: as in a Dockerfile."""
     command = ["docker", "import", *(f"--change={change}" for change in changes), "-", image]
     with subprocess.Popen(
         [*_IDLE, *command], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
     ) as importing:
         assert importing.stdin is not None
         with tarfile.open(fileobj=importing.stdin, mode="w|") as tar:
+            replaced = {f"./{name}" for _, name in content}  # a path must not come twice
             for path, name in content:
-                tar.add(path, name or ".", filter=_of_packages)
+                tar.add(path, name or ".", filter=lambda member: _wanted(member, replaced))
             if "" not in (name for _, name in content):  # no system, which would have them
                 _add(tar, "tmp", kind=tarfile.DIRTYPE, mode=0o1777)
                 tar.add(_users(), "etc/passwd")  # Go's SDK asks for its user's home
@@ -120,8 +155,10 @@ def _import(image: str, content: Sequence[tuple[Path, str]]) -> None:
         raise RuntimeError(f"docker import ended with status {importing.returncode}")
 
 
-def _of_packages(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Leave out what is large, and no SDK harness needs."""
+def _wanted(member: tarfile.TarInfo, replaced: Collection[str]) -> tarfile.TarInfo | None:
+    """Leave out what other files replace, and what is large, and no SDK harness needs."""
+    if member.name in replaced:
+        return None
     needless = (f"{_PACKAGES}/pyspark", f"{_PACKAGES}/mypy", f"{_PACKAGES}/sklearn")
     is_needless = member.name.startswith(needless) or "beam_spark_runner" in member.name
     return None if is_needless else member

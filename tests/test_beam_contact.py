@@ -265,6 +265,7 @@ def test_a_window_into_payload_reads_as_a_windowing_strategy() -> None:
             portable_runner.JobServiceHandle.stage,
             "proto_pipeline artifact_staging_endpoint staging_session_token",
         ),
+        (portable_runner.JobServiceHandle.run, "preparation_id"),
         (portable_runner.PortableRunner.create_job_service, "options"),
         (
             artifact_service.offer_artifacts,

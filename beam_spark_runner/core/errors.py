@@ -119,6 +119,20 @@ class SparkJobError(RunnerError):
         return f"Spark failed in {self.segment}: {self.reason}"
 
 
+class JobServerLostError(RunnerError):
+    """A job server no longer answers its client."""
+
+    def __init__(self, endpoint: str, job_id: str, reason: str) -> None:
+        super().__init__(endpoint, job_id, reason)
+        self.endpoint, self.job_id, self.reason = endpoint, job_id, reason
+
+    def __str__(self) -> str:
+        return (
+            f"the job server at {self.endpoint} no longer answers ({self.reason}). If it has "
+            f"ended, so has job {self.job_id}; start the server and submit the pipeline again"
+        )
+
+
 class CheckpointStorageError(RunnerError):
     """A disk or folder that a streaming pipeline commits to is full, unavailable, or broken.
 

@@ -1,6 +1,6 @@
 """Submits pipelines to a job server, over TLS and with a token if options say so."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
@@ -17,9 +17,12 @@ from apache_beam.runners.portability.artifact_service import (
 )
 from apache_beam.runners.portability.portable_runner import JobServiceHandle, PortableRunner
 
-from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.errors import JobServerLostError, OptionsError
 from beam_spark_runner.job.access import open_channel
 from beam_spark_runner.options import RunnerConfig
+
+_LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+"""How calls end whose server has gone: killed, or stopped while they were under way."""
 
 
 class Submitter(PortableRunner):  # type: ignore[misc]
@@ -49,7 +52,7 @@ class Submitter(PortableRunner):  # type: ignore[misc]
             ready.cancel()
             channel.close()
             raise OptionsError("job_endpoint", self._silence(timeout_s)) from error
-        return _Handle(options, channel, self._open)
+        return _Handle(options, channel, self._endpoint, self._open)
 
     def _open(self, endpoint: str) -> grpc.Channel:
         return open_channel(endpoint, self._access)
@@ -67,10 +70,14 @@ class _Handle(JobServiceHandle):  # type: ignore[misc]
     """Beam's, which stages files on the same channel: our server has all services at each port."""
 
     def __init__(
-        self, options: PipelineOptions, channel: grpc.Channel, open_: Callable[[str], grpc.Channel]
+        self,
+        options: PipelineOptions,
+        channel: grpc.Channel,
+        endpoint: str,
+        open_: Callable[[str], grpc.Channel],
     ) -> None:
         super().__init__(beam_job_api_pb2_grpc.JobServiceStub(channel), options)
-        self._channel, self._open = channel, open_
+        self._channel, self._endpoint, self._open = channel, endpoint, open_
 
     def stage(
         self,
@@ -87,3 +94,27 @@ class _Handle(JobServiceHandle):  # type: ignore[misc]
             ArtifactRetrievalService(BeamFilesystemHandler(None).file_reader),
             staging_session_token,
         )
+
+    def run(self, preparation_id: str) -> tuple[str, Iterator[Any], Iterator[Any]]:
+        """Run what was prepared; return the job's id, its messages and its states.
+
+        A server that is lost ends the messages, and is an error in the states.
+        """
+        job_id, messages, states = super().run(preparation_id)
+        return job_id, _until_lost(messages), self._unless_lost(states, job_id)
+
+    def _unless_lost(self, states: Iterator[Any], job_id: str) -> Iterator[Any]:
+        try:
+            yield from states
+        except grpc.RpcError as error:
+            if error.code() not in _LOST:
+                raise
+            raise JobServerLostError(self._endpoint, job_id, error.details()) from error
+
+
+def _until_lost(messages: Iterator[Any]) -> Iterator[Any]:
+    try:
+        yield from messages
+    except grpc.RpcError as error:
+        if error.code() not in _LOST:
+            raise

@@ -1,6 +1,7 @@
 """The options of the job server."""
 
 import argparse
+import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +21,7 @@ class ServerConfig:
     """Every option of the job server, checked."""
 
     job_host: str = LOOPBACK  # where it listens
+    advertised_host: str | None = None  # which it announces to clients. None: where it listens
     job_port: int = DEFAULT_JOB_PORT  # 0: any that is free
     artifact_port: int = DEFAULT_ARTIFACT_PORT  # 0: any that is free
     artifacts_dir: str | None = None  # for what clients stage. None: a temporary folder
@@ -58,6 +60,7 @@ def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
         )
     return ServerConfig(
         job_host=given.job_host,
+        advertised_host=_host("advertised_host", given.advertised_host),
         job_port=_port("job_port", given.job_port),
         artifact_port=_port("artifact_port", given.artifact_port),
         artifacts_dir=given.artifacts_dir or None,
@@ -79,6 +82,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--job_host", default=LOOPBACK, help="The address to listen at. Default: %(default)s."
+    )
+    parser.add_argument(
+        "--advertised_host",
+        metavar="HOST",
+        help="The host that the server announces to clients, which send files to it, if they "
+        "reach this machine by another name: through published ports of a container, or a tunnel. "
+        "Default: --job_host, or this machine's name where that is any address.",
     )
     parser.add_argument(
         "--job_port",
@@ -166,6 +176,23 @@ def _at_least_one(option: str, given: int) -> int:
     if given < 1:
         raise OptionsError(option, f"must be at least 1, not {given}")
     return given
+
+
+def _host(option: str, given: str | None) -> str | None:
+    """Check a name or address, which is an IPv6 one if it has colons."""
+    if not given:
+        return None
+    bare = given.strip("[]")
+    if ":" in bare:
+        try:
+            ipaddress.IPv6Address(bare)
+        except ValueError as error:
+            raise OptionsError(
+                option, f"{given} is no host; ports have options of their own"
+            ) from error
+    if "/" in bare or " " in bare:
+        raise OptionsError(option, f"{given} is no host")
+    return bare
 
 
 def _port(option: str, given: int) -> int:

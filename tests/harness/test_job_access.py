@@ -17,7 +17,7 @@ from apache_beam.portability.api import (
     beam_job_api_pb2_grpc,
 )
 
-from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.errors import JobServerLostError, OptionsError
 from beam_spark_runner.job.service.api import JobApi
 from beam_spark_runner.options.server import parse_server_options
 from beam_spark_runner.runner import SparkPortableRunner
@@ -130,6 +130,16 @@ def test_who_shows_what_is_wanted_runs_pipelines(
         with pytest.raises(RuntimeError, match=r"there is no Spark"):
             result.wait_until_finish()
         assert result.state == "FAILED"
+
+
+def test_a_server_that_is_killed_is_named() -> None:
+    with server_with() as (api, gate):
+        endpoint = on_localhost(api.url)
+        result = submit(endpoint)
+        gate.wait_for(1)
+        api.stop()  # as a process that is killed, it says nothing more of its jobs
+        with pytest.raises(JobServerLostError, match=f"{endpoint} no longer answers"):
+            result.wait_until_finish()
 
 
 @pytest.mark.parametrize(

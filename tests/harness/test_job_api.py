@@ -212,6 +212,23 @@ def test_a_job_is_cancelled_while_it_waits(server: Served) -> None:
     assert server.service.Cancel(cancel).state == STATE.CANCELLED  # has no effect
 
 
+@pytest.mark.parametrize(("host", "shown"), [("localhost", "localhost"), ("::1", "[::1]")])
+def test_clients_are_told_by_which_name_they_reach_the_server(host: str, shown: str) -> None:
+    """As from outside a container, which knows only its own name."""
+    config = ServerConfig(job_host="0.0.0.0", advertised_host=host, job_port=0, artifact_port=0)
+    with served(config) as (jobs, _):
+        api = JobApi(config, jobs)
+        try:
+            port = api.url.rpartition(":")[2]
+            with grpc.insecure_channel(f"localhost:{port}") as channel:
+                service = beam_job_api_pb2_grpc.JobServiceStub(channel)
+                told = service.Prepare(request()).artifact_staging_endpoint.url
+            assert told == api.artifact_url
+            assert told.rpartition(":")[0] == shown
+        finally:
+            api.stop()
+
+
 def test_beams_own_client_stages_files(server: Served, tmp_path: Path) -> None:
     there = tmp_path / "there.txt"
     there.write_bytes(bytes(5 << 20))

@@ -52,8 +52,8 @@ class JobApi:
             interceptors=server_interceptors(config.access),
             maximum_concurrent_rpcs=_MOST_CALLS,
         )
-        self.url = self._listen("job_port", config.job_host, config.job_port)
-        self.artifact_url = self._listen("artifact_port", config.job_host, config.artifact_port)
+        self.url = self._listen("job_port", config, config.job_port)
+        self.artifact_url = self._listen("artifact_port", config, config.artifact_port)
         beam_job_api_pb2_grpc.add_JobServiceServicer_to_server(
             JobService(jobs, self.artifact_url), self._server
         )
@@ -68,16 +68,18 @@ class JobApi:
         )
         self._server.start()
 
-    def _listen(self, option: str, host: str, port: int) -> str:
+    def _listen(self, option: str, config: ServerConfig, port: int) -> str:
         """Open a port; return how clients reach it."""
-        shown = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        host = _in_url(config.job_host)
         try:
-            bound = self._bind(f"{shown}:{port}")
+            bound = self._bind(f"{host}:{port}")
         except RuntimeError:
             bound = 0
         if not bound:
-            raise OptionsError(option, f"nothing can listen at {shown}:{port}; is it taken?")
-        return f"{socket.gethostname() if host in _ANY_ADDRESS else shown}:{bound}"
+            raise OptionsError(option, f"nothing can listen at {host}:{port}; is it taken?")
+        if config.advertised_host is not None:
+            return f"{_in_url(config.advertised_host)}:{bound}"
+        return f"{socket.gethostname() if config.job_host in _ANY_ADDRESS else host}:{bound}"
 
     def _bind(self, address: str) -> int:
         if self._credentials is None:
@@ -87,3 +89,7 @@ class JobApi:
     def stop(self) -> None:
         """Close the ports, and a moment later what is still under way."""
         stop_serving(self._server)
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host

@@ -15,12 +15,13 @@ def test_all_options() -> None:
         [
             *("--job_host=::1", "--job_port=0", "--artifact_port=7", "--artifacts_dir=/a"),
             *("--max_artifact_bytes=8", "--max_concurrent_jobs=3", "--spark_master_url=local[2]"),
-            "--max_waiting_jobs=5",
+            *("--max_waiting_jobs=5", "--advertised_host=jobs.example.org"),
             *("--spark_conf", "spark.a=b", "--spark_conf=spark.c=d", "--temp_location=/t"),
         ]
     )
     assert given == ServerConfig(
         job_host="::1",
+        advertised_host="jobs.example.org",
         job_port=0,
         artifact_port=7,
         artifacts_dir="/a",
@@ -43,6 +44,8 @@ def test_all_options() -> None:
         ("--max_waiting_jobs=0", "max_waiting_jobs"),
         ("--spark_master_url=nowhere", "spark_master_url"),
         ("--spark_conf=a", "spark_conf"),
+        ("--advertised_host=localhost:8098", "advertised_host"),
+        ("--advertised_host=http://localhost", "advertised_host"),
     ],
 )
 def test_wrong_options_are_named(flag: str, option: str) -> None:
@@ -60,3 +63,10 @@ def test_other_machines_are_let_in_only_on_request(host: str) -> None:
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.9.9.9", "::1"])
 def test_this_machine_is_let_in(host: str) -> None:
     assert parse_server_options([f"--job_host={host}"]).job_host == host
+
+
+@pytest.mark.parametrize(
+    ("given", "host"), [("::1", "::1"), ("[::1]", "::1"), ("a.b", "a.b"), ("", None)]
+)
+def test_what_is_advertised(given: str, host: str | None) -> None:
+    assert parse_server_options([f"--advertised_host={given}"]).advertised_host == host

@@ -1,0 +1,35 @@
+"""The health checks of the containers: exit status 0, or the reason on stderr.
+
+``health.py HOST:PORT`` connects there. ``health.py worker`` asks the master whether it counts on
+the worker of this container.
+"""
+
+import json
+import socket
+import sys
+import urllib.request
+
+_ANSWERS_WITHIN_S = 5.0
+_MASTER = "http://spark-master:8080/json/"
+
+
+def main(what: str) -> None:
+    """Look once."""
+    if what == "worker":
+        _look_for_worker()
+        return
+    host, _, port = what.rpartition(":")
+    socket.create_connection((host, int(port)), _ANSWERS_WITHIN_S).close()
+
+
+def _look_for_worker() -> None:
+    """Exit with a message if the master has no worker at this address."""
+    own = socket.gethostbyname(socket.gethostname())
+    with urllib.request.urlopen(_MASTER, timeout=_ANSWERS_WITHIN_S) as answer:
+        workers = json.load(answer)["workers"]
+    if not any(each["host"] == own and each["state"] == "ALIVE" for each in workers):
+        sys.exit(f"the master knows no living worker at {own}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
