@@ -112,6 +112,7 @@ def test_an_sdk_harness_merges_windows(spark_session: Any, flags: tuple[str, ...
         ), label
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("flags", IN_HARNESSES)
 def test_triggers_fire_in_windows_of_an_sdk(spark_session: Any, flags: tuple[str, ...]) -> None:
     trigger = {
