@@ -154,6 +154,7 @@ bench: $(READY) ## Benchmarks
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.partitions
 	$(BIN)/python -m benchmarks.tables
+	$(BIN)/python -m benchmarks.server
 
 clean: ## Remove virtual environments and the output of tools
 	rm -rf $(VENV) $(VENV_35) $(VENV_CONFORMANCE) .venv-protoc build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,142 @@
+"""The job server: small jobs one after another and at once, its memory, and what idling costs.
+
+    python -m benchmarks.server [--jobs N] [--many N] [--idle S] [CASE …]
+
+Jobs have three elements, run in SDK harnesses in processes, and go to one server with two slots.
+Their times are from submission to DONE, as a client in this process sees them. The server's
+memory is that of its Python process, and what Spark's JVM has after a garbage collection (by jcmd
+of a JDK).
+"""
+
+import argparse
+import re
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import apache_beam as beam
+import psutil
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from integration.job_server import start_job_server
+
+_KEPT_S = 60
+_FLAGS = (
+    "--runner=SparkPortableRunner",
+    "--environment_type=PROCESS",
+    "--environment_config={}",
+    f"--environment_cache_millis={_KEPT_S}000",
+)
+_MB = 1 << 20
+_USED_KB = re.compile(r"(?:heap|generation)\s+total \d+K, used (\d+)K")
+
+
+class _Bench:
+    def __init__(self, most_at_once: int) -> None:
+        self._url = start_job_server(f"--max_concurrent_jobs={most_at_once}")
+        (self._server,) = (
+            each
+            for each in psutil.Process().children()
+            if "beam_spark_runner" in " ".join(each.cmdline())
+        )
+        self._jvm = next(
+            each for each in self._server.children(recursive=True) if each.name() == "java"
+        )
+
+    def job(self, _: Any = None) -> float:
+        """Run a pipeline of three elements; return its seconds."""
+        options = PipelineOptions([*_FLAGS, f"--job_endpoint={self._url}"])
+        pipeline = beam.Pipeline(options=options)
+        _ = pipeline | beam.Create([1, 2, 3]) | beam.Map(lambda x: x + 1)
+        began = time.monotonic()
+        state = pipeline.run().wait_until_finish()
+        if state != "DONE":
+            raise RuntimeError(f"a job ended as {state}")
+        return time.monotonic() - began
+
+    def memory_mb(self) -> tuple[int, int]:
+        """Return the memory of the server's Python process, and of its JVM's live heap, in MB."""
+        self._ask_jvm("GC.run")
+        used = _USED_KB.findall(self._ask_jvm("GC.heap_info"))
+        return self._server.memory_info().rss // _MB, sum(map(int, used)) >> 10
+
+    def _ask_jvm(self, command: str) -> str:
+        asked = ["jcmd", str(self._jvm.pid), command]
+        return subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+
+    def cpu_s(self) -> float:
+        """Return the CPU time of the server, and of all its processes that live, in seconds."""
+        family = [self._server, *self._server.children(recursive=True)]
+        return sum(sum(each.cpu_times()[:2]) for each in family)
+
+
+def _warm(bench: _Bench, count: int) -> None:
+    for _ in range(3):
+        bench.job()
+    seconds = sorted(bench.job() for _ in range(count))
+    print(
+        f"warm: {count} jobs of three elements, p50 {statistics.median(seconds):.2f} s, "
+        f"least {seconds[0]:.2f} s, most {seconds[-1]:.2f} s"
+    )
+
+
+def _at_once(bench: _Bench, count: int) -> None:
+    bench.job()
+    before = bench.memory_mb()
+    began = time.monotonic()
+    for _ in range(count):
+        bench.job()
+    in_turns_s = time.monotonic() - began
+    began = time.monotonic()
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(bench.job, range(count)))
+    at_once_s = time.monotonic() - began
+    after = bench.memory_mb()
+    print(
+        f"at once: {count} jobs {at_once_s:.1f} s, one after another {in_turns_s:.1f} s: "
+        f"{at_once_s / in_turns_s:.2f}; memory (Python, live heap) in MB {before}, then {after}"
+    )
+
+
+def _many(bench: _Bench, count: int) -> None:
+    bench.job()
+    found = [bench.memory_mb()]
+    for _ in range(5):
+        for _ in range(count // 5):
+            bench.job()
+        found.append(bench.memory_mb())
+    print(f"many: {count} jobs; memory (Python, live heap) in MB after each fifth: {found}")
+
+
+def _idle(bench: _Bench, seconds: float) -> None:
+    bench.job()
+    time.sleep(_KEPT_S + 5)  # until its harnesses have ended
+    before = bench.cpu_s()
+    time.sleep(seconds)
+    print(f"idle: {(bench.cpu_s() - before) / seconds:.2%} of a core, over {seconds:g} s")
+
+
+def main() -> None:
+    """Measure, and print a line for each case."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.server", description=__doc__)
+    parser.add_argument("--jobs", type=int, default=50)
+    parser.add_argument("--many", type=int, default=500)
+    parser.add_argument("--idle", type=float, default=60.0, help="seconds")
+    parser.add_argument("cases", nargs="*", help="of warm, at_once, many, idle; all if none")
+    arguments = parser.parse_args()
+    bench = _Bench(most_at_once=8)
+    cases: dict[str, Callable[[], None]] = {
+        "warm": lambda: _warm(bench, arguments.jobs),
+        "at_once": lambda: _at_once(bench, arguments.jobs),
+        "idle": lambda: _idle(bench, arguments.idle),
+        "many": lambda: _many(bench, arguments.many),
+    }
+    for name in arguments.cases or cases:
+        cases[name]()
+
+
+if __name__ == "__main__":
+    main()
