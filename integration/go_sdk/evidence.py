@@ -43,7 +43,7 @@ def missing(job: EndedJob) -> Iterator[str]:
         if step.spec.urn == _PAR_DO
     }
     if job.state == "FAILED":
-        if not any(step.unique_name in job.error for step in steps.values()):
+        if not any(_is_named(id_, step, job.error) for id_, step in steps.items()):
             yield f"the job failed, but not in a step of the SDK's: {job.error[:200]!r}"
         return
     if job.state != "DONE":
@@ -73,6 +73,11 @@ def missing(job: EndedJob) -> Iterator[str]:
                 yield f"the assertion {step.unique_name} has had no elements"
         elif not any(_had_elements(makers[each], job.elements) for each in step.inputs.values()):
             yield f"nothing has reached the step upstream of {step.unique_name}"
+
+
+def _is_named(id_: str, step: beam_runner_api_pb2.PTransform, error: str) -> bool:
+    """Whether an error is one of a step: by the runner's words, or by those of Go's SDK."""
+    return step.unique_name in error or f"PID:{id_}, " in error
 
 
 def _ends(step: beam_runner_api_pb2.PTransform) -> Iterator[str]:

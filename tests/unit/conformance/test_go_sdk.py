@@ -73,6 +73,15 @@ DONE = EndedJob(state="DONE", pipeline=pipeline(), elements={"n1": 1, "n2": 3, "
             id="an assertion fails, as the test expects",
         ),
         pytest.param(
+            EndedJob(
+                state="FAILED",
+                pipeline=pipeline(),
+                error="{passert.diffFn, passert.failFn}: DoFn[UID:2, PID:e5, Name: failFn] failed",
+            ),
+            [],
+            id="Go's SDK names the step, by its id",
+        ),
+        pytest.param(
             EndedJob(state="FAILED", pipeline=pipeline(), error="no usable Spark"),
             ["the job failed, but not in a step of the SDK's: 'no usable Spark'"],
             id="fails for another reason",
