@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import grpc
 from apache_beam.portability.api import (
@@ -141,9 +142,14 @@ def run_test(
         *("--runner=universal", f"--endpoint={url}", "--environment_type=LOOPBACK"),
         f"--experiments={mark}",
     ]
-    with log.open("wb") as out:
+    with log.open("wb") as out, TemporaryDirectory() as temporary:
         process = subprocess.Popen(
-            command, cwd=folder, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            cwd=folder,
+            env={**os.environ, "TMPDIR": temporary},  # some write files of one name
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             code: int | None = process.wait(timeout_s)
