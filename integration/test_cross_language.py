@@ -75,18 +75,18 @@ def test_a_go_pipeline_with_a_transform_in_python(programs: Path, endpoint: str)
         client_of(endpoint) as client,
         expansion_service(*IN_PROCESSES, "--fully_qualified_name_glob=*") as port,
     ):
-        before = client.job_ids()
         ended = subprocess.run(
             [
                 *(str(programs / "python_transform"), f"--expansion_service=localhost:{port}"),
                 *("--runner=universal", f"--endpoint={endpoint}", "--environment_type=LOOPBACK"),
+                "--experiments=of_this_test",
             ],
             capture_output=True,
             text=True,
             timeout=ENDS_WITHIN_S,
         )
         assert ended.returncode == 0, ended.stderr
-        (job,) = client.job_ids() - before
+        (job,) = client.jobs_with("of_this_test")
         done = client.ended_job(job)
     assert list(missing(done)) == []
     made_by = {step.environment_id for step in done.pipeline.components.transforms.values()}

@@ -102,6 +102,7 @@ BEAMS_URNS = {
     "CODER_BYTES": common_urns.coders.BYTES,
     "CODER_KV": common_urns.coders.KV,
     "CODER_ITERABLE": common_urns.coders.ITERABLE,
+    "CODER_ROW": common_urns.coders.ROW,
     "CODER_DOUBLE": common_urns.coders.DOUBLE,
     "CODER_TIMER": common_urns.coders.TIMER,
     "CODER_WINDOWED_VALUE": common_urns.coders.WINDOWED_VALUE,

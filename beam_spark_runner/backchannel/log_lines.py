@@ -29,6 +29,7 @@ _LEVELS = {
     _Severity.ERROR: logging.ERROR,
     _Severity.CRITICAL: logging.CRITICAL,
 }
+_GO_CLIENT = "/go/pkg/beam/runners/universal/runnerlib/"
 _CATEGORY = "beam_spark_runner:warning"
 _DEFAULT_LEVEL = "default_sdk_harness_log_level"
 _LEVELS_BY_NAME = "sdk_harness_log_level_overrides"
@@ -76,8 +77,14 @@ def category_of(entry: beam_fn_api_pb2.LogEntry) -> type[Warning] | None:
 
 
 def is_chatter(entry: beam_fn_api_pb2.LogEntry) -> bool:
-    """Whether an entry is only about the SDK's own start, or of what the runner reports itself."""
+    """Whether an entry is only about the SDK's own start, or of what the runner reports itself.
+
+    Go's client logs the messages of its job. With LOOPBACK it is the SDK harness, too, so that each
+    of them comes back here: passed on once more, it would go round for ever.
+    """
     where: str = entry.log_location.rpartition(":")[0]
+    if _GO_CLIENT in where:
+        return True
     severity: int = entry.severity
     info: int = _Severity.INFO
     error: int = _Severity.ERROR

@@ -10,6 +10,7 @@ from apache_beam.coders import Coder, FastPrimitivesCoder, RowCoder, WindowedVal
 from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.pipeline_context import PipelineContext
+from google.protobuf.message import DecodeError
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvalidPipelineError, UnsupportedFeatureError
@@ -100,7 +101,7 @@ class Coders:
         return key, value
 
     def _first_unknown(self, id_: CoderId) -> str | None:
-        """URN of a part that Beam's Python SDK has no coder for."""
+        """Name a part that Beam's Python SDK has no coder for, by its URN."""
         pending, seen = [id_], set()
         while pending:
             current = pending.pop()
@@ -110,7 +111,19 @@ class Coders:
             coder = self._graph.coders[current]
             if coder.urn not in self._known_urns:
                 return coder.urn
+            if coder.urn == urns.CODER_ROW and (problem := self._problem_of_schema(current)):
+                return f"{coder.urn}: {problem}"
             pending.extend(coder.components)
+        return None
+
+    def _problem_of_schema(self, row: CoderId) -> str | None:
+        """Say why a schema is another SDK's: it has logical types that Python does not know."""
+        try:
+            self._context.coders.get_by_id(row)
+        except DecodeError:
+            return None  # it is nobody's, which ``of`` says
+        except ValueError as error:
+            return text_of(error)
         return None
 
 

@@ -10,7 +10,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
 
 import apache_beam
 
@@ -20,6 +23,8 @@ from integration.go_sdk.run import Client, Outcome, Verdict, client_of, run_test
 from integration.job_server import start_job_server
 
 _ROOT = Path(__file__).parents[2]
+_ONE_AT_A_TIME = Lock()
+"""Lines of the results, and those that are printed."""
 
 
 def main() -> int:
@@ -29,6 +34,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="tests whose names contain this")
     parser.add_argument("--endpoint", help="a job server that runs already")
     parser.add_argument("--timeout", type=float, default=180.0, help="of a test, in seconds")
+    parser.add_argument("--processes", type=int, default=2, help="tests side by side")
     parser.add_argument("--resume", action="store_true", help="go on with the last run")
     parser.add_argument("--out", type=Path, default=_ROOT / "build" / "go")
     given = parser.parse_args()
@@ -44,10 +50,15 @@ def main() -> int:
     expected = ledger.load(version)
     beam = sources(version)
     url = given.endpoint or start_job_server()
+    packages = given.packages or PACKAGES
     outcomes: dict[str, Outcome] = {}
-    with client_of(url) as client:
-        for package in given.packages or PACKAGES:
-            outcomes |= _run_package(package, beam, url, client, given, results)
+    # Compilers have a thread of their own: the next program is made while tests run.
+    with client_of(url) as client, ThreadPoolExecutor(1) as builder:
+        programs = {each: builder.submit(build, each, beam, out) for each in packages}
+        with ThreadPoolExecutor(given.processes) as pool:
+            for package, program in programs.items():
+                suite = _Suite(package, program.result(), beam / package)
+                outcomes |= _run_suite(suite, url, client, given, results, pool)
     print(f"\n{_counted(outcomes)}")
     is_whole = not given.packages and not given.only
     differences = list(ledger.surprises(outcomes, expected, is_whole=is_whole))
@@ -57,30 +68,42 @@ def main() -> int:
     return 1 if differences else 0
 
 
-def _run_package(
-    package: str,
-    beam: Path,
+class _Suite(NamedTuple):
+    """The tests of a package, their program, and the folder that has their data."""
+
+    package: str
+    program: Path
+    folder: Path
+
+
+def _run_suite(
+    suite: _Suite,
     url: str,
     client: Client,
     given: argparse.Namespace,
     results: Path,
+    pool: Executor,
 ) -> dict[str, Outcome]:
-    program = build(package, beam, results.parent)
     known = _read(results)
-    short = package.removeprefix("go/")
-    outcomes: dict[str, Outcome] = {}
-    for test in tests_of(program, beam / package):
+    short = suite.package.removeprefix("go/")
+    tests = [test for test in tests_of(suite.program, suite.folder) if given.only in test]
+
+    def run(test: str) -> Outcome:
         name = f"{short}/{test}"
-        if given.only not in test:
-            continue
-        if name not in known:
-            log = results.parent / f"{name.replace('/', '.')}.log"
-            began = time.monotonic()
-            known[name] = run_test(program, beam / package, test, url, client, given.timeout, log)
-            _note(results, name, known[name])
-            seconds = time.monotonic() - began
-            print(f"{known[name].verdict.value}: {name} ({seconds:.1f} s)", flush=True)
-        outcomes[name] = known[name]
+        if name in known:
+            return known[name]
+        log = results.parent / f"{name.replace('/', '.')}.log"
+        began = time.monotonic()
+        outcome = run_test(suite.program, suite.folder, test, url, client, given.timeout, log)
+        seconds = time.monotonic() - began
+        with _ONE_AT_A_TIME:
+            _note(results, name, outcome)
+            print(f"{outcome.verdict.value}: {name} ({seconds:.1f} s)", flush=True)
+        return outcome
+
+    outcomes = {
+        f"{short}/{test}": each for test, each in zip(tests, pool.map(run, tests), strict=True)
+    }
     print(f"{short}: {_counted(outcomes)}", flush=True)
     return outcomes
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from apache_beam.portability.api import beam_runner_api_pb2
 
 _PAR_DO = "beam:transform:pardo:v1"
+_COMBINE = "beam:transform:combine_per_key:v1"
 _ASSERTION = "passert."
 _FAILS = "passert.fail"
 """DoFns of Go's ``passert`` that fail with the first element that reaches them."""
@@ -33,7 +34,8 @@ def missing(job: EndedJob) -> Iterator[str]:
 
     A job that failed, as its test expects, has done so in a step of the SDK's, which the error
     names. In one that is done, each assertion has had elements; those that fail with their first
-    element are fed by a step that has had some.
+    element are fed by a step that has had some. A runner combines in steps of its own in place of
+    those in a Combine, whose own input counts for them.
     """
     steps = {
         id_: step
@@ -41,7 +43,7 @@ def missing(job: EndedJob) -> Iterator[str]:
         if step.spec.urn == _PAR_DO
     }
     if job.state == "FAILED":
-        if not any(step.unique_name in job.error for step in steps.values()):
+        if not any(_is_named(id_, step, job.error) for id_, step in steps.items()):
             yield f"the job failed, but not in a step of the SDK's: {job.error[:200]!r}"
         return
     if job.state != "DONE":
@@ -56,15 +58,26 @@ def missing(job: EndedJob) -> Iterator[str]:
         if not step.subtransforms
         for collection in step.outputs.values()
     }
-    for step in sorted(steps.values(), key=lambda step: step.unique_name):
+    combines = {
+        id_: step
+        for step in job.pipeline.components.transforms.values()
+        if step.spec.urn == _COMBINE
+        for id_ in step.subtransforms
+    }
+    for id_, step in sorted(steps.items(), key=lambda item: item[1].unique_name):
         name = step.unique_name.rpartition("/")[2]
         if not name.startswith(_ASSERTION):
             continue
         if not name.startswith(_FAILS):
-            if not _had_elements(step, job.elements):
+            if not _had_elements(combines.get(id_, step), job.elements):
                 yield f"the assertion {step.unique_name} has had no elements"
         elif not any(_had_elements(makers[each], job.elements) for each in step.inputs.values()):
             yield f"nothing has reached the step upstream of {step.unique_name}"
+
+
+def _is_named(id_: str, step: beam_runner_api_pb2.PTransform, error: str) -> bool:
+    """Whether an error is one of a step: by the runner's words, or by those of Go's SDK."""
+    return step.unique_name in error or f"PID:{id_}, " in error
 
 
 def _ends(step: beam_runner_api_pb2.PTransform) -> Iterator[str]:

@@ -25,9 +25,13 @@ PACKAGES = (
     "go/pkg/beam/io/avroio",
     "go/pkg/beam/io/databaseio",
     "go/pkg/beam/io/fileio",
+    "go/pkg/beam/io/natsio",
     "go/pkg/beam/io/parquetio",
+    "go/pkg/beam/io/spannerio",
     "go/pkg/beam/io/textio",
     "go/pkg/beam/x/debug",
+    "go/examples/large_wordcount",
+    "go/examples/snippets",
 )
 """Those whose tests take the runner from the command line (``ptest.Main``), and need no cloud."""
 

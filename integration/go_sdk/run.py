@@ -4,12 +4,14 @@ import os
 import re
 import signal
 import subprocess
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import grpc
 from apache_beam.portability.api import (
@@ -17,9 +19,11 @@ from apache_beam.portability.api import (
     beam_job_api_pb2_grpc,
     metrics_pb2,
 )
+from google.protobuf import json_format
 
 from integration.go_sdk.evidence import EndedJob, missing
 
+_EXPERIMENTS = "beam:option:experiments:v1"
 _ELEMENTS = "beam:metric:element_count:v1"
 _SERVER_ANSWERS_WITHIN_S = 60.0
 _SKIPPED = re.compile(r"^--- SKIP", re.MULTILINE)
@@ -51,12 +55,16 @@ class Client:
     def __init__(self, stub: beam_job_api_pb2_grpc.JobServiceStub) -> None:
         self._stub = stub
 
-    def job_ids(self) -> set[str]:
-        """Return the ids of all jobs that the server knows."""
+    def jobs_with(self, experiment: str) -> list[str]:
+        """Return the ids of the jobs that were submitted with ``--experiments=experiment``."""
         answer = self._stub.GetJobs(
             beam_job_api_pb2.GetJobsRequest(), timeout=_SERVER_ANSWERS_WITHIN_S
         )
-        return {each.job_id for each in answer.job_info}
+        return sorted(
+            each.job_id
+            for each in answer.job_info
+            if experiment in json_format.MessageToDict(each.pipeline_options).get(_EXPERIMENTS, ())
+        )
 
     def cancel(self, job_id: str) -> None:
         """Cancel a job; nothing happens to one that has ended."""
@@ -116,7 +124,7 @@ def client_of(url: str) -> Iterator[Client]:
 def run_test(
     program: Path, folder: Path, test: str, url: str, client: Client, timeout_s: float, log: Path
 ) -> Outcome:
-    """Run one test, alone, with its code in the test's own process (LOOPBACK).
+    """Run one test with its code in a process of the test's own (LOOPBACK). For any thread.
 
     Args:
         program: with the test in it.
@@ -127,14 +135,21 @@ def run_test(
         timeout_s: for the test.
         log: gets what the test has said.
     """
-    before = client.job_ids()
+    # No runner knows it. Tests that run side by side have jobs of the same names.
+    mark = f"go_test_{uuid.uuid4().hex}"
     command = [
         *(str(program), f"-test.run=^{test}$", "-test.v", "-test.count=1"),
         *("--runner=universal", f"--endpoint={url}", "--environment_type=LOOPBACK"),
+        f"--experiments={mark}",
     ]
-    with log.open("wb") as out:
+    with log.open("wb") as out, TemporaryDirectory() as temporary:
         process = subprocess.Popen(
-            command, cwd=folder, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            cwd=folder,
+            env={**os.environ, "TMPDIR": temporary},  # some write files of one name
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             code: int | None = process.wait(timeout_s)
@@ -144,7 +159,7 @@ def run_test(
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-    jobs = sorted(client.job_ids() - before)
+    jobs = client.jobs_with(mark)
     if code is None:
         for each in jobs:
             client.cancel(each)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from apache_beam.portability.api import beam_fn_api_pb2
 
-from beam_spark_runner.backchannel.log_lines import LogHandler
+from beam_spark_runner.backchannel.log_lines import LogHandler, is_chatter
 
 
 class Collected:
@@ -70,3 +70,33 @@ def test_of_a_flood_only_some_lines_are_formatted(
     handler.flush()
     assert len(collected.entries) + collected.left_out == 200_000
     assert len(collected.entries) < 20_000
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        pytest.param(
+            "/root/go/pkg/mod/github.com/apache/beam/sdks/v2@v2.77.0/go/pkg/beam/runners/"
+            "universal/runnerlib/execute.go:104",
+            True,
+            id="Go's client, a message of its job",
+        ),
+        pytest.param(
+            "github.com/apache/beam/sdks/v2/go/pkg/beam/runners/universal/runnerlib/job.go:118",
+            True,
+            id="Go's client, the state of its job",
+        ),
+        pytest.param("/home/me/runnerlib/main.go:3", False, id="user code in Go"),
+        pytest.param(
+            "/x/apache_beam/runners/worker/sdk_worker_main.py:9", True, id="Python's worker"
+        ),
+        pytest.param("", False, id="nowhere"),
+    ],
+)
+def test_lines_that_are_not_passed_on(where: str, expected: bool) -> None:
+    entry = beam_fn_api_pb2.LogEntry(
+        message="(time=now)(id=7)Claimed position: 1",
+        severity=beam_fn_api_pb2.LogEntry.Severity.WARN,
+        log_location=where,
+    )
+    assert is_chatter(entry) is expected

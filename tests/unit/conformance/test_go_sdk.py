@@ -12,6 +12,8 @@ from integration.go_sdk.ledger import ExpectationsError, load, surprises
 from integration.go_sdk.programs import PACKAGES
 from integration.go_sdk.run import Outcome, Verdict
 
+COMBINE = "beam:transform:combine_per_key:v1"
+
 
 def pipeline() -> beam_runner_api_pb2.Pipeline:
     """passert.Equals as Go builds it: ``diff`` reads two side inputs, ``fail`` what differs."""
@@ -71,6 +73,15 @@ DONE = EndedJob(state="DONE", pipeline=pipeline(), elements={"n1": 1, "n2": 3, "
             id="an assertion fails, as the test expects",
         ),
         pytest.param(
+            EndedJob(
+                state="FAILED",
+                pipeline=pipeline(),
+                error="{passert.diffFn, passert.failFn}: DoFn[UID:2, PID:e5, Name: failFn] failed",
+            ),
+            [],
+            id="Go's SDK names the step, by its id",
+        ),
+        pytest.param(
             EndedJob(state="FAILED", pipeline=pipeline(), error="no usable Spark"),
             ["the job failed, but not in a step of the SDK's: 'no usable Spark'"],
             id="fails for another reason",
@@ -79,6 +90,26 @@ DONE = EndedJob(state="DONE", pipeline=pipeline(), elements={"n1": 1, "n2": 3, "
 )
 def test_evidence(job: EndedJob, problems: list[str]) -> None:
     assert list(missing(job)) == problems
+
+
+def test_an_assertion_that_combines_is_judged_by_what_it_combines() -> None:
+    """Runners lift the combiner, so that its own steps have no elements: passert.Count."""
+    made = pipeline()
+    combine = made.components.transforms["e6"]
+    combine.unique_name, combine.spec.urn = "passert.Count/CombinePerKey", COMBINE
+    combine.inputs["i0"], combine.outputs["i0"] = "n2", "n7"
+    combine.subtransforms.append("e7")
+    inner = made.components.transforms["e7"]
+    inner.unique_name = "passert.Count/CombinePerKey/passert.elmCountCombineFn"
+    inner.spec.urn = "beam:transform:pardo:v1"
+    inner.inputs["i0"], inner.outputs["i0"] = "n6", "n7"
+    counted = dataclasses.replace(DONE, pipeline=made)
+    assert list(missing(counted)) == []
+    nothing = {**DONE.elements, "n2": 0}
+    assert (
+        "the assertion passert.Count/CombinePerKey/passert.elmCountCombineFn has had no elements"
+        in missing(dataclasses.replace(counted, elements=nothing))
+    )
 
 
 def test_whatever_differs_is_a_surprise() -> None:

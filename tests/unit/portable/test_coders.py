@@ -4,6 +4,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.coders import PickleCoder, WindowedValueCoder
+from apache_beam.portability.api import schema_pb2
 from apache_beam.transforms.window import FixedWindows, IntervalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -72,6 +73,9 @@ def with_coder(graph: Graph, id_: str, coder: Coder) -> Coders:
             Coder(urn="beam:coder:pickled_python:v1", payload=b"\xff"),
             InvalidPipelineError,
             id="does not load",
+        ),
+        pytest.param(
+            Coder(urn=urns.CODER_ROW, payload=b"\xff"), InvalidPipelineError, id="no schema"
         ),
     ],
 )
@@ -183,6 +187,23 @@ def test_other_coders_stay_as_they_are() -> None:
 def test_key_coders_of_other_sdks_are_theirs() -> None:
     graph = key_coder_replaced(graph_of(grouped), "group", Coder(urn="other:sdk:coder:v1"))
     check_key_coders(graph, Coders(graph))
+
+
+def test_rows_of_other_sdks_are_theirs() -> None:
+    """Go's structs with a field of type ``int``, which is a logical type of its SDK."""
+    field = schema_pb2.Field(name="A")
+    field.type.logical_type.urn = "int"
+    field.type.logical_type.representation.atomic_type = schema_pb2.INT64
+    row = Coder(
+        urn=urns.CODER_ROW, payload=schema_pb2.Schema(fields=[field], id="s").SerializeToString()
+    )
+    graph = key_coder_replaced(graph_of(grouped), "group", row)
+    coders = Coders(graph)
+    check_key_coders(graph, coders)
+    key, _ = coders.key_value_ids(output_of(graph, "window"))
+    assert not coders.is_known(key)
+    with pytest.raises(UnsupportedFeatureError, match=r"row:v1: .*urn: \"int\""):
+        coders.of(key)
 
 
 def test_a_grouping_of_what_is_no_kv_is_refused() -> None:
