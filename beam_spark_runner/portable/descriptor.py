@@ -93,6 +93,8 @@ def describe(
     arriving = _arriving(plan, stage)
     if environment and stage.is_splittable:
         builder.let_residuals_be_read(stage.input)
+    if environment and any(_is_stateful(graph.transforms[id_]) for id_ in stage.transforms):
+        builder.let_keys_be_read(stage.input)
     builder.add_edge(
         source,
         source_urn,
@@ -122,6 +124,10 @@ def describe(
         has_timers=any(graph.transforms[id_].timer_families for id_ in stage.transforms),
         is_splittable=stage.is_splittable,
     )
+
+
+def _is_stateful(transform: Transform) -> bool:
+    return bool(transform.state_ids or transform.timer_families)
 
 
 def _give_addresses(
@@ -238,6 +244,17 @@ class _Builder:
         coder = self.graph.pcollections[collection].coder
         self.descriptor.pcollections[collection].coder_id = self.on_edge(collection, coder)
 
+    def let_keys_be_read(self, collection: PCollectionId) -> None:
+        """Have the SDK name keys, when it asks for state, as the runner encodes them.
+
+        An SDK encodes them as the collection says that a step with state reads.
+
+        Source: Beam ``ProcessBundleDescriptors.lengthPrefixKeyCoder``.
+        """
+        coder = self.graph.pcollections[collection].coder
+        if self._wire is not None and self.graph.coders[coder].urn == urns.CODER_KV:
+            self.descriptor.pcollections[collection].coder_id = self._wire.keyed(coder)
+
     def on_edge(
         self, collection: PCollectionId, element: CoderId, shape: _Shape = "element"
     ) -> CoderId:
@@ -296,7 +313,7 @@ class _Builder:
             self._add_collection(collection, collection)
         self._add_coders(read_payload(transform.urn, transform.payload, transform.name).coders)
         payload = transform.payload
-        if self._wire is not None and (transform.state_ids or transform.timer_families):
+        if self._wire is not None and _is_stateful(transform):
             payload = _on_wire(payload, self._wire, *self._key_and_window_coders(transform))
         self.descriptor.transforms[id_].CopyFrom(
             beam_runner_api_pb2.PTransform(

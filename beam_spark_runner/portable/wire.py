@@ -61,6 +61,12 @@ class WireCoders:
             return self._part(id_)
         return self._add(urns.CODER_KV, map(self._part, coder.components))
 
+    def keyed(self, id_: CoderId) -> CoderId:
+        """Return the coder for pairs of which only the key is for the runner to see."""
+        key, value = self._graph.coders[id_].components
+        self._bring([value])
+        return self._add(urns.CODER_KV, (self._part(key), value))
+
     def whole(self, id_: CoderId) -> CoderId:
         """Return the coder for elements that somebody else has encoded: bytes, whatever they are.
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import apache_beam as beam
 import pytest
-from apache_beam.coders import BytesCoder, FastPrimitivesCoder, VarIntCoder
+from apache_beam.coders import BytesCoder, FastPrimitivesCoder, VarIntCoder, registry
 from apache_beam.transforms.environments import ExternalEnvironment, ProcessEnvironment
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
@@ -107,12 +107,17 @@ class Epochs:
 
 
 @pytest.fixture(params=["Beam's harness", "a harness that has this package"])
-def epochs(request: pytest.FixtureRequest) -> Iterator[Epochs]:
+def environment(request: pytest.FixtureRequest) -> Iterator[Any]:
     if request.param == "Beam's harness":
-        yield Epochs(ExternalEnvironment(request.getfixturevalue("beam_pool")))
+        yield ExternalEnvironment(request.getfixturevalue("beam_pool"))
         return
-    yield Epochs(ProcessEnvironment(""))
+    yield ProcessEnvironment("")
     sdk_workers.stop()
+
+
+@pytest.fixture
+def epochs(environment: Any) -> Epochs:
+    return Epochs(environment)
 
 
 def until(watermark_s: int, clock_s: int = 0) -> Instant:
@@ -198,3 +203,37 @@ def test_elements_and_timers_in_one_order(
     assert story(b"c") == [9, "element"]
     if most_calls > 2:
         assert bundles <= 9  # for all keys together: two for each moment, and the last timers
+
+
+@pytest.mark.parametrize(
+    ("key", "type_"),
+    [
+        (7, int),
+        ("seven", str),
+        (b"seven", bytes),
+        (("a", "b"), tuple[str, str]),
+        ((1, None), Any),
+    ],
+    ids=["int", "str", "bytes", "tuple", "any"],
+)
+def test_the_end_of_time_leaves_no_state_of_keys_of_any_coder(
+    environment: Any, key: object, type_: Any
+) -> None:
+    """SDK and runner have to encode the key in the same way, or it is another key to each."""
+
+    def build(p: beam.Pipeline) -> Any:
+        pair = beam.Map(lambda x: (key, len(x))).with_output_types(tuple[type_, int])
+        step = beam.ParDo(Remembers()).with_output_types(Any)
+        return p | beam.Impulse() | pair | "keyed" >> step | beam.Reshuffle()
+
+    stage = stage_in(environment, build, stage=1)
+    store = MemoryState(lambda *_: 1)
+    pair = (registry.get_coder(type_).encode(key), VALUE.encode(5))
+    for to in (until(0), END_OF_TIME):
+        bundle = stage.start_bundle(
+            dict.fromkeys(stage.output_coders, Collected()), {}, KeyPolicy(to, store)
+        )
+        bundle.push([pair], [WindowedValue(pair, Timestamp(0), (GlobalWindow(),))])
+        bundle.advance_key()
+        bundle.finish()
+        assert any(store._keys.values()) == (to != END_OF_TIME)
