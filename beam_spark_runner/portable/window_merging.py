@@ -9,8 +9,8 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import CoderId, PCollectionId, TransformId
 from beam_spark_runner.graph.model import Graph, Windowing
-from beam_spark_runner.portable.descriptor import StageDescription
 from beam_spark_runner.portable.environments import coded_environment
+from beam_spark_runner.portable.stage_description import StageDescription
 
 _SOURCE, _MERGE, _SINK = TransformId("source"), TransformId("merge"), TransformId("sink")
 _IN, _OUT = PCollectionId("windows"), PCollectionId("merged")

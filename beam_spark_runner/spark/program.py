@@ -8,7 +8,7 @@ from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId, Tr
 from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.plan.model import Delivery
-from beam_spark_runner.portable.descriptor import StageDescription
+from beam_spark_runner.portable.stage_description import StageDescription
 from beam_spark_runner.spark.shared_file import SharedFile
 
 

@@ -43,7 +43,7 @@ from beam_spark_runner.harness.bundle import (
     SideInputLookup,
 )
 from beam_spark_runner.harness.failures import failure_of, failures_of
-from beam_spark_runner.portable.descriptor import StageDescription
+from beam_spark_runner.portable.stage_description import StageDescription
 from beam_spark_runner.semantics.timers import NEVER_US, Instant
 from beam_spark_runner.state.policy import BATCH, KeyPolicy
 

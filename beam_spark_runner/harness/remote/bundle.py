@@ -48,7 +48,7 @@ from beam_spark_runner.harness.remote.progress import HarnessProgress, coded_inf
 from beam_spark_runner.harness.remote.pushed import PushedElements, WrongCutError
 from beam_spark_runner.harness.remote.sdk_worker import SdkWorker
 from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
-from beam_spark_runner.portable.descriptor import StageDescription
+from beam_spark_runner.portable.stage_description import StageDescription
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from beam_spark_runner.harness.remote.key_timers import declared_timers
 from beam_spark_runner.harness.remote.keyed_bundle import RemoteKeyedBundle, TimersTaker, UserState
 from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
 from beam_spark_runner.harness.remote.settings import HarnessSettings
-from beam_spark_runner.portable.descriptor import StageDescription
+from beam_spark_runner.portable.stage_description import StageDescription
 from beam_spark_runner.portable.wire import (
     coder_seen_by_the_runner,
     value_coder_seen_by_the_runner,

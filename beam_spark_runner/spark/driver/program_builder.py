@@ -12,7 +12,8 @@ from beam_spark_runner.plan.dropping import dropping_step
 from beam_spark_runner.plan.feeding import inputs
 from beam_spark_runner.plan.merging import merging_part
 from beam_spark_runner.plan.model import Delivery, Level, Plan, Segment, Stage
-from beam_spark_runner.portable.descriptor import StageDescription, describe
+from beam_spark_runner.portable.descriptor import describe
+from beam_spark_runner.portable.stage_description import StageDescription
 from beam_spark_runner.portable.window_merging import describe_window_merging, is_of_an_sdk
 from beam_spark_runner.portable.windowing import allowed_lateness_us
 from beam_spark_runner.spark.program import (

@@ -11,10 +11,10 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.descriptor import (
-    StageDescription,
     describe,
 )
 from beam_spark_runner.portable.pipeline import from_proto
+from beam_spark_runner.portable.stage_description import StageDescription
 from tests.unit.portable import edges
 from tests.unit.portable.pipelines import one_stage, output_of, proto_of
 

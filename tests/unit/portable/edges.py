@@ -9,7 +9,7 @@ from apache_beam.runners.worker.bundle_processor import BeamTransformFactory, Bu
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.ids import PCollectionId
-from beam_spark_runner.portable.descriptor import StageDescription
+from beam_spark_runner.portable.stage_description import StageDescription
 
 SOURCE_URN = "test:source:v1"
 SINK_URN = "test:sink:v1"

@@ -11,10 +11,10 @@ from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.ids import DestinationId, StageId
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.portable.descriptor import (
-    StageDescription,
     describe,
 )
 from beam_spark_runner.portable.pipeline import from_proto
+from beam_spark_runner.portable.stage_description import StageDescription
 from tests.unit.portable import edges
 from tests.unit.portable.described import (
     globally,

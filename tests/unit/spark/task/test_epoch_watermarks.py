@@ -10,7 +10,7 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.plan.model import Delivery
-from beam_spark_runner.portable.descriptor import StageDescription
+from beam_spark_runner.portable.stage_description import StageDescription
 from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.spark.program import StageProgram
 from beam_spark_runner.spark.task.epoch_watermarks import EpochWatermarks

@@ -8,7 +8,7 @@ import pytest
 
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.plan.model import Delivery
-from beam_spark_runner.portable.descriptor import StageDescription
+from beam_spark_runner.portable.stage_description import StageDescription
 from beam_spark_runner.spark.program import Edge, LevelProgram, StageProgram
 from beam_spark_runner.spark.task.partitions import Partitions
 from tests.unit.spark.task.test_worker_runtime import program as level_named
