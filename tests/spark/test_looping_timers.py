@@ -39,8 +39,9 @@ class Ticks(beam.DoFn):  # type: ignore[misc]
         number.add(1)
         # The SDK would give it the time of the clock, as if that were event time.
         yield WindowedValue((key, number.read()), window.max_timestamp(), (window,))
-        # Ever another one, and the same one.
-        tick.set(Timestamp(time.time() + EACH_S), dynamic_timer_tag=str(number.read()))
+        # Ever another one, and the same one, which is due first: if the other one fired before, it
+        # would put this one off.
+        tick.set(Timestamp(time.time() + EACH_S + 1), dynamic_timer_tag=str(number.read()))
         tick.set(Timestamp(time.time() + EACH_S))
 
 
