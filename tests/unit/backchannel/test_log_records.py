@@ -76,7 +76,7 @@ def test_of_a_flood_only_some_lines_are_formatted(
     ("where", "expected"),
     [
         pytest.param(
-            "/root/go/pkg/mod/github.com/apache/beam/sdks/v2@v2.77.0/go/pkg/beam/runners/"
+            "github.com/apache/beam/sdks/v2@v2.77.0/go/pkg/beam/runners/"
             "universal/runnerlib/execute.go:104",
             True,
             id="Go's client, a message of its job",
