@@ -13,7 +13,6 @@ from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.core.ids import TransformId
-from beam_spark_runner.core.storage_urls import is_url
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.job.checkpoint_folder import CheckpointFolder
@@ -190,11 +189,8 @@ class Job:
         try:
             self._progress = self._progress_line()
             with self._session.job_scope(self.job_id, "Verify executors"):
-                storage = self._config.shared_storage
                 check_executors(
-                    self._session,
-                    None if storage is None or is_url(storage) else storage,
-                    self._config.executor_environment,
+                    self._session, self._config.shared_storage, self._config.executor_environment
                 )
                 self._check_cancelled()
                 self._storage.open()

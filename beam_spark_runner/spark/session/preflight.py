@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from beam_spark_runner.core.environments import ExecutorEnvironment
 from beam_spark_runner.core.errors import ExecutorMismatchError, OptionsError
+from beam_spark_runner.core.storage_urls import is_url
 from beam_spark_runner.core.version import VERSION
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.python_archive import pack_environment
@@ -51,7 +52,8 @@ def check_executors(
 
     Args:
         session: nothing is done where tasks run beside the driver.
-        shared_storage: a folder that executors must see, if one was named; not a URL.
+        shared_storage: a folder that executors must see, if one was named. A URL is
+            checked when it is opened, by ``stored_folder``.
         environment: what executors run with: what is installed there; this program's packages,
             sent as an archive; or the latter where Beam or this package is missing.
 
@@ -130,7 +132,7 @@ def _ask(session: SessionHandle, shared_storage: str | None) -> Sequence[Install
 
 @contextlib.contextmanager
 def _probe_file(folder: str | None) -> Iterator[str | None]:
-    if folder is None:
+    if folder is None or is_url(folder):
         yield None
         return
     path = Path(folder) / f"beam-probe-{uuid.uuid4().hex}"

@@ -66,13 +66,17 @@ def _reason_against_files(session: SessionHandle, probe: StorageUrl, options_jso
     try:
         written.write(_CONTENT)
     except Exception as error:  # of Beam, or of the store's client
+        reason = f"on this machine: {_first_line(error)}"
+    else:
+        slots = session.slots()
+        tasks = session.spark.range(0, slots, 1, slots)
+        found = tasks.mapInArrow(_reading(written), "reason string").collect()
+        reason = min({str(each) for (each,) in found} - {""}, default="")
+    try:
         remove_stored_folder(session, probe, options_json)
-        return f"on this machine: {_first_line(error)}"
-    slots = session.slots()
-    frame = session.spark.range(0, slots, 1, slots).mapInArrow(_reading(written), "reason string")
-    reasons = {str(reason) for (reason,) in frame.collect()}
-    remove_stored_folder(session, probe, options_json)
-    return min(reasons - {""}, default="")
+    except Exception as error:  # on Connect, where Beam alone could
+        reason = reason or f"on this machine: {_first_line(error)}"
+    return reason
 
 
 def _reading(
