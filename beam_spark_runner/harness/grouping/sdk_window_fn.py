@@ -51,22 +51,20 @@ class SdkWindowFn(WindowFn):  # type: ignore[misc]
 
     def __init__(self, window_coder: Coder, merge: MergeWindows | None) -> None:
         self._coder = window_coder
-        self._has_merge = merge is not None
-        if merge is not None:
-            # Keys often have the same windows as others; each question is a bundle of the SDK's.
-            self._merge = functools.lru_cache(_MOST_ANSWERS)(merge)
+        # Keys often have the same windows as others; each question is a bundle of the SDK's.
+        self._merge = None if merge is None else functools.lru_cache(_MOST_ANSWERS)(merge)
 
     def assign(self, assign_context: WindowFn.AssignContext) -> Iterable[BoundedWindow]:
         """Not the runner's business."""
         raise InvariantError("the runner assigns no windows")
 
     def is_merging(self) -> bool:
-        return self._has_merge
+        return self._merge is not None
 
     def merge(self, merge_context: WindowFn.MergeContext) -> None:
         """Ask the SDK. A window that is alone has nothing to merge with."""
         windows = list(merge_context.windows)
-        if not self._has_merge or len(windows) < 2:
+        if self._merge is None or len(windows) < 2:
             return
         coded = {self._coder.encode(window): window for window in windows}
         for result, parts in self._merge(tuple(sorted(coded))):
