@@ -1,0 +1,42 @@
+"""Storage with a URL that Spark reaches, and Beam's file systems do not."""
+
+from typing import Any
+
+import pytest
+
+from beam_spark_runner.core.storage_urls import StorageUrl
+from beam_spark_runner.spark.session import stored_folder
+from beam_spark_runner.spark.stored_object import StoredObject
+
+URL = StorageUrl("s3a://box/tmp", "s3://box/tmp")
+
+
+@pytest.mark.parametrize("is_connect", [True, False], ids=["Connect", "classic"])
+def test_without_beams_file_system_the_reason_is_returned(
+    monkeypatch: pytest.MonkeyPatch, is_connect: bool
+) -> None:
+    """On Connect the probe cannot be deleted either: that is no error of the pipeline's."""
+    deleted: list[str] = []
+
+    def fail(*_: object) -> None:
+        raise ValueError("no boto3 here")
+
+    class Session:
+        """Stands for a Spark that writes and reads there."""
+
+        spark: Any = None
+
+        def application_id(self) -> str:
+            return f"application of {is_connect}"
+
+    session: Any = Session()
+    session.is_connect = is_connect
+    monkeypatch.setattr(stored_folder, "_check_spark", lambda *_: None)
+    monkeypatch.setattr(StoredObject, "write", fail)
+    monkeypatch.setattr(StoredObject, "remove", fail)
+    monkeypatch.setattr(
+        stored_folder.pyspark_internals, "delete_path", lambda _, url: deleted.append(url)
+    )
+    reason = stored_folder.check_stored_folder(session, URL, "{}")
+    assert reason == "on this machine: ValueError: no boto3 here"
+    assert len(deleted) == (not is_connect)
