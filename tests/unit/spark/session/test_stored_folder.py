@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from beam_spark_runner.core.storage_urls import StorageUrl
+from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session import stored_folder
 from beam_spark_runner.spark.stored_object import StoredObject
 
@@ -34,9 +35,7 @@ def test_without_beams_file_system_the_reason_is_returned(
     monkeypatch.setattr(stored_folder, "_check_spark", lambda *_: None)
     monkeypatch.setattr(StoredObject, "write", fail)
     monkeypatch.setattr(StoredObject, "remove", fail)
-    monkeypatch.setattr(
-        stored_folder.pyspark_internals, "delete_path", lambda _, url: deleted.append(url)
-    )
+    monkeypatch.setattr(pyspark_internals, "delete_path", lambda _, url: deleted.append(url))
     reason = stored_folder.check_stored_folder(session, URL, "{}")
     assert reason == "on this machine: ValueError: no boto3 here"
     assert len(deleted) == (not is_connect)
