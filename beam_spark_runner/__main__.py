@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.job.service.server import JobServer
+from beam_spark_runner.job.waiting import wait_for
 from beam_spark_runner.options.server import parse_server_options
 
 _LOGGER = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(f"job service at {server.url}, artifacts at {server.artifact_url}", flush=True)
-    ending.wait()
+    wait_for(ending)
     _LOGGER.info("ending: running jobs are cancelled")
     # Jobs run in threads that Python waits for; one that is stuck must not keep the process.
     late = threading.Timer(_ENDS_WITHIN_S, os._exit, (1,))

@@ -23,6 +23,7 @@ from beam_spark_runner.job.record import JobRecord
 from beam_spark_runner.job.shard_places import shard_places
 from beam_spark_runner.job.storage import JobStorage
 from beam_spark_runner.job.telemetry import Deferrals, LiveTasks, TaskTelemetry
+from beam_spark_runner.job.waiting import wait_for
 from beam_spark_runner.plan.blocking import blocking_side_inputs
 from beam_spark_runner.portable.monitoring import count_elements, residual_gauges
 from beam_spark_runner.portable.sinks import remove_temporary_files
@@ -144,7 +145,7 @@ class Job:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the end; False if it has not come in time."""
-        return self._ended.wait(timeout_s)
+        return wait_for(self._ended, timeout_s)
 
     def deferrals(self) -> Mapping[TransformId, Deferrals]:
         """What splittable DoFns have deferred, as far as running tasks have reported it."""
