@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
@@ -205,10 +205,13 @@ _INTERACTIVE = "apache_beam.runners.interactive.interactive_runner"
 
 
 @contextlib.contextmanager
-def _sigterm_raises() -> Iterator[None]:
+def _sigterm_raises(first: Callable[[], None] | None = None) -> Iterator[None]:
     """Make SIGTERM end the program orderly: its default action runs no Python at all.
 
     Then temporary folders would stay, of pyspark's gateway and of Beam's pipeline.
+
+    Args:
+        first: what the first SIGTERM does instead.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -216,6 +219,11 @@ def _sigterm_raises() -> Iterator[None]:
         return
 
     def leave(number: int, _: object) -> None:
+        nonlocal first
+        if first is not None:
+            instead, first = first, None
+            instead()
+            return
         raise SystemExit(128 + number)  # as a shell reports a signal
 
     signal.signal(signal.SIGTERM, leave)
@@ -250,12 +258,13 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
         """Wait for the end, or for ``duration`` milliseconds.
 
         Ctrl-C cancels the pipeline and its Spark jobs, and so does SIGTERM where
-        the program has no handler of its own for it.
+        the program has no handler of its own for it. With --drain_on_sigterm, the first SIGTERM
+        drains a streaming pipeline instead.
 
         Raises:
             RunnerError: the pipeline failed, and why.
         """
-        with _sigterm_raises():
+        with _sigterm_raises(self._job.drain if self._job.drains_on_sigterm else None):
             try:
                 ended = self._job.wait(None if duration is None else duration / 1000)
             except (KeyboardInterrupt, SystemExit):
@@ -270,6 +279,22 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
     def cancel(self) -> str:
         """Cancel the pipeline and its Spark jobs; return once they have ended."""
         self._job.cancel()
+        return self.state
+
+    def drain(self) -> str:
+        """Let the sources of a streaming pipeline end, and with them the pipeline. Does not wait.
+
+        Elements that sources have already emitted are processed, timers fire, and windows close. A
+        restriction of a splittable DoFn is truncated by its provider: by default, nothing remains
+        of an unbounded one. The last state is DRAINED.
+
+        Returns:
+            The state, which may still be RUNNING.
+
+        Raises:
+            UnsupportedFeatureError: the pipeline runs in batch.
+        """
+        self._job.drain()
         return self.state
 
     def _repr_html_(self) -> str:

@@ -245,6 +245,22 @@ def _wait_for(pattern: str, log: Path, process: subprocess.Popen[bytes]) -> re.M
     raise RuntimeError(f"no {pattern!r} in:\n{log.read_text(errors='replace')}")
 
 
+def end_jvm() -> None:
+    """End the JVM that earlier tests have left, so that the next one has a class path of its own.
+
+    No session may be open.
+    """
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # the JVM lives as long as that
+    gateway.proc.wait()
+    SparkContext._gateway = SparkContext._jvm = None
+
+
 def _descendants(pids: Sequence[int]) -> list[int]:
     found: list[int] = []
     below = _children(pids)

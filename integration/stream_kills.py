@@ -104,10 +104,12 @@ def die_at(moment: Driving, nth: int) -> None:
         if here is moment and next(times) == nth:
             kill(os.getpid())
 
-    def creates(folder: CheckpointFolder, name: str, data: bytes) -> bool:
+    def creates(
+        folder: CheckpointFolder, name: str, data: bytes, after: Iterable[str] = ()
+    ) -> bool:
         if name.endswith(".manifest"):
             meet(Driving.RAN)
-        is_created = create(folder, name, data)
+        is_created = create(folder, name, data, after)
         if name.endswith(".fence"):
             meet(Driving.CLAIMED)
         return is_created

@@ -9,7 +9,7 @@ import apache_beam as beam
 import pytest
 
 from beam_spark_runner.core.errors import OptionsError
-from integration.cluster import QUICK, Cluster, wait_for_executors
+from integration.cluster import QUICK, Cluster, end_jvm, wait_for_executors
 from integration.object_store import ObjectStore, environment_of, start_object_store
 from integration.pipelines import Counted, counters, large_side_input, random_keys
 from integration.running import run
@@ -30,6 +30,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
 @pytest.fixture(scope="module")
 def session(store: ObjectStore, cluster: Cluster) -> Iterator[Any]:
     """A session on a standalone cluster in which executors die often."""
+    end_jvm()  # one that runs already would not load the connector
     with cluster.session("object store", {**QUICK, **store.spark_conf}) as spark:
         yield spark
 

@@ -25,6 +25,7 @@ def compile_pipeline(
     allow_non_deterministic_key_coders: bool = False,
     drains: bool = False,
     streams: bool = False,
+    has_checkpoints: bool = False,
     expands_reshuffles: bool = False,
     may_unpickle: bool = True,
     observe: Observer = ignore,
@@ -34,8 +35,10 @@ def compile_pipeline(
     Args:
         pipeline: as an SDK wrote it; client-side optimisations (lifted combiners) are fine.
         allow_non_deterministic_key_coders: Beam's option of that name.
-        drains: splittable DoFns truncate their restrictions before they process them.
+        drains: splittable DoFns truncate their restrictions before they process them. A pipeline
+            that would stream runs in batch then, unless it has checkpoints.
         streams: ``--streaming``: it streams, although all of its collections are bounded.
+        has_checkpoints: ``--checkpoint_dir`` is set: what an earlier run has left there is drained.
         expands_reshuffles: what Beam's SDK put into a Reshuffle runs, not ours in its place.
         may_unpickle: whether this process may run code of whoever wrote the pipeline. Without
             it, key coders of Python that are pickled are not checked.
@@ -46,7 +49,8 @@ def compile_pipeline(
         InvalidPipelineError: it is not a legal proto.
     """
     described = from_proto(pipeline, expands_reshuffles=expands_reshuffles)
-    in_epochs = _runs_in_epochs(described, drains=drains, streams=streams)
+    ends = drains and not has_checkpoints
+    in_epochs = _runs_in_epochs(described, ends=ends, streams=streams)
     passes = STREAMING if in_epochs else DRAINING if drains else BATCH
     graph = run_passes(described, passes, observe)
     check_key_coders(
@@ -57,8 +61,13 @@ def compile_pipeline(
     return build(graph, streams=in_epochs)
 
 
-def _runs_in_epochs(graph: Graph, *, drains: bool, streams: bool) -> bool:
+def _runs_in_epochs(graph: Graph, *, ends: bool, streams: bool) -> bool:
     """Whether a pipeline streams.
+
+    Args:
+        graph: the pipeline.
+        ends: truncated restrictions make its sources bounded.
+        streams: see ``compile_pipeline``.
 
     Raises:
         InvalidPipelineError: events of a TestStream are wrong.
@@ -67,7 +76,7 @@ def _runs_in_epochs(graph: Graph, *, drains: bool, streams: bool) -> bool:
     for test_stream in plays:
         if service_of(test_stream) is None:
             events_of(test_stream)
-    if plays or (streams and not drains):
+    if plays or (streams and not ends):
         return True
     made = (id_ for each in graph.transforms.values() for id_ in each.outputs.values())
-    return not drains and not all(graph.pcollections[id_].is_bounded for id_ in made)
+    return not ends and not all(graph.pcollections[id_].is_bounded for id_ in made)

@@ -15,19 +15,18 @@ from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
-from beam_spark_runner.job.checkpoint_folder import CheckpointFolder
+from beam_spark_runner.job.control import JobControl
 from beam_spark_runner.job.event_service import ServedEvents, events_of_test_stream
 from beam_spark_runner.job.packages import share_packages
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.record import JobRecord
-from beam_spark_runner.job.shard_places import shard_places
+from beam_spark_runner.job.shard_places import checkpoints_in, shard_places
 from beam_spark_runner.job.storage import JobStorage
 from beam_spark_runner.job.telemetry import Deferrals, LiveTasks, TaskTelemetry
 from beam_spark_runner.job.waiting import wait_for
 from beam_spark_runner.plan.blocking import blocking_side_inputs
 from beam_spark_runner.portable.monitoring import count_elements, residual_gauges
 from beam_spark_runner.portable.sinks import remove_temporary_files
-from beam_spark_runner.recovery.driver_start import Checkpoints
 from beam_spark_runner.scheduling.partitions import MAX_FROM_BYTES, derive_least
 from beam_spark_runner.spark.driver.batch import run_plan
 from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors, FilesInSharedStorage
@@ -48,6 +47,7 @@ ROW_LIMIT_BYTES = 1 << 18  # more takes twice its size in heaps up to 2 GB (G1's
 ROW_LIMIT_BYTES_SPARK_3 = 1 << 14
 """Spark 3 counts the rows of an Arrow batch (1,000, see ``session.conf``), and not their bytes."""
 _TEARDOWN_OF_CANCELLED_S = 3.0
+_SUCCESSES = (PipelineState.DONE, PipelineState.DRAINED)
 
 
 class JobCancelledError(RunnerError):
@@ -118,7 +118,9 @@ class Job:
         self._positions = {
             segment_title(plan, segment): index for index, segment in enumerate(plan.segments, 1)
         }
-        self._cancelled = threading.Event()
+        self._control = JobControl()
+        if self._config.drains and plan.streams:
+            self._control.drain()
         self._ended = threading.Event()
         # Not a daemon: a program that ends without waiting still gets its output.
         self._thread = threading.Thread(target=self._run, name=f"beam-job-{self.job_id}")
@@ -132,6 +134,11 @@ class Job:
     def plays_test_stream(self) -> bool:
         """Whether a TestStream drives the pipeline."""
         return self._events is not None
+
+    @property
+    def drains_on_sigterm(self) -> bool:
+        """Whether SIGTERM is to drain it: it streams, and an option says so."""
+        return self._config.drains_on_sigterm and self.plan.streams
 
     @property
     def error(self) -> BaseException | None:
@@ -168,7 +175,7 @@ class Job:
         """Cancel the Spark jobs and wait until they are gone. Does nothing after the end."""
         if self._ended.is_set():
             return
-        self._cancelled.set()
+        self._control.cancel()
         if isinstance(self._events, ServedEvents):
             self._events.stop()
         telemetry = self._telemetry
@@ -182,6 +189,23 @@ class Job:
             # A Spark job that was submitted just after that must go, too.
             if self._ended.wait(0.5):
                 return
+
+    def drain(self) -> None:
+        """Let the sources of a streaming pipeline end, and with them the pipeline. Does not wait.
+
+        Raises:
+            UnsupportedFeatureError: it runs in batch.
+        """
+        self._prepared.check_drainable()
+        self._control.drain()
+        if isinstance(self._events, ServedEvents):
+            self._events.stop()
+
+    def _drains(self) -> bool:
+        drains = self._control.drains()
+        if drains and self.state == PipelineState.RUNNING:
+            self.record.change_state(PipelineState.DRAINING)
+        return drains
 
     def _run(self) -> None:
         state = PipelineState.FAILED
@@ -198,22 +222,23 @@ class Job:
             telemetry = self._telemetry = self._listen(self._storage.mounted)
             settings = self._settings(telemetry)
             began = time.time()
-            if self.plan.streams:
+            if settings.limits.shards is not None:
                 for warning in blocking_side_inputs(self.plan):
                     self.messages.warn(warning)
-                run_epochs(
+                was_drained = run_epochs(
                     self.plan,
                     settings,
                     self.tally,
-                    self._checkpoints(settings),
+                    checkpoints_in(settings.limits.shards, self._config),
                     self._pace(),
                     self._events,
                 )
+                state = PipelineState.DRAINED if was_drained else PipelineState.DONE
             else:
                 run_plan(self.plan, settings, self.tally)
-            state = PipelineState.DONE
+                state = PipelineState.DONE
         except BaseException as error:
-            if self._cancelled.is_set():
+            if self._control.is_cancelled:
                 state = PipelineState.CANCELLED
             else:
                 _LOGGER.debug("the pipeline failed", exc_info=error)
@@ -231,9 +256,7 @@ class Job:
             if self._progress is not None:
                 self._progress.close()
             if began is not None and self._prepared.was_built_here:
-                remove_temporary_files(
-                    self.plan.graph, began, has_failed=state != PipelineState.DONE
-                )
+                remove_temporary_files(self.plan.graph, began, has_failed=state not in _SUCCESSES)
             self._storage.remove()
             try:
                 self._close_session()
@@ -347,21 +370,11 @@ class Job:
             anchors=not (session.is_local or session.is_connect) and session.version >= (4, 1),
         )
 
-    def _checkpoints(self, settings: RunSettings) -> Checkpoints:
-        places = settings.limits.shards
-        assert places is not None
-        return Checkpoints(
-            storage=CheckpointFolder(Path(places.deltas)),
-            lineage=places.lineage,
-            restart=self._config.restart,
-            key_groups=places.key_groups,
-            after_tasks_finish=self._config.checkpoints_after_tasks_finish,
-            tasks_sync=places.tasks_sync,
-        )
-
     def _pace(self) -> Pace:
         return Pace(
-            interval_us=round(self._config.batch_interval_s * 1e6), sleep=self._cancelled.wait
+            interval_us=round(self._config.batch_interval_s * 1e6),
+            sleep=self._control.sleep,
+            drains=self._drains,
         )
 
     def _with_packages(self, folder: SharedFolder | None) -> HarnessSettings | None:
@@ -382,5 +395,5 @@ class Job:
                 )
 
     def _check_cancelled(self) -> None:
-        if self._cancelled.is_set():
+        if self._control.is_cancelled:
             raise JobCancelledError("cancelled")

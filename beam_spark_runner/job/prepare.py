@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 
+from beam_spark_runner.core.errors import UnsupportedFeatureError
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.working_folder import working_folder
 from beam_spark_runner.job.compile import compile_pipeline
@@ -44,6 +45,11 @@ class PreparedJob:
     packages: Mapping[str, tuple[Artifact, ...]] = field(default_factory=dict)
     working_folder: str | None = None
     was_built_here: bool = True
+
+    def check_drainable(self) -> None:
+        """Raise an UnsupportedFeatureError if the pipeline runs in batch: its sources have ends."""
+        if not self.plan.streams:
+            raise UnsupportedFeatureError("draining a pipeline that runs in batch", self.job_id)
 
 
 def prepare(
@@ -89,6 +95,7 @@ def prepare(
         ).allow_non_deterministic_key_coders,
         drains=config.drains,
         streams=config.streams,
+        has_checkpoints=config.checkpoint_dir is not None,
         # Up to then a Reshuffle lost panes, and whoever asks for that version wants it to.
         expands_reshuffles=options.is_compat_version_prior_to("2.65.0"),
         may_unpickle=was_built_here,

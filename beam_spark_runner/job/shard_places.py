@@ -1,10 +1,12 @@
-"""Decides where a streaming job stores its state."""
+"""Decides where a streaming job stores its state, and commits its epochs."""
 
 from pathlib import Path
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.routing import KEY_GROUPS
+from beam_spark_runner.job.checkpoint_folder import CheckpointFolder
 from beam_spark_runner.options.config import RunnerConfig
+from beam_spark_runner.recovery.driver_start import Checkpoints
 from beam_spark_runner.spark.program import ShardPlaces
 
 _LINEAGE = "main"
@@ -43,4 +45,16 @@ def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -
         local=str(Path(str(folder), "shards")) if is_local else None,
         key_groups=groups,
         tasks_sync=not is_local,
+    )
+
+
+def checkpoints_in(places: ShardPlaces, config: RunnerConfig) -> Checkpoints:
+    """Say where a streaming job commits its epochs: where its state is."""
+    return Checkpoints(
+        storage=CheckpointFolder(Path(places.deltas)),
+        lineage=places.lineage,
+        restart=config.restart,
+        key_groups=places.key_groups,
+        after_tasks_finish=config.checkpoints_after_tasks_finish,
+        tasks_sync=places.tasks_sync,
     )

@@ -103,6 +103,7 @@ class RunnerConfig:
     # Of one sort_partition, in bytes. The transform has read it when it was applied; None: its own.
     sort_partition_memory: int | None = None
     drains: bool = False  # --drain
+    drains_on_sigterm: bool = False
     streams: bool = False  # --streaming
     checkpoint_dir: str | None = None  # of a streaming pipeline: a folder
     restart: Restart = "auto"  # of a streaming pipeline
@@ -177,6 +178,7 @@ class RunnerConfig:
                 "sort_partition_memory", getattr(ours, "sort_partition_memory", None)
             ),
             drains=bool(getattr(ours, "drain", False)),
+            drains_on_sigterm=ours.drain_on_sigterm,
             streams=bool(options.view_as(StandardOptions).streaming),
             checkpoint_dir=_checkpoint_dir(getattr(ours, "checkpoint_dir", None)),
             batch_interval_s=number(

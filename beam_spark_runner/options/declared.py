@@ -96,7 +96,14 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "action": "store_true",
         "default": False,
         "help": "Truncate restrictions of splittable DoFns before they are processed, by their "
-        "provider's truncate. By default, nothing remains of an unbounded restriction.",
+        "provider's truncate. By default, nothing remains of an unbounded restriction. With "
+        "--checkpoint_dir, a streaming pipeline continues from there, and is drained.",
+    },
+    "drain_on_sigterm": {
+        "action": "store_true",
+        "default": False,
+        "help": "The first SIGTERM drains a streaming pipeline that the program waits for; another "
+        "one cancels it. By default the first one does.",
     },
     "checkpoint_dir": {
         "metavar": "FOLDER",

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from beam_spark_runner.core.errors import RunnerError
 
-_FORMAT = 5
+_FORMAT = 6
+_READ = (5, 6)  # in 5, nothing said whether a pipeline is drained: none could be
 _NAME = re.compile(r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})\.manifest")
 _FENCE = re.compile(r"(?P<fence>\d{12})\.fence")
 
@@ -131,6 +132,7 @@ class Manifest:
         finished: the tasks that have finished, as partitions by destination: see
             ``scheduling.finish``. Nothing is stored of them.
         is_final: nothing is left to do.
+        drains: the pipeline is drained: nothing will come of sources that have no end.
     """
 
     epoch: int
@@ -151,6 +153,7 @@ class Manifest:
     key_groups: int
     finished: Mapping[int, frozenset[int]] = field(default_factory=dict)
     is_final: bool = False
+    drains: bool = False
 
 
 def encode(manifest: Manifest) -> bytes:
@@ -189,11 +192,11 @@ def decode(data: bytes, name: str) -> Manifest:
     if _digest(text) != digest or nothing or not rest.endswith(b"\n"):
         raise CorruptManifestError(name, "its checksum is wrong")
     fields = json.loads(text)
-    if (written := fields.pop("format")) != _FORMAT:
+    if (written := fields.pop("format")) not in _READ:
         raise IncompatibleCheckpointError(
             (
                 f"another version of this package has written the checkpoint: its format is "
-                f"{written}, and this version reads {_FORMAT} only",
+                f"{written}, and this version reads {' and '.join(map(str, _READ))} only",
             )
         )
     fields["heads"] = {

@@ -21,6 +21,7 @@ class Progress:
         next_clock_us: processing time at which something is due next; None: nothing is due.
         is_due: something is due at once.
         is_final: the pipeline is done.
+        drains: it is drained since that epoch, or since an earlier one.
     """
 
     epoch: int = 0
@@ -29,6 +30,7 @@ class Progress:
     next_clock_us: int | None = None
     is_due: bool = False
     is_final: bool = False
+    drains: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,7 @@ class Epoch:
         events: how many events of the TestStream have happened after this epoch.
         event: the event that happens in this epoch.
         feeds_impulses: whether impulses emit their element.
+        drains: whether restrictions of splittable DoFns are truncated before they are processed.
     """
 
     number: int
@@ -48,6 +51,7 @@ class Epoch:
     events: int = 0
     event: Event | None = None
     feeds_impulses: bool
+    drains: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ class AwaitEvent:
 
 
 def next_played_epoch(
-    progress: Progress, next_event: Event | None, *, has_ended: bool
+    progress: Progress, next_event: Event | None, *, has_ended: bool, drains: bool = False
 ) -> Epoch | AwaitEvent | None:
     """Return the next epoch of a pipeline with a TestStream; None: the pipeline is done.
 
@@ -69,13 +73,16 @@ def next_played_epoch(
         progress: of the last manifest.
         next_event: of the TestStream; None: it has not arrived yet, or there is none.
         has_ended: the end of the TestStream has happened.
+        drains: the pipeline is to be drained, and the TestStream has ended for that. Then the first
+            epoch that drains it is due at once.
     """
     if progress.is_final:
         return None
     due_us = progress.clock_us if progress.is_due else progress.next_clock_us
     clock_us, happened = progress.clock_us, progress.events
     event: Event | None = None
-    if progress.epoch and due_us is not None and due_us <= clock_us:
+    drains_now = drains and not progress.drains
+    if drains_now or (progress.epoch and due_us is not None and due_us <= clock_us):
         pass
     elif has_ended:
         clock_us = _due(due_us)
@@ -91,15 +98,17 @@ def next_played_epoch(
         events=happened,
         event=event,
         feeds_impulses=progress.epoch == 0,
+        drains=drains or progress.drains,
     )
 
 
-def next_timed_epoch(progress: Progress, now_us: int) -> Epoch | None:
+def next_timed_epoch(progress: Progress, now_us: int, *, drains: bool = False) -> Epoch | None:
     """Return the next epoch of a pipeline whose processing time is the wall clock's.
 
     Args:
         progress: of the last manifest.
         now_us: the driver's clock. Processing time never goes back, whatever it says.
+        drains: the pipeline is to be drained. Then the first epoch that does so is due at once.
 
     Returns:
         An epoch, which is to begin at its ``clock_us``: now, or when something is due. None: the
@@ -108,9 +117,14 @@ def next_timed_epoch(progress: Progress, now_us: int) -> Epoch | None:
     if progress.is_final:
         return None
     clock_us = max(now_us, progress.clock_us)
-    if progress.epoch and not progress.is_due:
+    if progress.epoch and not progress.is_due and (progress.drains or not drains):
         clock_us = max(clock_us, _due(progress.next_clock_us))
-    return Epoch(number=progress.epoch + 1, clock_us=clock_us, feeds_impulses=progress.epoch == 0)
+    return Epoch(
+        number=progress.epoch + 1,
+        clock_us=clock_us,
+        feeds_impulses=progress.epoch == 0,
+        drains=drains or progress.drains,
+    )
 
 
 def wait_us(progress: Progress, epoch: Epoch, now_us: int, rest_us: int) -> int:

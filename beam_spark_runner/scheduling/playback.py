@@ -75,6 +75,11 @@ class Played:
             has_ended=isinstance(event, End),
         )
 
+    def drained(self) -> "Played":
+        """Return how far it has been played if it ends here, with no further event."""
+        watermarks = dict.fromkeys(self.watermarks_us, MAX_US)
+        return Played(events=self.events, watermarks_us=watermarks, has_ended=True)
+
 
 def not_played(tags: Iterable[str]) -> Played:
     """Return the state of a stream of which nothing has happened.

@@ -82,6 +82,8 @@ class StageProgram:
     merger: "StageProgram | None" = None
     # Merges the windows of the groups that the stage reads, by a WindowFn of an SDK harness.
     window_merger: "StageProgram | None" = None
+    # Truncates the restrictions that the stage reads, when a streaming pipeline is drained.
+    truncator: "StageProgram | None" = None
     is_stable: bool = False  # it asks for stable input
     takes_partition: bool = False  # it runs in each task that has a partition of its input
     # Of the windows that it reads; of what gathers a side input, the most of those that look it up.

@@ -22,6 +22,7 @@ class ResidualTimer(NamedTuple):
     window: bytes  # encoded: the namespace
     id: str
     hold_us: int  # event time: the output timestamp
+    was_truncated: bool = False  # its restriction, for a drain
 
 
 class Keyed(Protocol):

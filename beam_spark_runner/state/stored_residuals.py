@@ -18,6 +18,7 @@ from beam_spark_runner.state.residuals import ResidualTimer
 from beam_spark_runner.state.store import StoredState
 
 _STATE = "residual"
+_TRUNCATED = "truncated"  # tag of the timers of such restrictions
 
 
 class StoredTimers:
@@ -26,10 +27,18 @@ class StoredTimers:
     Args:
         store: of the stage.
         now_us: processing time, microseconds since the Unix epoch.
+        drains: what has not been truncated yet is due, whatever its time.
+
+    Attributes:
+        truncated: timers that are set from now on are of restrictions that have been truncated.
     """
 
-    def __init__(self, store: StoredState, now_us: Callable[[], int]) -> None:
+    def __init__(
+        self, store: StoredState, now_us: Callable[[], int], *, drains: bool = False
+    ) -> None:
+        self.truncated = False
         self.lock = threading.Lock()
+        self._drains = drains
         self._store = store
         self._now_us = now_us
         self._key = b""
@@ -42,17 +51,21 @@ class StoredTimers:
 
     def set_timer(self, window: bytes, id_: str, fire_at_us: int, hold_us: int) -> None:
         hold_us = min(hold_us, MAX_US - 1)  # a source that is at the end has not ended yet
-        timer = StoredTimer("", "", window, Domain.PROCESSING_TIME, fire_at_us, hold_us, b"")
+        tag = _TRUNCATED if self.truncated else ""
+        timer = StoredTimer("", tag, window, Domain.PROCESSING_TIME, fire_at_us, hold_us, b"")
         others = self._store.timers(id_, self._key)  # of the same element in other windows
         self._store.set_timers(id_, self._key, [*others, timer])
 
     def due(self) -> Iterator[ResidualTimer]:
         """Yield the timers whose time has come, the earliest first. They remain until removed."""
         now_us = self._now_us()
-        for id_, key in self._store.due(MIN_US, now_us):
+        for id_, key in self._store.due(MIN_US, MAX_US if self._drains else now_us):
             for timer in self._store.timers(id_, key):
-                if timer.fires_us <= now_us:
-                    yield ResidualTimer(timer.fires_us, key, timer.window, id_, timer.hold_us)
+                was_truncated = timer.tag == _TRUNCATED
+                if timer.fires_us <= now_us or (self._drains and not was_truncated):
+                    yield ResidualTimer(
+                        timer.fires_us, key, timer.window, id_, timer.hold_us, was_truncated
+                    )
 
     def remove(self, timer: ResidualTimer) -> None:
         """Remove a timer, and its hold."""

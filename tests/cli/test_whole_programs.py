@@ -50,6 +50,45 @@ def test_a_signal_leaves_nothing_behind(
     assert not re.search(r"py4j|\.java|\.scala|Exception", ended.err)
 
 
+TICKS = """
+    from apache_beam.transforms.periodicsequence import PeriodicImpulse
+    from apache_beam.transforms.window import FixedWindows
+
+    def tick(_):
+        open("ticked", "w").close()
+        while os.path.exists("blocked"):
+            time.sleep(0.05)
+        return "key", 1
+
+    pipeline = beam.Pipeline(argv=OPTIONS)
+    ticks = pipeline | PeriodicImpulse(fire_interval=0.2) | beam.Map(tick)
+    sums = ticks | beam.WindowInto(FixedWindows(1 << 40)) | beam.CombinePerKey(sum)
+    sums | beam.Map(lambda pair: open("summed", "w").close())
+    print(pipeline.run().wait_until_finish())
+"""
+
+
+@pytest.mark.parametrize(
+    "is_blocked", [False, pytest.param(True, id="a second one", marks=pytest.mark.rare)]
+)
+def test_sigterm_may_drain(tmp_path: Path, is_blocked: bool) -> None:
+    """The window has no end, so that it closes with the end of its input alone."""
+    if is_blocked:
+        (tmp_path / "blocked").touch()
+    program = Program(tmp_path, TICKS, LOCAL, "--drain_on_sigterm", "--batch_interval_millis=50")
+    program.wait_for(tmp_path / "ticked")
+    program.send(signal.SIGTERM)
+    if is_blocked:
+        program.send(signal.SIGTERM)
+    ended = program.end(60)
+    if is_blocked:
+        assert ended.code == 128 + signal.SIGTERM
+    else:
+        assert (ended.code, ended.out) == (0, "DRAINED\n")
+    assert (tmp_path / "summed").exists() is not is_blocked
+    assert lines_of(ended.err) == []
+
+
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize(
     ("number", "code"),

@@ -15,6 +15,7 @@ from apache_beam.coders.coders import IntervalWindowCoder
 from apache_beam.metrics import Metrics, MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.window import IntervalWindow, NonMergingWindowFn
 
 from tests.cli.programs import ROOT, Program, lines_of, run
@@ -220,6 +221,39 @@ class ArmedSum(beam.CombineFn):  # type: ignore[misc]
 
     def extract_output(self, accumulator: int) -> int:
         return accumulator
+
+
+def ticks(folder: Path) -> Callable[[beam.Pipeline], Any]:
+    """Build a pipeline whose source has no end."""
+
+    def tick(_: Any) -> None:
+        (folder / "ticked").touch()
+
+    return lambda p: p | PeriodicImpulse(fire_interval=0.2) | beam.Map(tick)
+
+
+def test_a_job_is_drained(server: Server, tmp_path: Path) -> None:
+    result = server.submit(ticks(tmp_path), *CLIENTS["PortableRunner in PROCESS"])
+    server.program.wait_for(tmp_path / "ticked")
+    with grpc.insecure_channel(server.url) as channel:
+        stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
+        stub.Drain(beam_job_api_pb2.DrainJobRequest(job_id=result._job_id))
+        states = stub.GetStateStream(beam_job_api_pb2.GetJobStateRequest(job_id=result._job_id))
+        names = [beam_job_api_pb2.JobState.Enum.Name(each.state) for each in states]
+    assert names == ["STOPPED", "STARTING", "RUNNING", "DRAINING", "DRAINED"]
+    with pytest.raises(RuntimeError, match="DRAINED"):  # Beam's client takes it for a failure
+        result.wait_until_finish()
+
+
+def test_a_job_in_batch_is_not_drained(server: Server, tmp_path: Path) -> None:
+    result = server.submit(waits(tmp_path), *CLIENTS["PortableRunner in PROCESS"])
+    server.program.wait_for(tmp_path / "began")
+    with grpc.insecure_channel(server.url) as channel:
+        stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
+        with pytest.raises(grpc.RpcError, match="draining a pipeline that runs in batch"):
+            stub.Drain(beam_job_api_pb2.DrainJobRequest(job_id=result._job_id))
+    (tmp_path / "may end").touch()
+    assert result.wait_until_finish() == "DONE"
 
 
 @pytest.mark.rare

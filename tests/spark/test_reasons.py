@@ -88,6 +88,14 @@ Extension modules: numpy._core._multiarray_umath, pyarrow.lib (total: 2)
             "words",
             id="py4j",
         ),
+        pytest.param(
+            "An error occurred while calling o77.collectToPython.\n"
+            ': java.lang.NullPointerException: Cannot invoke "DAGScheduler.cleanupQueryJobs(long)" '
+            'because the return value of "org.apache.spark.SparkContext.dagScheduler()" is null\n',
+            'Spark was stopped (Cannot invoke "DAGScheduler.cleanupQueryJobs(long)" because the '
+            'return value of "org.apache.spark.SparkContext.dagScheduler()" is null)',
+            id="stopped",
+        ),
         pytest.param("[CODE] words of Spark's own\nmore", "[CODE] words of Spark's own", id="own"),
         pytest.param("", "ValueError", id="no words"),
     ],

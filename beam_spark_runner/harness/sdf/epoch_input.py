@@ -2,7 +2,7 @@
 
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from apache_beam.coders import WindowedValueCoder
@@ -22,6 +22,9 @@ from beam_spark_runner.state.residuals import ResidualTimer
 from beam_spark_runner.state.store import StoredState
 from beam_spark_runner.state.stored_residuals import StoredTimers, StoredValues
 
+Truncate = Callable[[Sequence[WindowedValue]], list[WindowedValue]]
+"""Gives sized restrictions as their provider truncates them, without those that it drops."""
+
 _MOST_AT_ONCE = 64
 _LEAST_SLICE_US = 20_000
 
@@ -32,6 +35,9 @@ class EpochRestrictions(RestrictionInput):
     All restrictions go through the store, from which those that are due are taken, the least
     recently processed first. Each gets a slice of the budget; what is left of it then is stored
     again, as is what it has deferred itself.
+
+    When the pipeline is drained, each restriction is truncated once: as soon as it is there, due or
+    not, and before it is processed.
 
     Threads: the bundle's.
 
@@ -47,6 +53,7 @@ class EpochRestrictions(RestrictionInput):
         budget_us: for which the task processes restrictions, at least one.
         idle_us: how long a restriction waits of which a bundle has claimed nothing, if it asks
             for no delay.
+        truncate: set if the pipeline is drained.
 
     Attributes:
         was_cut_off: something that was due is left, since the budget was spent.
@@ -67,12 +74,14 @@ class EpochRestrictions(RestrictionInput):
         spent_us: Callable[[], int],
         budget_us: int,
         idle_us: int,
+        truncate: Truncate | None = None,
     ) -> None:
         self.was_cut_off = False
         self._spent_us = spent_us
         self._budget_us = budget_us
         self._idle_us = idle_us
-        self._timers = StoredTimers(store, now_us)
+        self._truncate = truncate
+        self._timers = StoredTimers(store, now_us, drains=truncate is not None)
         self._values = StoredValues(store, input_coder)
         self._encode = input_coder.get_impl().encode
         self._begun: set[bytes] = set()  # restrictions of the bundle, as they were
@@ -88,22 +97,36 @@ class EpochRestrictions(RestrictionInput):
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Store sized restrictions, due now. Each holds its own timestamp until it is begun."""
+        self._timers.truncated = False
         for value, origin in zip(values, origins, strict=True):
             self._handler.schedule(Residual(origin.with_value(value), 0, origin.timestamp.micros))
 
     def run_due(self) -> None:
         """Process what is due, residuals of residuals too, until the budget is spent."""
+        self._timers.truncated = self._truncate is not None
         self._run_all()
         self._begun.clear()  # what comes now is new
 
     def _run_all(self) -> None:
         while due := list(itertools.islice(self._timers.due(), _MOST_AT_ONCE)):
-            pending = deque(due)
+            pending = deque(self._without_truncating(due))
             while pending:
                 self._run(pending)
                 if self._left_us() <= 0:
                     self.was_cut_off = next(self._timers.due(), None) is not None
                     return
+
+    def _without_truncating(self, due: list[ResidualTimer]) -> list[ResidualTimer]:
+        """Truncate what has to be, which is due again then. Return the others."""
+        if self._truncate is None:
+            return due
+        whole = [timer for timer in due if not timer.was_truncated]
+        if whole:
+            # Which of the restrictions were dropped is not said: all hold what the first one holds.
+            hold_us = min(timer.hold_us for timer in whole)
+            for restriction in self._truncate([self._take(timer) for timer in whole]):
+                self._handler.schedule(Residual(restriction, 0, hold_us))
+        return [timer for timer in due if timer.was_truncated]
 
     def _run(self, pending: deque[ResidualTimer]) -> None:
         """Run a bundle over the first ones, for a slice of the budget; at least one."""

@@ -10,7 +10,6 @@ from apache_beam.portability.api import (
     endpoints_pb2,
 )
 
-from beam_spark_runner.core.errors import UnsupportedFeatureError
 from beam_spark_runner.job.record import StateChange
 from beam_spark_runner.job.service.client_options import descriptors
 from beam_spark_runner.job.service.jobs import Jobs
@@ -88,11 +87,10 @@ class JobService(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc
 
     @refuses
     def Drain(self, request: Any, context: Any) -> Any:
-        """Refuse: a job is drained from its start, or never."""
-        self._jobs.job(request.job_id)
-        raise UnsupportedFeatureError(
-            "draining a job that runs (start it with --drain)", request.job_id
-        )
+        """Let the sources of a streaming job end. Its end is not waited for."""
+        job = self._jobs.job(request.job_id)
+        job.drain()
+        return beam_job_api_pb2.DrainJobResponse(state=_state_of(job.record.state))
 
     @refuses_in_stream
     def GetStateStream(self, request: Any, context: Any) -> Iterator[Any]:

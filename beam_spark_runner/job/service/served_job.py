@@ -56,7 +56,7 @@ class ServedJob:
         self.record.change_state(PipelineState.STOPPED)
         self._prepared: PreparedJob | None = prepared
         self._job: Job | None = None
-        self._is_cancelled = False
+        self._is_cancelled = self._drains = False
         self._last_metrics = beam_job_api_pb2.MetricResults()
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -98,6 +98,8 @@ class ServedJob:
             closing.pop_all()
         with self._lock:
             self._job = job
+            if self._drains:
+                job.drain()
             job.start()
             is_cancelled = self._is_cancelled
         if is_cancelled:
@@ -123,6 +125,20 @@ class ServedJob:
             job = self._job
         if job is not None:
             job.cancel()
+
+    def drain(self) -> None:
+        """See ``Job.drain``. A job that waits for its turn is drained as soon as it begins.
+
+        Raises:
+            UnsupportedFeatureError: it runs in batch.
+        """
+        with self._lock:
+            if self._prepared is None:  # it has ended
+                return
+            self._prepared.check_drainable()
+            self._drains = True
+            if self._job is not None:
+                self._job.drain()
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for the end; False if it has not come in time."""

@@ -49,6 +49,8 @@ def manifest_after(
     waits = any(each.awaits_views for each in shards)
     was_interrupted = any(each.was_interrupted for each in shards)
     awaits_commit = any(each.awaits_commit for each in shards)
+    # What is truncated is due whatever its time, which says when it is due otherwise.
+    is_behind = epoch.drains and any(each.was_cut_off for each in shards)
     if any(watermarks_us.get(dest) != last.watermarks_us.get(dest, MIN_US) for dest in lags):
         clocks.append(epoch.clock_us)  # an epoch is due, in its time
     return dataclasses.replace(
@@ -67,7 +69,7 @@ def manifest_after(
         watermarks_us=watermarks_us,
         next_event_us=min(events, default=None),
         next_clock_us=min(clocks, default=None),
-        is_due=was_interrupted or awaits_commit or (waits and have_moved),
+        is_due=was_interrupted or awaits_commit or is_behind or (waits and have_moved),
         views={
             id_: view
             for id_, view in {**last.views, **changed}.items()
@@ -76,6 +78,7 @@ def manifest_after(
         metrics=metrics,
         finished=finished,
         is_final=not finishing.levels(finished),
+        drains=epoch.drains,
     )
 
 
@@ -88,6 +91,7 @@ def progress_of(last: Manifest) -> Progress:
         next_clock_us=last.next_clock_us,
         is_due=last.is_due,
         is_final=last.is_final,
+        drains=last.drains,
     )
 
 

@@ -59,19 +59,33 @@ class Playback:
         self._check_cancelled = check_cancelled
         self._next: Event | None = None
 
-    def next_epoch(self, progress: Progress) -> Epoch | None:
+    def next_epoch(
+        self, progress: Progress, drains: Callable[[], bool] = lambda: False
+    ) -> Epoch | None:
         """Return the next epoch, once its event has arrived; None: the pipeline is done.
+
+        Args:
+            progress: of the last manifest.
+            drains: asked again and again: whether the stream is to end without further events.
 
         Raises:
             IncompatibleCheckpointError: more events have happened than there are.
         """
-        if not progress.is_final:
+        if not (progress.is_final or progress.drains):
             self._advance_to(progress.events)
         wait_s = 0.0
         while True:
-            if not (progress.is_final or self.played.has_ended):
+            is_drained = progress.drains or drains()
+            if is_drained:
+                self.played = self.played.drained()
+            elif not (progress.is_final or self.played.has_ended):
                 self._look(wait_s)
-            epoch = next_played_epoch(progress, self._next, has_ended=self.played.has_ended)
+            epoch = next_played_epoch(
+                progress,
+                None if is_drained else self._next,
+                has_ended=self.played.has_ended,
+                drains=is_drained,
+            )
             if not isinstance(epoch, AwaitEvent):
                 return epoch
             wait_s = _LONGEST_WAIT_S

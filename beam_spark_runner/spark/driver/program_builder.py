@@ -1,6 +1,6 @@
 """From a segment of the plan to the programs of its tasks."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from beam_spark_runner.backchannel.transport import Route
@@ -11,7 +11,8 @@ from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.plan.dropping import dropping_step
 from beam_spark_runner.plan.feeding import inputs
 from beam_spark_runner.plan.merging import merging_part
-from beam_spark_runner.plan.model import Delivery, Level, Plan, Segment, Stage
+from beam_spark_runner.plan.model import Delivery, Level, Plan, Segment, SideInput, Stage
+from beam_spark_runner.plan.truncating import truncating_part
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.portable.stage_description import StageDescription
 from beam_spark_runner.portable.window_merging import describe_window_merging, is_of_an_sdk
@@ -243,16 +244,13 @@ class ProgramBuilder:
                 for side in stage.side_inputs
                 if side.destination in side_inputs
             },
-            views={
-                (side.transform, side.local_name): self.edges[side.destination]
-                for side in stage.side_inputs
-                if self._plan.destinations[side.destination].stage is not None
-            },
+            views={(side.transform, side.local_name): edge for side, edge in self._views(stage)},
             collection=self._plan.graph.pcollections[stage.input].name,
             lateness_us=max(map(self._lateness_us, self._readers_of_view(stage) or (stage,))),
             drops_as=dropping_step(self._plan, stage),
             merger=self._merger(stage, edge),
             window_merger=self._window_merger(stage, edge),
+            truncator=self._truncator(stage, edge),
             is_stable=stage.is_stable,
             takes_partition=stage.takes_partition,
         )
@@ -273,8 +271,29 @@ class ProgramBuilder:
             return None
         return self._helper(stage, edge, 2, describe_window_merging(graph, windowing, edge.name))
 
+    def _truncator(self, stage: Stage, edge: Edge) -> StageProgram | None:
+        if not (self._plan.streams and stage.is_splittable):
+            return None
+        plan, part = truncating_part(self._plan, stage)
+        (step,) = part.transforms
+        views: dict[tuple[str, str], Edge] = {
+            (step, side.local_name): edge for side, edge in self._views(stage)
+        }
+        return self._helper(stage, edge, 3, describe(plan, stage.id, part=part), views)
+
+    def _views(self, stage: Stage) -> Iterator[tuple[SideInput, Edge]]:
+        """Yield the side inputs of a stage that a stage gathers, as all are in epochs."""
+        for side in stage.side_inputs:
+            if self._plan.destinations[side.destination].stage is not None:
+                yield side, self.edges[side.destination]
+
     def _helper(
-        self, stage: Stage, edge: Edge, number: int, description: StageDescription
+        self,
+        stage: Stage,
+        edge: Edge,
+        number: int,
+        description: StageDescription,
+        views: Mapping[tuple[str, str], Edge] | None = None,
     ) -> StageProgram:
         """Return what runs in bundles of its own, for the input of a stage.
 
@@ -283,6 +302,7 @@ class ProgramBuilder:
             edge: by which the input comes.
             number: of the kind, from 1: ids of stages come before.
             description: of what runs.
+            views: see ``StageProgram``.
         """
         return StageProgram(
             stage=StageId(number * len(self._plan.stages) + stage.id),
@@ -292,7 +312,7 @@ class ProgramBuilder:
             outputs={},
             local={},
             side_inputs={},
-            views={},
+            views=views or {},
             collection=self._plan.graph.pcollections[stage.input].name,
         )
 

@@ -22,7 +22,11 @@ _FINAL = (
         "PYSPARK_PYTHON says which they take",
     ),
     (r"OutOfMemoryError", "the JVM ran out of memory"),
-    (r"SparkContext (was|has been) shut ?down|stopped SparkContext", "Spark was stopped"),
+    (
+        r"SparkContext (was|has been) shut ?down|stopped SparkContext"
+        r'|SparkContext\.\w+\(\)" is null',  # parts of a context are gone once it has stopped
+        "Spark was stopped",
+    ),
 )
 _WORKER_EXIT = "Python worker exited unexpectedly"
 _CRASH = re.compile(r"Fatal Python error: .*")

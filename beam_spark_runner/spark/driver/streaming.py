@@ -57,11 +57,13 @@ class Pace:
     Attributes:
         interval_us: what one should take; also the least time between the beginnings of two, as
             long as sources have nothing more.
-        sleep: sleeps for so many seconds, or until the job is to end.
+        sleep: sleeps for so many seconds, or until the job is to end or to be drained.
+        drains: whether the job is to be drained.
     """
 
     interval_us: int
     sleep: Callable[[float], object]
+    drains: Callable[[], bool]
 
 
 def run_epochs(
@@ -71,7 +73,7 @@ def run_epochs(
     checkpoints: Checkpoints,
     pace: Pace,
     events: Events | None,
-) -> None:
+) -> bool:
     """Run epochs until the pipeline is done; go on after the newest one that is committed.
 
     Args:
@@ -82,6 +84,9 @@ def run_epochs(
         pace: when they run.
         events: of the plan's TestStream; None: it has none.
 
+    Returns:
+        Whether the pipeline was drained, in this run or an earlier one.
+
     Raises:
         BundleFailedError: user code failed, as often as Spark retries tasks.
         SparkJobError: Spark gave an epoch up, or it never ran on one version of its data.
@@ -89,11 +94,12 @@ def run_epochs(
         FencedError: another driver has taken the pipeline over.
     """
     if not plan.segments:  # a TestStream, and nothing that reads it
-        return
+        return pace.drains()
     run = _StreamRun(plan, settings, tally, checkpoints, pace, events)
     with run.leaving_nothing():
         while run.step():
             settings.check_cancelled()
+    return run.was_drained
 
 
 class _StreamRun:
@@ -143,6 +149,11 @@ class _StreamRun:
     def _last(self) -> Manifest:
         """The newest manifest."""
         return self._start.manifest
+
+    @property
+    def was_drained(self) -> bool:
+        """Whether the pipeline was drained by now."""
+        return self._last.drains
 
     def step(self) -> bool:
         """Run one epoch and commit it; False if none was left."""
@@ -237,10 +248,10 @@ class _StreamRun:
         """Return the next epoch once its time has come; None: the pipeline is done."""
         progress = progress_of(self._last)
         if self._playback is not None:
-            return self._playback.next_epoch(progress)
+            return self._playback.next_epoch(progress, self._pace.drains)
         while True:
             now_us = time.time_ns() // 1_000
-            epoch = next_timed_epoch(progress, now_us)
+            epoch = next_timed_epoch(progress, now_us, drains=self._pace.drains())
             if epoch is None:
                 return None
             rest_us = 0
@@ -273,6 +284,7 @@ class _StreamRun:
                 watermarks_us=self._last.watermarks_us,
                 clock_stands=self._playback is not None,
                 budget_us=budget,
+                drains=epoch.drains,
                 views=[
                     reports_pb2.View(dest=id_.dest, window=id_.window, file=view.file)
                     for id_, view in sorted(self._last.views.items())

@@ -40,4 +40,4 @@ class AccumulatorMerger:
         """
         merged, infos = run_helper(self._job, self._program, groups)
         self.infos += infos
-        return [accumulator for _, accumulator in merged]
+        return [accumulator for _, accumulator in (each.value for each in merged)]

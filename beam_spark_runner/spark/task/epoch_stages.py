@@ -173,6 +173,8 @@ class EpochStages(OpenStages):
                 yield lateness_counter(step, late.dropped).SerializeToString()
 
     def _is_due(self, program: StageProgram) -> bool:
+        if self._epoch.drains and program.description.is_splittable:
+            return not self.store_of(program).is_empty()  # restrictions are truncated
         if program.views and self.store_of(program).timers(WAITING, b""):
             return True
         event_us, clock_us = self.store_of(program).next_due()

@@ -1,36 +1,43 @@
-"""Bundles in which the SDK helps a stage: to merge accumulators, or windows."""
+"""Bundles in which the SDK helps a stage: to merge accumulators or windows, or to truncate."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.spark.program import StageProgram
+from beam_spark_runner.spark.side_inputs.lookup import GatheredRows
+from beam_spark_runner.spark.side_inputs.views import EpochView
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime
 
 
 def run_helper(
-    job: JobRuntime, program: StageProgram, elements: Sequence[WindowedValue]
-) -> tuple[list[Any], Sequence[bytes]]:
-    """Run one bundle of a stage that has one output and no side inputs.
+    job: JobRuntime,
+    program: StageProgram,
+    elements: Sequence[WindowedValue],
+    side_inputs: Mapping[tuple[str, str], GatheredRows | EpochView] | None = None,
+) -> tuple[list[WindowedValue], Sequence[bytes]]:
+    """Run one bundle of a stage that has one output.
 
     Args:
         job: of the task.
         program: of the stage.
         elements: its input.
+        side_inputs: see ``StagesOfTask.side_inputs``. None: it has none.
 
     Returns:
-        The values of the output, in the order of the elements; and monitoring infos.
+        The output, in the order of the elements; and monitoring infos.
 
     Raises:
         BundleFailedError: user code raised.
     """
-    harness = job.stage(program, frozenset())
+    views = side_inputs or {}
+    harness = job.stage(program, frozenset(each.kept_as for each in views.values()))
     (collection,) = harness.output_coders
     taken = _Taken()
     try:
-        bundle = harness.start_bundle({collection: taken}, {})
+        bundle = harness.start_bundle({collection: taken}, views)
     except BundleFailedError:
         job.discard(program.stage)
         raise
@@ -42,17 +49,18 @@ def run_helper(
         bundle.abort()
         job.discard(program.stage)
         raise
-    return taken.values, result.monitoring_infos
+    return taken.elements, result.monitoring_infos
 
 
 class _Taken:
     """See ``Receiver``."""
 
     def __init__(self) -> None:
-        self.values: list[Any] = []
+        self.elements: list[WindowedValue] = []
 
     def accept(self, windowed_value: WindowedValue) -> None:
-        self.values.append(windowed_value.value)
+        self.elements.append(windowed_value)
 
     def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        self.values += values
+        pairs = zip(values, origins, strict=True)
+        self.elements += [origin.with_value(value) for value, origin in pairs]

@@ -1,10 +1,13 @@
 """A stage whose root is a splittable DoFn, in an epoch: its restrictions are in the shard."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+
+from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.harness.sdf.epoch_input import EpochRestrictions
 from beam_spark_runner.spark.rows.readers import ElementReader
 from beam_spark_runner.spark.task.epoch_stage import EpochStage
+from beam_spark_runner.spark.task.helper_bundle import run_helper
 from beam_spark_runner.spark.task.open_stage import charged_to
 from beam_spark_runner.spark.task.splittable_stage import OpenSplittable
 
@@ -31,8 +34,17 @@ class SplittableInEpochs(EpochStage, OpenSplittable):
             spent_us=stages.spent_us,
             budget_us=stages.epoch.budget_us,
             idle_us=0 if stages.epoch.clock_stands else _IDLE_US,
+            truncate=self._truncated if stages.epoch.drains else None,
         )
         self._reader = ElementReader(self.program.input, self._harness.input_coder, self._input)
+
+    def _truncated(self, restrictions: Sequence[WindowedValue]) -> list[WindowedValue]:
+        program = self.program.truncator
+        assert program is not None
+        views = self._stages.side_inputs(program)
+        truncated, infos = run_helper(self._job, program, restrictions, views)
+        self._infos += infos
+        return truncated
 
     def begin(self) -> None:
         """See ``OpenStage.begin``."""

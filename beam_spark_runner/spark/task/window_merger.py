@@ -25,4 +25,4 @@ def merge_windows(
     """
     question = GlobalWindows.windowed_value(coded_question(windows))
     (answer,), _ = run_helper(job, program, [question])
-    return decoded_answer(answer)
+    return decoded_answer(answer.value)

@@ -65,13 +65,24 @@ def test_every_flipped_bit_and_every_cut_is_noticed() -> None:
             decode(each, "the-name")
 
 
-def test_a_manifest_of_another_version_is_not_read() -> None:
-    _, text, _ = encode(MANIFEST).split(b"\n")
-    fields = {**json.loads(text), "format": 4}
+def written_by_another_version(**fields: object) -> bytes:
     other = json.dumps(fields).encode()
     digest = hashlib.blake2b(other, digest_size=16).hexdigest().encode()
+    return digest + b"\n" + other + b"\n"
+
+
+def test_a_manifest_of_another_version_is_not_read() -> None:
+    _, text, _ = encode(MANIFEST).split(b"\n")
+    other = written_by_another_version(**{**json.loads(text), "format": 4})
     with pytest.raises(IncompatibleCheckpointError, match=r"its format is 4"):
-        decode(digest + b"\n" + other + b"\n", "the-name")
+        decode(other, "the-name")
+
+
+def test_a_manifest_of_the_format_before_is_read() -> None:
+    _, text, _ = encode(MANIFEST).split(b"\n")
+    fields = {**json.loads(text), "format": 5}
+    del fields["drains"]
+    assert decode(written_by_another_version(**fields), "the-name") == MANIFEST
 
 
 def test_names() -> None:

@@ -147,6 +147,20 @@ def test_a_driver_waits_until_something_is_due_and_the_interval_is_over(
     assert wait_us(progress, epoch, now_us, rest_us) == expected_us
 
 
+def test_the_epoch_that_begins_a_drain_is_due_at_once() -> None:
+    progress = Progress(epoch=1, clock_us=50, next_clock_us=80)
+    epoch = next_timed_epoch(progress, 60, drains=True)
+    assert epoch == Epoch(number=2, clock_us=60, feeds_impulses=False, drains=True)
+    assert wait_us(progress, epoch, 60, 0) == 0
+
+
+@pytest.mark.parametrize("drains", [False, True])
+def test_a_drain_goes_on_in_later_epochs(drains: bool) -> None:
+    progress = Progress(epoch=2, clock_us=60, next_clock_us=80, drains=True)
+    epoch = next_timed_epoch(progress, 70, drains=drains)
+    assert epoch == Epoch(number=3, clock_us=80, feeds_impulses=False, drains=True)
+
+
 def test_what_is_due_at_once_does_not_wait_although_the_clock_was_set_back() -> None:
     progress = Progress(epoch=1, clock_us=3_600_000_000, is_due=True)
     epoch = next_timed_epoch(progress, 40)

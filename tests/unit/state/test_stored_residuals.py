@@ -34,6 +34,18 @@ def test_those_that_are_due_come_in_the_order_of_time() -> None:
     assert list(opened(records, 2_000).due()) == [OTHER, ONE, LATER]
 
 
+def test_in_a_drain_what_is_not_truncated_is_due() -> None:
+    records = SortedRecords()
+    timers = opened(records)
+    set_some(timers, LATER)
+    timers.truncated = True
+    cut = LATER._replace(id="4", was_truncated=True), ONE._replace(was_truncated=True)
+    set_some(timers, *cut)
+    drained = StoredTimers(StoredState(records, 1, count_values), lambda: NOW_US, drains=True)
+    assert list(drained.due()) == [cut[1], LATER]
+    assert list(opened(records, 2_000).due()) == [cut[1], LATER, cut[0]]
+
+
 def test_they_stay_until_they_are_removed() -> None:
     records = SortedRecords()
     timers = opened(records)

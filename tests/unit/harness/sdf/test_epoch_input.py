@@ -1,8 +1,10 @@
 """Restrictions that are stored from epoch to epoch, with a scripted SDK and clock."""
 
+from collections.abc import Sequence
+
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.harness.sdf.epoch_input import EpochRestrictions
+from beam_spark_runner.harness.sdf.epoch_input import EpochRestrictions, Truncate
 from beam_spark_runner.state.store import StoredState
 from tests.unit.harness.sdf.residual_protos import INPUT_CODER, restriction
 from tests.unit.harness.sdf.scripted_sdk import Process, ScriptedSdk, three_times
@@ -27,7 +29,9 @@ class Epochs(ScriptedSdk):
     def store(self) -> StoredState:
         return StoredState(self.records, 1, count_values)
 
-    def epoch(self, *elements: WindowedValue, begins_us: int = 0) -> EpochRestrictions:
+    def epoch(
+        self, *elements: WindowedValue, begins_us: int = 0, truncate: Truncate | None = None
+    ) -> EpochRestrictions:
         self.spent_us, self.now_us = 0, begins_us
         opened = EpochRestrictions(
             store=self.store,
@@ -39,6 +43,7 @@ class Epochs(ScriptedSdk):
             spent_us=lambda: self.spent_us,
             budget_us=BUDGET_US,
             idle_us=100_000,
+            truncate=truncate,
         )
         opened.push([each.value for each in elements], list(elements))
         opened.run_due()
@@ -124,3 +129,35 @@ def test_one_that_has_claimed_nothing_backs_off() -> None:
     assert len(sdk.done) == 2
     assert sdk.store.next_due() == (None, 100_007)
     assert not opened.was_cut_off
+
+
+def test_a_drain_truncates_each_restriction_once() -> None:
+    """What waits is truncated at once, and what is new; what is left of them is not."""
+    sdk = Epochs(three_times(1_500))
+    sdk.epoch(restriction("a"), restriction("dropped"))
+    truncated: list[str] = []
+
+    def truncate(restrictions: Sequence[WindowedValue]) -> list[WindowedValue]:
+        names = [each.value[0][0] for each in restrictions]
+        truncated.extend(names)
+        return [each for each, name in zip(restrictions, names, strict=True) if name != "dropped"]
+
+    sdk.epoch(restriction("b"), begins_us=100, truncate=truncate)
+    assert sorted(truncated) == ["a", "b", "dropped"]
+    assert sorted(sdk.done) == [("a", 0, 0), ("a", 1, 100), ("b", 0, 100), ("dropped", 0, 0)]
+    sdk.epoch(begins_us=200, truncate=truncate)
+    assert len(sdk.done) == 4
+    sdk.epoch(begins_us=10_000_000, truncate=truncate)
+    assert len(truncated) == 3
+    assert [position for name, position, _ in sdk.done if name == "b"] == [0, 1]
+    sdk.epoch(begins_us=20_000_000, truncate=truncate)
+    assert not sdk.records.values
+
+
+def test_what_was_truncated_holds_the_watermark_as_before() -> None:
+    sdk = Epochs(three_times(1_500))
+    sdk.epoch(restriction("a"))
+    held_us = sdk.store.least_hold()
+    sdk.epoch(begins_us=100, truncate=list)
+    assert held_us is not None
+    assert sdk.store.least_hold() == held_us

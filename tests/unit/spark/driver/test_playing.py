@@ -3,6 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError
 from beam_spark_runner.scheduling.epochs import Epoch, Progress
 from beam_spark_runner.scheduling.playback import AdvanceClock, AdvanceWatermark, End, Event
@@ -74,6 +75,29 @@ def test_what_is_due_runs_while_nothing_has_arrived() -> None:
     awaited = played.next_epoch(Progress(epoch=2, next_clock_us=5))
     assert awaited is not None
     assert awaited.event == EVENTS[0]
+
+
+def test_a_stream_that_is_drained_ends_without_its_further_events() -> None:
+    played = playback()
+    epoch = played.next_epoch(Progress(epoch=1, events=1), lambda: True)
+    assert epoch == Epoch(number=2, clock_us=0, events=1, feeds_impulses=False, drains=True)
+    assert played.after(epoch).watermarks_us == {"a": MAX_US}
+    progress = Progress(epoch=2, events=1, next_clock_us=30, drains=True)
+    later = Epoch(number=3, clock_us=30, events=1, feeds_impulses=False, drains=True)
+    assert played.next_epoch(progress) == later
+    assert playback().next_epoch(progress) == later, "after a restart"
+
+
+def test_a_drain_ends_the_wait_for_an_event() -> None:
+    asked: list[bool] = []
+
+    def drains() -> bool:
+        asked.append(len(asked) > 1)
+        return asked[-1]
+
+    epoch = playback(KnownEvents(())).next_epoch(Progress(epoch=1), drains)
+    assert epoch == Epoch(number=2, clock_us=0, feeds_impulses=False, drains=True)
+    assert asked == [False, False, True]
 
 
 def test_a_job_that_is_to_end_waits_for_nothing() -> None:
