@@ -295,6 +295,17 @@ def test_modes_on_a_catalog_table(spark_session: Any, table: str) -> None:
     assert harvest(spark_session, read)["read"] == [0]
 
 
+def test_files_of_another_format_are_overwritten(spark_session: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "out")
+    assert write_sales(spark_session, 3, path=path).rows == 3
+    result = write_sales(spark_session, 2, path=path, format="orc", mode="overwrite")
+    assert result.rows == 2
+    assert all(file.endswith(".orc") for file in result.files)
+    assert spark_session.read.orc(path).count() == 2
+    with pytest.raises(PipelineRefusedError, match="exists already, and the mode is error"):
+        write_sales(spark_session, 1, path=path, format="parquet")
+
+
 def test_appended_rows_fit_or_are_refused_before_anything_runs(
     spark_session: Any, table: str
 ) -> None:

@@ -197,7 +197,12 @@ def _existing(write: TableWrite, session: SessionHandle, step: str) -> str | Non
         reader = catalog.read.options(**write.options)
         if write.table:
             frame = catalog.table(write.table)
-        elif write.path and write.format in _WITHOUT_TYPES:
+        elif write.path and (
+            write.format in _WITHOUT_TYPES or (write.format in _FILES and write.mode != "append")
+        ):
+            # Files of another format may be overwritten, too: only that they are there matters.
+            if write.format not in _WITHOUT_TYPES:
+                _check_connector(write, catalog)
             reader.format("text").load(write.path)
             return ""
         elif write.path:
