@@ -203,7 +203,7 @@ def _existing(write: TableWrite, session: SessionHandle, step: str) -> str | Non
             # Files of another format may be overwritten, too: only that they are there matters.
             if write.format not in _WITHOUT_TYPES:
                 _check_connector(write, catalog)
-            reader.format("text").load(write.path)
+            reader.format("text").load(write.path).schema  # noqa: B018  # Connect looks only then
             return ""
         elif write.path:
             frame = reader.format(write.format).load(write.path)
