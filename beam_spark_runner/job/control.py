@@ -8,7 +8,8 @@ class JobControl:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()  # its lock may be taken again by the same thread
-        self._is_cancelled = self._drains = self._seen = False
+        self._is_cancelled = self._drains = False
+        self._seen = False  # what ``drains`` has answered last: only news ends a sleep
 
     @property
     def is_cancelled(self) -> bool:

@@ -53,6 +53,13 @@ def test_a_signal_leaves_nothing_behind(
 TICKS = """
     from apache_beam.transforms.periodicsequence import PeriodicImpulse
     from apache_beam.transforms.window import FixedWindows
+    from beam_spark_runner.job.job import Job
+
+    def drain(job, drain=Job.drain):
+        drain(job)
+        open("asked", "w").close()
+
+    Job.drain = drain
 
     def tick(_):
         open("ticked", "w").close()
@@ -78,6 +85,7 @@ def test_sigterm_may_drain(tmp_path: Path, is_blocked: bool) -> None:
     program = Program(tmp_path, TICKS, LOCAL, "--drain_on_sigterm", "--batch_interval_millis=50")
     program.wait_for(tmp_path / "ticked")
     program.send(signal.SIGTERM)
+    program.wait_for(tmp_path / "asked")  # two signals at once may become one
     if is_blocked:
         program.send(signal.SIGTERM)
     ended = program.end(60)
