@@ -62,10 +62,6 @@ class UntilTen(Counting):
         return OffsetRange(restriction.start, max(10, restriction.start + 5))
 
 
-ENDLESS = beam.DoFn.RestrictionParam(Endless())
-UNTIL_TEN = beam.DoFn.RestrictionParam(UntilTen())
-
-
 def three_of(element: tuple[str, int], tracker: Any) -> Iterator[TimestampedValue]:
     """Count three numbers, and wait: for an hour after the first ones."""
     begun = tracker.current_restriction().start
@@ -76,20 +72,17 @@ def three_of(element: tuple[str, int], tracker: Any) -> Iterator[TimestampedValu
     tracker.defer_remainder(Duration(0.3 if begun else HOUR_S))
 
 
-class Count(beam.DoFn):  # type: ignore[misc]
-    @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
-    def process(
-        self, element: tuple[str, int], tracker: Any = ENDLESS
-    ) -> Iterator[TimestampedValue]:
-        yield from three_of(element, tracker)
+def count(provider: Counting) -> beam.ParDo:
+    class Count(beam.DoFn):  # type: ignore[misc]
+        @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
+        def process(
+            self,
+            element: tuple[str, int],
+            tracker: Any = beam.DoFn.RestrictionParam(provider),  # noqa: B008
+        ) -> Iterator[TimestampedValue]:
+            yield from three_of(element, tracker)
 
-
-class CountToTen(beam.DoFn):  # type: ignore[misc]
-    @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
-    def process(
-        self, element: tuple[str, int], tracker: Any = UNTIL_TEN
-    ) -> Iterator[TimestampedValue]:
-        yield from three_of(element, tracker)
+    return beam.ParDo(Count())
 
 
 class Looping(beam.DoFn):  # type: ignore[misc]
@@ -129,8 +122,8 @@ def windows_and_timers(seen: Path, ended: Path) -> Callable[[beam.Pipeline], Any
     """Build a pipeline in which all that comes after the source waits for hours."""
 
     def build(p: beam.Pipeline) -> None:
-        count = beam.ParDo(Count()).with_output_types(tuple[str, int])
-        numbers = p | beam.Create([("a", FOR_EVER), ("b", FOR_EVER)]) | count
+        counted = count(Endless()).with_output_types(tuple[str, int])
+        numbers = p | beam.Create([("a", FOR_EVER), ("b", FOR_EVER)]) | counted
         _ = numbers | "see" >> beam.ParDo(Note(seen))
         groups = numbers | beam.WindowInto(FixedWindows(HOUR_S)) | beam.GroupByKey()
         texts = groups | beam.MapTuple(lambda key, values: f"{key} {sorted(values)}")
@@ -165,7 +158,7 @@ def test_providers_truncate_once_what_waits_and_what_is_new(
     """What waits for an hour counts to ten at once; no part of it is truncated again."""
 
     def build(p: beam.Pipeline) -> None:
-        numbers = p | beam.Create([("a", FOR_EVER)]) | beam.ParDo(CountToTen())
+        numbers = p | beam.Create([("a", FOR_EVER)]) | count(UntilTen())
         _ = numbers | beam.MapTuple(lambda key, number: number) | beam.ParDo(Note(tmp_path))
 
     result = started(spark_session, build, *flags)
@@ -205,7 +198,7 @@ def test_a_failed_drain_goes_on_with_the_next_run(spark_session: Any, tmp_path: 
                 raise RuntimeError("stopped")
             return int(pair[1])
 
-        numbers = p | beam.Create([("a", FOR_EVER)]) | beam.ParDo(CountToTen())
+        numbers = p | beam.Create([("a", FOR_EVER)]) | count(UntilTen())
         _ = numbers | beam.Map(check) | beam.ParDo(Note(seen))
 
     checkpoints = f"--checkpoint_dir={tmp_path / 'checkpoints'}"
