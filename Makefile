@@ -16,7 +16,7 @@ VENV_CONFORMANCE = .venv-conformance
 READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test lint format unit harness-tests spark-tests install-tests integration integration-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills bench clean
+.PHONY: help wordcount test lint format unit harness-tests spark-tests install-tests integration integration-3.5 memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills bench clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -86,7 +86,7 @@ $(READY_INTEGRATION): $(READY)
 integration: $(READY_INTEGRATION) $(SPARK_CLASSES) integration-3.5 ## Rare cases, clusters, Spark Connect, killed processes, Spark 3.5
 	$(PYTEST) $(SIDE_BY_SIDE) tests/harness -m rare
 	ALL_EXAMPLES=1 $(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/harness -m 'rare or (hypothesis and not slow)'
-	BEAM_SPARK_35_PYTHON=$(abspath $(VENV_35))/bin/python $(PYTEST) integration --ignore=integration/test_compose.py
+	$(PYTEST) integration --ignore=integration/test_compose.py
 
 # Needs a Docker engine, Go and debootstrap; integration/compose.py builds all else.
 compose-test: $(READY) ## The containers of docker/: word counts, a killed worker, a killed job server
@@ -102,6 +102,9 @@ $(READY_35): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner
 integration-3.5: $(READY_35) ## The oldest Spark and Beam that are supported
 	$(VENV_35)/bin/python -m pytest integration/test_spark_3_5.py tests/spark/test_texts_of_spark.py \
 		tests/spark/test_pyspark_contact.py tests/test_beam_contact.py tests/test_beam_private_names.py
+
+memory-3.5: $(READY) $(READY_35) ## Gigabytes through the oldest Spark; a quarter of an hour
+	PYTHON_OF_PROGRAMS=$(abspath $(VENV_35))/bin/python $(PYTEST) integration/test_memory.py
 
 $(READY_CONFORMANCE): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner/import_hook.py
 	$(PYTHON) -m venv $(VENV_CONFORMANCE)

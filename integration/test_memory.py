@@ -16,14 +16,11 @@ WORKER_LIMIT_MB = 600
 LONG_VALUES = os.environ.get("LONG_VALUES", "400")
 """How many values of 5 MB: 400 are as much as both executors' heaps."""
 
-# Another Python with Spark 3.5, if `make integration` has made one.
-PYTHONS = {"this Spark": sys.executable}
-if "BEAM_SPARK_35_PYTHON" in os.environ:
-    PYTHONS["Spark 3.5"] = os.environ["BEAM_SPARK_35_PYTHON"]
+PYTHON = os.environ.get("PYTHON_OF_PROGRAMS", sys.executable)
+"""What runs the programs: `make memory-3.5` has another one, with another Spark."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("python", PYTHONS.values(), ids=PYTHONS.keys())
 @pytest.mark.parametrize(
     ("case", "results"),
     [
@@ -42,10 +39,8 @@ if "BEAM_SPARK_35_PYTHON" in os.environ:
         ("side_input_of_2_gb_iterated", {str(2 * GB)}),
     ],
 )
-def test_large_values_need_little_memory(
-    case: str, results: set[str], python: str, tmp_path: Path
-) -> None:
-    peak_mb = _peak_mb(python, PROGRAM, case, str(tmp_path / "out"))
+def test_large_values_need_little_memory(case: str, results: set[str], tmp_path: Path) -> None:
+    peak_mb = _peak_mb(PYTHON, PROGRAM, case, str(tmp_path / "out"))
     lines = [line for file in tmp_path.iterdir() for line in file.read_text().splitlines()]
     assert set(lines) == results
     print(f"{case}: {peak_mb} MB")
@@ -55,13 +50,12 @@ def test_large_values_need_little_memory(
 @pytest.mark.slow
 @pytest.mark.cluster
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("python", PYTHONS.values(), ids=PYTHONS.keys())
 @pytest.mark.parametrize(
     "case", ["pointwise", "redistributed", "grouped", "side_input", "multimap"]
 )
-def test_long_values_go_through_shared_storage(case: str, python: str, tmp_path: Path) -> None:
+def test_long_values_go_through_shared_storage(case: str, tmp_path: Path) -> None:
     """Values of 5 MB pass executors whose heap is 1 GB; the program checks each value."""
-    peak_mb = _peak_mb(python, ON_A_CLUSTER, case, LONG_VALUES, "5", str(tmp_path))
+    peak_mb = _peak_mb(PYTHON, ON_A_CLUSTER, case, LONG_VALUES, "5", str(tmp_path))
     print(f"{case}: {peak_mb} MB")
     assert 0 < peak_mb <= WORKER_LIMIT_MB
     assert list(tmp_path.iterdir()) == []
