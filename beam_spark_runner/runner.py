@@ -38,6 +38,7 @@ from beam_spark_runner.job.packages import asks_for_packages, collect_packages
 from beam_spark_runner.job.prepare import prepare
 from beam_spark_runner.job.submission import Submitter
 from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.options.values import checkpoint_folder
 from beam_spark_runner.plan.explain import explain
 from beam_spark_runner.plan.picture import picture
 from beam_spark_runner.portable.monitoring import to_metric_results
@@ -296,6 +297,26 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
         """
         self._job.drain()
         return self.state
+
+    def savepoint(self, path: str) -> int:
+        """Copy what a streaming pipeline has committed last, while it goes on.
+
+        Another run that is given ``--savepoint_path=path`` begins there. Nothing ever deletes it.
+
+        Args:
+            path: a folder; made if it is missing.
+
+        Returns:
+            The number of the epoch that the savepoint has.
+
+        Raises:
+            UnsupportedFeatureError: the pipeline runs in batch.
+            OptionsError: the path is a URL.
+            RunnerError: nothing has been committed yet, there is a savepoint in the folder, or it
+                cannot be written.
+        """
+        checkpoint_folder("path", path)
+        return self._job.save(Path(path))
 
     def _repr_html_(self) -> str:
         """For notebooks: the state, and a picture of what runs where."""

@@ -3,12 +3,14 @@
 import contextlib
 import os
 import secrets
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
 from beam_spark_runner.core.errors import CheckpointStorageError, RunnerError
-from beam_spark_runner.recovery.commit import Storage
+from beam_spark_runner.recovery.savepoint import CopyingStorage
 
 _MOST_AT_ONCE = 16  # files that are made durable
 
@@ -42,8 +44,8 @@ class NotDurableError(RunnerError):
         )
 
 
-class CheckpointFolder(Storage):
-    """See ``Storage``. The folder is made if it is missing.
+class CheckpointFolder(CopyingStorage):
+    """See ``CopyingStorage``. The folder is made if it is missing.
 
     A hard link makes a file appear under its name, whole, and only if there is none of that name.
     """
@@ -91,6 +93,25 @@ class CheckpointFolder(Storage):
             # The new name is part of the folder, not of the file.
             _sync(self._folder)
         return True
+
+    def open(self, name: str) -> BinaryIO | None:
+        """See ``CopyingStorage.open``."""
+        with self._doing(f"read {name}"):
+            try:
+                return (self._folder / name).open("rb")
+            except FileNotFoundError:
+                return None
+
+    def put(self, name: str, content: BinaryIO) -> None:
+        """See ``CopyingStorage.put``."""
+        hidden = self._folder / f".{name}.{secrets.token_hex(4)}"
+        with self._doing(f"write {name}"):
+            try:
+                with hidden.open("xb") as target:
+                    shutil.copyfileobj(content, target, 1 << 20)
+                hidden.rename(self._folder / name)
+            finally:
+                hidden.unlink(missing_ok=True)
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete files. Those that are gone already are no error.

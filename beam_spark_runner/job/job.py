@@ -13,20 +13,20 @@ from apache_beam.runners.runner import PipelineState
 
 from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.core.ids import TransformId
-from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.job.control import JobControl
 from beam_spark_runner.job.event_service import ServedEvents, events_of_test_stream
 from beam_spark_runner.job.packages import share_packages
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.record import JobRecord
-from beam_spark_runner.job.shard_places import checkpoints_in, shard_places
-from beam_spark_runner.job.storage import JobStorage
+from beam_spark_runner.job.shard_places import checkpoints_in, save, shard_places
+from beam_spark_runner.job.storage import JobStorage, check_that_nobody_wants_stable_input
 from beam_spark_runner.job.telemetry import Deferrals, LiveTasks, TaskTelemetry
 from beam_spark_runner.job.waiting import wait_for
 from beam_spark_runner.plan.blocking import blocking_side_inputs
 from beam_spark_runner.portable.monitoring import count_elements, residual_gauges
 from beam_spark_runner.portable.sinks import remove_temporary_files
+from beam_spark_runner.recovery.savepoint import NothingCommittedError
 from beam_spark_runner.scheduling.partitions import MAX_FROM_BYTES, derive_least
 from beam_spark_runner.spark.driver.batch import run_plan
 from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors, FilesInSharedStorage
@@ -39,7 +39,6 @@ from beam_spark_runner.spark.rows.schema import MAX_VALUE_BYTES
 from beam_spark_runner.spark.session import progress
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.preflight import check_executors
-from beam_spark_runner.spark.shared_folder import SharedFolder
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -114,6 +113,7 @@ class Job:
         self._progress: progress.ProgressLine | None = None
         self._error: BaseException | None = None
         self._telemetry: TaskTelemetry | None = None
+        self._checkpoints: Path | None = None  # of a streaming pipeline, once it begins
         self._events = events_of_test_stream(plan.graph)
         self._positions = {
             segment_title(plan, segment): index for index, segment in enumerate(plan.segments, 1)
@@ -196,10 +196,21 @@ class Job:
         Raises:
             UnsupportedFeatureError: it runs in batch.
         """
-        self._prepared.check_drainable()
+        self._prepared.check_streams("draining")
         self._control.drain()
         if isinstance(self._events, ServedEvents):
             self._events.stop()
+
+    def save(self, path: Path) -> int:
+        """Make a savepoint of what a streaming pipeline has committed last; see ``shard_places``.
+
+        Raises:
+            UnsupportedFeatureError: it runs in batch.
+        """
+        self._prepared.check_streams("a savepoint of")
+        if self._checkpoints is None:
+            raise NothingCommittedError
+        return save(self._checkpoints, path)
 
     def _drains(self) -> bool:
         drains = self._control.drains()
@@ -225,6 +236,7 @@ class Job:
             if settings.limits.shards is not None:
                 for warning in blocking_side_inputs(self.plan):
                     self.messages.warn(warning)
+                self._checkpoints = Path(settings.limits.shards.deltas)
                 was_drained = run_epochs(
                     self.plan,
                     settings,
@@ -322,7 +334,11 @@ class Job:
                 "Spark Connect clients; name storage that this machine and all executors share",
             )
         if storage.rows is None and not (session.is_local or self.plan.streams):
-            self._check_that_nobody_wants_stable_input()
+            check_that_nobody_wants_stable_input(self.plan.graph)
+        harnesses, packages = self._prepared.harnesses, self._prepared.packages
+        if harnesses is not None:
+            archives = share_packages(packages, self.job_id, storage.files, session.share)
+            harnesses = dataclasses.replace(harnesses, archives=archives)
         most = min(self._config.max_parallelism or MAX_FROM_BYTES, MAX_FROM_BYTES)
         shards = None
         if self.plan.streams:
@@ -351,7 +367,7 @@ class Job:
                 options_json=self._prepared.options_json,
                 working_folder=self._prepared.working_folder if session.is_local else None,
                 route=telemetry.route,
-                harnesses=self._with_packages(storage.files),
+                harnesses=harnesses,
                 shards=shards,
                 user_timer_batch=self._config.user_timer_batch,
                 stuck_s=self._config.stuck_s(streams=self._prepared.plan.streams),
@@ -376,23 +392,6 @@ class Job:
             sleep=self._control.sleep,
             drains=self._drains,
         )
-
-    def _with_packages(self, folder: SharedFolder | None) -> HarnessSettings | None:
-        harnesses, packages = self._prepared.harnesses, self._prepared.packages
-        if harnesses is None or not packages:
-            return harnesses
-        shared = share_packages(packages, self.job_id, folder, self._session.share)
-        return dataclasses.replace(harnesses, archives=shared)
-
-    def _check_that_nobody_wants_stable_input(self) -> None:
-        for step in self.plan.graph.transforms.values():
-            if step.requires_stable_input:
-                raise OptionsError(
-                    "temp_location",
-                    f"{step.name} asks for stable input (@RequiresStableInput), and rows that are "
-                    "stored on executors may be lost with them; name storage that this machine "
-                    "and all executors share",
-                )
 
     def _check_cancelled(self) -> None:
         if self._control.is_cancelled:

@@ -46,10 +46,15 @@ class PreparedJob:
     working_folder: str | None = None
     was_built_here: bool = True
 
-    def check_drainable(self) -> None:
-        """Raise an UnsupportedFeatureError if the pipeline runs in batch: its sources have ends."""
+    def check_streams(self, wanted: str) -> None:
+        """Raise an UnsupportedFeatureError if the pipeline runs in batch.
+
+        Args:
+            wanted: what only a streaming pipeline can do.
+        """
         if not self.plan.streams:
-            raise UnsupportedFeatureError("draining a pipeline that runs in batch", self.job_id)
+            feature = f"{wanted} a pipeline that runs in batch"
+            raise UnsupportedFeatureError(feature, self.job_id)
 
 
 def prepare(

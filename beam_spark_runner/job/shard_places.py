@@ -1,5 +1,6 @@
-"""Decides where a streaming job stores its state, and commits its epochs."""
+"""Decides where a streaming job stores its state, commits its epochs, and makes savepoints."""
 
+import secrets
 from pathlib import Path
 
 from beam_spark_runner.core.errors import OptionsError
@@ -7,6 +8,7 @@ from beam_spark_runner.core.routing import KEY_GROUPS
 from beam_spark_runner.job.checkpoint_folder import CheckpointFolder
 from beam_spark_runner.options.config import RunnerConfig
 from beam_spark_runner.recovery.driver_start import Checkpoints
+from beam_spark_runner.recovery.savepoint import Savepoint, make_savepoint
 from beam_spark_runner.spark.program import ShardPlaces
 
 _LINEAGE = "main"
@@ -49,12 +51,41 @@ def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -
 
 
 def checkpoints_in(places: ShardPlaces, config: RunnerConfig) -> Checkpoints:
-    """Say where a streaming job commits its epochs: where its state is."""
+    """Say where a streaming job commits its epochs, which is where its state is.
+
+    Raises:
+        OptionsError: there is no folder with the savepoint that it begins with.
+    """
+    savepoint = config.savepoint_path
+    if savepoint and not Path(savepoint).is_dir():
+        raise OptionsError("savepoint_path", f"there is no folder {savepoint}")
+    storage = CheckpointFolder(Path(places.deltas))
     return Checkpoints(
-        storage=CheckpointFolder(Path(places.deltas)),
+        storage=storage,
         lineage=places.lineage,
         restart=config.restart,
         key_groups=places.key_groups,
         after_tasks_finish=config.checkpoints_after_tasks_finish,
         tasks_sync=places.tasks_sync,
+        savepoint=Savepoint(CheckpointFolder(Path(savepoint)), storage) if savepoint else None,
     )
+
+
+def save(checkpoints: Path, path: Path) -> int:
+    """Make a savepoint, while the job runs or afterwards.
+
+    Args:
+        checkpoints: folder in which the job commits its epochs.
+        path: folder of the savepoint; made if it is missing.
+
+    Returns:
+        The number of the epoch that it has.
+
+    Raises:
+        NothingCommittedError: no epoch has been committed.
+        SavepointExistsError: the folder has another savepoint, or a checkpoint.
+        CorruptManifestError: the checkpoint is damaged.
+        CheckpointStorageError: one of the folders cannot be used.
+    """
+    source, target = CheckpointFolder(checkpoints), CheckpointFolder(path)
+    return make_savepoint(Savepoint(source, target), _LINEAGE, secrets.token_hex(8))

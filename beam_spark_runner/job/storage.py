@@ -6,10 +6,23 @@ from pathlib import Path
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.storage_urls import StorageUrl, is_url, parse_storage_url
+from beam_spark_runner.graph.model import Graph
 from beam_spark_runner.job.identity import make_folder, name_of
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.stored_folder import check_stored_folder, remove_stored_folder
 from beam_spark_runner.spark.shared_folder import MountedFolder, SharedFolder, StoredFolder
+
+
+def check_that_nobody_wants_stable_input(graph: Graph) -> None:
+    """Raise an OptionsError if a step needs rows that are not lost with an executor."""
+    for step in graph.transforms.values():
+        if step.requires_stable_input:
+            raise OptionsError(
+                "temp_location",
+                f"{step.name} asks for stable input (@RequiresStableInput), and rows that are "
+                "stored on executors may be lost with them; name storage that this machine "
+                "and all executors share",
+            )
 
 
 class JobStorage:

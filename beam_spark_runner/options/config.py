@@ -29,6 +29,7 @@ from beam_spark_runner.options.declared import (
 )
 from beam_spark_runner.options.values import (
     boolean,
+    checkpoint_folder,
     master,
     number,
     one_of,
@@ -106,6 +107,7 @@ class RunnerConfig:
     drains_on_sigterm: bool = False
     streams: bool = False  # --streaming
     checkpoint_dir: str | None = None  # of a streaming pipeline: a folder
+    savepoint_path: str | None = None  # from which a streaming pipeline begins
     restart: Restart = "auto"  # of a streaming pipeline
     checkpoints_after_tasks_finish: bool = True  # of a streaming pipeline
     batch_interval_s: float = DEFAULT_BATCH_INTERVAL_MS / 1e3  # of its epochs
@@ -180,7 +182,12 @@ class RunnerConfig:
             drains=bool(getattr(ours, "drain", False)),
             drains_on_sigterm=ours.drain_on_sigterm,
             streams=bool(options.view_as(StandardOptions).streaming),
-            checkpoint_dir=_checkpoint_dir(getattr(ours, "checkpoint_dir", None)),
+            checkpoint_dir=checkpoint_folder(
+                "checkpoint_dir", getattr(ours, "checkpoint_dir", None)
+            ),
+            savepoint_path=checkpoint_folder(
+                "savepoint_path", getattr(ours, "savepoint_path", None)
+            ),
             batch_interval_s=number(
                 "batch_interval_millis",
                 getattr(ours, "batch_interval_millis", DEFAULT_BATCH_INTERVAL_MS),
@@ -224,14 +231,6 @@ def _refuse_unsupported(options: PipelineOptions) -> None:
     sdk = options.view_as(SetupOptions).sdk_location
     if sdk not in (None, "", "default", "container"):
         raise OptionsError("sdk_location", _INSTALL_BEAM)
-
-
-def _checkpoint_dir(given: str | None) -> str | None:
-    if given and "://" in given:
-        raise OptionsError(
-            "checkpoint_dir", f"must be a folder, not {given}: other storage is not supported yet"
-        )
-    return given or None
 
 
 def _job_endpoint(given: str | None) -> str | None:

@@ -111,6 +111,11 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "executors share. The same command with the same folder continues after the last "
         "committed epoch.",
     },
+    "savepoint_path": {
+        "metavar": "FOLDER",
+        "help": "A savepoint from which a streaming pipeline begins if nothing has been committed "
+        "in --checkpoint_dir yet. It is copied there.",
+    },
     "batch_interval_millis": {
         "default": str(DEFAULT_BATCH_INTERVAL_MS),
         "metavar": "MILLISECONDS",

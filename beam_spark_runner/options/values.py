@@ -101,3 +101,12 @@ def one_of(option: str, value: Any, choices: Any) -> Any:
     if value is None or value in get_args(choices):
         return value
     raise OptionsError(option, f"{value!r} is not one of: {', '.join(get_args(choices))}")
+
+
+def checkpoint_folder(option: str, given: str | None) -> str | None:
+    """Return a folder for a checkpoint or a savepoint; None: there is none."""
+    if given and "://" in given:
+        raise OptionsError(
+            option, f"must be a folder, not {given}: other storage is not supported yet"
+        )
+    return given or None

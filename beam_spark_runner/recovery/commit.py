@@ -82,7 +82,7 @@ def newest(
         FencedError: a driver with a higher fence has started.
         CorruptManifestError: the newest one is damaged. The error names the one before.
     """
-    epochs = _epochs(storage, lineage)
+    epochs = epochs_in(storage, lineage)
     found: list[Manifest] = []
     for epoch in reversed(epochs[-count:]):
         name = manifest_name(lineage, epoch)
@@ -130,7 +130,7 @@ def commit(storage: Storage, manifest: Manifest, after: Iterable[str] = ()) -> M
         raise FencedError(manifest.fence, found.fence)
     # If others have gone on since the look at the fences, then they may have deleted this epoch's
     # manifest, so that the one that is there now, ours or not, commits nothing.
-    if any(epoch > manifest.epoch for epoch in _epochs(storage, manifest.lineage)):
+    if any(epoch > manifest.epoch for epoch in epochs_in(storage, manifest.lineage)):
         raise FencedError(manifest.fence, _highest_fence(storage))
     return found
 
@@ -151,13 +151,14 @@ def superseded(storage: Storage, lineage: str, keep: int, fence: int) -> tuple[s
         raise InvariantError(f"{keep} manifests would be kept")
     if _highest_fence(storage) > fence:
         return ()
-    return tuple(manifest_name(lineage, epoch) for epoch in _epochs(storage, lineage)[:-keep])
+    return tuple(manifest_name(lineage, epoch) for epoch in epochs_in(storage, lineage)[:-keep])
 
 
 def _highest_fence(storage: Storage) -> int:
     return max((fence for name in storage.names() if (fence := fence_in(name))), default=0)
 
 
-def _epochs(storage: Storage, lineage: str) -> list[int]:
+def epochs_in(storage: Storage, lineage: str) -> list[int]:
+    """Return the epochs whose manifests are there, in order."""
     found = (epoch_in(name, lineage) for name in storage.names())
     return sorted(epoch for epoch in found if epoch is not None)

@@ -15,8 +15,11 @@ from beam_spark_runner.recovery.commit import (
 from beam_spark_runner.recovery.manifest import (
     IncompatibleCheckpointError,
     Manifest,
+    decode,
     differences,
+    manifest_name,
 )
+from beam_spark_runner.recovery.savepoint import Savepoint, pins
 from beam_spark_runner.recovery.sweep import ended_rows, half_written, left_rows, named_by, unneeded
 
 KEPT = 3
@@ -34,6 +37,7 @@ class Checkpoints:
         key_groups: into how many groups keys fall.
         after_tasks_finish: epochs are committed although tasks of some stages have finished.
         tasks_sync: what tasks have stored is durable; if not, it is before a manifest names it.
+        savepoint: from which a pipeline goes on that has committed nothing itself; None: it begins.
     """
 
     storage: DeletingStorage
@@ -42,6 +46,7 @@ class Checkpoints:
     key_groups: int
     after_tasks_finish: bool = True
     tasks_sync: bool = True
+    savepoint: Savepoint | None = None
 
 
 def _no_problem(finished: Mapping[int, frozenset[int]]) -> tuple[str, ...]:
@@ -81,7 +86,7 @@ class DriverStart:
         self._storage = checkpoints.storage
         self._contradictions = contradictions
         self._has_swept = False
-        self._found(1)  # a start that cannot go on must not fence one off that can
+        self._find_beginning()  # a start that cannot go on must not fence one off that can
         fence = claim(self._storage)
         # The oldest first. An earlier start may have died before it deleted what they supersede.
         self._kept = self._found(KEPT, fence)
@@ -127,13 +132,18 @@ class DriverStart:
         """
         lineage, fence, epoch = self.manifest.lineage, self.manifest.fence, self.manifest.epoch
         names = self._storage.names()
+        pinned_by = pins(names)
+        pinned = {manifest_name(lineage, each) for each in pinned_by.values()}.intersection(names)
         old = superseded(self._storage, lineage, KEPT, fence)
+        old = tuple(name for name in old if name not in pinned)
         old += half_written(names, lineage, epoch, fence)
         old += ended_rows(names, lineage, fence, epoch)
         if not self._has_swept:
             old += left_rows(names, lineage, fence)
+            old += tuple(pinned_by)  # whoever still copies pins what is newest then
         if len(self._kept) == KEPT:  # else there are no more, or one cannot be read
-            old += unneeded(names, lineage, self._kept)
+            copied = [decode(self._storage.read(name), name) for name in sorted(pinned)]
+            old += unneeded(names, lineage, self._kept, copied)
         self._storage.delete(old)
         self._has_swept = True
 
@@ -152,18 +162,31 @@ class DriverStart:
         Until a fence is claimed, other drivers delete all but the newest ones.
         """
         newest_ones = newest(self._storage, self._checkpoints.lineage, count, fence)
-        restart = self._checkpoints.restart
-        if not newest_ones:
-            if restart == "resume":
-                raise OptionsError("restart", "nothing has been committed in --checkpoint_dir")
-            return ()
-        found = newest_ones[-1]
-        if restart == "fresh":
+        if newest_ones:
+            self._check(newest_ones[-1])
+        return newest_ones
+
+    def _find_beginning(self) -> None:
+        """Check that this start has something to go on from, or to begin with: a savepoint."""
+        checkpoints, found = self._checkpoints, self._found(1)
+        if found and checkpoints.restart == "fresh":
             raise OptionsError(
                 "restart",
-                f"an earlier run has committed {found.epoch} epochs in --checkpoint_dir; remove "
-                "the folder, or use another one",
+                f"an earlier run has committed {found[-1].epoch} epochs in --checkpoint_dir; "
+                "remove the folder, or use another one",
             )
+        if not found and checkpoints.savepoint is not None:
+            found = newest(checkpoints.savepoint.source, checkpoints.lineage)
+            if not found:
+                raise OptionsError("savepoint_path", "there is no savepoint in that folder")
+            self._check(found[-1])
+            if not checkpoints.savepoint.copy(found[-1]):
+                raise OptionsError("savepoint_path", "files of that savepoint are missing")
+        if not found and checkpoints.restart == "resume":
+            raise OptionsError("restart", "nothing has been committed in --checkpoint_dir")
+
+    def _check(self, found: Manifest) -> None:
+        """Raise an error if this start cannot go on from there."""
         if differs := differences(found.plan, self._plan):
             raise IncompatibleCheckpointError(differs)
         key_groups = self._checkpoints.key_groups
@@ -181,4 +204,3 @@ class DriverStart:
             )
         if contradictions := self._contradictions(found.finished):
             raise IncompatibleCheckpointError(contradictions)
-        return newest_ones

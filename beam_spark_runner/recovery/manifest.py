@@ -14,6 +14,7 @@ _FORMAT = 6
 _READ = (5, 6)  # in 5, nothing said whether a pipeline is drained: none could be
 _NAME = re.compile(r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})\.manifest")
 _FENCE = re.compile(r"(?P<fence>\d{12})\.fence")
+_PIN = re.compile(r"(?P<epoch>\d{12})-[0-9a-f]+\.pin")
 
 
 class CorruptManifestError(RunnerError):
@@ -250,3 +251,19 @@ def fence_in(name: str) -> int | None:
     """Return the fence that a file claims; None: it is no such file."""
     match = _FENCE.fullmatch(name)
     return int(match["fence"]) if match else None
+
+
+def pin_name(epoch: int, unique: str) -> str:
+    """Return the name of the file because of which what an epoch has committed is not deleted.
+
+    Args:
+        epoch: its number.
+        unique: hexadecimal digits, of no other pin.
+    """
+    return f"{epoch:012d}-{unique}.pin"
+
+
+def pinned_in(name: str) -> int | None:
+    """Return the epoch that a file pins; None: it is no pin."""
+    match = _PIN.fullmatch(name)
+    return int(match["epoch"]) if match else None

@@ -102,18 +102,21 @@ def named_by(manifest: Manifest) -> frozenset[str]:
     return frozenset(deltas) | {view.file for view in manifest.views.values()}
 
 
-def unneeded(names: Iterable[str], lineage: str, kept: Sequence[Manifest]) -> tuple[str, ...]:
+def unneeded(
+    names: Iterable[str], lineage: str, kept: Sequence[Manifest], pinned: Iterable[Manifest] = ()
+) -> tuple[str, ...]:
     """Return the names of the files that neither a manifest that is kept needs, nor a later one.
 
     Args:
         names: of all files.
         lineage: whose.
-        kept: the oldest first; all that there are.
+        kept: the oldest first; all that there are, but for older ones that are pinned.
+        pinned: those that are copied just now, see ``savepoint``.
     """
     if not kept:
         raise InvariantError("no manifest is kept")
     oldest = kept[0].epoch
-    needed = {name for manifest in kept for name in named_by(manifest)}
+    needed = {name for manifest in (*kept, *pinned) for name in named_by(manifest)}
     return tuple(
         name
         for name in names

@@ -135,7 +135,7 @@ class ServedJob:
         with self._lock:
             if self._prepared is None:  # it has ended
                 return
-            self._prepared.check_drainable()
+            self._prepared.check_streams("draining")
             self._drains = True
             if self._job is not None:
                 self._job.drain()

@@ -14,27 +14,9 @@ from beam_spark_runner.recovery.manifest import (
     encode,
     manifest_name,
 )
+from tests.unit.recovery.files import Files
 
 FIRST = Manifest(epoch=1, fence=1, lineage="main", parent=0, partitions=2, key_groups=128)
-
-
-class Files:
-    """Storage in memory."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-
-    def names(self) -> Sequence[str]:
-        return list(self.files)
-
-    def read(self, name: str) -> bytes:
-        return self.files[name]
-
-    def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
-        if name in self.files:
-            return False
-        self.files[name] = data
-        return True
 
 
 class Unsure(Files):

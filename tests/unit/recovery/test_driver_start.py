@@ -1,7 +1,6 @@
 """A driver goes on after another one, and leaves no more files than that would have."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -16,46 +15,8 @@ from beam_spark_runner.recovery.manifest import (
     manifest_name,
 )
 from beam_spark_runner.recovery.sweep import delta_name, rows_name
-
-
-class Files:
-    """Storage in memory."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-        self.made_durable: list[set[str]] = []  # with the file that was created then
-
-    def names(self) -> Sequence[str]:
-        return list(self.files)
-
-    def read(self, name: str) -> bytes:
-        return self.files[name]
-
-    def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
-        self.made_durable.append({*after})
-        return self.files.setdefault(name, data) is data
-
-    def delete(self, names: Iterable[str]) -> None:
-        for name in names:
-            self.files.pop(name, None)
-
-
-def start(
-    files: Files, restart: str = "auto", partitions: int = 1, *, tasks_sync: bool = True
-) -> DriverStart:
-    checkpoints = Checkpoints(
-        storage=files, lineage="main", restart=restart, key_groups=128, tasks_sync=tasks_sync
-    )
-    return DriverStart(checkpoints, {"Read": "v1"}, partitions)
-
-
-def commit(driver: DriverStart, files: Files) -> None:
-    """Commit an epoch in which the only shard is written whole."""
-    last = driver.manifest
-    epoch = last.epoch + 1
-    files.files[delta_name("main", 0, 0, epoch, 7)] = b""
-    heads = {(0, 0): Head(DeltaId(epoch, 7))}
-    driver.commit(dataclasses.replace(last, epoch=epoch, parent=last.epoch, heads=heads))
+from tests.unit.recovery.drivers import commit, start
+from tests.unit.recovery.files import Files
 
 
 def epochs(files: Files) -> tuple[list[int], list[int]]:

@@ -1,0 +1,38 @@
+"""Drivers of a pipeline with one shard, and storage in memory."""
+
+import dataclasses
+
+from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
+from beam_spark_runner.recovery.manifest import DeltaId, Head
+from beam_spark_runner.recovery.savepoint import Savepoint
+from beam_spark_runner.recovery.sweep import delta_name
+from tests.unit.recovery.files import Files
+
+
+def start(
+    files: Files,
+    restart: str = "auto",
+    partitions: int = 1,
+    *,
+    tasks_sync: bool = True,
+    savepoint: Files | None = None,
+) -> DriverStart:
+    """Start a driver of a pipeline with one step."""
+    checkpoints = Checkpoints(
+        storage=files,
+        lineage="main",
+        restart=restart,
+        key_groups=128,
+        tasks_sync=tasks_sync,
+        savepoint=Savepoint(savepoint, files) if savepoint is not None else None,
+    )
+    return DriverStart(checkpoints, {"Read": "v1"}, partitions)
+
+
+def commit(driver: DriverStart, files: Files) -> None:
+    """Commit an epoch in which the only shard is written whole."""
+    last = driver.manifest
+    epoch = last.epoch + 1
+    files.files[delta_name("main", 0, 0, epoch, 7)] = b""
+    heads = {(0, 0): Head(DeltaId(epoch, 7))}
+    driver.commit(dataclasses.replace(last, epoch=epoch, parent=last.epoch, heads=heads))

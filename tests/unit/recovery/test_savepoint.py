@@ -1,0 +1,185 @@
+"""Savepoints are complete, whatever the driver of the pipeline deletes meanwhile."""
+
+from collections.abc import Callable
+from typing import BinaryIO
+
+import pytest
+
+from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
+from beam_spark_runner.recovery.commit import epochs_in
+from beam_spark_runner.recovery.driver_start import DriverStart
+from beam_spark_runner.recovery.manifest import (
+    CorruptManifestError,
+    manifest_name,
+    pin_name,
+)
+from beam_spark_runner.recovery.savepoint import (
+    NothingCommittedError,
+    Savepoint,
+    SavepointExistsError,
+    make_savepoint,
+    pins,
+)
+from beam_spark_runner.recovery.sweep import delta_name
+from tests.unit.recovery.drivers import commit, start
+from tests.unit.recovery.files import Files
+
+
+def running(epochs: int) -> tuple[Files, DriverStart]:
+    """Return the files of a pipeline, and its driver."""
+    files = Files()
+    driver = start(files)
+    for _ in range(epochs):
+        commit(driver, files)
+        driver.sweep()
+    return files, driver
+
+
+def save(source: Files, target: Files) -> int:
+    return make_savepoint(Savepoint(source, target), "main", "ab")
+
+
+def names_of(epoch: int, fence: int = 1) -> set[str]:
+    """Return the files of a savepoint of an epoch."""
+    delta = delta_name("main", 0, 0, epoch, 7)
+    return {delta, manifest_name("main", epoch), f"{fence:012d}.fence"}
+
+
+class Meanwhile(Files):
+    """Something else happens before a file is read."""
+
+    def __init__(self, files: Files, event: Callable[[str], None]) -> None:
+        super().__init__()
+        self.files, self._event = files.files, event
+
+    def read(self, name: str) -> bytes:
+        self._event(name)
+        if name not in self.files:
+            raise CheckpointStorageError("memory", f"no {name}")
+        return super().read(name)
+
+    def open(self, name: str) -> BinaryIO | None:
+        self._event(name)
+        return super().open(name)
+
+
+def test_a_savepoint_has_what_was_committed_last_and_is_durable() -> None:
+    files, driver = running(5)
+    target = Files()
+    assert save(files, target) == 5
+    assert set(target.files) == names_of(5)
+    assert target.made_durable[-1] == {delta_name("main", 0, 0, 5, 7)}
+    assert not pins(files.names())
+    commit(driver, files)
+    driver.sweep()
+    assert set(target.files) == names_of(5)
+
+
+def test_a_pipeline_begins_with_a_savepoint_and_leaves_it_as_it_is() -> None:
+    files, _ = running(5)
+    saved, other = Files(), Files()
+    save(files, saved)
+    before = dict(saved.files)
+    driver = start(other, savepoint=saved)
+    assert (driver.manifest.epoch, driver.manifest.fence) == (5, 2)
+    commit(driver, other)
+    driver.sweep()
+    assert saved.files == before
+    # From now on it goes on with what it has committed itself.
+    again = start(other, "resume", savepoint=Files())
+    assert (again.manifest.epoch, again.manifest.fence) == (6, 3)
+
+
+def test_a_copy_that_was_broken_off_is_made_once_more() -> None:
+    files, _ = running(5)
+    saved, other = Files(), Files()
+    save(files, saved)
+    other.files[delta_name("main", 0, 0, 5, 7)] = b""
+    assert start(other, "fresh", savepoint=saved).manifest.epoch == 5
+
+
+def test_what_is_copied_is_not_deleted() -> None:
+    """The driver commits and sweeps five times before the one delta is read."""
+    files, driver = running(4)
+    target = Files()
+
+    def go_on(name: str) -> None:
+        if name.endswith(".delta"):
+            for _ in range(5):
+                commit(driver, files)
+                driver.sweep()
+
+    assert save(Meanwhile(files, go_on), target) == 4
+    assert set(target.files) == names_of(4)
+    assert epochs_in(files, "main") == [4, 7, 8, 9]
+    driver.sweep()
+    assert epochs_in(files, "main") == [7, 8, 9]
+    assert delta_name("main", 0, 0, 4, 7) not in files.files
+
+
+@pytest.mark.parametrize("what", [".manifest", ".delta"])
+def test_a_sweep_that_began_before_the_pin_was_there(what: str) -> None:
+    files, driver = running(4)
+    target, times = Files(), iter(range(2))
+
+    def go_on(name: str) -> None:
+        if name.endswith(what) and next(times, None) is not None:
+            pinned = [each for each in files.names() if each.endswith(".pin")]
+            files.delete(pinned)  # as if it was not seen
+            for _ in range(4):
+                commit(driver, files)
+                driver.sweep()
+
+    assert save(Meanwhile(files, go_on), target) == 12
+    assert names_of(12) <= set(target.files)
+    assert not pins(files.names())
+
+
+def test_a_manifest_that_cannot_be_read_is_not_sought_for_ever() -> None:
+    files, _ = running(4)
+
+    def fail(name: str) -> None:
+        raise CheckpointStorageError("memory", "broken")
+
+    with pytest.raises(CheckpointStorageError, match="broken"):
+        save(Meanwhile(files, fail), Files())
+    files.files[manifest_name("main", 4)] = b"nonsense"
+    with pytest.raises(CorruptManifestError):
+        save(files, Files())
+    assert not pins(files.names())
+
+
+def test_there_is_nothing_or_there_is_something_already() -> None:
+    files, _ = running(1)
+    with pytest.raises(NothingCommittedError):
+        save(Files(), Files())
+    with pytest.raises(SavepointExistsError):
+        save(files, files)
+
+
+def test_a_pin_that_was_left_goes_with_the_next_start() -> None:
+    files, driver = running(4)
+    files.files[pin_name(4, "cd")] = b""
+    for _ in range(4):
+        commit(driver, files)
+        driver.sweep()
+    assert epochs_in(files, "main") == [4, 6, 7, 8]
+    start(files).sweep()
+    assert pin_name(4, "cd") not in files.files
+    commit(driver := start(files), files)
+    driver.sweep()
+    assert epochs_in(files, "main") == [7, 8, 9]
+
+
+def test_savepoints_that_a_pipeline_cannot_begin_with() -> None:
+    files, _ = running(2)
+    saved, other = Files(), Files()
+    save(files, saved)
+    with pytest.raises(OptionsError, match="--savepoint_path: there is no savepoint"):
+        start(other, savepoint=Files())
+    with pytest.raises(OptionsError, match="--parallelism=1"):
+        start(other, partitions=2, savepoint=saved)
+    saved.delete([delta_name("main", 0, 0, 2, 7)])
+    with pytest.raises(OptionsError, match="--savepoint_path: files of that savepoint are missing"):
+        start(other, savepoint=saved)
+    assert not other.files
