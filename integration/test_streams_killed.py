@@ -23,6 +23,8 @@ KILLS = int(os.environ.get("STREAM_KILLS", "24"))
 EACH = 3
 """Kills in a test."""
 COUNT = 24
+PARALLELISMS = (2, 2, 3, 1)
+"""Of the runs of a pipeline, in turn: most of them redistribute its state when they start."""
 SCRIPT = """
     from integration.killed_driver import Orders, main
     main(OPTIONS[1:], Orders({}))
@@ -80,13 +82,14 @@ class Runs:
             *map(str, (self._out, self._notes, self._checkpoints)),
         )
         folder = self._folder / f"run-{self._count}"
-        self._count += 1
         folder.mkdir()
         print(orders)
-        flags = "--spark_master_url=local[2]", f"--checkpoint_dir={self._checkpoints}"
+        flags = ["--spark_master_url=local[2]", f"--checkpoint_dir={self._checkpoints}"]
+        flags.append(f"--parallelism={PARALLELISMS[self._count % len(PARALLELISMS)]}")
         script = textwrap.dedent(SCRIPT.format(", ".join(map(repr, orders))))
         if self._kind is Kind.CUT:
             script = CUT + script
+        self._count += 1
         return Program(folder, script, *flags, "--batch_interval_millis=100")
 
 

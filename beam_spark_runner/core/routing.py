@@ -17,6 +17,7 @@ import xxhash
 
 HASH_BITS = 56
 HASH_MASK = (1 << HASH_BITS) - 1
+DIGEST_BYTES = 32  # see ``digest_of``
 HASH_SEED = 42  # Spark's seed, for ``xxhash64`` as for ``hash``
 KEY_GROUPS = 128
 """Into how many groups a streaming pipeline's keys fall, unless it says otherwise."""
@@ -228,4 +229,4 @@ def routes_to_partitions(code: int, partitions: int) -> Sequence[int]:
 
 def digest_of(coded_key: bytes) -> bytes:
     """Stand in for a key too long to be repeated in every row of its group."""
-    return hashlib.blake2b(coded_key, digest_size=32).digest()
+    return hashlib.blake2b(coded_key, digest_size=DIGEST_BYTES).digest()

@@ -1,6 +1,7 @@
 """Input that is stored when it comes, and processed once that is committed."""
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from apache_beam.coders import WindowedValueCoder
 from apache_beam.utils.windowed_value import WindowedValue
@@ -12,12 +13,14 @@ from beam_spark_runner.harness.chunking import Chunks
 from beam_spark_runner.semantics.lateness import IsOver, LateElements, in_time
 from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import Bag, Cell, StateBackend, StoredTimer
+from beam_spark_runner.state.store_keys import HASH_BYTES, hash_of
 
 STABLE = "stable"
 """Stands for the transform in addresses of the store: not the id of a step of the stage's."""
 _NOBODY = b""  # key and window of what is stored
 _BAG = Bag(Cell(STABLE, "elements", _NOBODY, _NOBODY))
 _PIECE_BYTES = 1 << 20
+_ENDS_KEY, _HAS_HASH = 1, 2  # flags of a piece, its first byte
 
 
 class StableElements:
@@ -33,6 +36,7 @@ class StableElements:
         is_expired: whether a window of the input is over: elements in it come too late. Those
             that are stored do not.
         late: counts those that are dropped.
+        is_keyed: elements are KVs, and come key by key.
     """
 
     def __init__(
@@ -42,11 +46,16 @@ class StableElements:
         *,
         is_expired: IsOver,
         late: LateElements,
+        is_keyed: bool,
     ) -> None:
         self._store = store
         self._is_expired, self._late = is_expired, late
         self._encode = coder.get_impl().encode_nested
         self._decode_all = coder.get_impl().decode_all
+        self._encode_key: Callable[[Any], bytes] | None = None
+        if is_keyed:
+            self._encode_key = coder.wrapped_value_coder.key_coder().get_impl().encode_nested
+        self._hash: bytes = b""  # of the key that elements come of; empty: not known yet
         self._piece: list[bytes] = []
         self._size = 0
         self._in_key = False  # elements have come since the last key ended
@@ -55,6 +64,8 @@ class StableElements:
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Store elements for the next epoch."""
         values, origins = in_time(values, origins, self._is_expired, self._late)
+        if values and self._encode_key is not None and not self._hash:
+            self._hash = hash_of(self._encode_key(values[0][0])).to_bytes(HASH_BYTES, "big")
         for value, origin in zip(values, origins, strict=True):
             coded = self._encode(origin.with_value(value))
             self._piece.append(coded)
@@ -70,34 +81,27 @@ class StableElements:
         """See ``BundleInput.advance_key``: the key ends, in the epoch that processes it."""
         if self._in_key:
             self._write(ends_key=True)
-            self._in_key = False
+            self._in_key, self._hash = False, b""
 
     def flush(self) -> None:
         """See ``BundleInput.flush``: what is stored waits."""
 
     def _write(self, *, ends_key: bool) -> None:
         coded = b"".join(self._piece)
-        self._store.append(_BAG, bytes([ends_key]) + coded_varint(len(coded)) + coded)
+        flags = (_ENDS_KEY if ends_key else 0) | (_HAS_HASH if self._hash else 0)
+        header = bytes([flags]) + self._hash + coded_varint(len(coded))
+        self._store.append(_BAG, header + coded)
         self._piece, self._size = [], 0
 
     def release(self, bundle: BundleInput) -> None:
         """Push what an earlier epoch has stored. Before anything comes in this one."""
         chunks = Chunks(bundle)
-        token, has_more = b"", True
-        while has_more:
-            page = self._store.get(_BAG, token)
-            position = 0
-            while position < len(page.data):
-                ends_key = bool(page.data[position])
-                length, start = read_varint(page.data, position + 1)
-                position = start + length
-                for element in self._decode_all(page.data[start:position]):
-                    chunks.add(element.value, element, 0)
-                chunks.push()
-                if ends_key:
-                    bundle.advance_key()
-            token = page.token
-            has_more = bool(token)
+        for piece in _pieces(self._store):
+            for element in self._decode_all(piece.elements):
+                chunks.add(element.value, element, 0)
+            chunks.push()
+            if piece.ends_key:
+                bundle.advance_key()
         self._store.clear(_BAG)
         self._store.set_timers(STABLE, _NOBODY, ())
 
@@ -111,9 +115,64 @@ class StableElements:
             self._write(ends_key=False)
         if self._least_us is None:
             return False
-        # Due at any time: so the stage runs in the next epoch.
-        timer = StoredTimer(
-            "", "", _NOBODY, Domain.EVENT_TIME, MIN_US, min(self._least_us, MAX_US), b""
-        )
-        self._store.set_timers(STABLE, _NOBODY, (timer,))
+        _hold(self._store, min(self._least_us, MAX_US))
         return True
+
+
+class _Piece(NamedTuple):
+    """A part of what is stored.
+
+    Attributes:
+        coded: all of it.
+        elements: of it, encoded one after the other.
+        hashed: of the key of all of them; None: they have none, or it was not stored.
+        ends_key: what follows is of another key.
+    """
+
+    coded: bytes
+    elements: bytes
+    hashed: int | None
+    ends_key: bool
+
+
+def _pieces(store: StateBackend) -> Iterator[_Piece]:
+    token, has_more = b"", True
+    while has_more:
+        page = store.get(_BAG, token)
+        position = 0
+        while position < len(page.data):
+            flags, start, hashed = page.data[position], position + 1, None
+            if flags & _HAS_HASH:
+                hashed = int.from_bytes(page.data[start : start + HASH_BYTES], "big")
+                start += HASH_BYTES
+            length, start = read_varint(page.data, start)
+            coded, position = page.data[position : start + length], start + length
+            yield _Piece(coded, page.data[start:position], hashed, bool(flags & _ENDS_KEY))
+        token = page.token
+        has_more = bool(token)
+
+
+def _hold(store: StateBackend, least_us: int) -> None:
+    # Due at any time: so the stage runs in the next epoch.
+    timer = StoredTimer("", "", _NOBODY, Domain.EVENT_TIME, MIN_US, least_us, b"")
+    store.set_timers(STABLE, _NOBODY, (timer,))
+
+
+def copy_stable(
+    source: StateBackend, target: StateBackend, goes: Callable[[int | None], bool]
+) -> None:
+    """Add a part of what is stored to what is stored elsewhere, in its order.
+
+    Args:
+        source: of the stage, in an old shard.
+        target: the same in a new shard.
+        goes: whether elements go there, by the hash of their key. None: they have none.
+    """
+    copied = False
+    for piece in _pieces(source):
+        if goes(piece.hashed):
+            target.append(_BAG, piece.coded)
+            copied = True
+    if copied:
+        timers = [*source.timers(STABLE, _NOBODY), *target.timers(STABLE, _NOBODY)]
+        _hold(target, min(timer.hold_us for timer in timers))

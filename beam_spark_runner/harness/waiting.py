@@ -135,5 +135,25 @@ class WaitingElements:
         return bool(self._holds)
 
 
+def copy_waiting(source: StateBackend, target: StateBackend) -> None:
+    """Add what waits to what waits elsewhere.
+
+    Args:
+        source: of the stage, in an old shard.
+        target: the same in a new shard.
+    """
+    holds = {timer.window: timer for timer in target.timers(WAITING, _NO_KEY)}
+    for timer in source.timers(WAITING, _NO_KEY):
+        token, has_more = b"", True
+        while has_more:
+            page = source.get(_bag(timer.window), token)
+            target.append(_bag(timer.window), page.data)
+            token = page.token
+            has_more = bool(token)
+        other = holds.get(timer.window, timer)
+        holds[timer.window] = min(timer, other, key=lambda each: each.hold_us)
+    target.set_timers(WAITING, _NO_KEY, list(holds.values()))
+
+
 def _bag(window: bytes) -> Bag:
     return Bag(Cell(WAITING, "elements", window, _NO_KEY))

@@ -49,7 +49,7 @@ class Checkpoints:
     savepoint: Savepoint | None = None
 
 
-def _no_problem(finished: Mapping[int, frozenset[int]]) -> tuple[str, ...]:
+def _no_problem(finished: Mapping[int, frozenset[int]], partitions: int) -> tuple[str, ...]:
     return ()
 
 
@@ -63,10 +63,12 @@ class DriverStart:
         checkpoints: of the pipeline.
         plan: what must not have changed, see ``plan.compatibility``.
         partitions: of each level.
-        contradictions: see ``scheduling.finish.Finishing``.
+        contradictions: see ``scheduling.finish.Finishing``; by what has finished, and the number
+            of partitions when it had.
 
     Attributes:
         manifest: the newest one, under the fence of this start. Of epoch 0: nothing is committed.
+            It may be of another number of partitions.
 
     Raises:
         IncompatibleCheckpointError: what was committed is of another pipeline.
@@ -80,9 +82,11 @@ class DriverStart:
         checkpoints: Checkpoints,
         plan: Mapping[str, str],
         partitions: int,
-        contradictions: Callable[[Mapping[int, frozenset[int]]], tuple[str, ...]] = _no_problem,
+        contradictions: Callable[
+            [Mapping[int, frozenset[int]], int], tuple[str, ...]
+        ] = _no_problem,
     ) -> None:
-        self._checkpoints, self._plan, self._partitions = checkpoints, plan, partitions
+        self._checkpoints, self._plan = checkpoints, plan
         self._storage = checkpoints.storage
         self._contradictions = contradictions
         self._has_swept = False
@@ -196,11 +200,5 @@ class DriverStart:
                 f"it is {found.key_groups} for as long as what is in --checkpoint_dir is used, "
                 f"not {key_groups}",
             )
-        if found.partitions != self._partitions:
-            raise OptionsError(
-                "parallelism",
-                f"the checkpoint has {found.partitions} partitions, and cannot be read with "
-                f"{self._partitions} yet; set --parallelism={found.partitions}",
-            )
-        if contradictions := self._contradictions(found.finished):
+        if contradictions := self._contradictions(found.finished, found.partitions):
             raise IncompatibleCheckpointError(contradictions)

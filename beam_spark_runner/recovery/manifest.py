@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 from beam_spark_runner.core.errors import RunnerError
 
-_FORMAT = 6
-_READ = (5, 6)  # in 5, nothing said whether a pipeline is drained: none could be
+_FORMAT = 7
+# In 5, nothing said whether a pipeline is drained: none could be. Before 7, stable input did not
+# say of which key it is.
+_READ = (5, 6, 7)
 _NAME = re.compile(r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})\.manifest")
 _FENCE = re.compile(r"(?P<fence>\d{12})\.fence")
 _PIN = re.compile(r"(?P<epoch>\d{12})-[0-9a-f]+\.pin")
@@ -197,7 +199,7 @@ def decode(data: bytes, name: str) -> Manifest:
         raise IncompatibleCheckpointError(
             (
                 f"another version of this package has written the checkpoint: its format is "
-                f"{written}, and this version reads {' and '.join(map(str, _READ))} only",
+                f"{written}, and this version reads {', '.join(map(str, _READ))} only",
             )
         )
     fields["heads"] = {

@@ -9,6 +9,7 @@ more, in later runs of the pipeline neither, and nothing of it is stored (Flink'
 from collections.abc import Collection, Iterable, Mapping
 
 from beam_spark_runner.core.ids import StageId
+from beam_spark_runner.core.key_groups import overlapping
 from beam_spark_runner.plan.feeding import feeders, inputs
 from beam_spark_runner.plan.levels import levels
 from beam_spark_runner.plan.model import Plan
@@ -16,6 +17,37 @@ from beam_spark_runner.scheduling.attempts import Report
 
 Finished = Mapping[int, frozenset[int]]
 """By destination: the partitions in which the stage that reads it has finished."""
+
+
+def rescaled_tasks(
+    plan: Plan, finished: Finished, before: int, after: int, groups: int
+) -> Finished:
+    """Return what has finished if the key groups are divided otherwise.
+
+    A new partition has finished if all old ones have from which it gets key groups.
+
+    Args:
+        plan: which.
+        finished: by old partitions.
+        before: how many of these there were.
+        after: how many new ones there are.
+        groups: how many key groups there are.
+    """
+    exchanged = {stage for level in levels(plan) if level.has_exchange for stage in level.stages}
+    result = dict(finished)
+    for stage, input_ in inputs(plan).items():
+        done = finished.get(int(input_))
+        if done is None or stage not in exchanged:
+            continue
+        new = frozenset(
+            partition
+            for partition in range(after)
+            if done.issuperset(overlapping(partition, groups, after, before))
+        )
+        result.pop(int(input_))
+        if new:
+            result[int(input_)] = new
+    return result
 
 
 class Finishing:

@@ -113,6 +113,15 @@ class StoredState:
                 if any(each.fires_us <= until_us[_DUE_DOMAINS[each.domain]] for each in left):
                     remaining.add(place)
 
+    def all_timers(self) -> Iterator[tuple[str, bytes, Sequence[StoredTimer]]]:
+        """Yield all transforms and keys that have timers, with these."""
+        for domain in (_EVENT, _CLOCK):
+            for _, coded in self._records.scan(self._keys.due_in(domain)):
+                found = store_pb2.TimerOwner.FromString(coded)
+                timers = self.timers(found.transform, found.key)
+                if domain == _EVENT or _first_due(timers, _EVENT) is None:
+                    yield found.transform, found.key, timers
+
     def next_due(self) -> tuple[int | None, int | None]:
         """Return when the next timer is due: event time, and processing time."""
         event_us, clock_us = (

@@ -15,6 +15,9 @@ _LONGEST_PART = 128
 _STAGE = struct.Struct(">H")
 _NUMBER = struct.Struct(">Q")
 _SIGN = 1 << 63
+HASH_BYTES = routing.HASH_BITS // 8  # in a record's key
+_NAME_BYTES = 8
+_IS_DIGEST = 0xFF  # in place of a length
 _CELLS, _TIMERS, _DUE, _HOLDS = b"c", b"t", b"d", b"h"
 
 
@@ -38,6 +41,17 @@ class StoreKeys:
     def of_cell(self, cell: Cell) -> bytes:
         """All records of a cell begin with it; one is it."""
         return self.of_window(cell.transform, cell.window, cell.key) + _name(cell.state)
+
+    def cells(self, hashed: int = 0) -> tuple[bytes, bytes]:
+        """Return with what all cells begin, and the beginning of those from a hash on."""
+        return self._cells, self._cells + hashed.to_bytes(HASH_BYTES, "big")
+
+    def owner_of_cell(self, record: bytes) -> bytes:
+        """Return whose cell a record belongs to. See ``owner``."""
+        start = len(self._cells)
+        length = record[start + HASH_BYTES]
+        after = start + HASH_BYTES + 1 + (routing.DIGEST_BYTES if length == _IS_DIGEST else length)
+        return record[start : after + _NAME_BYTES]
 
     def timers_of_key(self, key: bytes) -> bytes:
         """The timers of a key, in all transforms, begin with it."""
@@ -85,7 +99,7 @@ def part(content: bytes) -> bytes:
     """Return a part of a key that is no beginning of another one."""
     if len(content) <= _LONGEST_PART:
         return bytes([len(content)]) + content
-    return b"\xff" + routing.digest_of(content)
+    return bytes([_IS_DIGEST]) + routing.digest_of(content)
 
 
 def ordered(number: int) -> bytes:
@@ -110,11 +124,25 @@ def time_of(coded: bytes) -> int:
     return number
 
 
+def hash_of(key: bytes) -> int:
+    """Hash an encoded key as the exchange does that brings its elements."""
+    return routing.route_of_key(key, 0) & routing.HASH_MASK
+
+
+def hash_of_owner(owner: bytes) -> int:
+    """Return the hash of the key, see ``StoreKeys.owner``."""
+    return int.from_bytes(owner[:HASH_BYTES], "big")
+
+
+def hash_of_name(owner: bytes) -> int:
+    """Return a hash of the transform, see ``StoreKeys.owner``."""
+    return int.from_bytes(owner[-_NAME_BYTES:][:HASH_BYTES], "big")
+
+
 def _key_part(key: bytes) -> bytes:
-    hashed = routing.route_of_key(key, 0) & routing.HASH_MASK
-    return hashed.to_bytes(7, "big") + part(key)
+    return hash_of(key).to_bytes(HASH_BYTES, "big") + part(key)
 
 
 @lru_cache(1_000)
 def _name(name: str) -> bytes:
-    return routing.digest_of(name.encode())[:8]
+    return routing.digest_of(name.encode())[:_NAME_BYTES]

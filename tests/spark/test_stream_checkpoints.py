@@ -110,7 +110,6 @@ def test_what_a_checkpoint_is_not_for(spark_session: Any, tmp_path: Path) -> Non
     for name, more, message in (
         ("Other", (), r"step Number was removed\n  - step Other was added"),
         ("Number", ("--restart=fresh",), "--restart: an earlier run has committed 2 epochs"),
-        ("Number", ("--parallelism=3",), "--parallelism: the checkpoint has 2 partitions"),
         ("Number", ("--max_parallelism=64",), "--max_parallelism: it is 128 for as long as"),
         ("Number", ("--parallelism=129",), "--parallelism: 129 is more than --max_parallelism"),
     ):

@@ -1,6 +1,7 @@
 """Running a streaming plan: epochs, each committed before the next one begins."""
 
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -32,13 +33,14 @@ from beam_spark_runner.scheduling.epochs import (
     next_timed_epoch,
     wait_us,
 )
-from beam_spark_runner.scheduling.finish import Finishing
+from beam_spark_runner.scheduling.finish import Finishing, rescaled_tasks
 from beam_spark_runner.scheduling.patience import pause_s
 from beam_spark_runner.scheduling.playback import Elements
 from beam_spark_runner.spark.driver.epoch_jobs import Rows
 from beam_spark_runner.spark.driver.epoch_manifest import manifest_after, progress_of
 from beam_spark_runner.spark.driver.epoch_segments import EpochSegments
 from beam_spark_runner.spark.driver.playback import Events, Playback
+from beam_spark_runner.spark.driver.rescaling import rescaled
 from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
 from beam_spark_runner.spark.rows import schema
 
@@ -97,6 +99,7 @@ def run_epochs(
         return pace.drains()
     run = _StreamRun(plan, settings, tally, checkpoints, pace, events)
     with run.leaving_nothing():
+        run.rescale()
         while run.step():
             settings.check_cancelled()
     return run.was_drained
@@ -130,13 +133,16 @@ class _StreamRun:
         ]
         self._began_ns = -pace.interval_us * 1_000  # when the last epoch began, monotonic
         self._overhead_us: int | None = None  # see ``budget_us``
-        self._finishing = Finishing(plan, settings.least_partitions)
+        partitions, groups = settings.least_partitions, checkpoints.key_groups
+        self._finishing = Finishing(plan, partitions)
         self._checkpoints_after_tasks_finish = checkpoints.after_tasks_finish
         self._start = DriverStart(
             checkpoints,
             must_not_change(plan),
-            settings.least_partitions,
-            self._finishing.contradictions,
+            partitions,
+            lambda finished, before: self._finishing.contradictions(
+                rescaled_tasks(plan, finished, before, partitions, groups)
+            ),
         )
         if self._last.epoch:
             _LOGGER.info("goes on after epoch %d", self._last.epoch)
@@ -154,6 +160,13 @@ class _StreamRun:
     def was_drained(self) -> bool:
         """Whether the pipeline was drained by now."""
         return self._last.drains
+
+    def rescale(self) -> None:
+        """Redistribute the state, if an earlier run had another number of partitions."""
+        # A start that is fenced off meanwhile may have committed an epoch as before.
+        while self._last.partitions != self._settings.least_partitions:
+            mine = rescaled(self._plan, self._settings, self._last)
+            self._outlasting(functools.partial(self._start.commit, mine))
 
     def step(self) -> bool:
         """Run one epoch and commit it; False if none was left."""

@@ -51,6 +51,7 @@ class StableStage(_PostponingStage):
             self._harness.input_coder,
             is_expired=lambda window: False,  # nothing of a window is kept here
             late=self._stages.late_of(self.program),
+            is_keyed=False,
         )
         self._open_reader()
 
@@ -104,7 +105,7 @@ class PostponingKeyedStage(_PostponingStage):
             )
         else:
             self._elements = StableElements(
-                epoch.store, coder, is_expired=is_expired, late=epoch.late
+                epoch.store, coder, is_expired=is_expired, late=epoch.late, is_keyed=True
             )
         self._open_reader()
 

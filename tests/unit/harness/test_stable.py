@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from apache_beam.coders import StrUtf8Coder, WindowedValueCoder
+from apache_beam.coders import StrUtf8Coder, TupleCoder, VarIntCoder, WindowedValueCoder
 from apache_beam.coders.coders import IntervalWindowCoder
 from apache_beam.transforms.window import IntervalWindow
 from apache_beam.utils.timestamp import Timestamp
@@ -11,9 +11,10 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.harness import stable
-from beam_spark_runner.harness.stable import StableElements
+from beam_spark_runner.harness.stable import StableElements, copy_stable
 from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.state.store import StoredState
+from beam_spark_runner.state.store_keys import hash_of
 from tests.unit.state.sorted_records import SortedRecords, count_values
 
 CODER = WindowedValueCoder(StrUtf8Coder(), IntervalWindowCoder())
@@ -51,6 +52,7 @@ class Epochs:
             CODER,
             is_expired=lambda window: window.start == expired,
             late=self.late,
+            is_keyed=False,
         )
         seen = Seen()
         elements.release(seen)
@@ -93,7 +95,7 @@ def test_keys_of_any_size_stay_apart(monkeypatch: pytest.MonkeyPatch, piece_byte
 def test_without_keys_there_is_no_end() -> None:
     epochs = Epochs()
     elements = StableElements(
-        epochs.store, CODER, is_expired=lambda window: False, late=epochs.late
+        epochs.store, CODER, is_expired=lambda window: False, late=epochs.late, is_keyed=False
     )
     elements.push(["a"], [element("a")])
     assert elements.save()
@@ -130,3 +132,53 @@ def test_what_comes_too_late_is_dropped_and_what_is_stored_is_not() -> None:
     assert epochs.late.dropped == 2
     assert epochs.epoch([element("later")], expired=0) == (["late", END], False)
     assert epochs.late.dropped == 3
+
+
+PAIRS = WindowedValueCoder(TupleCoder((StrUtf8Coder(), VarIntCoder())), IntervalWindowCoder())
+
+
+def pair(key: str, number: int) -> WindowedValue:
+    return WindowedValue((key, number), Timestamp(number), (IntervalWindow(0, 100),))
+
+
+def store_pairs(epochs: Epochs, keys: str, *, is_keyed: bool) -> None:
+    """Store pairs of numbers 5 to 104 for each key."""
+    elements = StableElements(
+        epochs.store, PAIRS, is_expired=lambda _: False, late=epochs.late, is_keyed=is_keyed
+    )
+    for key in keys:
+        for number in range(5, 105):
+            elements.push([(key, number)], [pair(key, number)])
+        elements.advance_key()
+    elements.save()
+
+
+@pytest.mark.parametrize("piece_bytes", [30, 1000])
+def test_keys_may_go_elsewhere(monkeypatch: pytest.MonkeyPatch, piece_bytes: int) -> None:
+    """Two shards become two others; one of which has nothing of the first."""
+    monkeypatch.setattr(stable, "_PIECE_BYTES", piece_bytes)
+    old, new = (Epochs(), Epochs()), (Epochs(), Epochs())
+    store_pairs(old[0], "ab", is_keyed=True)
+    store_pairs(old[1], "cd", is_keyed=True)
+    hashes = {key: hash_of(StrUtf8Coder().encode_nested(key)) for key in "abcd"}
+    for target, keys in zip(new, ("b", "adc"), strict=True):
+        for source in old:
+            going = {hashes[key] for key in keys}
+            copy_stable(source.store, target.store, going.__contains__)
+        assert target.store.least_hold() == 5_000_000
+        seen = Seen()
+        StableElements(
+            target.store, PAIRS, is_expired=lambda _: False, late=target.late, is_keyed=True
+        ).release(seen)
+        expected = [[(key, number) for number in range(5, 105)] for key in sorted(keys)]
+        assert seen.events == [each for key in expected for each in (*key, END)]
+        assert not target.records.values
+
+
+def test_without_keys_nothing_says_where_elements_belong() -> None:
+    old, new = Epochs(), Epochs()
+    store_pairs(old, "a", is_keyed=False)
+    copy_stable(old.store, new.store, lambda hashed: hashed is not None)
+    assert not new.records.values
+    copy_stable(old.store, new.store, lambda hashed: hashed is None)
+    assert new.store.least_hold() == 5_000_000

@@ -8,7 +8,7 @@ from apache_beam.transforms.window import IntervalWindow
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.harness.waiting import WaitingElements
+from beam_spark_runner.harness.waiting import WaitingElements, copy_waiting
 from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.state.store import StoredState
 from tests.unit.state.sorted_records import SortedRecords, count_values
@@ -107,3 +107,19 @@ def test_what_comes_too_late_is_dropped_and_what_waits_is_not() -> None:
     assert epochs.late.dropped == 2
     assert epochs.epoch(element("late", 0), expired=0) == ([], False)
     assert epochs.late.dropped == 3
+
+
+def test_what_waits_may_go_to_what_waits_elsewhere() -> None:
+    """Two shards become one."""
+    new, others = Epochs(), [Epochs(), Epochs()]
+    for number, old in enumerate(others):
+        old.epoch(*(element(f"{number} {each}", 0, at=9 - number) for each in range(20)))
+        old.epoch(element(f"last of {number}", 10 * number, at=3 + number))
+    for old in others:
+        copy_waiting(old.store, new.store)
+    assert new.store.least_hold() == 3_000_000
+    first = sorted((f"{number} {each}", 0) for number in range(2) for each in range(20))
+    assert new.epoch(ready=(0,)) == ([*first, ("last of 0", 0)], True)
+    assert new.store.least_hold() == 4_000_000
+    assert new.epoch(ready=(10,)) == ([("last of 1", 10)], False)
+    assert not new.records.values

@@ -1,6 +1,7 @@
 """A driver goes on after another one, and leaves no more files than that would have."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import pytest
 
@@ -136,13 +137,26 @@ def test_a_start_that_cannot_go_on_claims_nothing() -> None:
     commit(start(files, "fresh"), files)
     with pytest.raises(OptionsError, match="has committed 1 epochs"):
         start(files, "fresh")
-    with pytest.raises(OptionsError, match="--parallelism=1"):
-        start(files, partitions=2)
     with pytest.raises(IncompatibleCheckpointError):
         DriverStart(
             Checkpoints(storage=files, lineage="main", restart="auto", key_groups=128), {}, 1
         )
     assert [name for name in files.files if name.endswith(".fence")] == ["000000000001.fence"]
+
+
+def test_what_has_finished_is_checked_with_the_partitions_of_then() -> None:
+    files = Files()
+    commit(start(files, partitions=2), files)
+    seen = []
+    checkpoints = Checkpoints(storage=files, lineage="main", restart="auto", key_groups=128)
+
+    def contradictions(finished: Mapping[int, frozenset[int]], partitions: int) -> tuple[str, ...]:
+        seen.append(partitions)
+        return ()
+
+    driver = DriverStart(checkpoints, {"Read": "v1"}, 5, contradictions)
+    assert driver.manifest.partitions == 2  # it has to be rescaled
+    assert set(seen) == {2}
 
 
 def test_rows_go_with_their_epoch_and_those_of_an_earlier_start_at_once() -> None:

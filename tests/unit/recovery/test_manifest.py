@@ -78,10 +78,12 @@ def test_a_manifest_of_another_version_is_not_read() -> None:
         decode(other, "the-name")
 
 
-def test_a_manifest_of_the_format_before_is_read() -> None:
+@pytest.mark.parametrize(("format_", "without"), [(5, ("drains",)), (6, ())])
+def test_a_manifest_of_an_earlier_format_is_read(format_: int, without: tuple[str, ...]) -> None:
     _, text, _ = encode(MANIFEST).split(b"\n")
-    fields = {**json.loads(text), "format": 5}
-    del fields["drains"]
+    fields = {**json.loads(text), "format": format_}
+    for name in without:
+        del fields[name]
     assert decode(written_by_another_version(**fields), "the-name") == MANIFEST
 
 

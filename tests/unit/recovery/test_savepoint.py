@@ -7,7 +7,7 @@ import pytest
 
 from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
 from beam_spark_runner.recovery.commit import epochs_in
-from beam_spark_runner.recovery.driver_start import DriverStart
+from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import (
     CorruptManifestError,
     manifest_name,
@@ -177,8 +177,15 @@ def test_savepoints_that_a_pipeline_cannot_begin_with() -> None:
     save(files, saved)
     with pytest.raises(OptionsError, match="--savepoint_path: there is no savepoint"):
         start(other, savepoint=Files())
-    with pytest.raises(OptionsError, match="--parallelism=1"):
-        start(other, partitions=2, savepoint=saved)
+    checkpoints = Checkpoints(
+        storage=other,
+        lineage="main",
+        restart="auto",
+        key_groups=64,
+        savepoint=Savepoint(saved, other),
+    )
+    with pytest.raises(OptionsError, match="--max_parallelism: it is 128"):
+        DriverStart(checkpoints, {"Read": "v1"}, 1)
     saved.delete([delta_name("main", 0, 0, 2, 7)])
     with pytest.raises(OptionsError, match="--savepoint_path: files of that savepoint are missing"):
         start(other, savepoint=saved)

@@ -10,7 +10,7 @@ from beam_spark_runner.plan.build import build
 from beam_spark_runner.plan.feeding import inputs
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.scheduling.attempts import Report
-from beam_spark_runner.scheduling.finish import Finished, Finishing
+from beam_spark_runner.scheduling.finish import Finished, Finishing, rescaled_tasks
 from tests.golden.notation import parse
 
 BOTH = frozenset({0, 1})
@@ -142,3 +142,23 @@ def test_an_earlier_run_that_contradicts_the_plan() -> None:
     assert finishing().contradictions({dest("Last"): BOTH}) == (
         "Last has finished, although a step that feeds it has not",
     )
+
+
+@pytest.mark.parametrize(
+    ("done", "partitions", "expected"),
+    [
+        pytest.param(FIRST, 4, {0, 1}, id="from 2 to 4"),
+        pytest.param(FIRST, 1, None, id="from 2 to 1, of which one has not"),
+        pytest.param(BOTH, 1, {0}, id="from 2 to 1"),
+        pytest.param(FIRST, 3, {0}, id="from 2 to 3, one of which gets keys of both"),
+    ],
+)
+def test_what_has_finished_with_other_partitions(
+    done: frozenset[int], partitions: int, expected: set[int] | None
+) -> None:
+    finished = after({**IMPULSES, "side input of Pair": BOTH, "Pair": FIRST, "Count": done})
+    found = rescaled_tasks(plan(), finished, before=2, after=partitions, groups=12)
+    assert found.get(dest("Count")) == expected
+    assert found[dest("Pair")] == FIRST  # its level has one task, however many partitions there are
+    assert found[dest("side input of Pair")] == set(range(partitions))
+    assert not Finishing(plan(), partitions).contradictions(found)

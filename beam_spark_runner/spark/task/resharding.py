@@ -1,0 +1,186 @@
+"""Moves the state of a streaming pipeline to another number of partitions.
+
+Each task makes one new shard, from the old ones whose key groups it gets. Its delta is one whole
+slice, so that nothing of the old shards is needed once it is committed.
+"""
+
+import contextlib
+import functools
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from beam_spark_runner.core.errors import InvariantError, OptionsError
+from beam_spark_runner.core.key_groups import hashes_of, overlapping
+from beam_spark_runner.harness.stable import STABLE, copy_stable
+from beam_spark_runner.harness.waiting import WAITING, copy_waiting
+from beam_spark_runner.spark.program import ShardPlaces
+from beam_spark_runner.spark.task.delta_folder import folder_of_deltas
+from beam_spark_runner.spark.task.task_shard import folder_of_copies
+from beam_spark_runner.state.chain import Version
+from beam_spark_runner.state.resharding import copy_keys
+from beam_spark_runner.state.shards import Shard, open_shard
+from beam_spark_runner.state.store import StoredState
+
+SCHEMA = "level int, partition int, attempt long"
+"""Of what tasks return: which attempt has made a new shard. None for one that is empty."""
+
+
+class StoringStage(NamedTuple):
+    """A stage that has something in the shards of its level.
+
+    Attributes:
+        number: of the stage.
+        name: of the stage, for people.
+        is_splittable: it stores restrictions.
+        is_keyed: it stores elements of keys, if any.
+    """
+
+    number: int
+    name: str
+    is_splittable: bool
+    is_keyed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resharding:
+    """From which shards to which ones.
+
+    Attributes:
+        places: of the shards.
+        epoch: in which the new ones are committed.
+        before: number of partitions of each level until now.
+        after: the same from now on.
+        heads: of the old shards, by level and partition.
+        stages: by level.
+    """
+
+    places: ShardPlaces
+    epoch: int
+    before: int
+    after: int
+    heads: Mapping[tuple[int, int], Version]
+    stages: Mapping[int, Sequence[StoringStage]]
+
+    def new_shards(self) -> Sequence[tuple[int, int]]:
+        """Return level and partition of each."""
+        return [(level, partition) for level in self.stages for partition in range(self.after)]
+
+
+def make_shards(
+    resharding: Resharding, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Make the shards at the places in ``Resharding.new_shards`` that a Spark task gets.
+
+    Raises:
+        CorruptDeltaError: an old shard is damaged.
+        ShardStorageError: the local disk or the checkpoint folder does not work.
+    """
+    shards = resharding.new_shards()
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            level, partition = shards[number]
+            attempt = _make_shard(resharding, level, partition)
+            if attempt is not None:
+                columns = pa.array([level], pa.int32()), pa.array([partition], pa.int32())
+                names = ["level", "partition", "attempt"]
+                yield pa.RecordBatch.from_arrays([*columns, pa.array([attempt])], names)
+
+
+def _make_shard(resharding: Resharding, level: int, partition: int) -> int | None:
+    """Make one new shard; return the attempt that has stored it, None if it is empty."""
+    attempt = random.SystemRandom().getrandbits(63)
+    before, after = resharding.before, resharding.after
+    groups = resharding.places.key_groups
+    with _folder(resharding.places) as folder:
+        open_in = functools.partial(_open, resharding.places, level, folder=folder)
+        with open_in(partition, name="new", head=None) as new:
+            for old in overlapping(partition, groups, after, before):
+                head = resharding.heads.get((level, old))
+                if head is None:
+                    continue
+                share = _Share(old, partition, groups, before, after)
+                with open_in(old, name="old", head=head) as shard:
+                    for stage in resharding.stages[level]:
+                        _copy(shard, new, stage, share)
+            head = new.seal(Version(resharding.epoch, attempt))
+    return None if head is None else attempt
+
+
+def _copy(old: Shard, new: Shard, stage: StoringStage, share: "_Share") -> None:
+    copy_keys(old, new, stage.number, share, by_id=stage.is_splittable, besides=(WAITING, STABLE))
+    before, after = (StoredState(shard, stage.number, _not_counted) for shard in (old, new))
+
+    def has_element(hashed: int | None) -> bool:
+        if hashed is not None:
+            return hashed in share.mine
+        if stage.is_keyed:
+            raise OptionsError(
+                "parallelism",
+                f"an older version of this package has stored stable input of {stage.name}, "
+                "which cannot be divided; continue once with as many partitions as before",
+            )
+        return share.has_rest
+
+    copy_stable(before, after, has_element)
+    if share.has_rest:
+        copy_waiting(before, after)
+
+
+class _Share:
+    """See ``resharding.Share``: what goes from one old partition to one new one."""
+
+    def __init__(self, old: int, new: int, groups: int, before: int, after: int) -> None:
+        self.source = hashes_of(old, groups, before)
+        self.mine = hashes_of(new, groups, after)
+        self._targets = overlapping(old, groups, before, after)
+        self._new = new
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether what has neither key nor id goes there."""
+        return self._targets[0] == self._new
+
+    def has_id(self, hashed: int) -> bool:
+        return self._targets[hashed % len(self._targets)] == self._new
+
+
+@contextlib.contextmanager
+def _folder(places: ShardPlaces) -> Iterator[Path]:
+    """Make a folder beside the local copies, which are of other partitions."""
+    copies = folder_of_copies(places)
+    copies.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="resharding-", dir=copies))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _open(
+    places: ShardPlaces,
+    level: int,
+    partition: int,
+    *,
+    folder: Path,
+    name: str,
+    head: Version | None,
+) -> Shard:
+    return open_shard(
+        folder / name,
+        folder_of_deltas(places),
+        lineage=places.lineage,
+        level=level,
+        partition=partition,
+        head=head,
+    )
+
+
+def _not_counted(*_: object) -> int:
+    raise InvariantError("no map is written")

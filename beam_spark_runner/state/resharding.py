@@ -1,0 +1,105 @@
+"""What a stage has in a shard, moved to shards that divide the keys otherwise."""
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Protocol
+
+from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.core.routing import HASH_MASK
+from beam_spark_runner.state.store import StoredState
+from beam_spark_runner.state.store_cells import Records
+from beam_spark_runner.state.store_keys import StoreKeys, hash_of_name, hash_of_owner
+
+
+class Share(Protocol):
+    """The part of an old shard that goes to a new one."""
+
+    @property
+    def source(self) -> range:
+        """The hashes of all keys of the old shard."""
+        ...
+
+    @property
+    def mine(self) -> range:
+        """The hashes of all keys of the new shard."""
+        ...
+
+    def has_id(self, hashed: int) -> bool:
+        """Whether what has no key, but a transform of its own, goes there.
+
+        Args:
+            hashed: of that transform.
+        """
+        ...
+
+
+def copy_keys(
+    source: Records,
+    target: Records,
+    stage: int,
+    share: Share,
+    *,
+    by_id: bool,
+    besides: Collection[str],
+) -> None:
+    """Copy cells and timers of keys from an old shard to a new one.
+
+    Args:
+        source: the old shard.
+        target: the new shard.
+        stage: number of the stage.
+        share: what is copied.
+        by_id: what is stored is divided by its transform, and not by its key: residuals.
+        besides: transforms whose cells and timers are left out: they are of no key.
+
+    Raises:
+        InvariantError: a key is in a shard to which it does not belong.
+    """
+    keys = StoreKeys(stage)
+    left_out = {keys.owner(transform, b"") for transform in besides}
+
+    def cells(first_hash: int) -> Iterator[tuple[bytes, bytes, bytes]]:
+        prefix, start = keys.cells(first_hash)
+        for record, value in source.scan(prefix, start):
+            owner = keys.owner_of_cell(record)
+            if owner not in left_out:
+                yield owner, record, value
+
+    if by_id:
+        goes = _by_id(share)
+        for owner, record, value in cells(0):
+            if goes(owner):
+                target.put(record, value)
+    else:
+        goes = _by_key(share)
+        for owner, _, _ in cells(0):
+            goes(owner)
+            break
+        for owner, _, _ in cells(share.source.stop) if share.source.stop <= HASH_MASK else ():
+            goes(owner)
+        for owner, record, value in cells(share.mine.start):
+            if hash_of_owner(owner) >= share.mine.stop:
+                break
+            target.put(record, value)
+    before, after = (StoredState(records, stage, _nobody_counts) for records in (source, target))
+    for transform, key, timers in before.all_timers():
+        owner = keys.owner(transform, key)
+        if owner not in left_out and goes(owner):
+            after.set_timers(transform, key, timers)
+
+
+def _by_key(share: Share) -> Callable[[bytes], bool]:
+    def goes(owner: bytes) -> bool:
+        hashed = hash_of_owner(owner)
+        if hashed not in share.source:
+            raise InvariantError(f"the hash {hashed} is in a shard with {share.source}")
+        return hashed in share.mine
+
+    return goes
+
+
+def _by_id(share: Share) -> Callable[[bytes], bool]:
+    return lambda owner: share.has_id(hash_of_name(owner))
+
+
+def _nobody_counts(*_: object) -> int:
+    raise InvariantError("values of maps are copied as they are")

@@ -1,0 +1,110 @@
+"""A task that makes new shards from old ones."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.key_groups import hashes_of
+from beam_spark_runner.core.varint import coded_varint
+from beam_spark_runner.harness.stable import STABLE
+from beam_spark_runner.spark.program import ShardPlaces
+from beam_spark_runner.spark.task.resharding import Resharding, StoringStage, make_shards
+from beam_spark_runner.state.backend import Bag, Cell
+from beam_spark_runner.state.chain import Version
+from beam_spark_runner.state.shards import FolderOfDeltas, Shard, open_shard
+from beam_spark_runner.state.store import StoredState
+from beam_spark_runner.state.store_keys import hash_of
+from tests.unit.state.sorted_records import count_values, read
+
+GROUPS = 8
+KEYS = [f"key {number}".encode() for number in range(30)]
+KEYED = StoringStage(1, "Count", is_splittable=False, is_keyed=True)
+FIRST, SECOND = Version(1, 11), Version(2, 22)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> ShardPlaces:
+    (tmp_path / "deltas").mkdir()
+    return ShardPlaces(
+        lineage="main",
+        deltas=str(tmp_path / "deltas"),
+        local=str(tmp_path / "local"),
+        key_groups=GROUPS,
+    )
+
+
+def shard(places: ShardPlaces, partition: int, head: Version | None) -> Shard:
+    return open_shard(
+        Path(str(places.local)),
+        FolderOfDeltas(Path(places.deltas)),
+        lineage="main",
+        level=2,
+        partition=partition,
+        head=head,
+    )
+
+
+def resharding(places: ShardPlaces, heads: dict[int, Version], after: int) -> Resharding:
+    return Resharding(
+        places=places,
+        epoch=3,
+        before=2,
+        after=after,
+        heads={(2, partition): head for partition, head in heads.items()},
+        stages={2: (KEYED,)},
+    )
+
+
+def made(resharding: Resharding) -> dict[int, Version]:
+    """Return the heads of the shards that a task makes, which gets all of them."""
+    numbers = pa.array(range(len(resharding.new_shards())), pa.int64())
+    batches = make_shards(resharding, iter([pa.RecordBatch.from_arrays([numbers], ["id"])]))
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert {row["level"] for row in rows} <= {2}
+    return {row["partition"]: Version(3, row["attempt"]) for row in rows}
+
+
+def bag(key: bytes) -> Bag:
+    return Bag(Cell("step", "state", b"w", key))
+
+
+def test_each_new_shard_has_its_keys_and_needs_no_older_delta(places: ShardPlaces) -> None:
+    for partition, head in ((0, FIRST), (1, SECOND)):
+        with shard(places, partition, None) as old:
+            for key in KEYS:
+                if hash_of(key) in hashes_of(partition, GROUPS, 2):
+                    StoredState(old, 1, count_values).append(bag(key), key)
+            old.seal(head)
+    heads = made(resharding(places, {0: FIRST, 1: SECOND}, 3))
+    assert set(heads) == {0, 1, 2}
+    assert not list(Path(str(places.local)).glob("resharding-*"))
+    for delta in Path(places.deltas).glob("*-00000000000[12]-*"):
+        delta.unlink()
+    for partition, head in heads.items():
+        mine = hashes_of(partition, GROUPS, 3)
+        with shard(places, partition, head) as new:
+            store = StoredState(new, 1, count_values)
+            found = [read(store, bag(key)) for key in KEYS]
+        assert found == [key if hash_of(key) in mine else b"" for key in KEYS]
+
+
+def test_what_is_empty_has_no_delta(places: ShardPlaces) -> None:
+    key = next(key for key in KEYS if hash_of(key) in hashes_of(0, GROUPS, 8))
+    with shard(places, 0, None) as old:
+        StoredState(old, 1, count_values).append(bag(key), b"x")
+        old.seal(FIRST)
+    heads = made(resharding(places, {0: FIRST}, 8))
+    assert set(heads) == {0}
+    assert len(list(Path(places.deltas).iterdir())) == 2
+
+
+def test_stable_input_that_does_not_say_its_key_is_refused(places: ShardPlaces) -> None:
+    """Version 5 and 6 of the checkpoint's format have such pieces."""
+    with shard(places, 0, None) as old:
+        piece = bytes([1]) + coded_varint(3) + b"abc"
+        StoredState(old, 1, count_values).append(Bag(Cell(STABLE, "elements", b"", b"")), piece)
+        old.seal(FIRST)
+    with pytest.raises(OptionsError, match=r"--parallelism: .* stable input of Count"):
+        made(resharding(places, {0: FIRST}, 3))
