@@ -304,19 +304,21 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
         Another run that is given ``--savepoint_path=path`` begins there. Nothing ever deletes it.
 
         Args:
-            path: a folder; made if it is missing.
+            path: a folder, or the URL of one in an object store; made if it is missing.
 
         Returns:
             The number of the epoch that the savepoint has.
 
         Raises:
             UnsupportedFeatureError: the pipeline runs in batch.
-            OptionsError: the path is a URL.
+            OptionsError: the path is empty, or a URL that is not supported.
             RunnerError: nothing has been committed yet, there is a savepoint in the folder, or it
                 cannot be written.
         """
-        checkpoint_folder("path", path)
-        return self._job.save(Path(path))
+        folder = checkpoint_folder("path", path)
+        if folder is None:
+            raise OptionsError("path", "must be a folder")
+        return self._job.save(folder)
 
     def _repr_html_(self) -> str:
         """For notebooks: the state, and a picture of what runs where."""

@@ -3,10 +3,9 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from beam_spark_runner.core.errors import OptionsError, RunnerError
-from beam_spark_runner.job.shard_places import save
+from beam_spark_runner.job.shard_places import existing_storage, save, storage_at
 from beam_spark_runner.options.values import checkpoint_folder
 
 
@@ -18,12 +17,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = _parser().parse_args(arguments)
     try:
-        for option, value in vars(given).items():
-            checkpoint_folder(option, value)
-        checkpoints, path = Path(given.checkpoint_dir), Path(given.savepoint_path)
-        if not checkpoints.is_dir():
-            raise OptionsError("checkpoint_dir", f"there is no folder {checkpoints}")
-        epoch = save(checkpoints, path)
+        checkpoints, path = (
+            str(checkpoint_folder(option, getattr(given, option)))
+            for option in ("checkpoint_dir", "savepoint_path")
+        )
+        source = existing_storage(checkpoints, "checkpoint_dir")
+        epoch = save(source, storage_at(path, "savepoint_path"))
     except RunnerError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, OptionsError) else 1
@@ -41,7 +40,8 @@ def _parser() -> argparse.ArgumentParser:
         "--checkpoint_dir",
         required=True,
         metavar="FOLDER",
-        help="Where the pipeline commits its epochs.",
+        help="Where the pipeline commits its epochs: a folder, or one of an object store, whose "
+        "endpoint and credentials are in the environment (AWS_ENDPOINT_URL and so on).",
     )
     parser.add_argument(
         "--savepoint_path",

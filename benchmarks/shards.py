@@ -24,7 +24,8 @@ from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import Bag, Cell, StoredTimer
 from beam_spark_runner.state.chain import Version
 from beam_spark_runner.state.delta import delta_name
-from beam_spark_runner.state.shards import FolderOfDeltas, Shard, open_shard
+from beam_spark_runner.state.delta_files import FolderOfDeltas
+from beam_spark_runner.state.shards import Shard, open_shard
 from beam_spark_runner.state.store import StoredState
 
 _LOADED = 50_000  # entries in an epoch, at first

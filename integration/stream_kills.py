@@ -17,7 +17,7 @@ from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.recovery.driver_start import KEPT
 from beam_spark_runner.recovery.sweep import unneeded
 from beam_spark_runner.spark.task import task, task_shard
-from beam_spark_runner.state.shards import FolderOfDeltas
+from beam_spark_runner.state.delta_files import FolderOfDeltas
 from integration.strikes import Event, Strikes, kill
 
 LINEAGE = "main"

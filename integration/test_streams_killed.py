@@ -3,19 +3,18 @@
 import os
 import random
 import signal
-import textwrap
 import time
 from pathlib import Path
 
 import pytest
 
+from integration.driver_programs import start_driver
 from integration.killed_driver import PLACES, Kind, Orders
 from integration.stream_kills import IN_TASKS, Driving, check_leftovers
 from integration.streams import KEYS, check_files
 from integration.waiting import newest_epoch
 from tests.cli.programs import Ended, Program
 from tests.numbers_source import Log
-from tests.segments import CUT
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -25,10 +24,6 @@ EACH = 3
 COUNT = 24
 PARALLELISMS = (2, 2, 3, 1)
 """Of the runs of a pipeline, in turn: most of them redistribute its state when they start."""
-SCRIPT = """
-    from integration.killed_driver import Orders, main
-    main(OPTIONS[1:], Orders({}))
-    """
 AT_RANDOM = "AT_RANDOM"
 MOMENTS = [*(each.name for each in (*Driving, *IN_TASKS)), AT_RANDOM, AT_RANDOM]
 
@@ -81,16 +76,14 @@ class Runs:
             self._kind.name,
             *map(str, (self._out, self._notes, self._checkpoints)),
         )
-        folder = self._folder / f"run-{self._count}"
-        folder.mkdir()
-        print(orders)
-        flags = ["--spark_master_url=local[2]", f"--checkpoint_dir={self._checkpoints}"]
-        flags.append(f"--parallelism={PARALLELISMS[self._count % len(PARALLELISMS)]}")
-        script = textwrap.dedent(SCRIPT.format(", ".join(map(repr, orders))))
-        if self._kind is Kind.CUT:
-            script = CUT + script
+        parallelism = PARALLELISMS[self._count % len(PARALLELISMS)]
         self._count += 1
-        return Program(folder, script, *flags, "--batch_interval_millis=100")
+        return start_driver(
+            self._folder / f"run-{self._count}",
+            orders,
+            f"--checkpoint_dir={self._checkpoints}",
+            f"--parallelism={parallelism}",
+        )
 
 
 @pytest.mark.parametrize("number", range(-(-KILLS // (2 * EACH * len(Kind)))))

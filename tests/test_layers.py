@@ -56,6 +56,7 @@ MAY_IMPORT = {
     "xxhash": {"core"},
     "lmdb": {"state"},
     "zstandard": {"state"},
+    "obstore": {"state"},
     "apache_beam": IMPURE,
 }
 # What pure code may import of Python: nothing that knows files, processes, threads or the clock.

@@ -19,14 +19,13 @@ from beam_spark_runner.job.event_service import ServedEvents, events_of_test_str
 from beam_spark_runner.job.packages import share_packages
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.record import JobRecord
-from beam_spark_runner.job.shard_places import checkpoints_in, save, shard_places
+from beam_spark_runner.job.shard_places import checkpoints_in, save_job, shard_places
 from beam_spark_runner.job.storage import JobStorage, check_that_nobody_wants_stable_input
 from beam_spark_runner.job.telemetry import Deferrals, LiveTasks, TaskTelemetry
 from beam_spark_runner.job.waiting import wait_for
 from beam_spark_runner.plan.blocking import blocking_side_inputs
 from beam_spark_runner.portable.monitoring import count_elements, residual_gauges
 from beam_spark_runner.portable.sinks import remove_temporary_files
-from beam_spark_runner.recovery.savepoint import NothingCommittedError
 from beam_spark_runner.scheduling.partitions import MAX_FROM_BYTES, derive_least
 from beam_spark_runner.spark.driver.batch import run_plan
 from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors, FilesInSharedStorage
@@ -35,6 +34,7 @@ from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
 from beam_spark_runner.spark.driver.segment_job import segment_title
 from beam_spark_runner.spark.driver.streaming import Pace, run_epochs
 from beam_spark_runner.spark.driver.tables import open_tables
+from beam_spark_runner.spark.program import ShardPlaces
 from beam_spark_runner.spark.rows.schema import MAX_VALUE_BYTES
 from beam_spark_runner.spark.session import progress
 from beam_spark_runner.spark.session.handle import SessionHandle
@@ -113,7 +113,7 @@ class Job:
         self._progress: progress.ProgressLine | None = None
         self._error: BaseException | None = None
         self._telemetry: TaskTelemetry | None = None
-        self._checkpoints: Path | None = None  # of a streaming pipeline, once it begins
+        self._checkpoints: ShardPlaces | None = None  # of a streaming pipeline, once it begins
         self._events = events_of_test_stream(plan.graph)
         self._positions = {
             segment_title(plan, segment): index for index, segment in enumerate(plan.segments, 1)
@@ -201,16 +201,14 @@ class Job:
         if isinstance(self._events, ServedEvents):
             self._events.stop()
 
-    def save(self, path: Path) -> int:
+    def save(self, path: str) -> int:
         """Make a savepoint of what a streaming pipeline has committed last; see ``shard_places``.
 
         Raises:
             UnsupportedFeatureError: it runs in batch.
         """
         self._prepared.check_streams("a savepoint of")
-        if self._checkpoints is None:
-            raise NothingCommittedError
-        return save(self._checkpoints, path)
+        return save_job(self._checkpoints, path)
 
     def _drains(self) -> bool:
         drains = self._control.drains()
@@ -236,7 +234,7 @@ class Job:
             if settings.limits.shards is not None:
                 for warning in blocking_side_inputs(self.plan):
                     self.messages.warn(warning)
-                self._checkpoints = Path(settings.limits.shards.deltas)
+                self._checkpoints = settings.limits.shards
                 was_drained = run_epochs(
                     self.plan,
                     settings,

@@ -5,11 +5,19 @@ from pathlib import Path
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.routing import KEY_GROUPS
+from beam_spark_runner.core.storage_urls import is_url
 from beam_spark_runner.job.checkpoint_folder import CheckpointFolder
+from beam_spark_runner.job.checkpoint_objects import CheckpointObjects
 from beam_spark_runner.options.config import RunnerConfig
 from beam_spark_runner.recovery.driver_start import Checkpoints
-from beam_spark_runner.recovery.savepoint import Savepoint, make_savepoint
+from beam_spark_runner.recovery.savepoint import (
+    CopyingStorage,
+    NothingCommittedError,
+    Savepoint,
+    make_savepoint,
+)
 from beam_spark_runner.spark.program import ShardPlaces
+from beam_spark_runner.state.object_folder import ObjectFolder
 
 _LINEAGE = "main"
 
@@ -29,8 +37,8 @@ def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -
     if given is None and folder is None:
         raise OptionsError(
             "checkpoint_dir",
-            "a streaming pipeline needs a folder that is mounted on this machine and all "
-            "executors; name it, or --temp_location (object stores cannot have checkpoints yet)",
+            "a streaming pipeline needs a folder that this machine and all executors share: name "
+            "one that is mounted everywhere, or one of an object store (s3://, gs://, abfss://)",
         )
     groups = config.max_parallelism or KEY_GROUPS
     if (config.parallelism or 0) > groups:
@@ -40,13 +48,17 @@ def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -
             "streaming pipeline unless it is set",
         )
     # Without a folder of the user's, checkpoints are gone with the run.
-    deltas = Path(given).absolute() if given is not None else Path(str(folder), "checkpoints")
+    if given is None:
+        deltas = str(Path(str(folder), "checkpoints"))
+    else:
+        deltas = given if is_url(given) else str(Path(given).absolute())
     return ShardPlaces(
         lineage=_LINEAGE,
-        deltas=str(deltas),
+        deltas=deltas,
         local=str(Path(str(folder), "shards")) if is_local else None,
         key_groups=groups,
-        tasks_sync=not is_local,
+        tasks_sync=not is_local or is_url(deltas),
+        store=config.store_settings,
     )
 
 
@@ -54,12 +66,15 @@ def checkpoints_in(places: ShardPlaces, config: RunnerConfig) -> Checkpoints:
     """Say where a streaming job commits its epochs, which is where its state is.
 
     Raises:
-        OptionsError: there is no folder with the savepoint that it begins with.
+        OptionsError: there is no folder with the savepoint that it begins with, or an object store
+            lacks what is needed.
+        CheckpointStorageError: a folder cannot be used.
     """
-    savepoint = config.savepoint_path
-    if savepoint and not Path(savepoint).is_dir():
-        raise OptionsError("savepoint_path", f"there is no folder {savepoint}")
-    storage = CheckpointFolder(Path(places.deltas))
+    storage = storage_at(places.deltas, "checkpoint_dir", places.store)
+    savepoint = None
+    if config.savepoint_path is not None:
+        source = existing_storage(config.savepoint_path, "savepoint_path", places.store)
+        savepoint = Savepoint(source, storage)
     return Checkpoints(
         storage=storage,
         lineage=places.lineage,
@@ -67,16 +82,48 @@ def checkpoints_in(places: ShardPlaces, config: RunnerConfig) -> Checkpoints:
         key_groups=places.key_groups,
         after_tasks_finish=config.checkpoints_after_tasks_finish,
         tasks_sync=places.tasks_sync,
-        savepoint=Savepoint(CheckpointFolder(Path(savepoint)), storage) if savepoint else None,
+        savepoint=savepoint,
     )
 
 
-def save(checkpoints: Path, path: Path) -> int:
+def storage_at(
+    folder: str, option: str, settings: tuple[tuple[str, str], ...] = ()
+) -> CopyingStorage:
+    """Open a folder for checkpoints or a savepoint. It is made if it is missing.
+
+    Args:
+        folder: its path, or its URL as ``options.values.checkpoint_folder`` returns it.
+        option: that has named it, for errors.
+        settings: of the store's client, see ``ObjectFolder``.
+
+    Raises:
+        CheckpointStorageError: it cannot be used.
+        OptionsError: the object store lacks what is needed.
+    """
+    if is_url(folder):
+        return CheckpointObjects(ObjectFolder(folder, settings), option)
+    return CheckpointFolder(Path(folder))
+
+
+def existing_storage(
+    folder: str, option: str, settings: tuple[tuple[str, str], ...] = ()
+) -> CopyingStorage:
+    """Open a folder that must be there, see ``storage_at``. Object stores have none to be missing.
+
+    Raises:
+        OptionsError: it is missing.
+    """
+    if not is_url(folder) and not Path(folder).is_dir():
+        raise OptionsError(option, f"there is no folder {folder}")
+    return storage_at(folder, option, settings)
+
+
+def save(source: CopyingStorage, target: CopyingStorage) -> int:
     """Make a savepoint, while the job runs or afterwards.
 
     Args:
-        checkpoints: folder in which the job commits its epochs.
-        path: folder of the savepoint; made if it is missing.
+        source: in which the job commits its epochs.
+        target: of the savepoint.
 
     Returns:
         The number of the epoch that it has.
@@ -87,5 +134,17 @@ def save(checkpoints: Path, path: Path) -> int:
         CorruptManifestError: the checkpoint is damaged.
         CheckpointStorageError: one of the folders cannot be used.
     """
-    source, target = CheckpointFolder(checkpoints), CheckpointFolder(path)
     return make_savepoint(Savepoint(source, target), _LINEAGE, secrets.token_hex(8))
+
+
+def save_job(places: ShardPlaces | None, path: str) -> int:
+    """Make a savepoint of a job that runs here; see ``save``.
+
+    Args:
+        places: where it has its state; None: it has not begun.
+        path: folder of the savepoint, see ``storage_at``.
+    """
+    if places is None:
+        raise NothingCommittedError
+    source = storage_at(places.deltas, "checkpoint_dir", places.store)
+    return save(source, storage_at(path, "path", places.store))

@@ -27,6 +27,7 @@ from beam_spark_runner.options.declared import (
     DEFAULT_TIMER_BATCH,
     SparkPortableRunnerOptions,
 )
+from beam_spark_runner.options.object_store import store_settings
 from beam_spark_runner.options.values import (
     boolean,
     checkpoint_folder,
@@ -106,7 +107,8 @@ class RunnerConfig:
     drains: bool = False  # --drain
     drains_on_sigterm: bool = False
     streams: bool = False  # --streaming
-    checkpoint_dir: str | None = None  # of a streaming pipeline: a folder
+    checkpoint_dir: str | None = None  # of a streaming pipeline: a folder, or its URL
+    store_settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # of such a URL
     savepoint_path: str | None = None  # from which a streaming pipeline begins
     restart: Restart = "auto"  # of a streaming pipeline
     checkpoints_after_tasks_finish: bool = True  # of a streaming pipeline
@@ -185,6 +187,7 @@ class RunnerConfig:
             checkpoint_dir=checkpoint_folder(
                 "checkpoint_dir", getattr(ours, "checkpoint_dir", None)
             ),
+            store_settings=store_settings(options),
             savepoint_path=checkpoint_folder(
                 "savepoint_path", getattr(ours, "savepoint_path", None)
             ),

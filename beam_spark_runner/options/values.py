@@ -7,6 +7,7 @@ from typing import Any, Literal, cast, get_args
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.sizes import parse_bytes
+from beam_spark_runner.core.storage_urls import is_url, parse_storage_url
 
 _MASTER = re.compile(r"local(-cluster)?(\[.*\])?|yarn|(spark|k8s|mesos|sc)://.+")
 
@@ -104,9 +105,20 @@ def one_of(option: str, value: Any, choices: Any) -> Any:
 
 
 def checkpoint_folder(option: str, given: str | None) -> str | None:
-    """Return a folder for a checkpoint or a savepoint; None: there is none."""
-    if given and "://" in given:
+    """Return a folder for checkpoints or a savepoint; None: there is none.
+
+    A URL is returned as Hadoop's connectors write it, which obstore reads, too.
+    """
+    if not given or not is_url(given):
+        return given or None
+    try:
+        url = parse_storage_url(given).spark
+    except ValueError as error:
+        raise OptionsError(option, str(error)) from error
+    if url.startswith("hdfs:"):
         raise OptionsError(
-            option, f"must be a folder, not {given}: other storage is not supported yet"
+            option,
+            "hdfs:// is not supported yet; use a folder that is mounted everywhere, s3://, "
+            "gs:// or abfss://",
         )
-    return given or None
+    return url

@@ -1,7 +1,7 @@
 """The program of a level's tasks: everything that they need from the driver, in the closure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from beam_spark_runner.backchannel.transport import Route
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId, TransformId
@@ -97,11 +97,12 @@ class ShardPlaces:
 
     Attributes:
         lineage: in names of files.
-        deltas: folder that driver and workers share.
+        deltas: folder that driver and workers share: a path, or the URL of an object store.
         local: folder of local copies; None: the first of Spark's own local folders.
         key_groups: into how many groups keys fall, see ``core.routing``.
         tasks_sync: what tasks have written there is durable when they end; if not, the driver
             sees to that before a manifest names it.
+        store: settings of the object store's client, see ``ObjectFolder``.
     """
 
     lineage: str
@@ -109,6 +110,7 @@ class ShardPlaces:
     local: str | None
     key_groups: int
     tasks_sync: bool = True
+    store: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # secrets may be among them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

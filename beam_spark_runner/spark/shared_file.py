@@ -1,15 +1,23 @@
 """A file that executors can read, by the mechanism that this kind of Spark offers."""
 
 import mmap
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Protocol, cast
 
 import pyarrow as pa
 from pyspark import SparkFiles
 
 from beam_spark_runner.spark.broadcast import contents_of, map_file
-from beam_spark_runner.spark.stored_object import StoredObject
+
+
+class Downloadable(Protocol):
+    """An object of a store that all executors reach."""
+
+    def downloaded(self) -> AbstractContextManager[str]:
+        """Return the path of a local copy, which is removed afterwards. Maps of it stay valid."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +32,7 @@ class SharedFile:
     """
 
     path: str | None = None
-    stored: StoredObject | None = None
+    stored: Downloadable | None = None
     broadcast: Any = None
     artifact: str | None = None
 

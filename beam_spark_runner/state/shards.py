@@ -5,13 +5,8 @@ go to a delta. See ``local_copy`` and ``delta``.
 """
 
 import functools
-import os
-import secrets
-import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
 
 import lmdb
 
@@ -28,6 +23,7 @@ from beam_spark_runner.state.chain import (
 )
 from beam_spark_runner.state.claims import Claim, claim_copy, sweep
 from beam_spark_runner.state.delta import DeltaWriter, delta_name
+from beam_spark_runner.state.delta_files import DeltaFiles
 from beam_spark_runner.state.local_copy import (
     Copy,
     Origin,
@@ -40,69 +36,6 @@ from beam_spark_runner.state.stored_deltas import NameOf, ShardStorageError, mer
 
 KEY_LIMIT = 511
 """Bytes of the longest key: LMDB's limit."""
-
-
-class DeltaFiles(Protocol):
-    """Where deltas are stored: all executors and the driver see the same."""
-
-    def open(self, name: str) -> BinaryIO:
-        """Open a file for reading.
-
-        Raises:
-            FileNotFoundError: there is none of this name.
-            OSError: the storage cannot be read.
-        """
-        ...
-
-    def put(self, name: str, local: Path) -> None:
-        """Store a copy of a finished local file: whole, or not at all.
-
-        It is durable by the time that a manifest names it.
-
-        Raises:
-            OSError: the storage is full or away.
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class FolderOfDeltas(DeltaFiles):
-    """See ``DeltaFiles``: a local folder, or one that all hosts mount.
-
-    Attributes:
-        folder: must exist. A missing one is not made: it may be a mount that is away.
-        syncs: ``put`` returns once the file is durable. If not, the driver sees to that, which
-            is on the same machine: see ``CheckpointFolder.create``.
-    """
-
-    folder: Path
-    syncs: bool = True
-
-    def open(self, name: str) -> BinaryIO:
-        """See ``DeltaFiles.open``."""
-        return (self.folder / name).open("rb")
-
-    def put(self, name: str, local: Path) -> None:
-        """See ``DeltaFiles.put``."""
-        hidden = self.folder / f".{name}.{secrets.token_hex(4)}"
-        try:
-            with local.open("rb") as source, hidden.open("xb") as target:
-                shutil.copyfileobj(source, target, 1 << 20)
-                target.flush()
-                if self.syncs:
-                    os.fsync(target.fileno())
-            hidden.rename(self.folder / name)
-        except BaseException:
-            hidden.unlink(missing_ok=True)
-            raise
-        if not self.syncs:
-            return
-        # The new name is part of the folder, not of the file.
-        folder = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def open_shard(

@@ -179,7 +179,7 @@ class EpochJobs:
         assert limits.shards is not None
         reads = reading_function(
             StoredRows(
-                folder=limits.shards.deltas,
+                places=limits.shards,
                 level=level,
                 partitions=partitions,
                 max_attempts=limits.max_attempts,

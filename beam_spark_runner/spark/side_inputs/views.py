@@ -19,6 +19,7 @@ class EpochView:
         job_id: of the pipeline's run.
         files: by encoded window: the paths of the files with the parts of its content.
         open_file: opens a file, or gives the one that is open.
+        file_at: gives the file at one of these paths.
 
     Attributes:
         kept_as: under which the operations of an embedded stage may keep the view beyond a
@@ -31,13 +32,14 @@ class EpochView:
         job_id: str,
         files: Mapping[bytes, tuple[str, ...]],
         open_file: Callable[[SideInputRows], GatheredRows],
+        file_at: Callable[[str], SharedFile] = lambda path: SharedFile(path=path),
     ) -> None:
         version = hashlib.blake2b(repr(sorted(files.items())).encode(), digest_size=8).hexdigest()
         self.id = f"{job_id}/{edge.dest}/{version}"
         self.kept_as = self.id if edge.is_global else ""
         self._code = edge.code
         self._files = files
-        self._open = open_file
+        self._open, self._file_at = open_file, file_at
 
     def values(self, window: bytes, key: bytes | None) -> Iterator[tuple[bytes, int]]:
         """See ``SideInputLookup.values``. A window without content is empty.
@@ -52,7 +54,7 @@ class EpochView:
             yield coded, count
 
     def _rows(self, path: str, window: bytes, key: bytes | None) -> Iterator[Row]:
-        source = SideInputRows(id=path, code=self._code, files=(SharedFile(path=path),))
+        source = SideInputRows(id=path, code=self._code, files=(self._file_at(path),))
         try:
             rows = self._open(source)
         except OSError as error:

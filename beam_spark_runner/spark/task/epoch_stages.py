@@ -5,7 +5,6 @@ import functools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,8 +19,10 @@ from beam_spark_runner.portable.windowing import decode_windowing
 from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.spark.program import Edge, LevelProgram, StageProgram
 from beam_spark_runner.spark.rows.reading import StageEpoch
+from beam_spark_runner.spark.shared_file import SharedFile
 from beam_spark_runner.spark.side_inputs.lookup import GatheredRows
 from beam_spark_runner.spark.side_inputs.views import EpochView
+from beam_spark_runner.spark.task.epoch_files import shared_file
 from beam_spark_runner.spark.task.epoch_stage import EpochStage
 from beam_spark_runner.spark.task.epoch_watermarks import EpochWatermarks
 from beam_spark_runner.spark.task.open_stage import OpenStage
@@ -86,7 +87,7 @@ class EpochStages(OpenStages):
         assert places is not None
         paths: set[str] = set()
         for view in epoch.views:
-            path = str(Path(places.deltas, view.file))
+            path = f"{places.deltas}/{view.file}"
             files = self._view_files[view.dest]
             files[view.window] = (*files.get(view.window, ()), path)
             paths.add(path)
@@ -126,10 +127,19 @@ class EpochStages(OpenStages):
         """See ``StagesOfTask.side_inputs``."""
         return {
             reader: EpochView(
-                edge, self.job.job_id, self._view_files[edge.dest], self.job.side_input
+                edge,
+                self.job.job_id,
+                self._view_files[edge.dest],
+                self.job.side_input,
+                self._view_at,
             )
             for reader, edge in program.views.items()
         }
+
+    def _view_at(self, path: str) -> SharedFile:
+        places = self._level.shards
+        assert places is not None
+        return shared_file(places, path.rpartition("/")[2])
 
     def is_expired(self, program: StageProgram, window: Any) -> bool:
         """Whether a window of a stage's input is over, so that its elements are too late."""

@@ -21,7 +21,7 @@ from beam_spark_runner.core.key_groups import hashes_of, overlapping
 from beam_spark_runner.harness.stable import STABLE, copy_stable
 from beam_spark_runner.harness.waiting import WAITING, copy_waiting
 from beam_spark_runner.spark.program import ShardPlaces
-from beam_spark_runner.spark.task.delta_folder import folder_of_deltas
+from beam_spark_runner.spark.task.epoch_files import delta_files
 from beam_spark_runner.spark.task.task_shard import folder_of_copies
 from beam_spark_runner.state.chain import Version
 from beam_spark_runner.state.resharding import copy_keys
@@ -174,7 +174,7 @@ def _open(
 ) -> Shard:
     return open_shard(
         folder / name,
-        folder_of_deltas(places),
+        delta_files(places),
         lineage=places.lineage,
         level=level,
         partition=partition,

@@ -16,9 +16,11 @@ from pyspark import TaskContext
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.spark.program import ShardPlaces
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import marks_for
 from beam_spark_runner.spark.rows.reports import failure_proto, report_row
+from beam_spark_runner.spark.task.epoch_files import local_path
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 
 _STORAGE_ERRORS = (OSError, pa.ArrowException)
@@ -32,10 +34,11 @@ class RowFile:
 
     Args:
         path: of the file.
+        store: is called once it is complete, see ``epoch_files.new_file``.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, store: Callable[[], object]) -> None:
+        self._path, self._store = path, store
         self._problem: Exception | None = None
         self._open = contextlib.ExitStack()
         try:
@@ -59,7 +62,7 @@ class RowFile:
                 self._problem = error
 
     def finish(self) -> None:
-        """Close the file.
+        """Close the file, and store it.
 
         Raises:
             ShardStorageError: some of it could not be written.
@@ -67,6 +70,7 @@ class RowFile:
         if self._problem is None:
             try:
                 self._open.close()
+                self._store()
             except _STORAGE_ERRORS as error:
                 self._problem = error
         if self._problem is not None:
@@ -93,10 +97,10 @@ class RowFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRows:
-    """The rows that the tasks of a level have stored, in files of one folder.
+    """The rows that the tasks of a level have stored.
 
     Attributes:
-        folder: of the files.
+        places: of the files.
         level: that has stored them, counted over all segments.
         partitions: of the exchange that follows.
         max_attempts: at a task, as Spark counts them.
@@ -104,7 +108,7 @@ class StoredRows:
             partition; None: the task's input has them.
     """
 
-    folder: str
+    places: ShardPlaces
     level: int
     partitions: int
     max_attempts: int
@@ -129,7 +133,7 @@ def reading_function(
             names = _names_of_job(context, stored.names_from)[partition : partition + 1]
         (name,) = names
         try:
-            yield from rows_of(Path(stored.folder, name))
+            yield from rows_of(stored.places, name)
         except ShardStorageError as error:
             if attempt_number + 1 < stored.max_attempts:
                 raise
@@ -142,18 +146,22 @@ def reading_function(
     return read_rows
 
 
-def rows_of(path: Path) -> Iterator[pa.RecordBatch]:
+def rows_of(places: ShardPlaces, name: str) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file.
 
     Raises:
         ShardStorageError: it cannot be read, or is not whole.
     """
     try:
-        with pa.OSFile(str(path), "rb") as source, pa.ipc.open_file(source) as reader:
+        with (
+            local_path(places, name) as path,
+            pa.OSFile(str(path), "rb") as source,
+            pa.ipc.open_file(source) as reader,
+        ):
             for index in range(reader.num_record_batches):
                 yield reader.get_batch(index)
     except _STORAGE_ERRORS as error:
-        raise ShardStorageError(str(path), str(error)) from error
+        raise ShardStorageError(f"{places.deltas}/{name}", str(error)) from error
 
 
 def _names_of_job(context: TaskContext, names_from: str) -> list[str]:

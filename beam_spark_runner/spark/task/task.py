@@ -35,7 +35,7 @@ from beam_spark_runner.spark.task.open_stages import OpenStages
 from beam_spark_runner.spark.task.standstill import Standstill
 from beam_spark_runner.spark.task.stored_rows import RowFile
 from beam_spark_runner.spark.task.task_output import TaskOutput
-from beam_spark_runner.spark.task.task_shard import open_shard_of, row_path, seal
+from beam_spark_runner.spark.task.task_shard import open_shard_of, row_file, seal
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime, worker
 
 _LOGGER = logging.getLogger(__name__)
@@ -254,8 +254,9 @@ class LevelTask:
         self._epoch = epoch
         with contextlib.ExitStack() as opened:
             if self._program.stores_rows:
-                path = row_path(self._program, epoch, report.partition, self._attempt)
-                self._file = opened.enter_context(RowFile(path))
+                self._file = opened.enter_context(
+                    row_file(self._program, epoch, report.partition, self._attempt)
+                )
             shard = opened.enter_context(open_shard_of(self._program, epoch, report.partition))
             stages.begin(epoch, marks.watermarks_us, shard)
             infos = self._run_stages(task_input, stages)

@@ -4,14 +4,16 @@ import contextlib
 import hashlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.recovery.sweep import rows_name
 from beam_spark_runner.spark.program import LevelProgram, ShardPlaces
-from beam_spark_runner.spark.task.delta_folder import folder_of_deltas
+from beam_spark_runner.spark.task.epoch_files import delta_files, new_file
 from beam_spark_runner.spark.task.epoch_stages import EpochStages
 from beam_spark_runner.spark.task.stage_kinds import uses_shard
+from beam_spark_runner.spark.task.stored_rows import RowFile
 from beam_spark_runner.state.chain import Version
 from beam_spark_runner.state.local_copy import Origin
 from beam_spark_runner.state.shards import Shard, open_shard
@@ -31,7 +33,7 @@ def open_shard_of(
     head = _head_of(program, epoch, partition)
     return open_shard(
         folder_of_copies(places),
-        folder_of_deltas(places),
+        delta_files(places),
         lineage=places.lineage,
         level=program.level,
         partition=partition,
@@ -39,12 +41,16 @@ def open_shard_of(
     )
 
 
-def row_path(program: LevelProgram, epoch: reports_pb2.Epoch, partition: int, attempt: int) -> Path:
-    """Return the file in which an attempt stores its rows for the next Spark job of the epoch."""
+@contextlib.contextmanager
+def row_file(
+    program: LevelProgram, epoch: reports_pb2.Epoch, partition: int, attempt: int
+) -> Iterator[RowFile]:
+    """Open the file in which an attempt stores its rows for the next Spark job of the epoch."""
     places = program.shards
     assert places is not None
     name = rows_name(places.lineage, epoch.number, epoch.fence, program.level, partition, attempt)
-    return Path(places.deltas, name)
+    with new_file(places, name) as (path, store), RowFile(path, store) as file:
+        yield file
 
 
 def folder_of_copies(places: ShardPlaces) -> Path:

@@ -13,7 +13,7 @@ from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.group_reader import GroupReader
 from beam_spark_runner.spark.rows.view_writer import pane_coder
 from beam_spark_runner.spark.side_inputs.panes import PaneId, PanesOfView
-from beam_spark_runner.spark.task.delta_folder import folder_of_deltas
+from beam_spark_runner.spark.task.epoch_files import delta_files
 from beam_spark_runner.spark.task.epoch_stage import EpochStage
 from beam_spark_runner.spark.task.open_stage import charged_to
 
@@ -59,7 +59,7 @@ class ViewStage(EpochStage):
         places, dest = self._level.shards, self.program.input.dest
         assert places is not None
         name = view_name(places.lineage, self._number, int(dest), uuid.uuid4().hex)
-        self._panes.write(functools.partial(folder_of_deltas(places).put, name))
+        self._panes.write(functools.partial(delta_files(places).put, name))
         return [
             reports_pb2.View(
                 dest=dest,

@@ -8,7 +8,7 @@ from typing import BinaryIO, TypeVar
 
 from beam_spark_runner.recovery.manifest import fence_in
 from beam_spark_runner.state.delta import read_chain
-from beam_spark_runner.state.shards import DeltaFiles
+from beam_spark_runner.state.delta_files import DeltaFiles
 
 T = TypeVar("T")
 

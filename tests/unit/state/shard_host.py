@@ -6,7 +6,8 @@ from typing import BinaryIO
 
 from beam_spark_runner.state.chain import Version
 from beam_spark_runner.state.delta import delta_name
-from beam_spark_runner.state.shards import FolderOfDeltas, Shard, open_shard
+from beam_spark_runner.state.delta_files import FolderOfDeltas
+from beam_spark_runner.state.shards import Shard, open_shard
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.state import local_copy
 from beam_spark_runner.state.chain import Chain
 from beam_spark_runner.state.delta import CorruptDeltaError
-from beam_spark_runner.state.shards import FolderOfDeltas
+from beam_spark_runner.state.delta_files import FolderOfDeltas
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 from tests.unit.state.shard_host import ONE, THREE, TWO, Deltas, Host
 
@@ -133,7 +133,8 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from beam_spark_runner.state.chain import Chain, Version
-from beam_spark_runner.state.shards import FolderOfDeltas, open_shard
+from beam_spark_runner.state.delta_files import FolderOfDeltas
+from beam_spark_runner.state.shards import open_shard
 
 local, deltas = map(Path, sys.argv[1:])
 def shard():

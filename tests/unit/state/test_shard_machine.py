@@ -13,8 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from beam_spark_runner.state import chain, delta, local_copy
 from beam_spark_runner.state.chain import Version
+from beam_spark_runner.state.delta_files import DeltaFiles
 from beam_spark_runner.state.local_copy import Origin
-from beam_spark_runner.state.shards import DeltaFiles, Shard, open_shard
+from beam_spark_runner.state.shards import Shard, open_shard
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 from tests.examples import examples
 

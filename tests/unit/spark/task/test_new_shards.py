@@ -13,7 +13,8 @@ from beam_spark_runner.spark.program import ShardPlaces
 from beam_spark_runner.spark.task.resharding import Resharding, StoringStage, make_shards
 from beam_spark_runner.state.backend import Bag, Cell
 from beam_spark_runner.state.chain import Version
-from beam_spark_runner.state.shards import FolderOfDeltas, Shard, open_shard
+from beam_spark_runner.state.delta_files import FolderOfDeltas
+from beam_spark_runner.state.shards import Shard, open_shard
 from beam_spark_runner.state.store import StoredState
 from beam_spark_runner.state.store_keys import hash_of
 from tests.unit.state.sorted_records import count_values, read

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.spark.program import ShardPlaces
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.task.stored_rows import (
     RowFile,
@@ -20,12 +21,19 @@ from beam_spark_runner.state.stored_deltas import ShardStorageError
 FULL = Path("/dev/full")
 
 
+def nothing() -> None: ...
+
+
+def places_in(folder: Path) -> ShardPlaces:
+    return ShardPlaces(lineage="main", deltas=str(folder), local=None, key_groups=8)
+
+
 def batch(dest: int, *values: bytes) -> pa.RecordBatch:
     return schema.batch_of(dest, np.arange(len(values), dtype=np.int64), None, None, values)
 
 
 def stored(path: Path, *batches: pa.RecordBatch) -> Path:
-    with RowFile(path) as file:
+    with RowFile(path, nothing) as file:
         for each in batches:
             file.write(each)
         file.finish()
@@ -34,7 +42,9 @@ def stored(path: Path, *batches: pa.RecordBatch) -> Path:
 
 def read(folder: Path, name: str) -> list[pa.RecordBatch]:
     reads = reading_function(
-        StoredRows(folder=str(folder), level=12, partitions=3, max_attempts=1, names_from=None)
+        StoredRows(
+            places=places_in(folder), level=12, partitions=3, max_attempts=1, names_from=None
+        )
     )
     return list(reads(iter([pa.RecordBatch.from_pydict({"name": [name]})])))
 
@@ -42,12 +52,12 @@ def read(folder: Path, name: str) -> list[pa.RecordBatch]:
 def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
     batches = [batch(1, b"a", b"b"), batch(2, bytes(1 << 20))]
     stored(tmp_path / "rows", *batches)
-    assert list(rows_of(tmp_path / "rows")) == batches
+    assert list(rows_of(places_in(tmp_path), "rows")) == batches
     assert read(tmp_path, "rows") == batches
 
 
 def test_an_error_leaves_no_file(tmp_path: Path) -> None:
-    with contextlib.suppress(LookupError), RowFile(tmp_path / "rows") as file:
+    with contextlib.suppress(LookupError), RowFile(tmp_path / "rows", nothing) as file:
         file.write(batch(1, b"a"))
         raise LookupError
     assert not list(tmp_path.iterdir())
@@ -65,7 +75,7 @@ def test_a_part_of_a_file_is_none(tmp_path: Path, end: int) -> None:
     path = stored(tmp_path / "rows", batch(1, b"a"), batch(1, b"b"))
     path.write_bytes(path.read_bytes()[:end])
     with pytest.raises(ShardStorageError, match="rows"):
-        list(rows_of(path))
+        list(rows_of(places_in(tmp_path), "rows"))
 
 
 def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
@@ -81,7 +91,7 @@ def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
 
 def test_a_disk_that_is_full_is_noticed_at_the_end() -> None:
     """Not before: whoever writes may be user code."""
-    file = RowFile(FULL)
+    file = RowFile(FULL, nothing)
     for _ in range(3):
         file.write(batch(1, bytes(1 << 20)))
     with pytest.raises(ShardStorageError, match="No space left") as caught:
@@ -91,4 +101,4 @@ def test_a_disk_that_is_full_is_noticed_at_the_end() -> None:
 
 def test_a_folder_that_is_away(tmp_path: Path) -> None:
     with pytest.raises(ShardStorageError, match="away"):
-        RowFile(tmp_path / "away" / "rows")
+        RowFile(tmp_path / "away" / "rows", nothing)

@@ -1,0 +1,75 @@
+"""A folder of an object store in which a streaming pipeline commits its epochs."""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import BinaryIO
+
+from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
+from beam_spark_runner.recovery.savepoint import CopyingStorage
+from beam_spark_runner.state.object_folder import ObjectFolder
+
+_PROBE = "creates.probe"
+
+
+class CheckpointObjects(CopyingStorage):
+    """See ``CopyingStorage``. Whatever has been stored is durable.
+
+    Args:
+        folder: where.
+        option: that has named it, for errors.
+
+    Raises:
+        CheckpointStorageError: the store cannot be reached.
+        OptionsError: it lets two drivers create one object, so that both would commit.
+    """
+
+    def __init__(self, folder: ObjectFolder, option: str) -> None:
+        self._folder = folder
+        self.create(_PROBE, b"")
+        if self.create(_PROBE, b""):
+            raise OptionsError(
+                option,
+                f"the store at {folder.url} ignores the condition of a request that an object must "
+                "not exist yet (If-None-Match), so that it cannot tell two drivers apart; use "
+                "another store, or a folder that all hosts mount",
+            )
+
+    def names(self) -> Sequence[str]:
+        """See ``Storage.names``."""
+        with self._doing():
+            return self._folder.names()
+
+    def read(self, name: str) -> bytes:
+        """See ``Storage.read``."""
+        with self._doing():
+            return self._folder.read(name)
+
+    def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
+        """See ``Storage.create``."""
+        with self._doing():
+            return self._folder.create(name, data)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """See ``DeletingStorage.delete``."""
+        with self._doing():
+            self._folder.delete(names)
+
+    def open(self, name: str) -> BinaryIO | None:
+        """See ``CopyingStorage.open``."""
+        with self._doing():
+            try:
+                return self._folder.open(name)
+            except FileNotFoundError:
+                return None
+
+    def put(self, name: str, content: BinaryIO) -> None:
+        """See ``CopyingStorage.put``."""
+        with self._doing():
+            self._folder.put_content(name, content)
+
+    @contextlib.contextmanager
+    def _doing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise CheckpointStorageError(self._folder.url, str(error)) from error

@@ -1,0 +1,74 @@
+"""The files of tasks that the manifest of their epoch will name, and their rows."""
+
+import contextlib
+import functools
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from beam_spark_runner.core.storage_urls import is_url
+from beam_spark_runner.spark.program import ShardPlaces
+from beam_spark_runner.spark.shared_file import SharedFile
+from beam_spark_runner.state.delta_files import DeltaFiles, FolderOfDeltas
+from beam_spark_runner.state.object_folder import ObjectFolder
+
+
+def delta_files(places: ShardPlaces) -> DeltaFiles:
+    """Return where the tasks of a job store what manifests name."""
+    if is_url(places.deltas):
+        return _object_folder(places)
+    return FolderOfDeltas(Path(places.deltas), syncs=places.tasks_sync)
+
+
+def shared_file(places: ShardPlaces, name: str) -> SharedFile:
+    """Return a file that a task has stored, for readers that look something up in it."""
+    if is_url(places.deltas):
+        return SharedFile(stored=_Object(_object_folder(places), name))
+    return SharedFile(path=str(Path(places.deltas, name)))
+
+
+@contextlib.contextmanager
+def local_path(places: ShardPlaces, name: str) -> Iterator[Path]:
+    """Return the path of a file that a task has stored, or of a local copy, for the context.
+
+    Raises:
+        OSError: it cannot be read, or there is none.
+    """
+    if is_url(places.deltas):
+        with _object_folder(places).downloaded(name) as path:
+            yield Path(path)
+    else:
+        yield Path(places.deltas, name)
+
+
+@contextlib.contextmanager
+def new_file(places: ShardPlaces, name: str) -> Iterator[tuple[Path, Callable[[], object]]]:
+    """Return where a file is to be written, and what stores it once it is complete.
+
+    Not durably, in a folder, and under its name from the beginning.
+    """
+    if not is_url(places.deltas):
+        yield Path(places.deltas, name), _do_nothing
+        return
+    with tempfile.TemporaryDirectory(prefix="beam-") as folder:
+        path = Path(folder, name)
+        yield path, functools.partial(_object_folder(places).put, name, path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """See ``Downloadable``."""
+
+    folder: ObjectFolder
+    name: str
+
+    def downloaded(self) -> contextlib.AbstractContextManager[str]:
+        return self.folder.downloaded(self.name)
+
+
+def _object_folder(places: ShardPlaces) -> ObjectFolder:
+    return ObjectFolder(places.deltas, places.store)
+
+
+def _do_nothing() -> None: ...

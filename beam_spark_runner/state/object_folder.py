@@ -1,0 +1,162 @@
+"""A folder of an object store: S3, Google Cloud Storage, or Azure's.
+
+An object appears whole or not at all, and is durable by then. That it is created, and replaces no
+other one, is a condition that the store checks (``If-None-Match`` of HTTP).
+"""
+
+import contextlib
+import functools
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from beam_spark_runner.state.delta_files import DeltaFiles
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+_READ_BYTES = 8 << 20
+# The driver tries again for longer, see ``scheduling.patience``, and Spark the task.
+_RETRIES = 3
+_RETRY_S = 20.0
+
+
+class ObjectStoreError(OSError):
+    """The store cannot be reached, or refuses something."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFolder(DeltaFiles):
+    """See ``DeltaFiles``.
+
+    Threads: any.
+
+    Attributes:
+        url: of the folder.
+        settings: of obstore's client, such as ("endpoint", "https://…"). What is missing comes
+            from the environment, or from the machine's own credentials.
+    """
+
+    url: str
+    settings: tuple[tuple[str, str], ...] = ()
+
+    def open(self, name: str) -> BinaryIO:
+        """See ``DeltaFiles.open``: of a local copy."""
+        with self.downloaded(name) as path:
+            return Path(path).open("rb")
+
+    @contextlib.contextmanager
+    def downloaded(self, name: str) -> Iterator[str]:
+        """Return the path of a local copy, which is removed afterwards. Maps of it stay valid.
+
+        Raises:
+            FileNotFoundError: there is no object of this name.
+            OSError: the store does not answer, or the local disk is full.
+        """
+        import obstore
+
+        with tempfile.NamedTemporaryFile(prefix="beam-") as target:
+            with _asked(f"read {name}"):
+                found = obstore.get(_store(self), name)
+                for piece in found.stream(min_chunk_size=_READ_BYTES):
+                    target.write(piece)
+            target.flush()
+            yield target.name
+
+    def put(self, name: str, local: Path) -> None:
+        """See ``DeltaFiles.put``."""
+        import obstore
+
+        with _asked(f"write {name}"):
+            obstore.put(_store(self), name, local)
+
+    def put_content(self, name: str, content: BinaryIO) -> None:
+        """Store an object, in place of any of its name."""
+        import obstore
+
+        with _asked(f"write {name}"):
+            obstore.put(_store(self), name, content)
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Create an object, unless there is one of that name: then return False.
+
+        After an error, or if the answer was lost and it was tried again, it may be there.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        with _asked(f"create {name}"):
+            try:
+                obstore.put(_store(self), name, data, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                return False
+        return True
+
+    def read(self, name: str) -> bytes:
+        """Return the content of an object."""
+        import obstore
+
+        with _asked(f"read {name}"):
+            return bytes(obstore.get(_store(self), name).bytes())
+
+    def names(self) -> Sequence[str]:
+        """Return the names of all objects in the folder, without those of folders below."""
+        import obstore
+
+        with _asked("list it"):
+            found = obstore.list_with_delimiter(_store(self))
+            return [each["path"] for each in found["objects"]]
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects. It is not an error if one does not exist."""
+        import obstore
+
+        with _asked("delete objects"):
+            if all_names := list(names):
+                try:
+                    obstore.delete(_store(self), all_names)
+                except FileNotFoundError:
+                    for name in all_names:  # not all stores say it, and none says which
+                        with contextlib.suppress(FileNotFoundError):
+                            obstore.delete(_store(self), name)
+
+
+@functools.lru_cache(16)
+def _store(folder: ObjectFolder) -> "ObjectStore":
+    """Return the client for a folder, of which a process has one."""
+    from obstore.store import from_url
+
+    settings: dict[str, Any] = dict(folder.settings)
+    endpoint = settings.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL", "")
+    options: dict[str, Any] = {
+        "allow_http": endpoint.startswith("http://"),
+        "allow_invalid_certificates": settings.pop("verify", "true") == "false",
+    }
+    retries: Any = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_S)}
+    client: Any = {"config": settings, "client_options": options, "retry_config": retries}
+    try:
+        store: ObjectStore = from_url(folder.url, **client)
+    except Exception as error:  # of many kinds: what is missing, or wrong, in URL and settings
+        raise ObjectStoreError(f"could not open {folder.url}: {_first_part(error)}") from error
+    return store
+
+
+@contextlib.contextmanager
+def _asked(what: str) -> Iterator[None]:
+    from obstore.exceptions import BaseError, NotFoundError
+
+    try:
+        yield
+    except (FileNotFoundError, NotFoundError) as error:
+        raise FileNotFoundError(f"could not {what}: {_first_part(error)}") from error
+    except (OSError, BaseError) as error:
+        raise ObjectStoreError(f"could not {what}: {_first_part(error)}") from error
+
+
+def _first_part(error: Exception) -> str:
+    """Return what is wrong, without the Rust values that obstore adds."""
+    return str(error).partition("\n\nDebug source")[0]

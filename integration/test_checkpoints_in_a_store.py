@@ -1,0 +1,173 @@
+"""Checkpoints in S3: killed drivers, two drivers at once, a cluster, savepoints."""
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+
+from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
+from beam_spark_runner.job.shard_places import storage_at
+from beam_spark_runner.recovery.commit import newest
+from beam_spark_runner.recovery.savepoint import CopyingStorage
+from beam_spark_runner.recovery.sweep import unneeded
+from integration.cluster import Cluster, end_jvm
+from integration.driver_programs import start_driver
+from integration.killed_driver import Kind, Orders
+from integration.object_store import BUCKET, ObjectStore, environment_of, start_object_store
+from integration.pipelines import counters
+from integration.running import run
+from integration.streams import KEYS, check_files, windows_of_state
+from integration.waiting import wait_until
+from tests.cli.programs import Program
+from tests.spark.endless import WINDOWS_AND_TIMERS, noted, started, windows_and_timers
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
+
+COUNT = 24
+LINEAGE = "main"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    log = tmp_path_factory.mktemp("store") / "log"
+    with start_object_store(log) as running, environment_of(running):
+        yield running
+
+
+def storage(store: ObjectStore, name: str) -> CopyingStorage:
+    """Open a folder of the bucket."""
+    return storage_at(f"s3a://{BUCKET}/{name}", "here", (("endpoint", store.endpoint),))
+
+
+class Drivers:
+    """Programs that run one pipeline, whose checkpoint is in the store."""
+
+    def __init__(self, store: ObjectStore, folder: Path, kind: Kind, count: int = COUNT) -> None:
+        self._store, self._folder, self._kind, self._numbers = store, folder, kind, count
+        self.out, self._notes = folder / "out", folder / "notes"
+        for each in self.out, self._notes:
+            each.mkdir()
+        self.url = f"s3a://{BUCKET}/{folder.name}"
+        self._storage = storage(store, folder.name)
+        self._count = 0
+
+    def start(self) -> Program:
+        self._count += 1
+        places = map(str, (self.out, self._notes, self.url))
+        return start_driver(
+            self._folder / f"run-{self._count}",
+            Orders("", 0, 1, self._numbers, self._kind.name, *places),
+            f"--checkpoint_dir={self.url.replace('s3a:', 's3:')}",
+            f"--s3_endpoint_url={self._store.endpoint}",
+            f"--parallelism={1 + self._count % 3}",
+            **self._store.environment,
+        )
+
+    def committed(self) -> int:
+        """Return the newest epoch that is committed."""
+        found = newest(self._storage, LINEAGE)
+        return found[-1].epoch if found else 0
+
+    def check(self, code: int, out: str, err: str) -> None:
+        """Check what all programs have made, and what they have left in the store."""
+        assert code == 0, err
+        assert out.splitlines()[-1] == str({"elements": KEYS * self._numbers})
+        check_files(self.out, self._numbers)
+        names = self._storage.names()
+        kept = newest(self._storage, LINEAGE, len(names))
+        assert kept[-1].is_final
+        assert len(kept) == 3
+        assert unneeded(names, LINEAGE, kept) == ()
+        known = ".manifest", ".fence", ".delta", ".view", ".probe"
+        assert not [name for name in names if not name.endswith(known)]
+
+
+@pytest.mark.parametrize("kind", [Kind.SOURCES, Kind.CUT], ids=["one Spark job", "several"])
+def test_killed_drivers_change_nothing(store: ObjectStore, tmp_path: Path, kind: Kind) -> None:
+    """Each of them has another number of partitions than the one before."""
+    chance, drivers = random.Random(kind.name), Drivers(store, tmp_path, kind)
+    for _ in range(3):
+        until = drivers.committed() + 1 + chance.randrange(3)
+        program = drivers.start()
+        if program.wait_until(lambda until=until: drivers.committed() >= until):  # type: ignore[misc]
+            time.sleep(chance.random() / 2)  # the moment is chance's
+            program.send(signal.SIGKILL)
+        program.end(600)
+    ended = drivers.start().end(600)
+    drivers.check(ended.code, ended.out, ended.err)
+
+
+def test_of_two_drivers_the_later_one_goes_on(store: ObjectStore, tmp_path: Path) -> None:
+    drivers = Drivers(store, tmp_path, Kind.SOURCES, 200)
+    first = drivers.start()
+    assert first.wait_until(lambda: drivers.committed() >= 2)
+    second = drivers.start()
+    stopped = first.end(600)
+    assert stopped.code == 1
+    assert "another program has taken over this pipeline's checkpoint" in stopped.err
+    ended = second.end(600)
+    drivers.check(ended.code, ended.out, ended.err)
+
+
+def test_on_a_cluster(store: ObjectStore, cluster: Cluster) -> None:
+    end_jvm()
+    # Executors have the credentials; Spark itself does not write there.
+    conf = {f"spark.executorEnv.{key}": value for key, value in store.environment.items()}
+    flags = [
+        f"--checkpoint_dir=s3://{BUCKET}/on-a-cluster/",
+        f"--s3_endpoint_url={store.endpoint}",
+    ]
+    with cluster.session("checkpoints in a store", conf) as session:
+        result = run(session, windows_of_state, *flags)
+    assert counters(result) == {"elements": 3 * KEYS}
+    names = storage(store, "on-a-cluster").names()
+    assert [name for name in names if name.endswith(".delta")]
+
+
+def test_savepoints_go_from_a_store_to_a_folder_and_back(
+    local_session: Any, store: ObjectStore, tmp_path: Path
+) -> None:
+    endpoint = f"--s3_endpoint_url={store.endpoint}"
+
+    def build(name: str) -> tuple[Any, Path, Path]:
+        seen, ended = tmp_path / name / "seen", tmp_path / name / "ended"
+        seen.mkdir(parents=True)
+        ended.mkdir()
+        return windows_and_timers(seen, ended), seen, ended
+
+    first, seen, _ = build("first")
+    running = started(local_session, first, f"--checkpoint_dir=s3://{BUCKET}/saved", endpoint)
+    wait_until(lambda: len(noted(seen)) == 6, "the first elements")
+    objects = storage(store, "saved")
+    before = newest(objects, LINEAGE)
+    wait_until(lambda: newest(objects, LINEAGE) != before, "another commit")
+    in_a_folder, in_the_store = str(tmp_path / "savepoint"), f"s3://{BUCKET}/savepoint"
+    running.savepoint(in_a_folder)
+    running.savepoint(in_the_store)
+    running.cancel()
+    for name, checkpoints, savepoint in (
+        ("second", f"s3://{BUCKET}/second", in_a_folder),
+        ("third", str(tmp_path / "third checkpoints"), in_the_store),
+    ):
+        pipeline, seen, ended = build(name)
+        flags = f"--checkpoint_dir={checkpoints}", f"--savepoint_path={savepoint}", "--drain"
+        result = started(local_session, pipeline, endpoint, *flags)
+        assert result.wait_until_finish() == "DRAINED"
+        assert (noted(seen), noted(ended)) == ([], WINDOWS_AND_TIMERS)
+
+
+def test_stores_that_cannot_be_used_are_named(local_session: Any, store: ObjectStore) -> None:
+    def build(p: beam.Pipeline) -> None:
+        windows_of_state(p)
+
+    endpoint = f"--s3_endpoint_url={store.endpoint}"
+    with pytest.raises(CheckpointStorageError, match="s3a://no-such-bucket/here") as missing:
+        run(local_session, build, "--checkpoint_dir=s3://no-such-bucket/here", endpoint)
+    assert "NoSuchBucket" in str(missing.value)
+    with pytest.raises(OptionsError, match="--checkpoint_dir: hdfs:// is not supported yet"):
+        run(local_session, build, "--checkpoint_dir=hdfs://host/folder")

@@ -1,0 +1,88 @@
+"""Checkpoints in an object store, over obstore's own store of local files."""
+
+import io
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
+from beam_spark_runner.job.checkpoint_objects import CheckpointObjects
+from beam_spark_runner.state.object_folder import ObjectFolder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> ObjectFolder:
+    (tmp_path / "box").mkdir()
+    return ObjectFolder(f"file://{tmp_path}/box")
+
+
+@pytest.fixture
+def storage(folder: ObjectFolder) -> CheckpointObjects:
+    return CheckpointObjects(folder, "checkpoint_dir")
+
+
+def test_objects_are_created_once_and_never_replaced(storage: CheckpointObjects) -> None:
+    assert storage.create("a", b"one", after=["b"])
+    assert not storage.create("a", b"two")
+    assert storage.read("a") == b"one"
+
+
+def test_what_is_put_is_found_until_it_is_deleted(
+    storage: CheckpointObjects, folder: ObjectFolder, tmp_path: Path
+) -> None:
+    content = bytes(20 << 20)
+    storage.put("large", io.BytesIO(content))
+    (tmp_path / "local").write_bytes(b"small")
+    folder.put("small", tmp_path / "local")
+    folder.put_content("below/it", io.BytesIO(b""))
+    assert sorted(storage.names()) == ["creates.probe", "large", "small"]
+    for name, expected in (("large", content), ("small", b"small")):
+        opened = storage.open(name)
+        assert opened is not None
+        with opened:
+            assert opened.read() == expected
+    storage.delete(["large", "missing", "small"])
+    storage.delete([])
+    assert list(storage.names()) == ["creates.probe"]
+    assert storage.open("large") is None
+
+
+def test_a_missing_object_is_an_error_where_it_must_be_there(
+    storage: CheckpointObjects, folder: ObjectFolder
+) -> None:
+    with pytest.raises(CheckpointStorageError, match="could not read gone"):
+        storage.read("gone")
+    with pytest.raises(FileNotFoundError):
+        folder.open("gone")
+
+
+def test_a_second_start_finds_the_probe(storage: CheckpointObjects, folder: ObjectFolder) -> None:
+    CheckpointObjects(folder, "checkpoint_dir")
+
+
+def test_a_store_that_lets_two_drivers_commit_is_refused(folder: ObjectFolder) -> None:
+    with (
+        mock.patch.object(ObjectFolder, "create", return_value=True),
+        pytest.raises(OptionsError, match=r"--savepoint_path: the store at .* ignores"),
+    ):
+        CheckpointObjects(folder, "savepoint_path")
+
+
+@pytest.mark.parametrize(
+    ("url", "settings", "problem"),
+    [
+        ("s3://box/folder", (("endpoint", "http://127.0.0.1:9"), ("region", "x")), "could not"),
+        ("s3://box/folder", (("nonsense", "1"),), "could not open s3://box/folder"),
+    ],
+)
+def test_a_store_that_cannot_be_reached(
+    url: str,
+    settings: tuple[tuple[str, str], ...],
+    problem: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "some")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "some")
+    with pytest.raises(CheckpointStorageError, match=problem):
+        CheckpointObjects(ObjectFolder(url, settings), "checkpoint_dir")
