@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
 from beam_spark_runner.state.delta_files import DeltaFiles
 
@@ -39,15 +39,24 @@ class ObjectFolder(DeltaFiles):
         url: of the folder.
         settings: of obstore's client, such as ("endpoint", "https://…"). What is missing comes
             from the environment, or from the machine's own credentials.
+        scratch: local folder for copies while they are in use; None: that for temporary files.
     """
 
     url: str
     settings: tuple[tuple[str, str], ...] = ()
+    scratch: str | None = None
 
     def open(self, name: str) -> BinaryIO:
         """See ``DeltaFiles.open``: of a local copy."""
-        with self.downloaded(name) as path:
-            return Path(path).open("rb")
+        # Without a name, so that nothing is left of it. The caller closes it.
+        copy = tempfile.TemporaryFile(dir=self.scratch)  # noqa: SIM115
+        try:
+            self._download(name, copy)
+            copy.seek(0)
+        except BaseException:
+            copy.close()
+            raise
+        return cast(BinaryIO, copy)
 
     @contextlib.contextmanager
     def downloaded(self, name: str) -> Iterator[str]:
@@ -57,29 +66,31 @@ class ObjectFolder(DeltaFiles):
             FileNotFoundError: there is no object of this name.
             OSError: the store does not answer, or the local disk is full.
         """
-        import obstore
-
-        with tempfile.NamedTemporaryFile(prefix="beam-") as target:
-            with _asked(f"read {name}"):
-                found = obstore.get(_store(self), name)
-                for piece in found.stream(min_chunk_size=_READ_BYTES):
-                    target.write(piece)
+        with tempfile.NamedTemporaryFile(prefix="beam-", dir=self.scratch) as target:
+            self._download(name, target)
             target.flush()
             yield target.name
+
+    def _download(self, name: str, target: IO[bytes]) -> None:
+        import obstore
+
+        with _asked(f"read {name}"):
+            for piece in obstore.get(self._store, name).stream(min_chunk_size=_READ_BYTES):
+                target.write(piece)
 
     def put(self, name: str, local: Path) -> None:
         """See ``DeltaFiles.put``."""
         import obstore
 
         with _asked(f"write {name}"):
-            obstore.put(_store(self), name, local)
+            obstore.put(self._store, name, local)
 
     def put_content(self, name: str, content: BinaryIO) -> None:
         """Store an object, in place of any of its name."""
         import obstore
 
         with _asked(f"write {name}"):
-            obstore.put(_store(self), name, content)
+            obstore.put(self._store, name, content)
 
     def create(self, name: str, data: bytes) -> bool:
         """Create an object, unless there is one of that name: then return False.
@@ -91,7 +102,7 @@ class ObjectFolder(DeltaFiles):
 
         with _asked(f"create {name}"):
             try:
-                obstore.put(_store(self), name, data, mode="create", use_multipart=False)
+                obstore.put(self._store, name, data, mode="create", use_multipart=False)
             except AlreadyExistsError:
                 return False
         return True
@@ -101,14 +112,14 @@ class ObjectFolder(DeltaFiles):
         import obstore
 
         with _asked(f"read {name}"):
-            return bytes(obstore.get(_store(self), name).bytes())
+            return bytes(obstore.get(self._store, name).bytes())
 
     def names(self) -> Sequence[str]:
         """Return the names of all objects in the folder, without those of folders below."""
         import obstore
 
         with _asked("list it"):
-            found = obstore.list_with_delimiter(_store(self))
+            found = obstore.list_with_delimiter(self._store)
             return [each["path"] for each in found["objects"]]
 
     def delete(self, names: Iterable[str]) -> None:
@@ -118,19 +129,23 @@ class ObjectFolder(DeltaFiles):
         with _asked("delete objects"):
             if all_names := list(names):
                 try:
-                    obstore.delete(_store(self), all_names)
+                    obstore.delete(self._store, all_names)
                 except FileNotFoundError:
                     for name in all_names:  # not all stores say it, and none says which
                         with contextlib.suppress(FileNotFoundError):
-                            obstore.delete(_store(self), name)
+                            obstore.delete(self._store, name)
+
+    @property
+    def _store(self) -> "ObjectStore":
+        return _client(self.url, self.settings)
 
 
 @functools.lru_cache(16)
-def _store(folder: ObjectFolder) -> "ObjectStore":
+def _client(url: str, given: tuple[tuple[str, str], ...]) -> "ObjectStore":
     """Return the client for a folder, of which a process has one."""
     from obstore.store import from_url
 
-    settings: dict[str, Any] = dict(folder.settings)
+    settings: dict[str, Any] = dict(given)
     endpoint = settings.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL", "")
     options: dict[str, Any] = {
         "allow_http": endpoint.startswith("http://"),
@@ -139,9 +154,9 @@ def _store(folder: ObjectFolder) -> "ObjectStore":
     retries: Any = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_S)}
     client: Any = {"config": settings, "client_options": options, "retry_config": retries}
     try:
-        store: ObjectStore = from_url(folder.url, **client)
+        store: ObjectStore = from_url(url, **client)
     except Exception as error:  # of many kinds: what is missing, or wrong, in URL and settings
-        raise ObjectStoreError(f"could not open {folder.url}: {_first_part(error)}") from error
+        raise ObjectStoreError(f"could not open {url}: {_first_part(error)}") from error
     return store
 
 

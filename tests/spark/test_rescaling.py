@@ -7,7 +7,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.transforms.window import TimestampedValue
+from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import Duration
 
 from beam_spark_runner import SparkPortableRunner
@@ -64,13 +64,17 @@ def test_sources_and_elements_that_wait_are_divided(
     caplog: pytest.LogCaptureFixture,
     flags: tuple[str, ...],
 ) -> None:
-    """Residuals, stable input with keys and without, and input that is sorted by time."""
+    """Residuals, side inputs in parts, stable input, and input that is sorted by time."""
     caplog.set_level(logging.INFO)
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
         counted = beam.ParDo(Count()).with_output_types(tuple[str, int])
         numbers = p | beam.Create([(name, COUNT) for name in NAMES]) | beam.Reshuffle() | counted
+        rates = p | "rate" >> beam.Create([("rate", COUNT)]) | "rates" >> counted | beam.Values()
+        rates = rates | "rates in windows" >> beam.WindowInto(FixedWindows(4))
+        rated = numbers | beam.WindowInto(FixedWindows(4))
         return {
+            "rated": rated | beam.Map(lambda pair, some: (*pair, *some), beam.pvalue.AsList(rates)),
             "stable": numbers | "stable" >> beam.ParDo(Number()),
             "sorted": numbers | "sorted" >> beam.ParDo(Number()),
             "seen": numbers | "seen" >> beam.Map(lambda pair: pair),
@@ -83,6 +87,9 @@ def test_sources_and_elements_that_wait_are_divided(
     expected = sorted((name, number) for name in NAMES for number in range(COUNT))
     for label in "stable", "sorted", "seen":
         assert found[label] == expected
+    assert [(name, number, *sorted(some)) for name, number, *some in found["rated"]] == [
+        (name, number, *range(number // 4 * 4, number // 4 * 4 + 4)) for name, number in expected
+    ]
     texts = [text for text in caplog.messages if "redistributed" in text]
     assert texts == [
         f"state is redistributed from {before} to {after} partitions"

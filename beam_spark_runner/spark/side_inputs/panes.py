@@ -82,10 +82,11 @@ class PanesOfView:
         """Return what has a new pane, and the last moment of its window."""
         return [(place, end_us) for place, (_, end_us) in self._last.items()]
 
-    def write(self, put: Callable[[Path], None]) -> None:
-        """Write the last pane of each window and part to a file.
+    def write(self, part: bytes, put: Callable[[Path], None]) -> None:
+        """Write the last pane of each window in a part to a file. Nothing is pushed afterwards.
 
         Args:
+            part: which. Later panes replace what is in its file, and in no other one.
             put: takes the file, which is then removed.
 
         Raises:
@@ -93,7 +94,7 @@ class PanesOfView:
         """
         self._rows.flush()
         last = np.zeros(self._count, np.bool_)
-        last[[number for number, _ in self._last.values()]] = True
+        last[[number for place, (number, _) in self._last.items() if place.part == part]] = True
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "view")
             writer = SortedWriter(str(path), is_sorted=False, rows=EPOCHS_SCHEMA)
@@ -182,10 +183,10 @@ class _SpooledRows:
         self._writer.write_batch(batch)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all rows; once."""
+        """Yield all rows. No more are added."""
         if self._writer is None:
             return
-        self._writer.close()
+        self._writer.close()  # may be called again
         self._file.seek(0)
         with pa.ipc.open_stream(self._file) as reader:
             yield from reader

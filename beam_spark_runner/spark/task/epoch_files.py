@@ -2,6 +2,8 @@
 
 import contextlib
 import functools
+import hashlib
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -51,9 +53,24 @@ def new_file(places: ShardPlaces, name: str) -> Iterator[tuple[Path, Callable[[]
     if not is_url(places.deltas):
         yield Path(places.deltas, name), _do_nothing
         return
-    with tempfile.TemporaryDirectory(prefix="beam-") as folder:
+    objects = _object_folder(places)
+    with tempfile.TemporaryDirectory(prefix="rows-", dir=objects.scratch) as folder:
         path = Path(folder, name)
-        yield path, functools.partial(_object_folder(places).put, name, path)
+        yield path, functools.partial(objects.put, name, path)
+
+
+def folder_of_copies(places: ShardPlaces) -> Path:
+    """Return the folder of a job's local copies: one for all executors of the host.
+
+    Spark deletes it with the application.
+    """
+    if places.local is not None:
+        return Path(places.local)
+    local = Path(os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir())
+    if local.name.startswith("blockmgr-"):  # an executor's own, in that of the application
+        local = local.parent
+    job = hashlib.blake2b(places.deltas.encode(), digest_size=8).hexdigest()
+    return local / f"beam-shards-{job}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +85,9 @@ class _Object:
 
 
 def _object_folder(places: ShardPlaces) -> ObjectFolder:
-    return ObjectFolder(places.deltas, places.store)
+    scratch = folder_of_copies(places)  # it goes with the application, also if this process dies
+    scratch.mkdir(parents=True, exist_ok=True)
+    return ObjectFolder(places.deltas, places.store, str(scratch))
 
 
 def _do_nothing() -> None: ...

@@ -21,8 +21,7 @@ from beam_spark_runner.core.key_groups import hashes_of, overlapping
 from beam_spark_runner.harness.stable import STABLE, copy_stable
 from beam_spark_runner.harness.waiting import WAITING, copy_waiting
 from beam_spark_runner.spark.program import ShardPlaces
-from beam_spark_runner.spark.task.epoch_files import delta_files
-from beam_spark_runner.spark.task.task_shard import folder_of_copies
+from beam_spark_runner.spark.task.epoch_files import delta_files, folder_of_copies
 from beam_spark_runner.state.chain import Version
 from beam_spark_runner.state.resharding import copy_keys
 from beam_spark_runner.state.shards import Shard, open_shard

@@ -1,16 +1,12 @@
 """The files of a task: its shard, opened where the epoch before has left it; and its rows."""
 
 import contextlib
-import hashlib
-import os
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.recovery.sweep import rows_name
-from beam_spark_runner.spark.program import LevelProgram, ShardPlaces
-from beam_spark_runner.spark.task.epoch_files import delta_files, new_file
+from beam_spark_runner.spark.program import LevelProgram
+from beam_spark_runner.spark.task.epoch_files import delta_files, folder_of_copies, new_file
 from beam_spark_runner.spark.task.epoch_stages import EpochStages
 from beam_spark_runner.spark.task.stage_kinds import uses_shard
 from beam_spark_runner.spark.task.stored_rows import RowFile
@@ -51,20 +47,6 @@ def row_file(
     name = rows_name(places.lineage, epoch.number, epoch.fence, program.level, partition, attempt)
     with new_file(places, name) as (path, store), RowFile(path, store) as file:
         yield file
-
-
-def folder_of_copies(places: ShardPlaces) -> Path:
-    """Return the folder of a job's local copies: one for all executors of the host.
-
-    Spark deletes it with the application.
-    """
-    if places.local is not None:
-        return Path(places.local)
-    local = Path(os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir())
-    if local.name.startswith("blockmgr-"):  # an executor's own, in that of the application
-        local = local.parent
-    job = hashlib.blake2b(places.deltas.encode(), digest_size=8).hexdigest()
-    return local / f"beam-shards-{job}"
 
 
 def seal(shard: Shard, attempt: int, stages: EpochStages) -> reports_pb2.ShardReport:

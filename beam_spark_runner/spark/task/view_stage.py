@@ -58,14 +58,18 @@ class ViewStage(EpochStage):
     def _written(self, fired: Sequence[tuple[PaneId, int]]) -> Sequence[reports_pb2.View]:
         places, dest = self._level.shards, self.program.input.dest
         assert places is not None
-        name = view_name(places.lineage, self._number, int(dest), uuid.uuid4().hex)
-        self._panes.write(functools.partial(delta_files(places).put, name))
+        # The task has several parts if there were more partitions when elements came.
+        files: dict[bytes, str] = {}
+        for part in {place.part for place, _ in fired}:
+            name = view_name(places.lineage, self._number, int(dest), uuid.uuid4().hex)
+            self._panes.write(part, functools.partial(delta_files(places).put, name))
+            files[part] = name
         return [
             reports_pb2.View(
                 dest=dest,
                 window=place.window,
                 part=place.part,
-                file=name,
+                file=files[place.part],
                 expires_us=expiry_us(end_us, self.program.lateness_us),
             )
             for place, end_us in fired

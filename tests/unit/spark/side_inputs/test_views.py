@@ -1,6 +1,7 @@
 """A pane of a side input from its file to what a worker looks up in an epoch."""
 
 import contextlib
+import functools
 import shutil
 import tracemalloc
 from collections.abc import Iterator
@@ -44,14 +45,21 @@ def panes_of(of: Edge, coder: WindowedValueCoder = CODER) -> PanesOfView:
     return PanesOfView(of, coder, most_element_bytes=1 << 30)
 
 
-def written(panes: PanesOfView, of: Edge, path: Path) -> EpochView:
-    def put(source: Path) -> None:
-        shutil.copy(source, path)
+def _copy(target: Path, source: Path) -> None:
+    shutil.copy(source, target)
 
+
+def written(panes: PanesOfView, of: Edge, path: Path) -> EpochView:
+    """Write each part to a file, whose name goes on with a number unless there is one only."""
+    files: dict[bytes, tuple[str, ...]] = {}
     with contextlib.closing(panes):
-        panes.write(put)
-    windows = {place.window for place, _ in panes.places()}
-    return EpochView(of, "job", dict.fromkeys(windows, (str(path),)), GatheredRows)
+        for number, part in enumerate(sorted({place.part for place, _ in panes.places()})):
+            target = path.with_name(path.name + f"-{number}" * bool(number))
+            panes.write(part, functools.partial(_copy, target))
+            for place, _ in panes.places():
+                if place.part == part:
+                    files[place.window] = (*files.get(place.window, ()), str(target))
+    return EpochView(of, "job", files, GatheredRows)
 
 
 def found(view: EpochView, window: bytes, key: bytes | None) -> list[tuple[bytes, int]]:
@@ -129,8 +137,9 @@ def test_a_pane_replaces_the_one_before_it_in_its_part_only(tmp_path: Path, patt
         panes.push([value], [origin])
     key = "a" if pattern == urns.SIDE_INPUT_MULTIMAP else None
     view = written(panes, of, tmp_path / "view")
+    assert len(list(tmp_path.iterdir())) == 2
     expected = [2, 4, 5] if key else [("a", number) for number in (2, 4, 5)]
-    assert decoded(view, EARLY, key) == expected
+    assert sorted(decoded(view, EARLY, key)) == expected
     assert decoded(view, LATE, key) == ([3] if key else [("a", 3)])
 
 
@@ -179,4 +188,4 @@ def test_an_element_that_is_too_long_is_refused() -> None:
     with contextlib.closing(panes):
         panes.push([value], [origin])
         with pytest.raises(EncodingError, match=r"over the limit of 1000"):
-            panes.write(lambda path: None)
+            panes.write(b"", lambda path: None)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from beam_spark_runner.spark.program import ShardPlaces
-from beam_spark_runner.spark.task.task_shard import folder_of_copies
+from beam_spark_runner.spark.task.epoch_files import folder_of_copies
 
 
 def places(deltas: str = "/shared/a", local: str | None = None) -> ShardPlaces:
