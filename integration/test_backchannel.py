@@ -16,13 +16,18 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_spark_runner.runner import SparkPortableRunner
 
 COUNT = 60
+LONGEST_S = 120.0
 
 
 class Works(beam.DoFn):  # type: ignore[misc]
-    """Logs, counts, takes its time, and leaves a file for each element whose bundle is accepted."""
+    """Logs, counts, takes its time, and leaves a file for each element whose bundle is accepted.
+
+    The last element waits until somebody has seen that others were counted.
+    """
 
     def __init__(self, folder: Path, fails_first: bool = False) -> None:
         self._folder = folder
+        self._seen = folder.with_name("seen")
         self._fails_first = fails_first
 
     def process(
@@ -38,6 +43,9 @@ class Works(beam.DoFn):  # type: ignore[misc]
         path = self._folder / f"{element}-{attempt}-{uuid.uuid4().hex}"
         finalizer.register(path.touch)
         time.sleep(0.1)
+        deadline = time.monotonic() + LONGEST_S
+        while element == COUNT - 1 and not self._seen.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
         if self._fails_first and element == 13 and attempt == 0:
             raise ValueError("the first time")
         yield element
@@ -54,6 +62,8 @@ def run(session: Any, folder: Path, *flags: str, fails_first: bool = False) -> t
     seen: set[int] = set()
     while result.wait_until_finish(duration=200) == "RUNNING":
         seen.update(each.attempted for each in worked(result))
+        if seen - {0, COUNT}:
+            folder.with_name("seen").touch()
     (last,) = worked(result)
     assert last.committed == COUNT
     return result, seen
@@ -76,7 +86,7 @@ def lines(result: Any) -> list[str]:
 
 def check(result: Any, seen: set[int], folder: Path) -> None:
     assert lines(result) == sorted(f"works at {n}" for n in range(COUNT))
-    assert seen - {COUNT}
+    assert seen - {0, COUNT}
     assert finalized(folder) == [(n, 0) for n in range(COUNT)]
 
 
@@ -130,6 +140,7 @@ def test_connect_with_shared_storage(remote_session: Any, folder: Path, tmp_path
 def test_connect_without(
     remote_session: Any, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    folder.with_name("seen").touch()  # nobody will see anything
     result, seen = run(remote_session, folder)
     assert not seen - {COUNT}
     assert finalized(folder) == []

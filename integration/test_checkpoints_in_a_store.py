@@ -103,7 +103,7 @@ def test_killed_drivers_change_nothing(store: ObjectStore, tmp_path: Path, kind:
 
 
 def test_of_two_drivers_the_later_one_goes_on(store: ObjectStore, tmp_path: Path) -> None:
-    drivers = Drivers(store, tmp_path, Kind.SOURCES, 200)
+    drivers = Drivers(store, tmp_path, Kind.SOURCES, 120)
     first = drivers.start()
     assert first.wait_until(lambda: drivers.committed() >= 2)
     second = drivers.start()

@@ -14,7 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_spark_runner.core.errors import ExecutorMismatchError, OptionsError
 from beam_spark_runner.runner import SparkPortableRunner
 from beam_spark_runner.spark.session import preflight, python_archive
-from integration.cluster import Cluster
+from integration.cluster import Cluster, end_jvm
 from tests.connect_server import start_connect_server
 from tests.user_packages import wheel
 
@@ -93,6 +93,7 @@ def bare_session(
     """A session whose executors have no Beam. Nothing was packed for them yet."""
     from pyspark.sql import SparkSession
 
+    end_jvm()  # one that runs already may have settings of the session that has started it
     builder = SparkSession.builder.master(cluster.master_url)
     for key, value in {**cluster.conf, "spark.executorEnv.PYTHONPATH": ""}.items():
         builder = builder.config(key, value)
