@@ -82,6 +82,7 @@ def checkpoints_in(places: ShardPlaces, config: RunnerConfig) -> Checkpoints:
         key_groups=places.key_groups,
         after_tasks_finish=config.checkpoints_after_tasks_finish,
         tasks_sync=places.tasks_sync,
+        renamed=dict(config.renamed_steps),
         savepoint=savepoint,
     )
 

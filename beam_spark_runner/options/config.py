@@ -110,6 +110,7 @@ class RunnerConfig:
     checkpoint_dir: str | None = None  # of a streaming pipeline: a folder, or its URL
     store_settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # of such a URL
     savepoint_path: str | None = None  # from which a streaming pipeline begins
+    renamed_steps: tuple[tuple[str, str], ...] = ()  # --transform_name_mapping
     restart: Restart = "auto"  # of a streaming pipeline
     checkpoints_after_tasks_finish: bool = True  # of a streaming pipeline
     batch_interval_s: float = DEFAULT_BATCH_INTERVAL_MS / 1e3  # of its epochs
@@ -202,6 +203,7 @@ class RunnerConfig:
                 getattr(ours, "checkpoints_after_tasks_finish", True),
             ),
             stuck_bundle_timeout_s=_stuck_s(getattr(ours, "stuck_bundle_timeout", None)),
+            renamed_steps=_renamed_steps(cloud.transform_name_mapping),
             restart=one_of("restart", getattr(ours, "restart", "auto"), Restart),
             job_name=cloud.job_name or None,
             show_plan=one_of("show_plan", getattr(ours, "show_plan", None), PlanFormat),
@@ -210,6 +212,17 @@ class RunnerConfig:
                 "backchannel", getattr(ours, "backchannel", "auto"), BackchannelKind
             ),
         )
+
+
+def _renamed_steps(given: object) -> tuple[tuple[str, str], ...]:
+    if not given:
+        return ()
+    if not isinstance(given, dict) or not all(isinstance(each, str) for each in given.values()):
+        raise OptionsError(
+            "transform_name_mapping",
+            "must be a JSON object with the earlier names of steps, and those that they have now",
+        )
+    return tuple(given.items())
 
 
 def _user_timer_batch(ours: SparkPortableRunnerOptions) -> int | None:

@@ -47,6 +47,23 @@ class _Kind:
     to_result: Callable[[Any], Any]
 
 
+def relabelled(coded_infos: Iterable[bytes], ids: Mapping[str, str]) -> tuple[bytes, ...]:
+    """Return metrics of transforms whose ids are others now.
+
+    Args:
+        coded_infos: serialised MonitoringInfos.
+        ids: by the earlier ids. What belongs to other transforms, or to a collection, is left out.
+    """
+    found = []
+    for coded in coded_infos:
+        info = metrics_pb2.MonitoringInfo.FromString(coded)
+        id_ = ids.get(info.labels.get(monitoring_infos.PTRANSFORM_LABEL, ""))
+        if id_ is not None:
+            info.labels[monitoring_infos.PTRANSFORM_LABEL] = id_
+            found.append(info.SerializeToString())
+    return tuple(found)
+
+
 def merge(coded_infos: Iterable[bytes]) -> tuple[bytes, ...]:
     """Reduce the MonitoringInfos of any number of bundles to one for each metric.
 

@@ -16,9 +16,9 @@ from beam_spark_runner.recovery.manifest import (
     IncompatibleCheckpointError,
     Manifest,
     decode,
-    differences,
     manifest_name,
 )
+from beam_spark_runner.recovery.migration import Version, differences, migrated
 from beam_spark_runner.recovery.savepoint import Savepoint, pins
 from beam_spark_runner.recovery.sweep import ended_rows, half_written, left_rows, named_by, unneeded
 
@@ -37,6 +37,7 @@ class Checkpoints:
         key_groups: into how many groups keys fall.
         after_tasks_finish: epochs are committed although tasks of some stages have finished.
         tasks_sync: what tasks have stored is durable; if not, it is before a manifest names it.
+        renamed: see ``migration.Version``.
         savepoint: from which a pipeline goes on that has committed nothing itself; None: it begins.
     """
 
@@ -46,6 +47,7 @@ class Checkpoints:
     key_groups: int
     after_tasks_finish: bool = True
     tasks_sync: bool = True
+    renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     savepoint: Savepoint | None = None
 
 
@@ -61,14 +63,14 @@ class DriverStart:
 
     Args:
         checkpoints: of the pipeline.
-        plan: what must not have changed, see ``plan.compatibility``.
+        version: of the pipeline, which runs.
         partitions: of each level.
         contradictions: see ``scheduling.finish.Finishing``; by what has finished, and the number
             of partitions when it had.
 
     Attributes:
         manifest: the newest one, under the fence of this start. Of epoch 0: nothing is committed.
-            It may be of another number of partitions.
+            It may be of another version, and of another number of partitions.
 
     Raises:
         IncompatibleCheckpointError: what was committed is of another pipeline.
@@ -80,13 +82,13 @@ class DriverStart:
     def __init__(
         self,
         checkpoints: Checkpoints,
-        plan: Mapping[str, str],
+        version: Version,
         partitions: int,
         contradictions: Callable[
             [Mapping[int, frozenset[int]], int], tuple[str, ...]
         ] = _no_problem,
     ) -> None:
-        self._checkpoints, self._plan = checkpoints, plan
+        self._checkpoints, self._version = checkpoints, version
         self._storage = checkpoints.storage
         self._contradictions = contradictions
         self._has_swept = False
@@ -99,7 +101,8 @@ class DriverStart:
             fence=fence,
             lineage=checkpoints.lineage,
             parent=None,
-            plan=plan,
+            plan=version.plan,
+            steps=version.steps,
             partitions=partitions,
             key_groups=checkpoints.key_groups,
         )
@@ -191,7 +194,7 @@ class DriverStart:
 
     def _check(self, found: Manifest) -> None:
         """Raise an error if this start cannot go on from there."""
-        if differs := differences(found.plan, self._plan):
+        if differs := differences(found, self._version):
             raise IncompatibleCheckpointError(differs)
         key_groups = self._checkpoints.key_groups
         if found.key_groups != key_groups:
@@ -200,5 +203,6 @@ class DriverStart:
                 f"it is {found.key_groups} for as long as what is in --checkpoint_dir is used, "
                 f"not {key_groups}",
             )
-        if contradictions := self._contradictions(found.finished, found.partitions):
+        finished = migrated(found, self._version).finished
+        if contradictions := self._contradictions(finished, found.partitions):
             raise IncompatibleCheckpointError(contradictions)

@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.plan.compatibility import StagePlace
 
-_FORMAT = 7
-# In 5, nothing said whether a pipeline is drained: none could be. Before 7, stable input did not
-# say of which key it is.
-_READ = (5, 6, 7)
+_FORMAT = 8
 _NAME = re.compile(r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})\.manifest")
 _FENCE = re.compile(r"(?P<fence>\d{12})\.fence")
 _PIN = re.compile(r"(?P<epoch>\d{12})-[0-9a-f]+\.pin")
@@ -55,7 +53,8 @@ class IncompatibleCheckpointError(RunnerError):
         listed = "".join(f"\n  - {each}" for each in self.differences)
         return (
             "the pipeline cannot go on from its checkpoint, since it has changed. Undo the "
-            f"changes, or name another --checkpoint_dir:{listed}"
+            "changes, say with --transform_name_mapping what a step was called or that it was "
+            f"removed, or name another --checkpoint_dir:{listed}"
         )
 
 
@@ -129,7 +128,10 @@ class Manifest:
         views: the content of each window of each side input, part by part.
         events: how many events of a TestStream have happened, its end among them.
         metrics: serialised MonitoringInfos of all epochs.
-        plan: see ``plan.compatibility``.
+        plan: see ``plan.compatibility.stage_places``.
+        steps: see ``plan.compatibility.step_names``.
+        unfed: destinations of impulses that are due in the next epoch, since they are new. Before
+            the first epoch, all are due.
         partitions: of each level.
         key_groups: into how many groups keys fall, of which each partition has a range.
         finished: the tasks that have finished, as partitions by destination: see
@@ -151,7 +153,9 @@ class Manifest:
     views: Mapping[ViewId, View] = field(default_factory=dict)
     events: int = 0
     metrics: tuple[bytes, ...] = ()
-    plan: Mapping[str, str] = field(default_factory=dict)
+    plan: Mapping[str, StagePlace] = field(default_factory=dict)
+    steps: Mapping[str, str] = field(default_factory=dict)
+    unfed: tuple[int, ...] = ()
     partitions: int
     key_groups: int
     finished: Mapping[int, frozenset[int]] = field(default_factory=dict)
@@ -195,11 +199,11 @@ def decode(data: bytes, name: str) -> Manifest:
     if _digest(text) != digest or nothing or not rest.endswith(b"\n"):
         raise CorruptManifestError(name, "its checksum is wrong")
     fields = json.loads(text)
-    if (written := fields.pop("format")) not in _READ:
+    if (written := fields.pop("format")) != _FORMAT:
         raise IncompatibleCheckpointError(
             (
                 f"another version of this package has written the checkpoint: its format is "
-                f"{written}, and this version reads {', '.join(map(str, _READ))} only",
+                f"{written}, and this version reads {_FORMAT} only",
             )
         )
     fields["heads"] = {
@@ -213,24 +217,13 @@ def decode(data: bytes, name: str) -> Manifest:
     }
     fields["finished"] = {dest: frozenset(done) for dest, done in fields["finished"]}
     fields["metrics"] = tuple(map(bytes.fromhex, fields["metrics"]))
+    fields["plan"] = {name: StagePlace(*place) for name, place in fields["plan"].items()}
+    fields["unfed"] = tuple(fields["unfed"])
     return Manifest(**fields)
 
 
 def _digest(text: bytes) -> bytes:
     return hashlib.blake2b(text, digest_size=16).hexdigest().encode()
-
-
-def differences(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """Say for people what of a plan has changed, see ``plan.compatibility``."""
-    found = []
-    for name in sorted(before.keys() | now.keys()):
-        if name not in now:
-            found.append(f"{name} was removed")
-        elif name not in before:
-            found.append(f"{name} was added")
-        elif before[name] != now[name]:
-            found.append(f"{name} has changed from ({before[name]}) to ({now[name]})")
-    return tuple(found)
 
 
 def manifest_name(lineage: str, epoch: int) -> str:

@@ -35,26 +35,29 @@ class Share(Protocol):
 def copy_keys(
     source: Records,
     target: Records,
-    stage: int,
+    stages: tuple[int, int],
     share: Share,
     *,
     by_id: bool,
     besides: Collection[str],
+    transforms: tuple[str, str] = ("", ""),
 ) -> None:
     """Copy cells and timers of keys from an old shard to a new one.
 
     Args:
         source: the old shard.
         target: the new shard.
-        stage: number of the stage.
+        stages: number of the stage in the old shard, and in the new one.
         share: what is copied.
         by_id: what is stored is divided by its transform, and not by its key: residuals.
         besides: transforms whose cells and timers are left out: they are of no key.
+        transforms: id of the one with state and timers in the old shard, and in the new one.
 
     Raises:
         InvariantError: a key is in a shard to which it does not belong.
     """
-    keys = StoreKeys(stage)
+    keys, keys_now = map(StoreKeys, stages)
+    renamed = {transforms[0]: transforms[1]}
     left_out = {keys.owner(transform, b"") for transform in besides}
 
     def cells(first_hash: int) -> Iterator[tuple[bytes, bytes, bytes]]:
@@ -62,7 +65,7 @@ def copy_keys(
         for record, value in source.scan(prefix, start):
             owner = keys.owner_of_cell(record)
             if owner not in left_out:
-                yield owner, record, value
+                yield owner, keys_now.cell_in(record, *transforms), value
 
     if by_id:
         goes = _by_id(share)
@@ -80,11 +83,12 @@ def copy_keys(
             if hash_of_owner(owner) >= share.mine.stop:
                 break
             target.put(record, value)
-    before, after = (StoredState(records, stage, _nobody_counts) for records in (source, target))
+    before = StoredState(source, stages[0], _nobody_counts)
+    after = StoredState(target, stages[1], _nobody_counts)
     for transform, key, timers in before.all_timers():
         owner = keys.owner(transform, key)
         if owner not in left_out and goes(owner):
-            after.set_timers(transform, key, timers)
+            after.set_timers(renamed.get(transform, transform), key, timers)
 
 
 def _by_key(share: Share) -> Callable[[bytes], bool]:

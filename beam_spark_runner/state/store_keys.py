@@ -53,6 +53,21 @@ class StoreKeys:
         after = start + HASH_BYTES + 1 + (routing.DIGEST_BYTES if length == _IS_DIGEST else length)
         return record[start : after + _NAME_BYTES]
 
+    def cell_in(self, record: bytes, transform: str, transform_now: str) -> bytes:
+        """Return the key that a cell's record of another stage has in this one.
+
+        Args:
+            record: in the other stage.
+            transform: id of a transform there.
+            transform_now: the id that it has here. Those of others are the same.
+        """
+        end = len(self._cells) + len(self.owner_of_cell(record))
+        start = end - _NAME_BYTES
+        name = record[start:end]
+        if name == _name(transform):
+            name = _name(transform_now)
+        return self._cells + record[len(self._cells) : start] + name + record[end:]
+
     def timers_of_key(self, key: bytes) -> bytes:
         """The timers of a key, in all transforms, begin with it."""
         return self._timers + _key_part(key)

@@ -57,6 +57,7 @@ def manifest_after(
         last,
         epoch=epoch.number,
         parent=last.epoch,
+        unfed=(),
         clock_us=epoch.clock_us,
         events=epoch.events,
         heads={

@@ -22,11 +22,12 @@ from beam_spark_runner.core.errors import (
     OptionsError,
 )
 from beam_spark_runner.core.ids import DestinationId
-from beam_spark_runner.plan.compatibility import must_not_change
+from beam_spark_runner.plan.compatibility import stage_places, step_names
 from beam_spark_runner.plan.model import Delivery, Plan
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import Manifest
+from beam_spark_runner.recovery.migration import Version
 from beam_spark_runner.scheduling.epochs import (
     Epoch,
     budget_us,
@@ -39,8 +40,8 @@ from beam_spark_runner.scheduling.playback import Elements
 from beam_spark_runner.spark.driver.epoch_jobs import Rows
 from beam_spark_runner.spark.driver.epoch_manifest import manifest_after, progress_of
 from beam_spark_runner.spark.driver.epoch_segments import EpochSegments
+from beam_spark_runner.spark.driver.migration import adapted
 from beam_spark_runner.spark.driver.playback import Events, Playback
-from beam_spark_runner.spark.driver.rescaling import rescaled
 from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
 from beam_spark_runner.spark.rows import schema
 
@@ -99,7 +100,7 @@ def run_epochs(
         return pace.drains()
     run = _StreamRun(plan, settings, tally, checkpoints, pace, events)
     with run.leaving_nothing():
-        run.rescale()
+        run.adapt()
         while run.step():
             settings.check_cancelled()
     return run.was_drained
@@ -136,9 +137,12 @@ class _StreamRun:
         partitions, groups = settings.least_partitions, checkpoints.key_groups
         self._finishing = Finishing(plan, partitions)
         self._checkpoints_after_tasks_finish = checkpoints.after_tasks_finish
+        self._version = Version(
+            plan=stage_places(plan), steps=step_names(plan), renamed=checkpoints.renamed
+        )
         self._start = DriverStart(
             checkpoints,
-            must_not_change(plan),
+            self._version,
             partitions,
             lambda finished, before: self._finishing.contradictions(
                 rescaled_tasks(plan, finished, before, partitions, groups)
@@ -146,7 +150,6 @@ class _StreamRun:
         )
         if self._last.epoch:
             _LOGGER.info("goes on after epoch %d", self._last.epoch)
-        tally.accepted[self._metrics_of] = self._last.metrics
         self._start.sweep()  # which the start before may have died in front of
         self._sweeper = ThreadPoolExecutor(1, "beam-sweep")
         self._sweep: Future[None] | None = None  # of the epoch before, while the next one runs
@@ -161,12 +164,12 @@ class _StreamRun:
         """Whether the pipeline was drained by now."""
         return self._last.drains
 
-    def rescale(self) -> None:
-        """Redistribute the state, if an earlier run had another number of partitions."""
+    def adapt(self) -> None:
+        """Adapt what an earlier run has committed, if it was of another version or partitions."""
         # A start that is fenced off meanwhile may have committed an epoch as before.
-        while self._last.partitions != self._settings.least_partitions:
-            mine = rescaled(self._plan, self._settings, self._last)
+        while mine := adapted(self._plan, self._settings, self._last, self._version):
             self._outlasting(functools.partial(self._start.commit, mine))
+        self._tally.accepted[self._metrics_of] = self._last.metrics
 
     def step(self) -> bool:
         """Run one epoch and commit it; False if none was left."""
@@ -308,6 +311,8 @@ class _StreamRun:
         rows = [(schema.CONTROL, mark.SerializeToString())]
         if epoch.feeds_impulses:
             rows += [(int(dest), b"") for dest in self._plan.segments[0].impulses]
+        else:
+            rows += [(dest, b"") for dest in self._last.unfed]
         if isinstance(epoch.event, Elements):
             rows += [
                 (int(dest) | schema.WINDOWED, _ELEMENT_CODER.encode(_windowed(*element)))

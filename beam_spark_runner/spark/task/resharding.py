@@ -1,4 +1,4 @@
-"""Moves the state of a streaming pipeline to another number of partitions.
+"""Moves the state of a streaming pipeline to other partitions, or to those of another version.
 
 Each task makes one new shard, from the old ones whose key groups it gets. Its delta is one whole
 slice, so that nothing of the old shards is needed once it is committed.
@@ -16,10 +16,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from beam_spark_runner.core.errors import InvariantError, OptionsError
+from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.key_groups import hashes_of, overlapping
 from beam_spark_runner.harness.stable import STABLE, copy_stable
 from beam_spark_runner.harness.waiting import WAITING, copy_waiting
+from beam_spark_runner.recovery.migration import Moved
 from beam_spark_runner.spark.program import ShardPlaces
 from beam_spark_runner.spark.task.epoch_files import delta_files, folder_of_copies
 from beam_spark_runner.state.chain import Version
@@ -35,16 +36,12 @@ class StoringStage(NamedTuple):
     """A stage that has something in the shards of its level.
 
     Attributes:
-        number: of the stage.
-        name: of the stage, for people.
+        places: of it in the old shards, and in the new ones.
         is_splittable: it stores restrictions.
-        is_keyed: it stores elements of keys, if any.
     """
 
-    number: int
-    name: str
+    places: Moved
     is_splittable: bool
-    is_keyed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +51,10 @@ class Resharding:
     Attributes:
         places: of the shards.
         epoch: in which the new ones are committed.
-        before: number of partitions of each level until now.
+        before: number of partitions of each exchange until now.
         after: the same from now on.
         heads: of the old shards, by level and partition.
-        stages: by level.
+        stages: by the level in which they are from now on.
     """
 
     places: ShardPlaces
@@ -69,7 +66,11 @@ class Resharding:
 
     def new_shards(self) -> Sequence[tuple[int, int]]:
         """Return level and partition of each."""
-        return [(level, partition) for level in self.stages for partition in range(self.after)]
+        return [
+            (level, partition)
+            for level, stages in self.stages.items()
+            for partition in range(self.after if stages[0].places.now.is_exchanged else 1)
+        ]
 
 
 def make_shards(
@@ -95,41 +96,46 @@ def make_shards(
 def _make_shard(resharding: Resharding, level: int, partition: int) -> int | None:
     """Make one new shard; return the attempt that has stored it, None if it is empty."""
     attempt = random.SystemRandom().getrandbits(63)
-    before, after = resharding.before, resharding.after
+    stages = resharding.stages[level]
+    after = resharding.after if stages[0].places.now.is_exchanged else 1
     groups = resharding.places.key_groups
     with _folder(resharding.places) as folder:
-        open_in = functools.partial(_open, resharding.places, level, folder=folder)
-        with open_in(partition, name="new", head=None) as new:
-            for old in overlapping(partition, groups, after, before):
-                head = resharding.heads.get((level, old))
-                if head is None:
-                    continue
-                share = _Share(old, partition, groups, before, after)
-                with open_in(old, name="old", head=head) as shard:
-                    for stage in resharding.stages[level]:
-                        _copy(shard, new, stage, share)
+        open_in = functools.partial(_open, resharding.places, folder=folder)
+        with open_in(level, partition, name="new", head=None) as new:
+            for old_level in {stage.places.before.level for stage in stages}:
+                moving = [stage for stage in stages if stage.places.before.level == old_level]
+                was_exchanged = moving[0].places.before.is_exchanged
+                before = resharding.before if was_exchanged else 1
+                for old in overlapping(partition, groups, after, before):
+                    head = resharding.heads.get((old_level, old))
+                    if head is None:
+                        continue
+                    share = _Share(old, partition, groups, before, after)
+                    with open_in(old_level, old, name="old", head=head) as shard:
+                        for stage in moving:
+                            _copy(shard, new, stage, share)
             head = new.seal(Version(resharding.epoch, attempt))
     return None if head is None else attempt
 
 
 def _copy(old: Shard, new: Shard, stage: StoringStage, share: "_Share") -> None:
-    copy_keys(old, new, stage.number, share, by_id=stage.is_splittable, besides=(WAITING, STABLE))
-    before, after = (StoredState(shard, stage.number, _not_counted) for shard in (old, new))
-
-    def has_element(hashed: int | None) -> bool:
-        if hashed is not None:
-            return hashed in share.mine
-        if stage.is_keyed:
-            raise OptionsError(
-                "parallelism",
-                f"an older version of this package has stored stable input of {stage.name}, "
-                "which cannot be divided; continue once with as many partitions as before",
-            )
-        return share.has_rest
-
-    copy_stable(before, after, has_element)
+    before, now = stage.places
+    copy_keys(
+        old,
+        new,
+        (before.stage, now.stage),
+        share,
+        by_id=stage.is_splittable,
+        besides=(WAITING, STABLE),
+        transforms=(before.transform, now.transform),
+    )
+    stored = StoredState(old, before.stage, _not_counted)
+    stores = StoredState(new, now.stage, _not_counted)
+    copy_stable(
+        stored, stores, lambda hashed: share.has_rest if hashed is None else hashed in share.mine
+    )
     if share.has_rest:
-        copy_waiting(before, after)
+        copy_waiting(stored, stores)
 
 
 class _Share:

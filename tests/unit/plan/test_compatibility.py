@@ -1,15 +1,19 @@
+"""By what stages are known in later runs, and what they store."""
+
 import pytest
 
 from beam_spark_runner.graph.passes import STREAMING, run_passes
 from beam_spark_runner.plan.build import build
-from beam_spark_runner.plan.compatibility import must_not_change
+from beam_spark_runner.plan.compatibility import StagePlace, stage_places
 from tests.golden.notation import parse
 
 GIVEN = """Events: test_stream() -> events
 Pair: pardo(events) -> pairs @py
-Group: group_by_key(pairs) -> groups
+Sum: pardo(pairs) -> sums @py state=sum
+Group: group_by_key(sums) -> groups
 Count: pardo(groups) -> counted @py state=count timers=due
 pairs :: kv<bytes,bytes>, fixed
+sums :: kv<bytes,bytes>, fixed
 groups :: kv<bytes,iterable<bytes>>, fixed
 counted :: kv<bytes,bytes>
 """
@@ -20,16 +24,20 @@ rates :: bytes, fixed
 """
 
 
-def found(given: str, max_exchanges: int = 12) -> dict[str, str]:
+def found(given: str, max_exchanges: int = 12) -> dict[str, StagePlace]:
     graph = run_passes(parse(given), STREAMING)
-    return dict(must_not_change(build(graph, max_exchanges=max_exchanges, streams=True)))
+    return dict(stage_places(build(graph, max_exchanges=max_exchanges, streams=True)))
 
 
-def test_each_step_and_where_it_stores_what() -> None:
-    assert found(GIVEN)["step Count"].startswith(
-        "beam:transform:pardo:v1, stage 1, level 1, state count, timer due, "
-    )
-    assert found(GIVEN).keys() == {"step Pair", "step Count"}
+def test_each_stage_and_what_it_stores() -> None:
+    places = found(GIVEN)
+    assert places.keys() == {"step Pair", "step Sum", "step Group"}
+    assert places["step Pair"].kept == ""
+    assert not places["step Pair"].is_exchanged
+    assert places["step Sum"].kept.startswith("state sum, ")
+    group = places["step Group"]
+    assert group.kept.startswith("groups, state count, timer due, ")
+    assert (group.level, group.is_exchanged, group.transform) == (2, True, "Count")
 
 
 @pytest.mark.parametrize(
@@ -39,27 +47,31 @@ def test_each_step_and_where_it_stores_what() -> None:
         ("timers=due", "timers=late"),
         ("timers=due", "timers=due stable"),
         ("timers=due", "timers=due sorted"),
-        ("Count: pardo(groups)", "Sum: pardo(groups)"),
         ("kv<bytes,iterable<bytes>>, fixed", "kv<bytes,iterable<bytes>>, sliding"),
     ],
 )
 def test_what_changes_is_noticed(before: str, after: str) -> None:
     assert found(GIVEN) == found(GIVEN)
-    assert found(GIVEN.replace(before, after)) != found(GIVEN)
+    changed = found(GIVEN.replace(before, after))
+    assert changed["step Group"].kept != found(GIVEN)["step Group"].kept
 
 
 def test_what_a_side_input_stores() -> None:
     given = WITH_SIDE_INPUT
-    assert found(given)["side input of Look"].startswith("stage 2, level 1, in parts, ")
+    places = found(given)
+    assert places["side input of Look"].kept.startswith("a side input in parts, ")
+    assert places["step Look"].kept.startswith("elements that wait for side inputs, ")
+    assert places["step Rates"].is_fed
+    assert places["step Rates"].kept == ""
     together = given.replace("bytes, fixed", "bytes, fixed trigger=after_count")
-    assert found(together)["side input of Look"].startswith("stage 2, level 1, ")
-    assert "in parts" not in found(together)["side input of Look"]
-    assert found(given) != found(given.replace("bytes, fixed", "bytes, sliding"))
+    assert found(together)["side input of Look"].kept.startswith("a side input, ")
+    sliding = found(given.replace("bytes, fixed", "bytes, sliding"))
+    assert sliding["side input of Look"].kept != places["side input of Look"].kept
 
 
 def test_levels_are_counted_over_all_segments() -> None:
-    deep = GIVEN.replace("Group:", "Spread: reshuffle(pairs) -> spread\nGroup:")
-    deep = deep.replace("group_by_key(pairs)", "group_by_key(spread)")
+    deep = GIVEN.replace("Group:", "Spread: reshuffle(sums) -> spread\nGroup:")
+    deep = deep.replace("group_by_key(sums)", "group_by_key(spread)")
     deep += "spread :: kv<bytes,bytes>, fixed\n"
-    assert ", level 2, " in found(deep)["step Count"]
+    assert found(deep)["step Group"].level == 3
     assert found(deep, max_exchanges=1) == found(deep)

@@ -2,11 +2,18 @@
 
 import dataclasses
 
+from beam_spark_runner.plan.compatibility import StagePlace
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import DeltaId, Head
+from beam_spark_runner.recovery.migration import Version
 from beam_spark_runner.recovery.savepoint import Savepoint
 from beam_spark_runner.recovery.sweep import delta_name
 from tests.unit.recovery.files import Files
+
+PLACE = StagePlace(
+    stage=1, level=0, is_exchanged=True, dest=2, is_fed=False, transform="ref_1", kept="state n"
+)
+VERSION = Version(plan={"step Count": PLACE}, steps={"ref_1": "Count"})
 
 
 def start(
@@ -26,7 +33,7 @@ def start(
         tasks_sync=tasks_sync,
         savepoint=Savepoint(savepoint, files) if savepoint is not None else None,
     )
-    return DriverStart(checkpoints, {"Read": "v1"}, partitions)
+    return DriverStart(checkpoints, VERSION, partitions)
 
 
 def commit(driver: DriverStart, files: Files) -> None:

@@ -15,8 +15,9 @@ from beam_spark_runner.recovery.manifest import (
     ViewId,
     manifest_name,
 )
+from beam_spark_runner.recovery.migration import Version
 from beam_spark_runner.recovery.sweep import delta_name, rows_name
-from tests.unit.recovery.drivers import commit, start
+from tests.unit.recovery.drivers import VERSION, commit, start
 from tests.unit.recovery.files import Files
 
 
@@ -139,7 +140,9 @@ def test_a_start_that_cannot_go_on_claims_nothing() -> None:
         start(files, "fresh")
     with pytest.raises(IncompatibleCheckpointError):
         DriverStart(
-            Checkpoints(storage=files, lineage="main", restart="auto", key_groups=128), {}, 1
+            Checkpoints(storage=files, lineage="main", restart="auto", key_groups=128),
+            Version(plan={}, steps={}),
+            1,
         )
     assert [name for name in files.files if name.endswith(".fence")] == ["000000000001.fence"]
 
@@ -154,7 +157,7 @@ def test_what_has_finished_is_checked_with_the_partitions_of_then() -> None:
         seen.append(partitions)
         return ()
 
-    driver = DriverStart(checkpoints, {"Read": "v1"}, 5, contradictions)
+    driver = DriverStart(checkpoints, VERSION, 5, contradictions)
     assert driver.manifest.partitions == 2  # it has to be rescaled
     assert set(seen) == {2}
 

@@ -1,21 +1,19 @@
 import dataclasses
 import hashlib
 import json
-import pickle
 
 import pytest
 
+from beam_spark_runner.plan.compatibility import StagePlace
 from beam_spark_runner.recovery.manifest import (
     CorruptManifestError,
     DeltaId,
-    FencedError,
     Head,
     IncompatibleCheckpointError,
     Manifest,
     View,
     ViewId,
     decode,
-    differences,
     encode,
     epoch_in,
     fence_in,
@@ -42,7 +40,9 @@ MANIFEST = Manifest(
     },
     events=3,
     metrics=(b"\x00\xff", b"m"),
-    plan={"step Count": "state n"},
+    plan={"step Count": StagePlace(1, 2, True, 3, False, "ref_1", "state n")},
+    steps={"ref_1": "Count"},
+    unfed=(4, 5),
     partitions=2,
     key_groups=128,
 )
@@ -78,15 +78,6 @@ def test_a_manifest_of_another_version_is_not_read() -> None:
         decode(other, "the-name")
 
 
-@pytest.mark.parametrize(("format_", "without"), [(5, ("drains",)), (6, ())])
-def test_a_manifest_of_an_earlier_format_is_read(format_: int, without: tuple[str, ...]) -> None:
-    _, text, _ = encode(MANIFEST).split(b"\n")
-    fields = {**json.loads(text), "format": format_}
-    for name in without:
-        del fields[name]
-    assert decode(written_by_another_version(**fields), "the-name") == MANIFEST
-
-
 def test_names() -> None:
     assert epoch_in(manifest_name("main", 12), "main") == 12
     assert epoch_in(manifest_name("main", 12), "other") is None
@@ -94,26 +85,3 @@ def test_names() -> None:
     assert fence_in(fence_name(12)) == 12
     assert fence_in("." + fence_name(12) + ".abc") is None
     assert sorted([manifest_name("main", 9), manifest_name("main", 10)])[0].endswith("09.manifest")
-
-
-def test_differences_are_sentences() -> None:
-    before = {"step A": "state n", "step B": "state m", "step C": ""}
-    now = {"step B": "state k", "step C": "", "step D": ""}
-    assert differences(before, now) == (
-        "step A was removed",
-        "step B has changed from (state m) to (state k)",
-        "step D was added",
-    )
-    assert differences(now, now) == ()
-
-
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (FencedError(1, 3), "another program has taken over"),
-        (IncompatibleCheckpointError(("step A was removed",)), "\n  - step A was removed"),
-        (CorruptManifestError("name", "why"), "name is damaged: why"),
-    ],
-)
-def test_errors_pickle_and_say_what_to_do(error: Exception, text: str) -> None:
-    assert text in str(pickle.loads(pickle.dumps(error)))

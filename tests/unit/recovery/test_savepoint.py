@@ -21,7 +21,7 @@ from beam_spark_runner.recovery.savepoint import (
     pins,
 )
 from beam_spark_runner.recovery.sweep import delta_name
-from tests.unit.recovery.drivers import commit, start
+from tests.unit.recovery.drivers import VERSION, commit, start
 from tests.unit.recovery.files import Files
 
 
@@ -185,7 +185,7 @@ def test_savepoints_that_a_pipeline_cannot_begin_with() -> None:
         savepoint=Savepoint(saved, other),
     )
     with pytest.raises(OptionsError, match="--max_parallelism: it is 128"):
-        DriverStart(checkpoints, {"Read": "v1"}, 1)
+        DriverStart(checkpoints, VERSION, 1)
     saved.delete([delta_name("main", 0, 0, 2, 7)])
     with pytest.raises(OptionsError, match="--savepoint_path: files of that savepoint are missing"):
         start(other, savepoint=saved)

@@ -10,6 +10,7 @@ from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import FencedError, Head, Manifest
+from beam_spark_runner.recovery.migration import Version
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import Accepted, judge
 from beam_spark_runner.scheduling.epochs import (
@@ -46,6 +47,9 @@ Tasks = dict[tuple[int, int], Attempt]
 _SEGMENT = SegmentId(0)
 _MOST_TRIES = 4
 _PAUSE = 0.4  # probability of a pause after a step in which there may be one
+
+
+NO_VERSION = Version(plan={}, steps={})
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,7 @@ class Driver:
         checkpoints = Checkpoints(
             storage=self.answers, lineage=LINEAGE, restart="auto", key_groups=128
         )
-        yield from self._ask(lambda _: DriverStart(checkpoints, {}, PARTITIONS))
+        yield from self._ask(lambda _: DriverStart(checkpoints, NO_VERSION, PARTITIONS))
         assert isinstance(self._result, DriverStart)
         self.start = self._result
         self.doing = "sweep"

@@ -31,8 +31,8 @@ class Share(NamedTuple):
         return self.targets[hashed % len(self.targets)] == self.new
 
 
-def state(records: SortedRecords) -> StoredState:
-    return StoredState(records, STAGE, count_values, page_bytes=50)
+def state(records: SortedRecords, stage: int = STAGE) -> StoredState:
+    return StoredState(records, stage, count_values, page_bytes=50)
 
 
 def timers(number: int) -> list[StoredTimer]:
@@ -68,7 +68,14 @@ def partition_of(number: int, partitions: int) -> int:
     return found
 
 
-def moved(old: list[SortedRecords], after: int, *, by_id: bool = False) -> list[SortedRecords]:
+def moved(
+    old: list[SortedRecords],
+    after: int,
+    *,
+    by_id: bool = False,
+    stage: int = STAGE,
+    transforms: tuple[str, str] = ("", ""),
+) -> list[SortedRecords]:
     new = [SortedRecords() for _ in range(after)]
     for partition, target in enumerate(new):
         for source in overlapping(partition, GROUPS, after, len(old)):
@@ -78,7 +85,15 @@ def moved(old: list[SortedRecords], after: int, *, by_id: bool = False) -> list[
                 partition,
                 overlapping(source, GROUPS, len(old), after),
             )
-            copy_keys(old[source], target, STAGE, share, by_id=by_id, besides=("apart",))
+            copy_keys(
+                old[source],
+                target,
+                (STAGE, stage),
+                share,
+                by_id=by_id,
+                besides=("apart",),
+                transforms=transforms,
+            )
     return new
 
 
@@ -107,6 +122,22 @@ def test_each_key_goes_with_all_that_it_has(before: int, after: int) -> None:
         assert store.next_due() == other.next_due()
         assert store.least_hold() == other.least_hold()
         assert store.count_holders() == other.count_holders()
+
+
+def test_stages_and_transforms_may_have_other_numbers_and_names() -> None:
+    """Only one of the transforms has another name; the other is a constant of this package."""
+    old, direct = [SortedRecords()], [SortedRecords(), SortedRecords()]
+    for number in range(len(KEYS)):
+        for transform, now in (("t", "renamed"), ("u", "u")):
+            fill(state(old[0]), number, transform)
+            fill(state(direct[partition_of(number, 2)], 1), number, now)
+    new = moved(old, 2, stage=1, transforms=("t", "renamed"))
+    for number in range(len(KEYS)):
+        store = state(new[partition_of(number, 2)], 1)
+        for transform, now in (("t", "renamed"), ("u", "u")):
+            assert seen(store, number, now) == seen(state(old[0]), number, transform)
+    for records, expected in zip(new, direct, strict=True):
+        assert records.values.keys() == expected.values.keys()
 
 
 @pytest.mark.parametrize("after", [1, 2, 5])

@@ -5,10 +5,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.key_groups import hashes_of
-from beam_spark_runner.core.varint import coded_varint
-from beam_spark_runner.harness.stable import STABLE
+from beam_spark_runner.plan.compatibility import StagePlace
+from beam_spark_runner.recovery.migration import Moved
 from beam_spark_runner.spark.program import ShardPlaces
 from beam_spark_runner.spark.task.resharding import Resharding, StoringStage, make_shards
 from beam_spark_runner.state.backend import Bag, Cell
@@ -21,7 +20,10 @@ from tests.unit.state.sorted_records import count_values, read
 
 GROUPS = 8
 KEYS = [f"key {number}".encode() for number in range(30)]
-KEYED = StoringStage(1, "Count", is_splittable=False, is_keyed=True)
+PLACE = StagePlace(
+    stage=1, level=2, is_exchanged=True, dest=3, is_fed=False, transform="step", kept="state"
+)
+KEYED = StoringStage(Moved(PLACE, PLACE), is_splittable=False)
 FIRST, SECOND = Version(1, 11), Version(2, 22)
 
 
@@ -101,11 +103,44 @@ def test_what_is_empty_has_no_delta(places: ShardPlaces) -> None:
     assert len(list(Path(places.deltas).iterdir())) == 2
 
 
-def test_stable_input_that_does_not_say_its_key_is_refused(places: ShardPlaces) -> None:
-    """Version 5 and 6 of the checkpoint's format have such pieces."""
-    with shard(places, 0, None) as old:
-        piece = bytes([1]) + coded_varint(3) + b"abc"
-        StoredState(old, 1, count_values).append(Bag(Cell(STABLE, "elements", b"", b"")), piece)
-        old.seal(FIRST)
-    with pytest.raises(OptionsError, match=r"--parallelism: .* stable input of Count"):
-        made(resharding(places, {0: FIRST}, 3))
+def test_a_stage_may_come_to_another_level_and_name(places: ShardPlaces) -> None:
+    """Of the old level's stages, one is in each of two new levels."""
+    for partition, head in ((0, FIRST), (1, SECOND)):
+        with shard(places, partition, None) as old:
+            for key in KEYS:
+                if hash_of(key) in hashes_of(partition, GROUPS, 2):
+                    StoredState(old, 1, count_values).append(bag(key), key)
+                    StoredState(old, 7, count_values).append(bag(key), key * 2)
+            old.seal(head)
+    other = PLACE._replace(stage=7, transform="step")
+    resharding_ = Resharding(
+        places=places,
+        epoch=3,
+        before=2,
+        after=2,
+        heads={(2, 0): FIRST, (2, 1): SECOND},
+        stages={
+            4: (StoringStage(Moved(PLACE, PLACE._replace(level=4, stage=5)), False),),
+            2: (StoringStage(Moved(other, other._replace(transform="now")), False),),
+        },
+    )
+    numbers = pa.array(range(4), pa.int64())
+    batches = make_shards(resharding_, iter([pa.RecordBatch.from_arrays([numbers], ["id"])]))
+    found: dict[int, list[bytes]] = {}
+    for row in (row for batch in batches for row in batch.to_pylist()):
+        level, stage, transform = (4, 5, "step") if row["level"] == 4 else (2, 7, "now")
+        with open_shard(
+            Path(str(places.local)),
+            FolderOfDeltas(Path(places.deltas)),
+            lineage="main",
+            level=level,
+            partition=row["partition"],
+            head=Version(3, row["attempt"]),
+        ) as new:
+            store = StoredState(new, stage, count_values)
+            bags = (Bag(Cell(transform, "state", b"w", key)) for key in KEYS)
+            found.setdefault(level, []).extend(filter(None, (read(store, each) for each in bags)))
+    assert {level: sorted(values) for level, values in found.items()} == {
+        4: sorted(KEYS),
+        2: sorted(key * 2 for key in KEYS),
+    }

@@ -1,0 +1,145 @@
+"""From what an earlier version of a pipeline has committed to what this version goes on from."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from beam_spark_runner.plan.compatibility import StagePlace
+from beam_spark_runner.recovery.manifest import Manifest
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """A version of a pipeline, as it runs.
+
+    Attributes:
+        plan: see ``plan.compatibility.stage_places``.
+        steps: see ``plan.compatibility.step_names``.
+        renamed: names of steps in an earlier version, with those that they have now. Steps in a
+            composite that is named are meant, too. Empty: it was removed, with what it stores.
+    """
+
+    plan: Mapping[str, StagePlace]
+    steps: Mapping[str, str]
+    renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def name_of(self, name: str) -> str | None:
+        """Return what a step of an earlier version is called; None: it was removed."""
+        prefix, rest = name, ""
+        while True:
+            if prefix in self.renamed:
+                now = self.renamed[prefix]
+                return now + rest if now else None
+            prefix, slash, last = prefix.rpartition("/")
+            if not slash:
+                return name
+            rest = slash + last + rest
+
+
+class Moved(NamedTuple):
+    """A stage in an earlier version, and now."""
+
+    before: StagePlace
+    now: StagePlace
+
+
+def moved_stages(last: Manifest, now: Version) -> list[Moved]:
+    """Return the stages that are known again."""
+    found = []
+    for name, place in last.plan.items():
+        current = now.plan.get(_stage_name(name, now) or "")
+        if current is not None:
+            found.append(Moved(place, current))
+    return found
+
+
+def differences(last: Manifest, now: Version) -> tuple[str, ...]:
+    """Say for people what stages store that has no place, or another form, in this version."""
+    found = []
+    for name, place in sorted(last.plan.items()):
+        current_name = _stage_name(name, now)
+        if not (place.kept or place.is_fed) or current_name is None:
+            continue
+        current = now.plan.get(current_name)
+        if current is None:
+            why = f"has stored something ({place.kept})" if place.kept else "has begun"
+            found.append(f"{name} was removed, which {why}")
+        elif current.kept != place.kept:
+            found.append(
+                f"{name} stores something else: ({current.kept or 'nothing'}) in place of "
+                f"({place.kept})"
+            )
+    return tuple(found)
+
+
+def migrated(last: Manifest, now: Version) -> Manifest:
+    """Return what was committed, with the numbers and ids that this version has.
+
+    Shards are left as they are. Impulses that are new are due.
+
+    Args:
+        last: the newest manifest.
+        now: this version, which has no ``differences``.
+    """
+    stages = moved_stages(last, now)
+    dests = {each.before.dest: each.now.dest for each in stages}
+    known = {each.now.dest for each in stages}
+    unfed = {place.dest for place in now.plan.values() if place.is_fed and place.dest not in known}
+    unfed |= {dests[dest] for dest in last.unfed if dest in dests}
+    return dataclasses.replace(
+        last,
+        watermarks_us=_mapped(last.watermarks_us, dests),
+        finished=_mapped(last.finished, dests),
+        views={
+            id_._replace(dest=dests[id_.dest]): view
+            for id_, view in last.views.items()
+            if id_.dest in dests
+        },
+        plan=now.plan,
+        steps=now.steps,
+        unfed=tuple(sorted(unfed)),
+        is_due=last.is_due or bool(unfed),
+        is_final=last.is_final and not unfed,
+    )
+
+
+def step_ids(last: Manifest, now: Version) -> Mapping[str, str]:
+    """Return the ids of transforms that are known again, with those that they have now."""
+    ids = {name: id_ for id_, name in now.steps.items()}
+    names = {id_: now.name_of(name) for id_, name in last.steps.items()}
+    return {id_: ids[name] for id_, name in names.items() if name in ids}
+
+
+def has_changed(last: Manifest, now: Version) -> bool:
+    """Whether numbers or ids are others."""
+    return dict(last.plan) != dict(now.plan) or dict(last.steps) != dict(now.steps)
+
+
+def has_moved_state(last: Manifest, now: Version) -> bool:
+    """Whether what is stored would not be found where it is, or by something else."""
+    moved = {each.before.stage: each for each in moved_stages(last, now)}
+    for place in last.plan.values():
+        each = moved.get(place.stage)
+        if place.kept and (each is None or _address(each.before) != _address(each.now)):
+            return True
+    return False
+
+
+def _address(place: StagePlace) -> tuple[object, ...]:
+    return place.stage, place.level, place.is_exchanged, place.transform
+
+
+def _stage_name(name: str, now: Version) -> str | None:
+    """Return the name of a stage in this version; None: it was removed."""
+    for kind in ("side input of ", "step "):
+        if name.startswith(kind):
+            step = now.name_of(name.removeprefix(kind))
+            return None if step is None else kind + step
+    return name
+
+
+def _mapped(values: Mapping[int, _Value], dests: Mapping[int, int]) -> dict[int, _Value]:
+    return {dests[dest]: value for dest, value in values.items() if dest in dests}

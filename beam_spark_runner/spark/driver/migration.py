@@ -1,0 +1,103 @@
+"""Continues a streaming pipeline that has changed, or has another number of partitions."""
+
+import dataclasses
+import functools
+import logging
+from collections import defaultdict
+
+from beam_spark_runner.core.errors import RunnerError, SparkJobError
+from beam_spark_runner.core.ids import StageId
+from beam_spark_runner.plan.model import Plan
+from beam_spark_runner.portable.monitoring import relabelled
+from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest
+from beam_spark_runner.recovery.migration import (
+    Version,
+    has_changed,
+    has_moved_state,
+    migrated,
+    moved_stages,
+    step_ids,
+)
+from beam_spark_runner.scheduling.finish import rescaled_tasks
+from beam_spark_runner.spark.driver.run_context import RunSettings
+from beam_spark_runner.spark.driver.spark_errors import reason_of
+from beam_spark_runner.spark.task.resharding import SCHEMA, Resharding, StoringStage, make_shards
+from beam_spark_runner.state import chain
+
+_LOGGER = logging.getLogger(__name__)
+_TITLE = "Redistribute state"
+
+
+def adapted(plan: Plan, settings: RunSettings, last: Manifest, version: Version) -> Manifest | None:
+    """Adapt what was committed to this run; store state anew if it would not be found as it is.
+
+    Args:
+        plan: of the pipeline.
+        settings: with the number of partitions from now on.
+        last: the newest manifest.
+        version: of the plan, see ``recovery.migration``.
+
+    Returns:
+        A manifest of the next epoch, in which nothing else happens. None: nothing has changed.
+
+    Raises:
+        SparkJobError: it failed. The checkpoint is as it was.
+    """
+    before, after = last.partitions, settings.least_partitions
+    if before == after and not has_changed(last, version):
+        return None
+    heads = last.heads
+    if before != after or has_moved_state(last, version):
+        heads = _new_shards(plan, settings, last, version)
+        _LOGGER.info("state is redistributed from %d to %d partitions", before, after)
+    now = migrated(last, version)
+    return dataclasses.replace(
+        now,
+        epoch=last.epoch + 1,
+        parent=last.epoch,
+        partitions=after,
+        heads=heads,
+        finished=rescaled_tasks(plan, now.finished, before, after, last.key_groups),
+        metrics=relabelled(last.metrics, step_ids(last, version)),
+    )
+
+
+def _new_shards(
+    plan: Plan, settings: RunSettings, last: Manifest, version: Version
+) -> dict[tuple[int, int], Head]:
+    places = settings.limits.shards
+    assert places is not None
+    stages: defaultdict[int, list[StoringStage]] = defaultdict(list)
+    for each in moved_stages(last, version):
+        if each.before.kept:
+            is_splittable = plan.stages[StageId(each.now.stage)].is_splittable
+            stages[each.now.level].append(StoringStage(each, is_splittable))
+    resharding = Resharding(
+        places=places,
+        epoch=last.epoch + 1,
+        before=last.partitions,
+        after=settings.least_partitions,
+        heads={place: chain.Version(*head.delta) for place, head in last.heads.items()},
+        stages={level: tuple(storing) for level, storing in stages.items()},
+    )
+    return {
+        (level, partition): Head(DeltaId(resharding.epoch, attempt))
+        for level, partition, attempt in _made(settings, resharding)
+    }
+
+
+def _made(settings: RunSettings, resharding: Resharding) -> list[tuple[int, int, int]]:
+    """Make the new shards, and return those that are not empty, with their attempts."""
+    count = len(resharding.new_shards())
+    if not (count and resharding.heads):
+        return []
+    try:
+        with settings.job_scope(_TITLE):
+            numbers = settings.spark.range(0, count, 1, count)
+            frame = numbers.mapInArrow(functools.partial(make_shards, resharding), SCHEMA)
+            return [tuple(row) for row in frame.collect()]
+    except RunnerError:
+        raise
+    except Exception as error:
+        settings.check_cancelled()
+        raise SparkJobError(_TITLE, reason_of(error)) from error

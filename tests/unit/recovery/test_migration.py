@@ -1,0 +1,160 @@
+"""What a changed pipeline goes on from."""
+
+import dataclasses
+
+import pytest
+
+from beam_spark_runner.plan.compatibility import StagePlace
+from beam_spark_runner.recovery.manifest import Manifest, View, ViewId
+from beam_spark_runner.recovery.migration import (
+    Version,
+    differences,
+    has_changed,
+    has_moved_state,
+    migrated,
+    step_ids,
+)
+
+
+def place(stage: int, kept: str = "", *, is_fed: bool = False, transform: str = "") -> StagePlace:
+    """Return the place of a stage, whose destination has a number that follows."""
+    return StagePlace(stage, stage // 2, stage > 1, stage + 100, is_fed, transform, kept)
+
+
+PLAN = {
+    "step Create/Impulse": place(0, is_fed=True),
+    "step Pair": place(1),
+    "step Stats/Count": place(2, "state n", transform="ref_2"),
+    "side input of Look": place(3, "a side input"),
+}
+STEPS = {"ref_0": "Create/Impulse", "ref_1": "Pair", "ref_2": "Stats/Count", "ref_3": "Look"}
+LAST = Manifest(
+    epoch=5,
+    fence=1,
+    lineage="main",
+    parent=4,
+    partitions=2,
+    key_groups=8,
+    plan=PLAN,
+    steps=STEPS,
+    watermarks_us={101: 1, 102: 2, 103: 3},
+    finished={100: frozenset({0}), 101: frozenset({0})},
+    views={ViewId(103, b"w"): View("file", 7)},
+)
+SAME = Version(plan=PLAN, steps=STEPS)
+
+
+def test_what_has_not_changed() -> None:
+    assert not has_changed(LAST, SAME)
+    assert not has_moved_state(LAST, SAME)
+    assert migrated(LAST, SAME) == LAST
+    assert differences(LAST, SAME) == ()
+
+
+def test_numbers_and_ids_change_if_a_step_comes_before_others() -> None:
+    plan = {
+        "step Create/Impulse": place(0, is_fed=True),
+        "step New": place(1, "state new", transform="ref_1"),
+        "step Pair": place(2),
+        "step Stats/Count": place(3, "state n", transform="ref_3"),
+        "side input of Look": place(4, "a side input"),
+    }
+    steps = {"ref_0": "Create/Impulse", "ref_1": "New", "ref_2": "Pair", "ref_3": "Stats/Count"}
+    now = Version(plan=plan, steps=steps)
+    assert differences(LAST, now) == ()
+    assert has_changed(LAST, now)
+    assert has_moved_state(LAST, now)
+    found = migrated(LAST, now)
+    assert found.watermarks_us == {102: 1, 103: 2, 104: 3}
+    assert found.finished == {100: frozenset({0}), 102: frozenset({0})}
+    assert found.views == {ViewId(104, b"w"): View("file", 7)}
+    assert (found.plan, found.steps, found.unfed, found.is_due) == (plan, steps, (), False)
+    assert step_ids(LAST, now) == {"ref_0": "ref_0", "ref_1": "ref_2", "ref_2": "ref_3"}
+
+
+def test_only_ids_of_steps_that_store_nothing_change() -> None:
+    now = Version(plan=PLAN, steps={**STEPS, "ref_4": "Print"})
+    assert has_changed(LAST, now)
+    assert not has_moved_state(LAST, now)
+
+
+def test_a_new_source_begins() -> None:
+    plan = {**PLAN, "step More/Impulse": place(9, is_fed=True)}
+    now = Version(plan=plan, steps=STEPS)
+    found = migrated(dataclasses.replace(LAST, is_final=True), now)
+    assert (found.unfed, found.is_due, found.is_final) == ((109,), True, False)
+    # It has not begun, if the pipeline changes once more before an epoch has run.
+    moved = {**PLAN, "step More/Impulse": place(11, is_fed=True)}
+    assert migrated(found, Version(plan=moved, steps=STEPS)).unfed == (111,)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        pytest.param(
+            {"step Stats/Count": place(2, "state m")},
+            "step Stats/Count stores something else: (state m) in place of (state n)",
+            id="another state",
+        ),
+        pytest.param(
+            {"step Stats/Count": place(2)},
+            "step Stats/Count stores something else: (nothing) in place of (state n)",
+            id="none",
+        ),
+        pytest.param(
+            {"step Stats/Count": None},
+            "step Stats/Count was removed, which has stored something (state n)",
+            id="removed",
+        ),
+        pytest.param(
+            {"step Create/Impulse": None},
+            "step Create/Impulse was removed, which has begun",
+            id="a source that was removed",
+        ),
+        pytest.param({"step Pair": None}, None, id="one that stores nothing"),
+        pytest.param({"step New": place(8, "state x")}, None, id="a new one"),
+    ],
+)
+def test_what_has_no_place_is_named(
+    change: dict[str, StagePlace | None], expected: str | None
+) -> None:
+    plan = {name: found for name, found in {**PLAN, **change}.items() if found is not None}
+    found = differences(LAST, Version(plan=plan, steps=STEPS))
+    assert found == (() if expected is None else (expected,))
+
+
+def test_steps_that_have_other_names() -> None:
+    """A composite, with all that is in it."""
+    plan = {name.replace("Stats", "Figures"): each for name, each in PLAN.items()}
+    steps = {id_: name.replace("Stats", "Figures") for id_, name in STEPS.items()}
+    now = Version(plan=plan, steps=steps, renamed={"Stats": "Figures"})
+    assert differences(LAST, now) == ()
+    assert not has_moved_state(LAST, now)
+    assert migrated(LAST, now).watermarks_us == LAST.watermarks_us
+    assert step_ids(LAST, now) == {id_: id_ for id_ in STEPS}
+
+
+def test_a_step_that_was_removed_with_what_it_stores() -> None:
+    plan = {name: each for name, each in PLAN.items() if name != "step Stats/Count"}
+    now = Version(plan=plan, steps=STEPS, renamed={"Stats": ""})
+    assert differences(LAST, now) == ()
+    assert has_moved_state(LAST, now)
+    assert migrated(LAST, now).watermarks_us == {101: 1, 103: 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "now"),
+    [
+        ("A", "X"),
+        ("A/B", "X/B"),
+        ("A/C", "Y"),
+        ("A/C/D", "Y/D"),
+        ("AB", "AB"),
+        ("gone", None),
+        ("gone/too", None),
+        ("other/A", "other/A"),
+    ],
+)
+def test_the_longest_name_counts(name: str, now: str | None) -> None:
+    renamed = {"A": "X", "A/C": "Y", "gone": ""}
+    assert Version(plan={}, steps={}, renamed=renamed).name_of(name) == now
