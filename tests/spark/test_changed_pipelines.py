@@ -1,0 +1,144 @@
+"""Streaming pipelines that have changed since they were stopped."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.metrics import Metrics
+from apache_beam.testing.test_stream import TestStream as Stream
+from apache_beam.transforms.window import FixedWindows, TimestampedValue
+
+from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError
+from tests.spark.harvest import RARE_HARNESSES, Harvest, harvest
+from tests.spark.restarting import StoppedError, stopping_after
+from tests.stateful import Number
+
+pytestmark = pytest.mark.spark
+
+KEYS = [f"key {number}" for number in range(6)]
+PAIRS = tuple[str, int]
+Build = Callable[[beam.Pipeline], dict[str, Any]]
+
+
+class Counted(beam.DoFn):  # type: ignore[misc]
+    """Counts elements, and passes them on."""
+
+    def process(self, element: Any) -> Any:
+        Metrics.counter("tests", "counted").inc()
+        yield element
+
+
+def events(p: beam.Pipeline) -> Any:
+    """Four elements of each key, one in each epoch, at the seconds 0 to 3."""
+    stream = Stream().with_output_types(PAIRS)
+    for second in range(4):
+        stream.add_elements([TimestampedValue((key, second), second) for key in KEYS])
+    return p | stream.advance_watermark_to_infinity()
+
+
+def passed(name: str) -> beam.PTransform:
+    return name >> beam.Map(lambda each: each).with_output_types(PAIRS)
+
+
+def first_version(p: beam.Pipeline) -> dict[str, Any]:
+    pairs = events(p) | passed("Pass")
+    _ = pairs | passed("Other")
+    counted = pairs | "Count" >> beam.ParDo(Counted()).with_output_types(PAIRS)
+    windows = counted | beam.WindowInto(FixedWindows(100))
+    sums = windows | "Sums" >> beam.CombinePerKey(sum)
+    return {"numbers": counted | "Number" >> beam.ParDo(Number()), "sums": sums}
+
+
+def changed(
+    spark: Any, folder: Path, second_version: Build, *flags: str, first: tuple[str, ...] = ()
+) -> Harvest:
+    """Run the first version for two epochs, and another version to its end."""
+    checkpoints = f"--checkpoint_dir={folder}"
+    with stopping_after(2), pytest.raises(StoppedError):
+        harvest(spark, first_version, checkpoints, "--parallelism=2", *first)
+    return harvest(spark, second_version, checkpoints, "--parallelism=2", *flags)
+
+
+def in_another_order(p: beam.Pipeline) -> dict[str, Any]:
+    """Ids and numbers are others; the names are the same."""
+    pairs = events(p) | passed("Pass")
+    counted = pairs | "Count" >> beam.ParDo(Counted()).with_output_types(PAIRS)
+    numbers = counted | "Number" >> beam.ParDo(Number())
+    sums = counted | beam.WindowInto(FixedWindows(100)) | "Sums" >> beam.CombinePerKey(sum)
+    _ = pairs | passed("Other")
+    return {"sums": sums, "numbers": numbers}
+
+
+def with_more_steps(p: beam.Pipeline) -> dict[str, Any]:
+    """Before and beside those of the first version: with state, with a source, with an exchange."""
+    more = p | "More" >> beam.Create([("more", 7)]) | beam.Reshuffle()
+    pairs = events(p)
+    new = pairs | "New" >> beam.ParDo(Number())
+    spread = pairs | "Spread" >> beam.Reshuffle() | passed("Pass") | passed("Pass too")
+    counted = spread | "Count" >> beam.ParDo(Counted()).with_output_types(PAIRS)
+    windows = counted | beam.WindowInto(FixedWindows(100))
+    sums = windows | "Sums" >> beam.CombinePerKey(sum)
+    numbers = counted | "Number" >> beam.ParDo(Number())
+    return {"new": new, "more": more, "sums": sums, "numbers": numbers}
+
+
+def renamed(p: beam.Pipeline) -> dict[str, Any]:
+    counted = events(p) | "Tally" >> beam.ParDo(Counted()).with_output_types(PAIRS)
+    windows = counted | beam.WindowInto(FixedWindows(100))
+    sums = windows | "Totals" >> beam.CombinePerKey(sum)
+    return {"numbers": counted | "Index" >> beam.ParDo(Number()), "sums": sums}
+
+
+def without_numbers(p: beam.Pipeline) -> dict[str, Any]:
+    counted = events(p) | "Count" >> beam.ParDo(Counted()).with_output_types(PAIRS)
+    windows = counted | beam.WindowInto(FixedWindows(100))
+    return {"sums": windows | "Sums" >> beam.CombinePerKey(sum)}
+
+
+def check_rest(found: Harvest, *, has_numbers: bool = True) -> None:
+    """Check what comes of the last two epochs; the state is that of the first two."""
+    assert found["sums"] == [(key, 0 + 1 + 2 + 3) for key in KEYS]
+    if has_numbers:
+        assert found["numbers"] == [(key, number) for key in KEYS for number in (2, 3)]
+    assert found.counter("counted") == 4 * len(KEYS)
+
+
+def test_in_another_order(spark_session: Any, tmp_path: Path) -> None:
+    check_rest(changed(spark_session, tmp_path, in_another_order))
+
+
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
+def test_steps_may_be_added(spark_session: Any, tmp_path: Path, flags: tuple[str, ...]) -> None:
+    found = changed(spark_session, tmp_path, with_more_steps, *flags, first=flags)
+    check_rest(found)
+    assert found["new"] == [(key, number) for key in KEYS for number in (0, 1)]
+    assert found["more"] == [("more", 7)]
+
+
+def test_steps_may_have_other_names(spark_session: Any, tmp_path: Path) -> None:
+    with pytest.raises(IncompatibleCheckpointError) as caught:
+        changed(spark_session, tmp_path, renamed)
+    text = str(caught.value)
+    assert "say with --transform_name_mapping what a step was called" in text
+    assert "step Number was removed, which has stored something (state next, " in text
+    assert "step Sums/" in text
+    assert "Count" not in text  # it stores nothing
+    names = '{"Number": "Index", "Sums": "Totals", "Count": "Tally"}'
+    flags = f"--checkpoint_dir={tmp_path}", "--parallelism=2"
+    found = harvest(spark_session, renamed, *flags, f"--transform_name_mapping={names}")
+    check_rest(found)
+    (counter,) = found.result.metrics().query()["counters"]
+    assert (counter.key.step, counter.committed) == ("Tally", 4 * len(KEYS))
+
+
+def test_steps_may_be_removed(spark_session: Any, tmp_path: Path) -> None:
+    removed = '--transform_name_mapping={"Number": ""}'
+    found = changed(spark_session, tmp_path, without_numbers, removed, "--parallelism=3")
+    check_rest(found, has_numbers=False)
+
+
+def test_bad_mappings_are_named(spark_session: Any) -> None:
+    with pytest.raises(RuntimeError, match="--transform_name_mapping: must be a JSON object"):
+        harvest(spark_session, first_version, "--transform_name_mapping=[1]")
