@@ -24,9 +24,19 @@ from integration.running import run
 from integration.streams import KEYS, check_files, windows_of_state
 from integration.waiting import wait_until
 from tests.cli.programs import Program
-from tests.spark.endless import WINDOWS_AND_TIMERS, noted, started, windows_and_timers
+from tests.spark.endless import (
+    WINDOWS_AND_TIMERS,
+    noted,
+    nothing_goes_on,  # noqa: F401  (a fixture)
+    started,
+    windows_and_timers,
+)
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(1500),
+    pytest.mark.usefixtures("nothing_goes_on"),
+]
 
 COUNT = 24
 LINEAGE = "main"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import pytest
 from apache_beam.coders import VarIntCoder
 from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -97,11 +98,24 @@ class Looping(beam.DoFn):  # type: ignore[misc]
         yield f"{key} has seen {seen.read()}"
 
 
+_STARTED: list[Any] = []
+
+
+@pytest.fixture
+def nothing_goes_on() -> Iterator[None]:
+    """End what a test has started: a pipeline that goes on would keep the process."""
+    yield
+    while _STARTED:
+        _STARTED.pop().cancel()
+
+
 def started(spark: Any, build: Callable[[beam.Pipeline], Any], *flags: str) -> Any:
+    """Start a pipeline; the test uses the fixture ``nothing_goes_on``."""
     options = PipelineOptions([QUICK, *flags])
     pipeline = beam.Pipeline(runner=SparkPortableRunner(spark=spark), options=options)
     build(pipeline)
-    return pipeline.run()
+    _STARTED.append(pipeline.run())
+    return _STARTED[-1]
 
 
 def windows_and_timers(seen: Path, ended: Path) -> Callable[[beam.Pipeline], Any]:

@@ -18,13 +18,14 @@ from tests.spark.endless import (
     Note,
     count,
     noted,
+    nothing_goes_on,  # noqa: F401  (a fixture)
     started,
     windows_and_timers,
 )
 from tests.spark.harvest import RARE_HARNESSES
 from tests.spark.restrictions import Counting
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_goes_on")]
 
 
 class UntilTen(Counting):
