@@ -103,6 +103,7 @@ class DriverStart:
             parent=None,
             plan=version.plan,
             steps=version.steps,
+            renamed=version.renamed,
             partitions=partitions,
             key_groups=checkpoints.key_groups,
         )

@@ -130,6 +130,7 @@ class Manifest:
         metrics: serialised MonitoringInfos of all epochs.
         plan: see ``plan.compatibility.stage_places``.
         steps: see ``plan.compatibility.step_names``.
+        renamed: see ``migration.Version``: the names that steps had, and no longer have.
         unfed: destinations of impulses that are due in the next epoch, since they are new. Before
             the first epoch, all are due.
         partitions: of each level.
@@ -155,6 +156,7 @@ class Manifest:
     metrics: tuple[bytes, ...] = ()
     plan: Mapping[str, StagePlace] = field(default_factory=dict)
     steps: Mapping[str, str] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
     unfed: tuple[int, ...] = ()
     partitions: int
     key_groups: int

@@ -26,18 +26,6 @@ class Version:
     steps: Mapping[str, str]
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    def name_of(self, name: str) -> str | None:
-        """Return what a step of an earlier version is called; None: it was removed."""
-        prefix, rest = name, ""
-        while True:
-            if prefix in self.renamed:
-                now = self.renamed[prefix]
-                return now + rest if now else None
-            prefix, slash, last = prefix.rpartition("/")
-            if not slash:
-                return name
-            rest = slash + last + rest
-
 
 class Moved(NamedTuple):
     """A stage in an earlier version, and now."""
@@ -48,9 +36,9 @@ class Moved(NamedTuple):
 
 def moved_stages(last: Manifest, now: Version) -> list[Moved]:
     """Return the stages that are known again."""
-    found = []
+    found, renamed = [], _yet_to_rename(last, now)
     for name, place in last.plan.items():
-        current = now.plan.get(_stage_name(name, now) or "")
+        current = now.plan.get(_stage_name(name, renamed) or "")
         if current is not None:
             found.append(Moved(place, current))
     return found
@@ -58,9 +46,9 @@ def moved_stages(last: Manifest, now: Version) -> list[Moved]:
 
 def differences(last: Manifest, now: Version) -> tuple[str, ...]:
     """Say for people what stages store that has no place, or another form, in this version."""
-    found = []
+    found, renamed = [], _yet_to_rename(last, now)
     for name, place in sorted(last.plan.items()):
-        current_name = _stage_name(name, now)
+        current_name = _stage_name(name, renamed)
         if not (place.kept or place.is_fed) or current_name is None:
             continue
         current = now.plan.get(current_name)
@@ -100,6 +88,7 @@ def migrated(last: Manifest, now: Version) -> Manifest:
         },
         plan=now.plan,
         steps=now.steps,
+        renamed=now.renamed,
         unfed=tuple(sorted(unfed)),
         is_due=last.is_due or bool(unfed),
         is_final=last.is_final and not unfed,
@@ -109,13 +98,17 @@ def migrated(last: Manifest, now: Version) -> Manifest:
 def step_ids(last: Manifest, now: Version) -> Mapping[str, str]:
     """Return the ids of transforms that are known again, with those that they have now."""
     ids = {name: id_ for id_, name in now.steps.items()}
-    names = {id_: now.name_of(name) for id_, name in last.steps.items()}
+    renamed = _yet_to_rename(last, now)
+    names = {id_: name_of(name, renamed) for id_, name in last.steps.items()}
     return {id_: ids[name] for id_, name in names.items() if name in ids}
 
 
 def has_changed(last: Manifest, now: Version) -> bool:
-    """Whether numbers or ids are others."""
-    return dict(last.plan) != dict(now.plan) or dict(last.steps) != dict(now.steps)
+    """Whether numbers, ids or names are others."""
+    before, after = (
+        (dict(each.plan), dict(each.steps), dict(each.renamed)) for each in (last, now)
+    )
+    return before != after
 
 
 def has_moved_state(last: Manifest, now: Version) -> bool:
@@ -132,11 +125,34 @@ def _address(place: StagePlace) -> tuple[object, ...]:
     return place.stage, place.level, place.is_exchanged, place.transform
 
 
-def _stage_name(name: str, now: Version) -> str | None:
+def name_of(name: str, renamed: Mapping[str, str]) -> str | None:
+    """Return what a step of an earlier version is called; None: it was removed.
+
+    Args:
+        name: in the earlier version.
+        renamed: see ``Version``.
+    """
+    prefix, rest = name, ""
+    while True:
+        if prefix in renamed:
+            now = renamed[prefix]
+            return now + rest if now else None
+        prefix, slash, last = prefix.rpartition("/")
+        if not slash:
+            return name
+        rest = slash + last + rest
+
+
+def _yet_to_rename(last: Manifest, now: Version) -> Mapping[str, str]:
+    """Return no names if an earlier run of the same command has renamed the steps."""
+    return {} if dict(last.renamed) == dict(now.renamed) else now.renamed
+
+
+def _stage_name(name: str, renamed: Mapping[str, str]) -> str | None:
     """Return the name of a stage in this version; None: it was removed."""
     for kind in ("side input of ", "step "):
         if name.startswith(kind):
-            step = now.name_of(name.removeprefix(kind))
+            step = name_of(name.removeprefix(kind), renamed)
             return None if step is None else kind + step
     return name
 

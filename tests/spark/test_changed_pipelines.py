@@ -127,8 +127,10 @@ def test_steps_may_have_other_names(spark_session: Any, tmp_path: Path) -> None:
     assert "Count" not in text  # it stores nothing
     names = '{"Number": "Index", "Sums": "Totals", "Count": "Tally"}'
     flags = f"--checkpoint_dir={tmp_path}", "--parallelism=2"
-    found = harvest(spark_session, renamed, *flags, f"--transform_name_mapping={names}")
+    mapped = (*flags, f"--transform_name_mapping={names}")
+    found = harvest(spark_session, renamed, *mapped)
     check_rest(found)
+    assert harvest(spark_session, renamed, *mapped)["numbers"] == []  # it is done
     (counter,) = found.result.metrics().query()["counters"]
     assert (counter.key.step, counter.committed) == ("Tally", 4 * len(KEYS))
 

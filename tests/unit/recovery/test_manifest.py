@@ -42,6 +42,7 @@ MANIFEST = Manifest(
     metrics=(b"\x00\xff", b"m"),
     plan={"step Count": StagePlace(1, 2, True, 3, False, "ref_1", "state n")},
     steps={"ref_1": "Count"},
+    renamed={"Tally": "Count"},
     unfed=(4, 5),
     partitions=2,
     key_groups=128,

@@ -12,6 +12,7 @@ from beam_spark_runner.recovery.migration import (
     has_changed,
     has_moved_state,
     migrated,
+    name_of,
     step_ids,
 )
 
@@ -157,4 +158,22 @@ def test_a_step_that_was_removed_with_what_it_stores() -> None:
 )
 def test_the_longest_name_counts(name: str, now: str | None) -> None:
     renamed = {"A": "X", "A/C": "Y", "gone": ""}
-    assert Version(plan={}, steps={}, renamed=renamed).name_of(name) == now
+    assert name_of(name, renamed) == now
+
+
+def test_the_same_command_renames_once() -> None:
+    """Here two steps have swapped their names."""
+    names = {"A": "B", "B": "A"}
+    plan = {"step A": place(2, "state a"), "step B": place(3, "state b")}
+    now = Version(
+        plan={"step B": plan["step A"], "step A": plan["step B"]}, steps={}, renamed=names
+    )
+    last = dataclasses.replace(LAST, plan=plan, steps={})
+    assert differences(last, now) == ()
+    found = migrated(last, now)
+    assert differences(found, now) == ()
+    assert not has_changed(found, now)
+    assert not has_moved_state(found, now)
+    without = dataclasses.replace(now, renamed={})
+    assert has_changed(found, without)
+    assert not has_moved_state(found, without)
