@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         checkpoints, path = (
-            str(checkpoint_folder(option, getattr(given, option)))
+            _folder(option, getattr(given, option))
             for option in ("checkpoint_dir", "savepoint_path")
         )
         source = existing_storage(checkpoints, "checkpoint_dir")
@@ -28,6 +28,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2 if isinstance(error, OptionsError) else 1
     print(f"{path} has the state of the pipeline after epoch {epoch}")
     return 0
+
+
+def _folder(option: str, given: str) -> str:
+    folder = checkpoint_folder(option, given)
+    if folder is None:
+        raise OptionsError(option, "must be a folder")
+    return folder
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -16,22 +16,28 @@ class CheckpointObjects(CopyingStorage):
 
     Args:
         folder: where.
-        option: that has named it, for errors.
-
-    Raises:
-        CheckpointStorageError: the store cannot be reached.
-        OptionsError: it lets two drivers create one object, so that both would commit.
     """
 
-    def __init__(self, folder: ObjectFolder, option: str) -> None:
+    def __init__(self, folder: ObjectFolder) -> None:
         self._folder = folder
+
+    def check(self, option: str) -> None:
+        """Check that the store lets only one driver create an object, by creating one.
+
+        Args:
+            option: that has named the folder, for errors.
+
+        Raises:
+            CheckpointStorageError: the store cannot be reached.
+            OptionsError: it lets two drivers create one object, so that both would commit.
+        """
         self.create(_PROBE, b"")
         if self.create(_PROBE, b""):
             raise OptionsError(
                 option,
-                f"the store at {folder.url} ignores the condition of a request that an object must "
-                "not exist yet (If-None-Match), so that it cannot tell two drivers apart; use "
-                "another store, or a folder that all hosts mount",
+                f"the store at {self._folder.url} ignores the condition of a request that an "
+                "object must not exist yet (If-None-Match), so that it cannot tell two drivers "
+                "apart; use another store, or a folder that all hosts mount",
             )
 
     def names(self) -> Sequence[str]:

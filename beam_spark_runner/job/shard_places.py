@@ -66,15 +66,17 @@ def checkpoints_in(places: ShardPlaces, config: RunnerConfig) -> Checkpoints:
     """Say where a streaming job commits its epochs, which is where its state is.
 
     Raises:
-        OptionsError: there is no folder with the savepoint that it begins with, or an object store
-            lacks what is needed.
-        CheckpointStorageError: a folder cannot be used.
+        CheckpointStorageError: the folder cannot be used.
+        OptionsError: the object store lacks what is needed.
     """
     storage = storage_at(places.deltas, "checkpoint_dir", places.store)
-    savepoint = None
-    if config.savepoint_path is not None:
+
+    def savepoint() -> Savepoint | None:
+        if config.savepoint_path is None:
+            return None
         source = existing_storage(config.savepoint_path, "savepoint_path", places.store)
-        savepoint = Savepoint(source, storage)
+        return Savepoint(source, storage)
+
     return Checkpoints(
         storage=storage,
         lineage=places.lineage,
@@ -101,22 +103,26 @@ def storage_at(
         CheckpointStorageError: it cannot be used.
         OptionsError: the object store lacks what is needed.
     """
-    if is_url(folder):
-        return CheckpointObjects(ObjectFolder(folder, settings), option)
-    return CheckpointFolder(Path(folder))
+    if not is_url(folder):
+        return CheckpointFolder(Path(folder))
+    objects = CheckpointObjects(ObjectFolder(folder, settings))
+    objects.check(option)
+    return objects
 
 
 def existing_storage(
     folder: str, option: str, settings: tuple[tuple[str, str], ...] = ()
 ) -> CopyingStorage:
-    """Open a folder that must be there, see ``storage_at``. Object stores have none to be missing.
+    """Open a folder that must be there, to read it; see ``storage_at``.
 
     Raises:
-        OptionsError: it is missing.
+        OptionsError: it is missing. Object stores have no folders that could be.
     """
-    if not is_url(folder) and not Path(folder).is_dir():
+    if is_url(folder):
+        return CheckpointObjects(ObjectFolder(folder, settings))
+    if not Path(folder).is_dir():
         raise OptionsError(option, f"there is no folder {folder}")
-    return storage_at(folder, option, settings)
+    return CheckpointFolder(Path(folder))
 
 
 def save(source: CopyingStorage, target: CopyingStorage) -> int:
@@ -147,5 +153,5 @@ def save_job(places: ShardPlaces | None, path: str) -> int:
     """
     if places is None:
         raise NothingCommittedError
-    source = storage_at(places.deltas, "checkpoint_dir", places.store)
+    source = existing_storage(places.deltas, "checkpoint_dir", places.store)
     return save(source, storage_at(path, "path", places.store))

@@ -5,13 +5,22 @@ has changed. Stages are known again by the name of the step that asks for their 
 """
 
 import hashlib
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
+from beam_spark_runner.core.ids import CoderId, PCollectionId, TransformId
 from beam_spark_runner.graph import facts
+from beam_spark_runner.graph.model import Graph, Transform
 from beam_spark_runner.plan.feeding import inputs
 from beam_spark_runner.plan.levels import levels
-from beam_spark_runner.plan.model import Delivery, Plan, Stage
+from beam_spark_runner.plan.model import Delivery, Destination, Plan, Stage
+
+Forms: TypeAlias = Callable[[Transform], Iterable[tuple[str, Sequence[CoderId]]]]
+"""Describes the states and timers of a transform: what each is, and its coders."""
+
+
+def _no_forms(transform: Transform) -> Iterable[tuple[str, Sequence[CoderId]]]:
+    return ()
 
 
 class StagePlace(NamedTuple):
@@ -37,10 +46,14 @@ class StagePlace(NamedTuple):
     kept: str
 
 
-def stage_places(plan: Plan) -> Mapping[str, StagePlace]:
+def stage_places(plan: Plan, forms: Forms = _no_forms) -> Mapping[str, StagePlace]:
     """Return where each stage stores what, by a name that it has in later runs, too.
 
     What user code does may change.
+
+    Args:
+        plan: of the pipeline.
+        forms: of states and timers.
 
     Example:
         {"step Count": StagePlace(1, 1, True, 3, False, "ref_7", "state n, timer due, 5d41402a")}
@@ -54,10 +67,10 @@ def stage_places(plan: Plan) -> Mapping[str, StagePlace]:
         keyed = stage.transforms[0] if stage.is_keyed else ""
         name = f"step {destination.name}"
         if destination.delivery is Delivery.SIDE_INPUT:
-            name = f"side input of {destination.name}"
+            name = _side_input(plan.graph, destination, makers)
         elif dest in impulses:  # what reads it may have no name of its own
             name = f"step {plan.graph.transforms[makers[destination.arriving]].name}"
-        # Copies of a Flatten have one name, and so do several side inputs of a step.
+        # Copies of a Flatten have one name.
         found[facts.fresh(name, found)] = StagePlace(
             stage=int(id_),
             level=level,
@@ -65,7 +78,7 @@ def stage_places(plan: Plan) -> Mapping[str, StagePlace]:
             dest=int(dest),
             is_fed=dest in impulses,
             transform=str(keyed),
-            kept=_kept(plan, stage, destination.delivery),
+            kept=_kept(plan, stage, destination.delivery, forms),
         )
     return found
 
@@ -75,8 +88,25 @@ def step_names(plan: Plan) -> Mapping[str, str]:
     return {str(id_): transform.name for id_, transform in plan.graph.transforms.items()}
 
 
-def _kept(plan: Plan, stage: Stage, delivery: Delivery) -> str:
+SIDE_INPUT = "side input of "
+"""Begins the names of stages that gather a side input: goes on with the step that gives it."""
+
+
+def _side_input(
+    graph: Graph, destination: Destination, makers: Mapping[PCollectionId, TransformId]
+) -> str:
+    """Name a side input by what gives it: many steps may look it up."""
+    maker = graph.transforms[makers[destination.arriving]]
+    name = f"{SIDE_INPUT}{maker.name}"
+    if len(maker.outputs) > 1:
+        tags = {collection: tag for tag, collection in maker.outputs.items()}
+        name += f" [{tags[destination.arriving]}]"
+    return f"{name} [{destination.access_pattern.split(':')[2]}]"  # beam:side_input:iterable:v1
+
+
+def _kept(plan: Plan, stage: Stage, delivery: Delivery, forms: Forms) -> str:
     graph = plan.graph
+    described: tuple[str, ...] = ()
     parts: list[str] = []
     if delivery is Delivery.GROUP_BY_KEY:
         parts.append("groups")
@@ -92,21 +122,30 @@ def _kept(plan: Plan, stage: Stage, delivery: Delivery) -> str:
     if stage.is_keyed:
         keyed = graph.transforms[stage.transforms[0]]
         parts += facts.kept_by_key(keyed)
+        for form, coders in forms(keyed):
+            described += (form, *(urn for coder in coders for urn in _urns(graph, coder)))
         if keyed.requires_time_sorted_input:
             parts.append("time-sorted input")
-    return ", ".join([*parts, _digest_of_input(plan, stage)]) if parts else ""
+    return ", ".join([*parts, _digest(plan, stage, described)]) if parts else ""
 
 
-def _digest_of_input(plan: Plan, stage: Stage) -> str:
-    """Digest coder and windowing of what the stage reads.
-
-    Pickled coders differ from run to run: of those only the kind counts.
-    """
-    pending, kinds = [plan.graph.pcollections[stage.input].coder], []
+def _urns(graph: Graph, coder_id: CoderId) -> Iterator[str]:
+    """Yield the kinds of a coder and its components: pickled ones differ from run to run."""
+    pending = [coder_id]
     while pending:
-        coder = plan.graph.coders[pending.pop()]
-        kinds.append(coder.urn)
+        coder = graph.coders[pending.pop()]
+        yield coder.urn
         pending.extend(reversed(coder.components))
+
+
+def _digest(plan: Plan, stage: Stage, states: Iterable[str]) -> str:
+    """Digest coder and windowing of what the stage reads, and its states."""
     windowing = facts.windowing(plan.graph, stage.input)
-    described = (*kinds, windowing.window_fn_urn, windowing.window_fn_parameters, windowing.trigger)
+    described = (
+        *_urns(plan.graph, plan.graph.pcollections[stage.input].coder),
+        windowing.window_fn_urn,
+        windowing.window_fn_parameters,
+        windowing.trigger,
+        *states,
+    )
     return hashlib.blake2b("\0".join(described).encode(), digest_size=4).hexdigest()

@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError, Message
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvalidPipelineError
 from beam_spark_runner.core.ids import CoderId
+from beam_spark_runner.graph.model import Transform
 
 PAR_DO_URNS = frozenset(
     {
@@ -121,6 +122,20 @@ def _of_par_do(par_do: beam_runner_api_pb2.ParDoPayload, where: str) -> PayloadF
         finalizes_bundles=par_do.requests_finalization,
         coders=tuple(sorted(coders)),
     )
+
+
+def forms_of(transform: Transform) -> Iterator[tuple[str, tuple[CoderId, ...]]]:
+    """Describe the states and timers of a transform: the kind of each, and its coders.
+
+    Source: proto StateSpec, TimerFamilySpec.
+    """
+    if transform.urn not in PAR_DO_URNS:
+        return
+    par_do = parse(beam_runner_api_pb2.ParDoPayload, transform.payload, transform.name)
+    for id_, spec in sorted(par_do.state_specs.items()):
+        yield f"{id_}: {spec.WhichOneof('spec')}", tuple(map(CoderId, _coder_ids([spec])))
+    for id_, spec in sorted(par_do.timer_family_specs.items()):
+        yield f"{id_}: {spec.time_domain}", tuple(map(CoderId, _coder_ids([spec])))
 
 
 def _coder_ids(messages: Iterable[Message]) -> Iterator[str]:

@@ -18,12 +18,15 @@ from beam_spark_runner.recovery.manifest import (
     decode,
     manifest_name,
 )
-from beam_spark_runner.recovery.migration import Version, differences, migrated
+from beam_spark_runner.recovery.migration import Version, differences
 from beam_spark_runner.recovery.savepoint import Savepoint, pins
 from beam_spark_runner.recovery.sweep import ended_rows, half_written, left_rows, named_by, unneeded
 
 KEPT = 3
 """Manifests that are not deleted."""
+
+
+def _no_savepoint() -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +41,8 @@ class Checkpoints:
         after_tasks_finish: epochs are committed although tasks of some stages have finished.
         tasks_sync: what tasks have stored is durable; if not, it is before a manifest names it.
         renamed: see ``migration.Version``.
-        savepoint: from which a pipeline goes on that has committed nothing itself; None: it begins.
+        savepoint: opens the one from which a pipeline goes on that has committed nothing itself;
+            None: it begins.
     """
 
     storage: DeletingStorage
@@ -48,10 +52,10 @@ class Checkpoints:
     after_tasks_finish: bool = True
     tasks_sync: bool = True
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    savepoint: Savepoint | None = None
+    savepoint: Callable[[], Savepoint | None] = _no_savepoint
 
 
-def _no_problem(finished: Mapping[int, frozenset[int]], partitions: int) -> tuple[str, ...]:
+def _no_problem(last: Manifest) -> tuple[str, ...]:
     return ()
 
 
@@ -65,8 +69,7 @@ class DriverStart:
         checkpoints: of the pipeline.
         version: of the pipeline, which runs.
         partitions: of each level.
-        contradictions: see ``scheduling.finish.Finishing``; by what has finished, and the number
-            of partitions when it had.
+        contradictions: what an earlier run has committed that cannot be so in this version.
 
     Attributes:
         manifest: the newest one, under the fence of this start. Of epoch 0: nothing is committed.
@@ -84,9 +87,7 @@ class DriverStart:
         checkpoints: Checkpoints,
         version: Version,
         partitions: int,
-        contradictions: Callable[
-            [Mapping[int, frozenset[int]], int], tuple[str, ...]
-        ] = _no_problem,
+        contradictions: Callable[[Manifest], tuple[str, ...]] = _no_problem,
     ) -> None:
         self._checkpoints, self._version = checkpoints, version
         self._storage = checkpoints.storage
@@ -183,12 +184,12 @@ class DriverStart:
                 f"an earlier run has committed {found[-1].epoch} epochs in --checkpoint_dir; "
                 "remove the folder, or use another one",
             )
-        if not found and checkpoints.savepoint is not None:
-            found = newest(checkpoints.savepoint.source, checkpoints.lineage)
+        if not found and (savepoint := checkpoints.savepoint()) is not None:
+            found = newest(savepoint.source, checkpoints.lineage)
             if not found:
                 raise OptionsError("savepoint_path", "there is no savepoint in that folder")
             self._check(found[-1])
-            if not checkpoints.savepoint.copy(found[-1]):
+            if not savepoint.copy(found[-1]):
                 raise OptionsError("savepoint_path", "files of that savepoint are missing")
         if not found and checkpoints.restart == "resume":
             raise OptionsError("restart", "nothing has been committed in --checkpoint_dir")
@@ -204,6 +205,5 @@ class DriverStart:
                 f"it is {found.key_groups} for as long as what is in --checkpoint_dir is used, "
                 f"not {key_groups}",
             )
-        finished = migrated(found, self._version).finished
-        if contradictions := self._contradictions(finished, found.partitions):
+        if contradictions := self._contradictions(found):
             raise IncompatibleCheckpointError(contradictions)

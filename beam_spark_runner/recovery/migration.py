@@ -1,13 +1,20 @@
 """From what an earlier version of a pipeline has committed to what this version goes on from."""
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from beam_spark_runner.plan.compatibility import StagePlace
+from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.plan.compatibility import SIDE_INPUT, StagePlace
 from beam_spark_runner.recovery.manifest import Manifest
 
+# Of a side input, output and access pattern follow. See ``graph.facts.fresh`` for the number.
+_STAGE = re.compile(
+    rf"(?P<kind>step |(?P<side>{SIDE_INPUT}))(?P<step>.*?)"
+    rf"(?P<rest>(?(side)(?: \[[^][]*\]){{1,2}})(?:~\d+)?)"
+)
 _Value = TypeVar("_Value")
 
 
@@ -47,10 +54,14 @@ def moved_stages(last: Manifest, now: Version) -> list[Moved]:
 def differences(last: Manifest, now: Version) -> tuple[str, ...]:
     """Say for people what stages store that has no place, or another form, in this version."""
     found, renamed = [], _yet_to_rename(last, now)
+    taken: dict[str, str] = {}
     for name, place in sorted(last.plan.items()):
         current_name = _stage_name(name, renamed)
         if not (place.kept or place.is_fed) or current_name is None:
             continue
+        if other := taken.get(current_name):
+            found.append(f"{name} and {other} would both be {current_name}")
+        taken[current_name] = name
         current = now.plan.get(current_name)
         if current is None:
             why = f"has stored something ({place.kept})" if place.kept else "has begun"
@@ -150,11 +161,11 @@ def _yet_to_rename(last: Manifest, now: Version) -> Mapping[str, str]:
 
 def _stage_name(name: str, renamed: Mapping[str, str]) -> str | None:
     """Return the name of a stage in this version; None: it was removed."""
-    for kind in ("side input of ", "step "):
-        if name.startswith(kind):
-            step = name_of(name.removeprefix(kind), renamed)
-            return None if step is None else kind + step
-    return name
+    matched = _STAGE.fullmatch(name)
+    if matched is None:
+        raise InvariantError(f"{name} is no name of a stage")
+    step = name_of(matched["step"], renamed)
+    return None if step is None else matched["kind"] + step + matched["rest"]
 
 
 def _mapped(values: Mapping[int, _Value], dests: Mapping[int, int]) -> dict[int, _Value]:

@@ -111,16 +111,30 @@ def make_savepoint(savepoint: Savepoint, lineage: str, unique: str) -> int:
         pin = pin_name(epochs[-1], unique)
         source.create(pin, b"")
         try:
-            (manifest,) = newest(source, lineage)
             # A driver that has listed the files before it could see the pin may have gone on by
             # some epochs since, and delete what these have superseded.
-            if manifest.epoch == epochs[-1] and savepoint.copy(manifest):
+            manifest = _newest(source, lineage, epochs)
+            if manifest is not None and savepoint.copy(manifest):
                 return manifest.epoch
-        except CheckpointStorageError:
-            if epochs_in(source, lineage) == epochs:
-                raise
         finally:
             source.delete([pin])
+
+
+def _newest(source: CopyingStorage, lineage: str, epochs: Sequence[int]) -> Manifest | None:
+    """Return the newest manifest; None: there is a newer one than there was.
+
+    Args:
+        source: where.
+        lineage: of it.
+        epochs: those that were there.
+    """
+    try:
+        (manifest,) = newest(source, lineage)
+    except CheckpointStorageError:
+        if epochs_in(source, lineage) == epochs:
+            raise
+        return None
+    return manifest if manifest.epoch == epochs[-1] else None
 
 
 def pins(names: Sequence[str]) -> Mapping[str, int]:

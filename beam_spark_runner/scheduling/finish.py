@@ -6,6 +6,7 @@ source may be at the end of time before its last callbacks have run. What has fi
 more, in later runs of the pipeline neither, and nothing of it is stored (Flink's FLIP-147).
 """
 
+import functools
 from collections.abc import Collection, Iterable, Mapping
 
 from beam_spark_runner.core.ids import StageId
@@ -17,37 +18,6 @@ from beam_spark_runner.scheduling.attempts import Report
 
 Finished = Mapping[int, frozenset[int]]
 """By destination: the partitions in which the stage that reads it has finished."""
-
-
-def rescaled_tasks(
-    plan: Plan, finished: Finished, before: int, after: int, groups: int
-) -> Finished:
-    """Return what has finished if the key groups are divided otherwise.
-
-    A new partition has finished if all old ones have from which it gets key groups.
-
-    Args:
-        plan: which.
-        finished: by old partitions.
-        before: how many of these there were.
-        after: how many new ones there are.
-        groups: how many key groups there are.
-    """
-    exchanged = {stage for level in levels(plan) if level.has_exchange for stage in level.stages}
-    result = dict(finished)
-    for stage, input_ in inputs(plan).items():
-        done = finished.get(int(input_))
-        if done is None or stage not in exchanged:
-            continue
-        new = frozenset(
-            partition
-            for partition in range(after)
-            if done.issuperset(overlapping(partition, groups, after, before))
-        )
-        result.pop(int(input_))
-        if new:
-            result[int(input_)] = new
-    return result
 
 
 class Finishing:
@@ -65,7 +35,9 @@ class Finishing:
         self._levels = levels(plan)
         self._impulses = frozenset(dest for each in plan.segments for dest in each.impulses)
         self._tasks: dict[StageId, frozenset[int]] = {}
+        self._is_exchanged: dict[StageId, bool] = {}
         for level in self._levels:
+            self._is_exchanged.update(dict.fromkeys(level.stages, level.has_exchange))
             tasks = frozenset(range(partitions if level.has_exchange else 1))
             self._tasks.update(dict.fromkeys(level.stages, tasks))
 
@@ -95,6 +67,47 @@ class Finishing:
             has_changed = False
             for stage, feeding in self._feeders.items():
                 done = found[stage].intersection(*(found[each] for each in feeding.in_task))
+                if any(found[each] != self._tasks[each] for each in feeding.exchanged):
+                    done = frozenset()
+                has_changed |= done != found[stage]
+                found[stage] = done
+        return {int(self._inputs[stage]): done for stage, done in found.items() if done}
+
+    def adapted(
+        self, finished: Finished, known: Mapping[int, bool], before: int, groups: int
+    ) -> Finished:
+        """Return what has finished of an earlier version, or with other partitions, in this one.
+
+        A new partition has finished if all old ones have from which it gets key groups. New stages
+        have finished if all that feeds them has.
+
+        Args:
+            finished: in the earlier version, by the destinations of this one.
+            known: by destination: whether the stage had as many partitions as an exchange; those
+                of new stages are missing.
+            before: how many partitions an exchange had.
+            groups: how many key groups there are; these are the same.
+        """
+        found: dict[StageId, frozenset[int]] = {}
+        for stage, tasks in self._tasks.items():
+            dest = int(self._inputs[stage])
+            done = finished.get(dest, frozenset())
+            if dest in known and known[dest] != self._is_exchanged[stage]:
+                all_done = len(done) == (before if known[dest] else 1)
+                done = tasks if all_done else frozenset()
+            elif self._is_exchanged[stage]:
+                of = functools.partial(overlapping, groups=groups, partitions=len(tasks))
+                done = frozenset(p for p in tasks if done.issuperset(of(p, others=before)))
+            found[stage] = done if dest in known else frozenset()
+        new = [stage for stage in self._tasks if int(self._inputs[stage]) not in known]
+        has_changed = True
+        while has_changed:
+            has_changed = False
+            for stage in new:
+                feeding = self._feeders[stage]
+                if not (feeding.in_task or feeding.exchanged):  # the driver feeds it
+                    continue
+                done = self._tasks[stage].intersection(*(found[each] for each in feeding.in_task))
                 if any(found[each] != self._tasks[each] for each in feeding.exchanged):
                     done = frozenset()
                 has_changed |= done != found[stage]

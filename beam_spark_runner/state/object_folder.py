@@ -23,6 +23,7 @@ _READ_BYTES = 8 << 20
 # The driver tries again for longer, see ``scheduling.patience``, and Spark the task.
 _RETRIES = 3
 _RETRY_S = 20.0
+_ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3")
 
 
 class ObjectStoreError(OSError):
@@ -37,8 +38,8 @@ class ObjectFolder(DeltaFiles):
 
     Attributes:
         url: of the folder.
-        settings: of obstore's client, such as ("endpoint", "https://…"). What is missing comes
-            from the environment, or from the machine's own credentials.
+        settings: of obstore's client of S3, such as ("endpoint", "https://…"). What is missing
+            comes from the environment, or from the machine's own credentials.
         scratch: local folder for copies while they are in use; None: that for temporary files.
     """
 
@@ -145,14 +146,19 @@ def _client(url: str, given: tuple[tuple[str, str], ...]) -> "ObjectStore":
     """Return the client for a folder, of which a process has one."""
     from obstore.store import from_url
 
-    settings: dict[str, Any] = dict(given)
-    endpoint = settings.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL", "")
-    options: dict[str, Any] = {
-        "allow_http": endpoint.startswith("http://"),
-        "allow_invalid_certificates": settings.pop("verify", "true") == "false",
-    }
+    settings: dict[str, Any] = dict(given) if url.startswith("s3") else {}
+    options: dict[str, Any] = {}  # what is not among them comes from the environment
+    endpoints = [settings.get("endpoint", ""), *map(os.environ.get, _ENDPOINTS)]
+    if any(each and each.startswith("http://") for each in endpoints):
+        options["allow_http"] = True
+    if settings.pop("verify", "true") == "false":
+        options["allow_invalid_certificates"] = True
     retries: Any = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_S)}
-    client: Any = {"config": settings, "client_options": options, "retry_config": retries}
+    client: dict[str, Any] = {"retry_config": retries}
+    if settings:
+        client["config"] = settings
+    if options:
+        client["client_options"] = options
     try:
         store: ObjectStore = from_url(url, **client)
     except Exception as error:  # of many kinds: what is missing, or wrong, in URL and settings

@@ -1,13 +1,15 @@
 """Streaming pipelines that have changed since they were stopped."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.coders import VarIntCoder
 from apache_beam.metrics import Metrics
 from apache_beam.testing.test_stream import TestStream as Stream
+from apache_beam.transforms.userstate import BagStateSpec
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
 from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError
@@ -139,6 +141,78 @@ def test_steps_may_be_removed(spark_session: Any, tmp_path: Path) -> None:
     removed = '--transform_name_mapping={"Number": ""}'
     found = changed(spark_session, tmp_path, without_numbers, removed, "--parallelism=3")
     check_rest(found, has_numbers=False)
+
+
+def looked_up(p: beam.Pipeline, *names: str, is_longer: bool = False) -> dict[str, Any]:
+    """Look two side inputs up, which fire in the first epoch, in some order."""
+    pairs = events(p)
+    if is_longer:
+        _ = pairs | "New" >> beam.ParDo(Number())  # another stage in the level of the side inputs
+    rates = {
+        name: beam.pvalue.AsList(p | name >> beam.Create([f"{name} {n}" for n in range(2)]))
+        for name in sorted(names)
+    }
+    looks = "Look" >> beam.Map(
+        lambda pair, *lists: (*pair, *sorted(one for each in lists for one in each)),
+        *(rates[name] for name in names),
+    )
+    return {"found": pairs | looks}
+
+
+@pytest.mark.parametrize("is_longer", [False, True], ids=["swapped", "with another stage"])
+def test_side_inputs_that_have_fired(spark_session: Any, tmp_path: Path, is_longer: bool) -> None:
+    flags = f"--checkpoint_dir={tmp_path}", "--parallelism=2"
+    with stopping_after(3), pytest.raises(StoppedError):
+        harvest(spark_session, lambda p: looked_up(p, "a", "b"), *flags)
+    found = harvest(spark_session, lambda p: looked_up(p, "b", "a", is_longer=is_longer), *flags)
+    assert {pair[2:] for pair in found["found"]} == {("a 0", "a 1", "b 0", "b 1")}
+    seconds = {pair[1] for pair in found["found"]}
+    assert 3 in seconds
+    assert len(found["found"]) == len(KEYS) * len(seconds)
+
+
+def test_a_side_input_need_not_be_looked_up_by_the_same_step(
+    spark_session: Any, tmp_path: Path
+) -> None:
+    """It is named after what gives it."""
+
+    def build(*readers: str) -> Build:
+        def build_it(p: beam.Pipeline) -> dict[str, Any]:
+            pairs = events(p)
+            rates = beam.pvalue.AsList(p | "Rates" >> beam.Create(["x"]))
+            return {
+                name: pairs | name >> beam.Map(lambda pair, some: (*pair, *some), rates)
+                for name in readers
+            }
+
+        return build_it
+
+    flags = f"--checkpoint_dir={tmp_path}", "--parallelism=2"
+    with stopping_after(3), pytest.raises(StoppedError):
+        harvest(spark_session, build("Report", "Look"), *flags)
+    removed = '--transform_name_mapping={"Report": ""}'
+    found = harvest(spark_session, build("Look"), *flags, removed)
+    assert {pair[2:] for pair in found["Look"]} == {("x",)}
+
+
+def test_another_kind_of_state_is_refused(spark_session: Any, tmp_path: Path) -> None:
+    class Texts(beam.DoFn):  # type: ignore[misc]
+        NEXT = BagStateSpec("next", VarIntCoder())
+
+        def process(
+            self, pair: PAIRS, next_state: Any = beam.DoFn.StateParam(NEXT)
+        ) -> Iterator[PAIRS]:
+            next_state.add(1)
+            yield pair
+
+    def with_bag(p: beam.Pipeline) -> dict[str, Any]:
+        counted = events(p) | "Count" >> beam.ParDo(Counted()).with_output_types(PAIRS)
+        windows = counted | beam.WindowInto(FixedWindows(100))
+        sums = windows | "Sums" >> beam.CombinePerKey(sum)
+        return {"numbers": counted | "Number" >> beam.ParDo(Texts()), "sums": sums}
+
+    with pytest.raises(IncompatibleCheckpointError, match="step Number stores something else"):
+        changed(spark_session, tmp_path, with_bag)
 
 
 def test_bad_mappings_are_named(spark_session: Any) -> None:

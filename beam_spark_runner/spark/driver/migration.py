@@ -4,8 +4,9 @@ import dataclasses
 import functools
 import logging
 from collections import defaultdict
+from collections.abc import Mapping
 
-from beam_spark_runner.core.errors import RunnerError, SparkJobError
+from beam_spark_runner.core.errors import CheckpointStorageError, RunnerError, SparkJobError
 from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.monitoring import relabelled
@@ -18,7 +19,7 @@ from beam_spark_runner.recovery.migration import (
     moved_stages,
     step_ids,
 )
-from beam_spark_runner.scheduling.finish import rescaled_tasks
+from beam_spark_runner.scheduling.finish import Finishing
 from beam_spark_runner.spark.driver.run_context import RunSettings
 from beam_spark_runner.spark.driver.spark_errors import reason_of
 from beam_spark_runner.spark.task.resharding import SCHEMA, Resharding, StoringStage, make_shards
@@ -28,7 +29,9 @@ _LOGGER = logging.getLogger(__name__)
 _TITLE = "Redistribute state"
 
 
-def adapted(plan: Plan, settings: RunSettings, last: Manifest, version: Version) -> Manifest | None:
+def adapted(
+    plan: Plan, settings: RunSettings, last: Manifest, version: Version, finishing: Finishing
+) -> Manifest | None:
     """Adapt what was committed to this run; store state anew if it would not be found as it is.
 
     Args:
@@ -36,11 +39,13 @@ def adapted(plan: Plan, settings: RunSettings, last: Manifest, version: Version)
         settings: with the number of partitions from now on.
         last: the newest manifest.
         version: of the plan, see ``recovery.migration``.
+        finishing: of the plan.
 
     Returns:
         A manifest of the next epoch, in which nothing else happens. None: nothing has changed.
 
     Raises:
+        CheckpointStorageError: a disk or the checkpoint's storage does not work.
         SparkJobError: it failed. The checkpoint is as it was.
     """
     before, after = last.partitions, settings.least_partitions
@@ -50,16 +55,27 @@ def adapted(plan: Plan, settings: RunSettings, last: Manifest, version: Version)
     if before != after or has_moved_state(last, version):
         heads = _new_shards(plan, settings, last, version)
         _LOGGER.info("state is redistributed from %d to %d partitions", before, after)
-    now = migrated(last, version)
+    now, metrics = migrated(last, version), last.metrics
+    if dict(last.steps) != dict(version.steps):
+        metrics = relabelled(metrics, step_ids(last, version))
     return dataclasses.replace(
         now,
         epoch=last.epoch + 1,
         parent=last.epoch,
         partitions=after,
         heads=heads,
-        finished=rescaled_tasks(plan, now.finished, before, after, last.key_groups),
-        metrics=relabelled(last.metrics, step_ids(last, version)),
+        finished=finished_now(last, version, finishing),
+        metrics=metrics,
     )
+
+
+def finished_now(
+    last: Manifest, version: Version, finishing: Finishing
+) -> Mapping[int, frozenset[int]]:
+    """Return which tasks of this run have finished in an earlier one, see ``scheduling.finish``."""
+    known = {each.now.dest: each.before.is_exchanged for each in moved_stages(last, version)}
+    before = migrated(last, version).finished
+    return finishing.adapted(before, known, last.partitions, last.key_groups)
 
 
 def _new_shards(
@@ -95,9 +111,13 @@ def _made(settings: RunSettings, resharding: Resharding) -> list[tuple[int, int,
         with settings.job_scope(_TITLE):
             numbers = settings.spark.range(0, count, 1, count)
             frame = numbers.mapInArrow(functools.partial(make_shards, resharding), SCHEMA)
-            return [tuple(row) for row in frame.collect()]
+            rows = frame.collect()
     except RunnerError:
         raise
     except Exception as error:
         settings.check_cancelled()
         raise SparkJobError(_TITLE, reason_of(error)) from error
+    for row in rows:
+        if row.problem is not None:
+            raise CheckpointStorageError(row.place, row.problem)
+    return [(row.level, row.partition, row.attempt) for row in rows]

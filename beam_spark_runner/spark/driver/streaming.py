@@ -25,6 +25,7 @@ from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.plan.compatibility import stage_places, step_names
 from beam_spark_runner.plan.model import Delivery, Plan
 from beam_spark_runner.portable.monitoring import merge
+from beam_spark_runner.portable.payloads import forms_of
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import Manifest
 from beam_spark_runner.recovery.migration import Version
@@ -34,13 +35,13 @@ from beam_spark_runner.scheduling.epochs import (
     next_timed_epoch,
     wait_us,
 )
-from beam_spark_runner.scheduling.finish import Finishing, rescaled_tasks
+from beam_spark_runner.scheduling.finish import Finishing
 from beam_spark_runner.scheduling.patience import pause_s
 from beam_spark_runner.scheduling.playback import Elements
 from beam_spark_runner.spark.driver.epoch_jobs import Rows
 from beam_spark_runner.spark.driver.epoch_manifest import manifest_after, progress_of
 from beam_spark_runner.spark.driver.epoch_segments import EpochSegments
-from beam_spark_runner.spark.driver.migration import adapted
+from beam_spark_runner.spark.driver.migration import adapted, finished_now
 from beam_spark_runner.spark.driver.playback import Events, Playback
 from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
 from beam_spark_runner.spark.rows import schema
@@ -134,19 +135,17 @@ class _StreamRun:
         ]
         self._began_ns = -pace.interval_us * 1_000  # when the last epoch began, monotonic
         self._overhead_us: int | None = None  # see ``budget_us``
-        partitions, groups = settings.least_partitions, checkpoints.key_groups
-        self._finishing = Finishing(plan, partitions)
+        partitions = settings.least_partitions
+        self._finishing = finishing = Finishing(plan, partitions)
         self._checkpoints_after_tasks_finish = checkpoints.after_tasks_finish
-        self._version = Version(
-            plan=stage_places(plan), steps=step_names(plan), renamed=checkpoints.renamed
+        self._version = version = Version(
+            plan=stage_places(plan, forms_of), steps=step_names(plan), renamed=checkpoints.renamed
         )
         self._start = DriverStart(
             checkpoints,
-            self._version,
+            version,
             partitions,
-            lambda finished, before: self._finishing.contradictions(
-                rescaled_tasks(plan, finished, before, partitions, groups)
-            ),
+            lambda last: finishing.contradictions(finished_now(last, version, finishing)),
         )
         if self._last.epoch:
             _LOGGER.info("goes on after epoch %d", self._last.epoch)
@@ -167,9 +166,12 @@ class _StreamRun:
     def adapt(self) -> None:
         """Adapt what an earlier run has committed, if it was of another version or partitions."""
         # A start that is fenced off meanwhile may have committed an epoch as before.
-        while mine := adapted(self._plan, self._settings, self._last, self._version):
+        while mine := self._outlasting(self._adapted):
             self._outlasting(functools.partial(self._start.commit, mine))
         self._tally.accepted[self._metrics_of] = self._last.metrics
+
+    def _adapted(self) -> Manifest | None:
+        return adapted(self._plan, self._settings, self._last, self._version, self._finishing)
 
     def step(self) -> bool:
         """Run one epoch and commit it; False if none was left."""

@@ -1,5 +1,6 @@
 """The panes of a side input that fire in a task, and the file that they go to."""
 
+import dataclasses
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, islice
@@ -19,6 +20,8 @@ from beam_spark_runner.spark.rows.writing import EncodingError, Outlet
 from beam_spark_runner.spark.side_inputs.files import EPOCHS_SCHEMA, SortedWriter
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 
+FILE_CODE = routing.FIRST_CODE
+"""In the routes of files with panes: the code of an edge may be another one in a later run."""
 _PANES_SCHEMA = EPOCHS_SCHEMA.append(pa.field("pane", pa.int64()))
 _ROW_BYTES = 2 << 20
 _MEMORY_BYTES = 16 << 20
@@ -53,7 +56,8 @@ class PanesOfView:
         self._last: dict[PaneId, tuple[int, int]] = {}  # number of the pane, end of its window
         self._count = 0
         self._spooled = _SpooledRows()
-        self._rows = _RowsOfPanes(edge, coder, self._spooled.add, most_element_bytes)
+        coded_as = dataclasses.replace(edge, code=FILE_CODE)
+        self._rows = _RowsOfPanes(coded_as, coder, self._spooled.add, most_element_bytes)
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Take panes: pairs of a part and its values, each with the epoch in which it has come."""

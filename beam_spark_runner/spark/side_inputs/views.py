@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from beam_spark_runner.spark.program import Edge, SideInputRows
 from beam_spark_runner.spark.shared_file import SharedFile
 from beam_spark_runner.spark.side_inputs.lookup import GatheredRows, Row
+from beam_spark_runner.spark.side_inputs.panes import FILE_CODE
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 
 
@@ -37,7 +38,7 @@ class EpochView:
         version = hashlib.blake2b(repr(sorted(files.items())).encode(), digest_size=8).hexdigest()
         self.id = f"{job_id}/{edge.dest}/{version}"
         self.kept_as = self.id if edge.is_global else ""
-        self._code = edge.code
+        self._code = FILE_CODE
         self._files = files
         self._open, self._file_at = open_file, file_at
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from beam_spark_runner.core.errors import InvariantError
+from beam_spark_runner.core.errors import CheckpointStorageError, InvariantError
 from beam_spark_runner.core.key_groups import hashes_of, overlapping
 from beam_spark_runner.harness.stable import STABLE, copy_stable
 from beam_spark_runner.harness.waiting import WAITING, copy_waiting
@@ -28,8 +28,20 @@ from beam_spark_runner.state.resharding import copy_keys
 from beam_spark_runner.state.shards import Shard, open_shard
 from beam_spark_runner.state.store import StoredState
 
-SCHEMA = "level int, partition int, attempt long"
-"""Of what tasks return: which attempt has made a new shard. None for one that is empty."""
+SCHEMA = "level int, partition int, attempt long, place string, problem string"
+"""Of what tasks return: which attempt has made a new shard; or a problem of storage, and where.
+
+Nothing for a shard that is empty.
+"""
+_ARROW_SCHEMA = pa.schema(
+    [
+        ("level", pa.int32()),
+        ("partition", pa.int32()),
+        ("attempt", pa.int64()),
+        ("place", pa.string()),
+        ("problem", pa.string()),
+    ]
+)
 
 
 class StoringStage(NamedTuple):
@@ -80,17 +92,21 @@ def make_shards(
 
     Raises:
         CorruptDeltaError: an old shard is damaged.
-        ShardStorageError: the local disk or the checkpoint folder does not work.
     """
     shards = resharding.new_shards()
     for batch in batches:
         for number in batch.column(0).to_pylist():
             level, partition = shards[number]
-            attempt = _make_shard(resharding, level, partition)
+            row = {"level": level, "partition": partition}
+            try:
+                attempt = _make_shard(resharding, level, partition)
+            except CheckpointStorageError as error:
+                problem = {**row, "attempt": None, "place": error.place, "problem": error.problem}
+                yield pa.RecordBatch.from_pylist([problem], _ARROW_SCHEMA)
+                return
             if attempt is not None:
-                columns = pa.array([level], pa.int32()), pa.array([partition], pa.int32())
-                names = ["level", "partition", "attempt"]
-                yield pa.RecordBatch.from_arrays([*columns, pa.array([attempt])], names)
+                made = {**row, "attempt": attempt, "place": None, "problem": None}
+                yield pa.RecordBatch.from_pylist([made], _ARROW_SCHEMA)
 
 
 def _make_shard(resharding: Resharding, level: int, partition: int) -> int | None:

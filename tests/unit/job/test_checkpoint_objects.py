@@ -19,7 +19,7 @@ def folder(tmp_path: Path) -> ObjectFolder:
 
 @pytest.fixture
 def storage(folder: ObjectFolder) -> CheckpointObjects:
-    return CheckpointObjects(folder, "checkpoint_dir")
+    return CheckpointObjects(folder)
 
 
 def test_objects_are_created_once_and_never_replaced(storage: CheckpointObjects) -> None:
@@ -36,7 +36,7 @@ def test_what_is_put_is_found_until_it_is_deleted(
     (tmp_path / "local").write_bytes(b"small")
     folder.put("small", tmp_path / "local")
     folder.put_content("below/it", io.BytesIO(b""))
-    assert sorted(storage.names()) == ["creates.probe", "large", "small"]
+    assert sorted(storage.names()) == ["large", "small"]
     for name, expected in (("large", content), ("small", b"small")):
         opened = storage.open(name)
         assert opened is not None
@@ -44,7 +44,7 @@ def test_what_is_put_is_found_until_it_is_deleted(
             assert opened.read() == expected
     storage.delete(["large", "missing", "small"])
     storage.delete([])
-    assert list(storage.names()) == ["creates.probe"]
+    assert list(storage.names()) == []
     assert storage.open("large") is None
 
 
@@ -58,7 +58,9 @@ def test_a_missing_object_is_an_error_where_it_must_be_there(
 
 
 def test_a_second_start_finds_the_probe(storage: CheckpointObjects, folder: ObjectFolder) -> None:
-    CheckpointObjects(folder, "checkpoint_dir")
+    for _ in range(2):
+        CheckpointObjects(folder).check("checkpoint_dir")
+    assert list(storage.names()) == ["creates.probe"]
 
 
 def test_a_store_that_lets_two_drivers_commit_is_refused(folder: ObjectFolder) -> None:
@@ -66,7 +68,7 @@ def test_a_store_that_lets_two_drivers_commit_is_refused(folder: ObjectFolder) -
         mock.patch.object(ObjectFolder, "create", return_value=True),
         pytest.raises(OptionsError, match=r"--savepoint_path: the store at .* ignores"),
     ):
-        CheckpointObjects(folder, "savepoint_path")
+        CheckpointObjects(folder).check("savepoint_path")
 
 
 @pytest.mark.parametrize(
@@ -85,4 +87,30 @@ def test_a_store_that_cannot_be_reached(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "some")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "some")
     with pytest.raises(CheckpointStorageError, match=problem):
-        CheckpointObjects(ObjectFolder(url, settings), "checkpoint_dir")
+        CheckpointObjects(ObjectFolder(url, settings)).check("checkpoint_dir")
+
+
+@pytest.mark.parametrize(
+    ("url", "variable"),
+    [
+        ("s3://box/folder", "AWS_ENDPOINT"),
+        ("s3://box/folder", "AWS_ENDPOINT_URL"),
+        ("s3://box/folder", "AWS_ENDPOINT_URL_S3"),
+    ],
+)
+def test_endpoints_of_the_environment(
+    url: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without TLS; nobody listens there."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "some")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "some")
+    monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    with pytest.raises(CheckpointStorageError, match=r"127\.0\.0\.1:9"):
+        # Another folder for each, since clients are cached.
+        CheckpointObjects(ObjectFolder(f"{url}/{variable}")).names()
+
+
+def test_settings_of_s3_are_for_s3_alone() -> None:
+    """A pipeline may read from one store, and have its checkpoint in another one."""
+    folder = ObjectFolder("gs://box/folder", (("region", "x"), ("access_key_id", "y")))
+    assert folder._store is not None

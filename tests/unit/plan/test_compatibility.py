@@ -24,6 +24,9 @@ rates :: bytes, fixed
 """
 
 
+SIDE = "side input of Rates [iterable]"
+
+
 def found(given: str, max_exchanges: int = 12) -> dict[str, StagePlace]:
     graph = run_passes(parse(given), STREAMING)
     return dict(stage_places(build(graph, max_exchanges=max_exchanges, streams=True)))
@@ -59,14 +62,14 @@ def test_what_changes_is_noticed(before: str, after: str) -> None:
 def test_what_a_side_input_stores() -> None:
     given = WITH_SIDE_INPUT
     places = found(given)
-    assert places["side input of Look"].kept.startswith("a side input in parts, ")
+    assert places[SIDE].kept.startswith("a side input in parts, ")
     assert places["step Look"].kept.startswith("elements that wait for side inputs, ")
     assert places["step Rates"].is_fed
     assert places["step Rates"].kept == ""
     together = given.replace("bytes, fixed", "bytes, fixed trigger=after_count")
-    assert found(together)["side input of Look"].kept.startswith("a side input, ")
+    assert found(together)[SIDE].kept.startswith("a side input, ")
     sliding = found(given.replace("bytes, fixed", "bytes, sliding"))
-    assert sliding["side input of Look"].kept != places["side input of Look"].kept
+    assert sliding[SIDE].kept != places[SIDE].kept
 
 
 def test_levels_are_counted_over_all_segments() -> None:
@@ -75,3 +78,32 @@ def test_levels_are_counted_over_all_segments() -> None:
     deep += "spread :: kv<bytes,bytes>, fixed\n"
     assert found(deep)["step Group"].level == 3
     assert found(deep, max_exchanges=1) == found(deep)
+
+
+def test_a_side_input_is_named_after_what_gives_it() -> None:
+    """Whoever looks it up, and in which order."""
+    given = """Events: test_stream() -> events
+Both: impulse() -> seed
+Split: pardo(seed) -> a, b @py
+First: pardo(events, a as iterable, b as multimap) -> found @py
+Second: pardo(events, b as iterable) -> others @py
+a :: bytes, fixed
+b :: kv<bytes,bytes>, fixed
+"""
+    names = {name for name in found(given) if name.startswith("side input")}
+    assert names == {
+        "side input of Split [out0] [iterable]",
+        "side input of Split [out1] [multimap]",
+        "side input of Split [out1] [iterable]",
+    }
+
+
+def test_the_forms_of_states_count() -> None:
+    graph = run_passes(parse(GIVEN), STREAMING)
+    plan = build(graph, streams=True)
+
+    def kept(form: str) -> str:
+        return stage_places(plan, lambda _: [(form, [])])["step Sum"].kept
+
+    assert kept("sum: bag").startswith("state sum, ")
+    assert kept("sum: bag") != kept("sum: combining")

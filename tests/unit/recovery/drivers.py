@@ -31,7 +31,7 @@ def start(
         restart=restart,
         key_groups=128,
         tasks_sync=tasks_sync,
-        savepoint=Savepoint(savepoint, files) if savepoint is not None else None,
+        savepoint=lambda: Savepoint(savepoint, files) if savepoint is not None else None,
     )
     return DriverStart(checkpoints, VERSION, partitions)
 

@@ -1,7 +1,6 @@
 """A driver goes on after another one, and leaves no more files than that would have."""
 
 import dataclasses
-from collections.abc import Mapping
 
 import pytest
 
@@ -147,19 +146,14 @@ def test_a_start_that_cannot_go_on_claims_nothing() -> None:
     assert [name for name in files.files if name.endswith(".fence")] == ["000000000001.fence"]
 
 
-def test_what_has_finished_is_checked_with_the_partitions_of_then() -> None:
+def test_what_contradicts_this_version_is_refused() -> None:
     files = Files()
     commit(start(files, partitions=2), files)
-    seen = []
     checkpoints = Checkpoints(storage=files, lineage="main", restart="auto", key_groups=128)
-
-    def contradictions(finished: Mapping[int, frozenset[int]], partitions: int) -> tuple[str, ...]:
-        seen.append(partitions)
-        return ()
-
-    driver = DriverStart(checkpoints, VERSION, 5, contradictions)
-    assert driver.manifest.partitions == 2  # it has to be rescaled
-    assert set(seen) == {2}
+    driver = DriverStart(checkpoints, VERSION, 5, lambda last: ())
+    assert driver.manifest.partitions == 2  # its state has to be redistributed
+    with pytest.raises(IncompatibleCheckpointError, match="after epoch 1"):
+        DriverStart(checkpoints, VERSION, 5, lambda last: (f"after epoch {last.epoch}",))
 
 
 def test_rows_go_with_their_epoch_and_those_of_an_earlier_start_at_once() -> None:

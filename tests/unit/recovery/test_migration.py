@@ -12,6 +12,7 @@ from beam_spark_runner.recovery.migration import (
     has_changed,
     has_moved_state,
     migrated,
+    moved_stages,
     name_of,
     step_ids,
 )
@@ -26,9 +27,9 @@ PLAN = {
     "step Create/Impulse": place(0, is_fed=True),
     "step Pair": place(1),
     "step Stats/Count": place(2, "state n", transform="ref_2"),
-    "side input of Look": place(3, "a side input"),
+    "side input of Rates [iterable]": place(3, "a side input"),
 }
-STEPS = {"ref_0": "Create/Impulse", "ref_1": "Pair", "ref_2": "Stats/Count", "ref_3": "Look"}
+STEPS = {"ref_0": "Create/Impulse", "ref_1": "Pair", "ref_2": "Stats/Count", "ref_3": "Rates"}
 LAST = Manifest(
     epoch=5,
     fence=1,
@@ -58,7 +59,7 @@ def test_numbers_and_ids_change_if_a_step_comes_before_others() -> None:
         "step New": place(1, "state new", transform="ref_1"),
         "step Pair": place(2),
         "step Stats/Count": place(3, "state n", transform="ref_3"),
-        "side input of Look": place(4, "a side input"),
+        "side input of Rates [iterable]": place(4, "a side input"),
     }
     steps = {"ref_0": "Create/Impulse", "ref_1": "New", "ref_2": "Pair", "ref_3": "Stats/Count"}
     now = Version(plan=plan, steps=steps)
@@ -177,3 +178,29 @@ def test_the_same_command_renames_once() -> None:
     without = dataclasses.replace(now, renamed={})
     assert has_changed(found, without)
     assert not has_moved_state(found, without)
+
+
+@pytest.mark.parametrize(
+    ("name", "now"),
+    [
+        ("step Old/Count~2", "step New/Count~2"),
+        ("step Old [x]", "step Old [x]"),
+        ("side input of Old/Make [out] [multimap]", "side input of New/Make [out] [multimap]"),
+        ("side input of Old [iterable]~3", "side input of New [iterable]~3"),
+    ],
+)
+def test_what_belongs_to_a_step_has_its_name(name: str, now: str) -> None:
+    last = dataclasses.replace(LAST, plan={name: place(1, "x")}, steps={})
+    version = Version(plan={now: place(1, "x")}, steps={}, renamed={"Old": "New"})
+    assert differences(last, version) == ()
+    assert len(moved_stages(last, version)) == 1
+
+
+def test_two_steps_cannot_become_one() -> None:
+    last = dataclasses.replace(
+        LAST, plan={"step A": place(1, "x"), "step B": place(2, "x")}, steps={}
+    )
+    version = Version(plan={"step B": place(1, "x")}, steps={}, renamed={"A": "B"})
+    assert differences(last, version) == ("step B and step A would both be step B",)
+    dropped = dataclasses.replace(version, renamed={"A": "B", "B": ""})
+    assert differences(last, dropped) == ()

@@ -182,7 +182,7 @@ def test_savepoints_that_a_pipeline_cannot_begin_with() -> None:
         lineage="main",
         restart="auto",
         key_groups=64,
-        savepoint=Savepoint(saved, other),
+        savepoint=lambda: Savepoint(saved, other),
     )
     with pytest.raises(OptionsError, match="--max_parallelism: it is 128"):
         DriverStart(checkpoints, VERSION, 1)
@@ -190,3 +190,29 @@ def test_savepoints_that_a_pipeline_cannot_begin_with() -> None:
     with pytest.raises(OptionsError, match="--savepoint_path: files of that savepoint are missing"):
         start(other, savepoint=saved)
     assert not other.files
+
+
+def test_a_target_that_fails_is_not_tried_for_ever() -> None:
+    """The pipeline goes on meanwhile."""
+    files, driver = running(4)
+
+    class Full(Files):
+        def put(self, name: str, content: BinaryIO) -> None:
+            commit(driver, files)
+            raise CheckpointStorageError("memory", "full")
+
+    with pytest.raises(CheckpointStorageError, match="full"):
+        save(files, Full())
+    assert not pins(files.names())
+
+
+def test_a_savepoint_is_opened_only_where_a_pipeline_begins() -> None:
+    files, _ = running(2)
+
+    def gone() -> Savepoint:
+        raise OptionsError("savepoint_path", "there is no folder")
+
+    checkpoints = Checkpoints(
+        storage=files, lineage="main", restart="auto", key_groups=128, savepoint=gone
+    )
+    assert DriverStart(checkpoints, VERSION, 1).manifest.epoch == 2

@@ -10,7 +10,7 @@ from beam_spark_runner.plan.build import build
 from beam_spark_runner.plan.feeding import inputs
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.scheduling.attempts import Report
-from beam_spark_runner.scheduling.finish import Finished, Finishing, rescaled_tasks
+from beam_spark_runner.scheduling.finish import Finished, Finishing
 from tests.golden.notation import parse
 
 BOTH = frozenset({0, 1})
@@ -144,6 +144,17 @@ def test_an_earlier_run_that_contradicts_the_plan() -> None:
     )
 
 
+KNOWN = {
+    **dict.fromkeys(("Pair", "Make", "Key"), False),
+    **dict.fromkeys(("Count", "Between", "Last", "side input of Pair"), True),
+}
+"""Whether the stages have as many tasks as an exchange has partitions."""
+
+
+def known(**changes: bool) -> dict[int, bool]:
+    return {dest(name): flag for name, flag in {**KNOWN, **changes}.items()}
+
+
 @pytest.mark.parametrize(
     ("done", "partitions", "expected"),
     [
@@ -157,8 +168,41 @@ def test_what_has_finished_with_other_partitions(
     done: frozenset[int], partitions: int, expected: set[int] | None
 ) -> None:
     finished = after({**IMPULSES, "side input of Pair": BOTH, "Pair": FIRST, "Count": done})
-    found = rescaled_tasks(plan(), finished, before=2, after=partitions, groups=12)
+    now = Finishing(plan(), partitions)
+    found = now.adapted(finished, known(), before=2, groups=12)
     assert found.get(dest("Count")) == expected
     assert found[dest("Pair")] == FIRST  # its level has one task, however many partitions there are
     assert found[dest("side input of Pair")] == set(range(partitions))
-    assert not Finishing(plan(), partitions).contradictions(found)
+    assert not now.contradictions(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "was_exchanged", "done", "expected"),
+    [
+        pytest.param("Make", True, BOTH, {0}, id="all tasks of an exchange, now the only one"),
+        pytest.param("Make", True, FIRST, None, id="some of them"),
+        pytest.param("Between", False, FIRST, {0, 1, 2}, id="the only one, now all"),
+    ],
+)
+def test_what_has_finished_before_or_after_an_exchange_that_came_or_went(
+    name: str, was_exchanged: bool, done: frozenset[int], expected: set[int] | None
+) -> None:
+    finished = {**dict.fromkeys(map(dest, ("Key", "Make")), FIRST), dest(name): done}
+    flags = {**known(), dest(name): was_exchanged}
+    found = Finishing(plan(), 3).adapted(finished, flags, before=2, groups=12)
+    assert found.get(dest(name)) == expected
+
+
+def test_new_stages_have_finished_if_all_that_feeds_them_has() -> None:
+    """Else what comes after them would have finished, although they had not."""
+    new = ("Between", "Last", "side input of Pair")
+    flags = {id_: flag for id_, flag in known().items() if id_ not in map(dest, new)}
+    finished = {dest("Make"): FIRST, dest("Key"): FIRST}
+    found = finishing().adapted(finished, flags, before=2, groups=12)
+    assert found == {**finished, **{dest(name): BOTH for name in new}}
+    assert not finishing().contradictions(found)
+    # One that the driver feeds has not begun; nor have those that come after it.
+    flags.pop(dest("Make"))
+    found = finishing().adapted({dest("Key"): FIRST}, flags, before=2, groups=12)
+    assert dest("side input of Pair") not in found
+    assert dest("Make") not in found
