@@ -92,6 +92,6 @@ def test_sources_and_elements_that_wait_are_divided(
     ]
     texts = [text for text in caplog.messages if "redistributed" in text]
     assert texts == [
-        f"state is redistributed from {before} to {after} partitions"
+        f"state was redistributed: {before} partitions before, {after} now"
         for before, after in ((3, 2), (2, 5), (5, 1))
     ]

@@ -54,7 +54,7 @@ def adapted(
     heads = last.heads
     if before != after or has_moved_state(last, version):
         heads = _new_shards(plan, settings, last, version)
-        _LOGGER.info("state is redistributed from %d to %d partitions", before, after)
+        _LOGGER.info("state was redistributed: %d partitions before, %d now", before, after)
     now, metrics = migrated(last, version), last.metrics
     if dict(last.steps) != dict(version.steps):
         metrics = relabelled(metrics, step_ids(last, version))
