@@ -13,7 +13,8 @@ from beam_spark_runner.recovery.manifest import Manifest
 # Of a side input, output and access pattern follow. See ``graph.facts.fresh`` for the number.
 _STAGE = re.compile(
     rf"(?P<kind>step |(?P<side>{SIDE_INPUT}))(?P<step>.*?)"
-    rf"(?P<rest>(?(side)(?: \[[^][]*\]){{1,2}})(?:~\d+)?)"
+    rf"(?P<rest>(?(side)(?: \[[^][]*\]){{1,2}})(?:~\d+)?)",
+    re.DOTALL,
 )
 _Value = TypeVar("_Value")
 

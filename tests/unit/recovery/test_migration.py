@@ -185,6 +185,7 @@ def test_the_same_command_renames_once() -> None:
     [
         ("step Old/Count~2", "step New/Count~2"),
         ("step Old [x]", "step Old [x]"),
+        ("step Old/two\nlines", "step New/two\nlines"),
         ("side input of Old/Make [out] [multimap]", "side input of New/Make [out] [multimap]"),
         ("side input of Old [iterable]~3", "side input of New [iterable]~3"),
     ],
