@@ -19,10 +19,6 @@ Forms: TypeAlias = Callable[[Transform], Iterable[tuple[str, Sequence[CoderId]]]
 """Describes the states and timers of a transform: what each is, and its coders."""
 
 
-def _no_forms(transform: Transform) -> Iterable[tuple[str, Sequence[CoderId]]]:
-    return ()
-
-
 class StagePlace(NamedTuple):
     """Where a stage stores what.
 
@@ -46,7 +42,7 @@ class StagePlace(NamedTuple):
     kept: str
 
 
-def stage_places(plan: Plan, forms: Forms = _no_forms) -> Mapping[str, StagePlace]:
+def stage_places(plan: Plan, forms: Forms) -> Mapping[str, StagePlace]:
     """Return where each stage stores what, by a name that it has in later runs, too.
 
     What user code does may change.

@@ -60,18 +60,23 @@ class Finishing:
             stage: tasks.intersection(reported.get(int(self._inputs[stage]), ()))
             for stage, tasks in self._tasks.items()
         }
+        self._confirm(found, self._tasks)
+        return {int(self._inputs[stage]): done for stage, done in found.items() if done}
+
+    def _confirm(self, found: dict[StageId, frozenset[int]], stages: Collection[StageId]) -> None:
+        """Take back what has not finished of some stages, since what feeds it has not."""
         # A side input may be gathered in a later level than the one that looks it up, so that the
         # order of levels is not that of what feeds what.
         has_changed = True
         while has_changed:
             has_changed = False
-            for stage, feeding in self._feeders.items():
+            for stage in stages:
+                feeding = self._feeders[stage]
                 done = found[stage].intersection(*(found[each] for each in feeding.in_task))
                 if any(found[each] != self._tasks[each] for each in feeding.exchanged):
                     done = frozenset()
                 has_changed |= done != found[stage]
                 found[stage] = done
-        return {int(self._inputs[stage]): done for stage, done in found.items() if done}
 
     def adapted(
         self, finished: Finished, known: Mapping[int, bool], before: int, groups: int
@@ -89,29 +94,23 @@ class Finishing:
             groups: how many key groups there are; these are the same.
         """
         found: dict[StageId, frozenset[int]] = {}
+        new = []
         for stage, tasks in self._tasks.items():
             dest = int(self._inputs[stage])
             done = finished.get(dest, frozenset())
-            if dest in known and known[dest] != self._is_exchanged[stage]:
+            if dest not in known:
+                new.append(stage)
+                feeding = self._feeders[stage]
+                # What the driver feeds has not begun.
+                done = tasks if feeding.in_task or feeding.exchanged else frozenset()
+            elif known[dest] != self._is_exchanged[stage]:
                 all_done = len(done) == (before if known[dest] else 1)
                 done = tasks if all_done else frozenset()
             elif self._is_exchanged[stage]:
                 of = functools.partial(overlapping, groups=groups, partitions=len(tasks))
                 done = frozenset(p for p in tasks if done.issuperset(of(p, others=before)))
-            found[stage] = done if dest in known else frozenset()
-        new = [stage for stage in self._tasks if int(self._inputs[stage]) not in known]
-        has_changed = True
-        while has_changed:
-            has_changed = False
-            for stage in new:
-                feeding = self._feeders[stage]
-                if not (feeding.in_task or feeding.exchanged):  # the driver feeds it
-                    continue
-                done = self._tasks[stage].intersection(*(found[each] for each in feeding.in_task))
-                if any(found[each] != self._tasks[each] for each in feeding.exchanged):
-                    done = frozenset()
-                has_changed |= done != found[stage]
-                found[stage] = done
+            found[stage] = done
+        self._confirm(found, new)
         return {int(self._inputs[stage]): done for stage, done in found.items() if done}
 
     def levels(self, finished: Finished) -> range:

@@ -144,6 +144,7 @@ class ObjectFolder(DeltaFiles):
 @functools.lru_cache(16)
 def _client(url: str, given: tuple[tuple[str, str], ...]) -> "ObjectStore":
     """Return the client for a folder, of which a process has one."""
+    from obstore.exceptions import BaseError
     from obstore.store import from_url
 
     settings: dict[str, Any] = dict(given) if url.startswith("s3") else {}
@@ -161,7 +162,7 @@ def _client(url: str, given: tuple[tuple[str, str], ...]) -> "ObjectStore":
         client["client_options"] = options
     try:
         store: ObjectStore = from_url(url, **client)
-    except Exception as error:  # of many kinds: what is missing, or wrong, in URL and settings
+    except BaseError as error:
         raise ObjectStoreError(f"could not open {url}: {_first_part(error)}") from error
     return store
 

@@ -83,8 +83,8 @@ def copy_keys(
             if hash_of_owner(owner) >= share.mine.stop:
                 break
             target.put(record, value)
-    before = StoredState(source, stages[0], _nobody_counts)
-    after = StoredState(target, stages[1], _nobody_counts)
+    before = StoredState(source, stages[0], count_nothing)
+    after = StoredState(target, stages[1], count_nothing)
     for transform, key, timers in before.all_timers():
         owner = keys.owner(transform, key)
         if owner not in left_out and goes(owner):
@@ -105,5 +105,6 @@ def _by_id(share: Share) -> Callable[[bytes], bool]:
     return lambda owner: share.has_id(hash_of_name(owner))
 
 
-def _nobody_counts(*_: object) -> int:
+def count_nothing(*_: object) -> int:
+    """Stand in for ``CountValues`` where values of maps are copied as they are."""
     raise InvariantError("values of maps are copied as they are")

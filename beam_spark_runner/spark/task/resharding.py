@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from beam_spark_runner.core.errors import CheckpointStorageError, InvariantError
+from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.core.key_groups import hashes_of, overlapping
 from beam_spark_runner.harness.stable import STABLE, copy_stable
 from beam_spark_runner.harness.waiting import WAITING, copy_waiting
@@ -24,7 +24,7 @@ from beam_spark_runner.recovery.migration import Moved
 from beam_spark_runner.spark.program import ShardPlaces
 from beam_spark_runner.spark.task.epoch_files import delta_files, folder_of_copies
 from beam_spark_runner.state.chain import Version
-from beam_spark_runner.state.resharding import copy_keys
+from beam_spark_runner.state.resharding import copy_keys, count_nothing
 from beam_spark_runner.state.shards import Shard, open_shard
 from beam_spark_runner.state.store import StoredState
 
@@ -145,8 +145,8 @@ def _copy(old: Shard, new: Shard, stage: StoringStage, share: "_Share") -> None:
         besides=(WAITING, STABLE),
         transforms=(before.transform, now.transform),
     )
-    stored = StoredState(old, before.stage, _not_counted)
-    stores = StoredState(new, now.stage, _not_counted)
+    stored = StoredState(old, before.stage, count_nothing)
+    stores = StoredState(new, now.stage, count_nothing)
     copy_stable(
         stored, stores, lambda hashed: share.has_rest if hashed is None else hashed in share.mine
     )
@@ -201,7 +201,3 @@ def _open(
         partition=partition,
         head=head,
     )
-
-
-def _not_counted(*_: object) -> int:
-    raise InvariantError("no map is written")
