@@ -12,7 +12,7 @@ from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.chunking import Chunks
 from beam_spark_runner.semantics.lateness import IsOver, LateElements, in_time
 from beam_spark_runner.semantics.timers import Domain
-from beam_spark_runner.state.backend import Bag, Cell, StateBackend, StoredTimer
+from beam_spark_runner.state.backend import Bag, Cell, StateBackend, StoredTimer, pages
 from beam_spark_runner.state.store_keys import HASH_BYTES, hash_of
 
 STABLE = "stable"
@@ -125,7 +125,7 @@ class _Piece(NamedTuple):
     Attributes:
         coded: all of it.
         elements: of it, encoded one after the other.
-        hashed: of the key of all of them; None: they have none, or it was not stored.
+        hashed: of the key of all of them; None: they have none.
         ends_key: what follows is of another key.
     """
 
@@ -136,20 +136,16 @@ class _Piece(NamedTuple):
 
 
 def _pieces(store: StateBackend) -> Iterator[_Piece]:
-    token, has_more = b"", True
-    while has_more:
-        page = store.get(_BAG, token)
+    for data in pages(store, _BAG):
         position = 0
-        while position < len(page.data):
-            flags, start, hashed = page.data[position], position + 1, None
+        while position < len(data):
+            flags, start, hashed = data[position], position + 1, None
             if flags & _HAS_HASH:
-                hashed = int.from_bytes(page.data[start : start + HASH_BYTES], "big")
+                hashed = int.from_bytes(data[start : start + HASH_BYTES], "big")
                 start += HASH_BYTES
-            length, start = read_varint(page.data, start)
-            coded, position = page.data[position : start + length], start + length
-            yield _Piece(coded, page.data[start:position], hashed, bool(flags & _ENDS_KEY))
-        token = page.token
-        has_more = bool(token)
+            length, start = read_varint(data, start)
+            coded, position = data[position : start + length], start + length
+            yield _Piece(coded, data[start:position], hashed, bool(flags & _ENDS_KEY))
 
 
 def _hold(store: StateBackend, least_us: int) -> None:

@@ -12,7 +12,7 @@ from beam_spark_runner.harness.bundle import BundleInput, SteppedInput
 from beam_spark_runner.harness.chunking import Chunks
 from beam_spark_runner.semantics.lateness import IsOver, LateElements, in_time
 from beam_spark_runner.semantics.timers import Domain
-from beam_spark_runner.state.backend import Cell, ListRange, StateBackend, StoredTimer
+from beam_spark_runner.state.backend import Cell, ListRange, StateBackend, StoredTimer, pages
 from beam_spark_runner.state.memory import list_entries
 
 TIME_SORTED = "time sorted"
@@ -128,15 +128,11 @@ class TimeSortedElements:
 
     def _entries(self, key: bytes) -> Iterator[tuple[int, bytes]]:
         """Yield the time of each element that waits, and its encoding."""
-        token, has_more = b"", True
-        while has_more:
-            page = self._store.get(_range(key, _FIRST, _END), token)
-            for time_us, entry in list_entries(page.data):
+        for data in pages(self._store, _range(key, _FIRST, _END)):
+            for time_us, entry in list_entries(data):
                 _, after = read_varint(entry, 0)
                 _, start = read_varint(entry, after)
                 yield time_us, entry[start:]
-            token = page.token
-            has_more = bool(token)
 
 
 def _range(key: bytes, start_us: int, end_us: int) -> ListRange:

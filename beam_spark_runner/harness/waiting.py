@@ -11,7 +11,7 @@ from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.chunking import Chunks
 from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.timers import Domain
-from beam_spark_runner.state.backend import Bag, Cell, StateBackend, StoredTimer
+from beam_spark_runner.state.backend import Bag, Cell, StateBackend, StoredTimer, pages
 
 WAITING = "waiting"
 """Stands for the transform in addresses of the store: not the id of a step of the stage's."""
@@ -108,13 +108,9 @@ class WaitingElements:
         """Push what was stored and is ready now."""
         chunks = Chunks(bundle)
         for coded in self.ready_windows():
-            token, has_more = b"", True
-            while has_more:
-                page = self._store.get(_bag(coded), token)
-                for element in self._decode_all(page.data):
+            for data in pages(self._store, _bag(coded)):
+                for element in self._decode_all(data):
                     chunks.add(element.value, element, 0)
-                token = page.token
-                has_more = bool(token)
             self._store.clear(_bag(coded))
             del self._holds[coded]
         chunks.push()
@@ -144,12 +140,8 @@ def copy_waiting(source: StateBackend, target: StateBackend) -> None:
     """
     holds = {timer.window: timer for timer in target.timers(WAITING, _NO_KEY)}
     for timer in source.timers(WAITING, _NO_KEY):
-        token, has_more = b"", True
-        while has_more:
-            page = source.get(_bag(timer.window), token)
-            target.append(_bag(timer.window), page.data)
-            token = page.token
-            has_more = bool(token)
+        for data in pages(source, _bag(timer.window)):
+            target.append(_bag(timer.window), data)
         other = holds.get(timer.window, timer)
         holds[timer.window] = min(timer, other, key=lambda each: each.hold_us)
     target.set_timers(WAITING, _NO_KEY, list(holds.values()))

@@ -4,7 +4,7 @@ The embedded harness and the state service of the remote one ask the same backen
 through ``state.requests``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from beam_spark_runner.semantics.timers import Domain
@@ -149,3 +149,12 @@ class StateBackend(Protocol):
             version: greater than all before.
         """
         ...
+
+
+def pages(store: StateBackend, address: Address) -> Iterator[bytes]:
+    """Yield what stands at an address, page by page; see ``StateBackend.get``."""
+    page = store.get(address)
+    yield page.data
+    while page.token:
+        page = store.get(address, page.token)
+        yield page.data

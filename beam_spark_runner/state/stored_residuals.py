@@ -13,7 +13,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.semantics.timers import Domain
-from beam_spark_runner.state.backend import Bag, Cell, StateBackend, StoredTimer
+from beam_spark_runner.state.backend import Bag, Cell, StateBackend, StoredTimer, pages
 from beam_spark_runner.state.residuals import ResidualTimer
 from beam_spark_runner.state.store import StoredState
 
@@ -97,13 +97,7 @@ class StoredValues:
         self._store.append(self._bag(window, id_), self._encode(value))
 
     def read(self, window: bytes, id_: str) -> WindowedValue:
-        bag = self._bag(window, id_)
-        page = self._store.get(bag)
-        parts = [page.data]
-        while page.token:
-            page = self._store.get(bag, page.token)
-            parts.append(page.data)
-        return self._decode(b"".join(parts))
+        return self._decode(b"".join(pages(self._store, self._bag(window, id_))))
 
     def clear(self, window: bytes, id_: str) -> None:
         self._store.clear(self._bag(window, id_))

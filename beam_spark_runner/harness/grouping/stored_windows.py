@@ -12,7 +12,7 @@ from beam_spark_runner.harness.grouping.stored_panes import GROUPING, PaneBags, 
 from beam_spark_runner.semantics.panes import KeyWindows, PaneMachine, WindowState
 from beam_spark_runner.semantics.timers import Domain, Instant
 from beam_spark_runner.semantics.trigger_machines import TriggerState
-from beam_spark_runner.state.backend import Bag, Cell, StoredTimer
+from beam_spark_runner.state.backend import Bag, Cell, StoredTimer, pages
 from beam_spark_runner.state.store import StoredState
 
 _FAMILY = "\0window"  # no step has such a timer
@@ -205,12 +205,7 @@ class StoredWindows:
         self._visited[window] = Visited(state, coded)
 
     def _read(self, cell: Cell) -> bytes:
-        page = self._store.get(Bag(cell))
-        parts = [page.data]
-        while page.token:
-            page = self._store.get(Bag(cell), page.token)
-            parts.append(page.data)
-        return b"".join(parts)
+        return b"".join(pages(self._store, Bag(cell)))
 
 
 def _owner(coded_window: bytes) -> str:
