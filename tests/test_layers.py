@@ -72,7 +72,7 @@ PURE_MODULES = {
         "heapq",
         "html",
     ),
-    *("itertools", "json", "re", "struct", "traceback", "types", "typing"),
+    *("itertools", "json", "re", "reprlib", "struct", "traceback", "types", "typing"),
 }
 PYTHONS_OWN = {
     **dict.fromkeys(PURE, PURE_MODULES),

@@ -5,6 +5,7 @@ not Unicode (a lone surrogate, as in names of files), or text without end. Nothi
 """
 
 import contextlib
+import reprlib
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from types import TracebackType
 MOST_CHARACTERS = 1 << 16
 """Of a message. Of a longer one, the beginning and the end are kept."""
 MOST_OF_A_TRACEBACK = 1 << 18
+_MOST_OF_A_SHORT_TEXT = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,32 @@ def text_of(value: object, limit: int = MOST_CHARACTERS) -> str:
     """Return ``repr(value)``, at most ``limit`` characters of it."""
     text = _called(repr, value, limit)
     return f"<a {class_name(value)} whose __repr__ raises>" if text is None else text
+
+
+def short_text_of(value: object) -> str:
+    """Return ``repr(value)``, at most 1,000 characters of it.
+
+    Long strings, bytes and collections are not rendered as a whole: an element may be as large
+    as memory allows.
+    """
+    text = _called(_Short().repr, value, _MOST_OF_A_SHORT_TEXT)
+    return f"<a {class_name(value)} whose __repr__ raises>" if text is None else text
+
+
+class _Short(reprlib.Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxtuple = self.maxlist = self.maxarray = self.maxdict = 20
+        self.maxset = self.maxfrozenset = self.maxdeque = 20
+        self.maxstring = self.maxother = 400
+        self.maxlong = 100
+
+    def repr_bytes(self, value: bytes, level: int) -> str:
+        """Called by ``reprlib`` for ``bytes``, which has nothing of its own for them."""
+        part = bytes(value[: self.maxstring])
+        return repr(part) if len(part) == len(value) else f"{part!r}... ({len(value):,} bytes)"
+
+    repr_bytearray = repr_bytes
 
 
 def valid_text(text: str, limit: int = MOST_CHARACTERS) -> str:

@@ -10,6 +10,7 @@ from beam_spark_runner.core.rendering import (
     MOST_OF_A_TRACEBACK,
     message_of,
     render_error,
+    short_text_of,
     texts_in,
 )
 
@@ -43,6 +44,8 @@ def failure_of(error: BaseException, stage_name: str) -> BundleFailedError:
     step = steps[0] if steps else stage_name
     rendered = render_error(error, _users_frames(error))
     text = f"{rendered.traceback_text.rstrip()} [while running '{step}']\n"  # as on other runners
+    if element := _element_of(error):
+        text = f"{text}Element: {element}\n"
     failure = BundleFailedError(step, rendered.cause, text)
     # Beam must not add the steps through which the error passes before we catch it.
     failure._tagged_with_step = True  # type: ignore[attr-defined]
@@ -87,6 +90,24 @@ def charge(error: BaseException, step_name: str) -> None:
     """Raise what names the step, unless the error is charged to one already."""
     if not is_charged(error):
         raise failure_of(error, step_name) from error
+
+
+def note_element(error: BaseException, element: object) -> None:
+    """Say for which element an error was raised, unless it is charged to a step already.
+
+    Args:
+        error: ``failure_of`` shows the element with it.
+        element: any; only its text is kept, of bounded length.
+    """
+    if not is_charged(error):
+        with contextlib.suppress(Exception):  # attributes of its own making
+            error._beam_element = short_text_of(element)  # type: ignore[attr-defined]
+
+
+def _element_of(error: BaseException) -> str:
+    with contextlib.suppress(Exception):
+        return str(getattr(error, "_beam_element", ""))
+    return ""
 
 
 def is_charged(error: BaseException) -> bool:

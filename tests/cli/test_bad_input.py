@@ -1,5 +1,6 @@
 """What a user reads when a program cannot run: one error, its cause first, and soon."""
 
+import re
 import socket
 import subprocess
 import time
@@ -101,7 +102,9 @@ def test_a_step_that_raises(tmp_path: Path) -> None:
         f'  File "{tmp_path}/program.py", line 8, in bad',
         '    raise ValueError("own words")',
         "ValueError: own words [while running 'bad step']",
+        ended.err.splitlines()[-1],
     ]
+    assert re.fullmatch(r"Element: \d", ended.err.splitlines()[-1])
 
 
 @pytest.mark.rare

@@ -10,11 +10,13 @@ from apache_beam.coders import Coder
 from apache_beam.metrics import Metrics
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms.userstate import CombiningValueStateSpec
 
 from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.job import job
 from tests.spark.harvest import counter_of, run
+from tests.spark.restrictions import RESTRICTION
 
 pytestmark = pytest.mark.spark
 
@@ -69,7 +71,7 @@ def test_the_step_and_the_users_traceback(spark_session: Any, method: str) -> No
 
     with pytest.raises(BundleFailedError) as caught:
         run(spark_session, build)
-    check_that_it_helps(caught.value, "Outer's/inner")
+    check_that_it_helps(caught.value, "Outer's/inner", "'1'" if "process" in method else "")
 
 
 class Inner(beam.PTransform):  # type: ignore[misc]
@@ -92,7 +94,7 @@ def test_a_step_in_a_stage_that_another_one_feeds(spark_session: Any, method: st
 
     with pytest.raises(BundleFailedError) as caught:
         run(spark_session, build)
-    check_that_it_helps(caught.value, "inner")
+    check_that_it_helps(caught.value, "inner", "'1'" if "process" in method else "")
 
 
 class FailsInAWindow(beam.DoFn):  # type: ignore[misc]
@@ -102,21 +104,70 @@ class FailsInAWindow(beam.DoFn):  # type: ignore[misc]
         raise_for_the_user()
 
 
+class FailsWithState(beam.DoFn):  # type: ignore[misc]
+    SEEN = CombiningValueStateSpec("seen", sum)
+
+    def process(self, pair: tuple[str, int], seen: Any = beam.DoFn.StateParam(SEEN)) -> None:
+        seen.add(1)
+        if seen.read() == 3:
+            raise_for_the_user()
+
+
+class FailsInARestriction(beam.DoFn):  # type: ignore[misc]
+    def process(self, element: tuple[str, int], tracker: Any = RESTRICTION) -> None:
+        if tracker.try_claim(element[1] - 1) and element[0] == "b":
+            raise_for_the_user()
+
+
+class FailsToAdd(beam.CombineFn):  # type: ignore[misc]
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add_input(self, accumulator: int, value: int) -> int:
+        if value == 5:
+            raise_for_the_user()
+        return value
+
+
+PAIRS = [("a", 1), ("b", 5), ("c", 7)]
+ELEMENTS = {
+    "Beam's invoker": (beam.ParDo(FailsInAWindow()), PAIRS[1:2], "('b', 5)"),
+    "state": (beam.ParDo(FailsWithState()), [("a", 1), ("a", 2), ("a", 2)], "('a', 2)"),
+    "restriction": (beam.ParDo(FailsInARestriction()), PAIRS, "('b', 5)"),
+    "combiner": (beam.CombinePerKey(FailsToAdd()), PAIRS, "('b', 5)"),
+    "one of many": (beam.Map(lambda pair: {1: 1, 7: 1}[pair[1]]), PAIRS, "('b', 5)"),
+}
+
+
+@pytest.mark.parametrize("kind", ELEMENTS)
+def test_the_element_that_is_processed(spark_session: Any, kind: str) -> None:
+    step, elements, shown = ELEMENTS[kind]
+
+    def build(p: beam.Pipeline) -> None:
+        p | beam.Create(elements) | "inner" >> step
+
+    with pytest.raises(BundleFailedError) as caught:
+        run(spark_session, build)
+    assert caught.value.step.startswith("inner")
+    assert str(caught.value).endswith(f" [while running '{caught.value.step}']\nElement: {shown}\n")
+
+
 def test_a_step_that_reads_groups_and_that_beam_runs(spark_session: Any) -> None:
     def build(p: beam.Pipeline) -> None:
         p | beam.Create([("a", 1)]) | beam.GroupByKey() | "inner" >> beam.ParDo(FailsInAWindow())
 
     with pytest.raises(BundleFailedError) as caught:
         run(spark_session, build)
-    check_that_it_helps(caught.value, "inner")
+    check_that_it_helps(caught.value, "inner", "('a', [1])")
 
 
-def check_that_it_helps(error: BundleFailedError, step: str) -> None:
+def check_that_it_helps(error: BundleFailedError, step: str, element: str) -> None:
     assert error.step == step
     assert error.cause.startswith("LookupError: the user's own words")
     assert "in raise_for_the_user" in error.traceback_text
     assert str(error).startswith(f"{step}: LookupError: the user's own words")
-    assert str(error).endswith(f"LookupError: the user's own words [while running '{step}']\n")
+    ending = f"LookupError: the user's own words [while running '{step}']\n"
+    assert str(error).endswith(f"{ending}Element: {element}\n" if element else ending)
 
 
 def test_assert_that_can_fail(spark_session: Any) -> None:

@@ -12,6 +12,7 @@ from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeatedly
 from apache_beam.transforms.window import GlobalWindows, TimestampedValue
 
+from beam_spark_runner.core.errors import BundleFailedError
 from tests.spark.harvest import harvest
 from tests.stateful import Number
 
@@ -27,33 +28,34 @@ def stream() -> Stream:
     return Stream().with_output_types(tuple[str, int])
 
 
-def test_the_same_command_goes_on_where_it_was(spark_session: Any, tmp_path: Path) -> None:
+def test_a_pipeline_whose_code_was_mended_continues(spark_session: Any, tmp_path: Path) -> None:
     """The first run fails in its fourth epoch; the second one has the state of the third."""
     flag = f"--checkpoint_dir={tmp_path / 'checkpoints'}"
-    stop = tmp_path / "stop"
-    stop.touch()
 
-    def build(p: beam.Pipeline) -> dict[str, Any]:
-        events = stream().add_elements(pairs(1, 2)).advance_watermark_to(3)
-        events.add_elements(pairs(4)).add_elements(pairs(5)).advance_watermark_to_infinity()
+    def wrong(pair: tuple[str, int]) -> tuple[str, int]:
+        return pair[0], 1 // (5 - pair[1])
 
-        def check(pair: tuple[str, int]) -> tuple[str, int]:
-            if pair[1] == 5 and stop.exists():
-                raise RuntimeError("stopped")
-            return pair
+    def mended(pair: tuple[str, int]) -> tuple[str, int]:
+        return pair
 
-        return {
-            "numbers": p
-            | events
-            | beam.Map(check).with_output_types(tuple[str, int])
-            | beam.ParDo(Number())
-        }
+    def build(code: Callable[..., Any]) -> Callable[[beam.Pipeline], dict[str, Any]]:
+        def build_it(p: beam.Pipeline) -> dict[str, Any]:
+            events = stream().add_elements(pairs(1, 2)).advance_watermark_to(3)
+            events.add_elements(pairs(4)).add_elements(pairs(5)).advance_watermark_to_infinity()
+            check = beam.Map(code).with_output_types(tuple[str, int])
+            return {"numbers": p | events | "Check" >> check | beam.ParDo(Number())}
 
-    with pytest.raises(RuntimeError, match="stopped"):
-        harvest(spark_session, build, flag)
-    stop.unlink()
-    assert harvest(spark_session, build, flag)["numbers"] == [("a", 3)]
-    assert harvest(spark_session, build, flag)["numbers"] == []  # it is done
+        return build_it
+
+    with pytest.raises(BundleFailedError) as raised:
+        harvest(spark_session, build(wrong), flag)
+    assert raised.value.step == "Check"
+    assert str(raised.value).endswith(
+        "ZeroDivisionError: integer division or modulo by zero [while running 'Check']\n"
+        "Element: ('a', 5)\n"
+    )
+    assert harvest(spark_session, build(mended), flag)["numbers"] == [("a", 3)]
+    assert harvest(spark_session, build(mended), flag)["numbers"] == []  # it is done
 
 
 def test_a_checkpoint_folder_that_is_away_for_some_time(spark_session: Any, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.rendering import text_of
 from beam_spark_runner.harness.beam.settling import Output, SendOne, Settling
+from beam_spark_runner.harness.beam.under_way import UnderWay
 from beam_spark_runner.harness.values.constants import ATOMS, Kind
 
 _FEW = 8
@@ -32,6 +33,7 @@ class Calling:
         self._refuses_text = refuses_text
         self._ahead: CodeType | None = None  # of generators that are known to be read ahead
         self.limit = 1
+        self.under_way = UnderWay()
 
     def run(
         self, values: list[Any], origins: list[WindowedValue], kind: Kind, output: Output
@@ -51,7 +53,7 @@ class Calling:
                 output.send(waiting, repeated, settling.kind, are_values=settling.are_values)
             waiting, ends = [], []
 
-        for position, value in enumerate(values):
+        for position, value in enumerate(self.under_way.iterate(values)):
             results = process(value)
             if results is None:
                 pass

@@ -27,8 +27,9 @@ from beam_spark_runner.harness.beam.chunk_edge import ChunkEdge
 from beam_spark_runner.harness.beam.settling import SPECIAL, SendOne
 from beam_spark_runner.harness.beam.step_choice import step_for
 from beam_spark_runner.harness.beam.steps import AssigningWindows, Combined, Step
+from beam_spark_runner.harness.beam.under_way import ChargedChunk
 from beam_spark_runner.harness.beam.window_assignment import Assignment
-from beam_spark_runner.harness.failures import ChargedTo, charge
+from beam_spark_runner.harness.failures import ChargedTo, charge, note_element
 from beam_spark_runner.harness.values.constants import Kind, is_constant
 
 _MOST_VALUES = 128
@@ -111,8 +112,9 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
 
     def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
         """Process values; each has the timestamp, windows and pane of its origin."""
-        with self.scoped_process_state, ChargedTo(self.step_name):
-            (self._step or self._first_step()).run(values, origins, kind, self)
+        step = self._step or self._first_step()
+        with self.scoped_process_state, ChargedChunk(self.step_name, step.under_way):
+            step.run(values, origins, kind, self)
 
     def process_one(self, value: Any, origin: WindowedValue) -> None:
         """Process a value that may not wait for others. The first step replaces this."""
@@ -121,11 +123,12 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
 
     def _first_step(self) -> Step:
         """Choose the loop. As with Beam's harness, later bundles see the same side inputs."""
-        step: Step = (
-            AssigningWindows(self._fn.window_fn)
-            if isinstance(self._fn, WindowInto)
-            else step_for(self._fn, *self._arguments())
-        )
+        with ChargedTo(self.step_name):  # side inputs are read, and their coders may raise
+            step: Step = (
+                AssigningWindows(self._fn.window_fn)
+                if isinstance(self._fn, WindowInto)
+                else step_for(self._fn, *self._arguments())
+            )
         self._step = step
         self.process_one = one_by_one(self, step)  # type: ignore[assignment, method-assign]
         return step
@@ -142,7 +145,8 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
                 for result, origin in zip(results, origins, strict=True):
                     self._outputs.handle_process_outputs(origin, (result,))
                 return
-        self._edge.send(results, origins, kind)
+        with ChargedTo(self.step_name):  # the results may be those of an earlier element
+            self._edge.send(results, origins, kind)
         step = self._step
         assert step is not None
         _, total, count, _, _ = self._sizes.value()
@@ -196,8 +200,9 @@ class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]
 
     def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
         """See ``ChunkedParDo.process_chunk``."""
-        with self.scoped_process_state, ChargedTo(self.step_name):
-            self._accumulators.add(values, origins)
+        accumulators = self._accumulators
+        with self.scoped_process_state, ChargedChunk(self.step_name, accumulators.under_way):
+            accumulators.add(values, origins)
 
     def process_one(self, value: Any, origin: WindowedValue) -> None:
         """See ``ChunkedParDo.process_one``."""
@@ -236,14 +241,15 @@ class ChunkedCombine(operations.CombineOperation):  # type: ignore[misc]
 
     def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
         """See ``ChunkedParDo.process_chunk``."""
-        with self.scoped_process_state, ChargedTo(self.step_name):
+        with self.scoped_process_state, ChargedChunk(self.step_name, self._step.under_way):
             self._step.run(values, origins, kind, self)
 
     def send(
         self, results: list[Any], origins: list[WindowedValue], kind: Kind, *, are_values: bool
     ) -> None:
         """See ``Output.send``: every result is a value."""
-        self._edge.send(results, origins, kind)
+        with ChargedTo(self.step_name):  # the results may be those of an earlier element
+            self._edge.send(results, origins, kind)
 
     def finish(self) -> None:
         super().finish()
@@ -260,6 +266,7 @@ def one_by_one(operation: Any, step: Step) -> SendOne:
             try:  # for each value: cheaper than ``ChargedTo``
                 run_one(value, origin)
             except BaseException as error:
+                note_element(error, value)
                 charge(error, step_name)
                 raise
 

@@ -29,6 +29,7 @@ from beam_spark_runner.harness.beam.chunks import output_handler
 from beam_spark_runner.harness.beam.key_states import KeyStates
 from beam_spark_runner.harness.beam.keyed_call import KeyedCall, can_call
 from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
+from beam_spark_runner.harness.beam.under_way import ChargedChunk
 from beam_spark_runner.harness.failures import ChargedTo
 from beam_spark_runner.harness.values.constants import Kind
 from beam_spark_runner.semantics.interruption import Interruption, uninterrupted
@@ -128,12 +129,13 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
                     self._expect_expiry(value[0], origin)
                 super().process(origin.with_value(value))
             return
-        with self.scoped_process_state, ChargedTo(self.step_name):
-            if self._call is None:
-                # Side inputs can be read once a bundle has begun.
-                self._call = self._make_call(self._expect_expiry if expires else None)
-            handle = self._outputs.handle_process_outputs
-            for origin, results in self._call.results(values, origins):
+        call = self._call
+        if call is None:
+            # Side inputs can be read once a bundle has begun.
+            call = self._call = self._make_call(self._expect_expiry if expires else None)
+        handle = self._outputs.handle_process_outputs
+        with self.scoped_process_state, ChargedChunk(self.step_name, call.under_way):
+            for origin, results in call.results(values, origins):
                 handle(origin, results)
 
     def _in_time(

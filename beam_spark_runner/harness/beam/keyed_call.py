@@ -13,6 +13,7 @@ from apache_beam.transforms import core
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.harness.beam.key_states import KeyStates
+from beam_spark_runner.harness.beam.under_way import UnderWay
 
 _KNOWN = (
     core.DoFn.ElementParam,
@@ -94,19 +95,25 @@ class KeyedCall:
         self._kwargs: dict[str, Any] = {}
         self._window: Any = None
         self._origin: WindowedValue | None = None  # that the arguments are those of
+        self.under_way = UnderWay()
 
     def forget(self) -> None:
         """Another key comes, or other state objects."""
         self._window = self._origin = None
 
     def results(
-        self, values: Iterable[Any], origins: Iterable[WindowedValue]
+        self, values: list[Any], origins: list[WindowedValue]
     ) -> Iterator[tuple[WindowedValue, Any]]:
         """Call ``process`` for each value of a key in each of its windows.
 
         Yields:
             What it is in one window (its value is not said), and what ``process`` has returned.
         """
+        return self._results(self.under_way.iterate(values), origins)
+
+    def _results(
+        self, values: Iterable[Any], origins: Iterable[WindowedValue]
+    ) -> Iterator[tuple[WindowedValue, Any]]:
         process, places = self._process, self._elements
         for value, origin in zip(values, origins, strict=True):
             if origin is not self._origin:
@@ -114,7 +121,7 @@ class KeyedCall:
                     for window in origin.windows:
                         timestamp, pane = origin.timestamp, origin.pane_info
                         part = WindowedValue(value, timestamp, (window,), pane)
-                        yield from self.results((value,), (part,))
+                        yield from self._results((value,), (part,))
                     continue
                 self._bind(value[0], origin)
             args = self._args

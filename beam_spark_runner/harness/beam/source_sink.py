@@ -24,7 +24,9 @@ class SourceOperation(bundle_processor.DataInputOperation):  # type: ignore[misc
 
     def setup(self, data_sampler: Any = None) -> None:
         super().setup(data_sampler)
-        self._edge = ChunkEdge(self.receivers[0], self._readers)
+        (receiver,) = self.receivers
+        receiver.output_sampler = data_sampler  # Beam's operation has none for its output
+        self._edge = ChunkEdge(receiver, self._readers)
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """See ``BundleInput.push``."""

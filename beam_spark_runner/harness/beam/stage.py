@@ -35,6 +35,7 @@ from beam_spark_runner.harness.beam.source_sink import SinkOperation, SourceOper
 from beam_spark_runner.harness.beam.state_handler import EmbeddedStateHandler
 from beam_spark_runner.harness.beam.timing import Timing, timed_by
 from beam_spark_runner.harness.beam.unbounded_readers import StageReaders
+from beam_spark_runner.harness.beam.under_way import ElementOfErrors
 from beam_spark_runner.harness.bundle import (
     Activity,
     BundleResult,
@@ -94,7 +95,11 @@ class EmbeddedStage:
     def _make_steps(self) -> "_Steps":
         with failures_of(self._name), self._readers.shared():
             processor = bundle_processor.BundleProcessor(
-                frozenset(), self._descriptor, self._state, data_channel_factory=None
+                frozenset(),
+                self._descriptor,
+                self._state,
+                data_channel_factory=None,
+                data_sampler=ElementOfErrors(),
             )
         return _Steps(processor, self._description)
 

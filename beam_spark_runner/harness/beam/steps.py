@@ -16,6 +16,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.mapping import check_all
 from beam_spark_runner.harness.beam.settling import Output, SendOne, Settling
+from beam_spark_runner.harness.beam.under_way import UnderWay
 from beam_spark_runner.harness.beam.window_assignment import Assignment
 from beam_spark_runner.harness.values.closed import Closed
 from beam_spark_runner.harness.values.constants import ATOMS, Kind, is_constant, may_be_shared
@@ -25,6 +26,7 @@ class Step(Protocol):
     """One step over values."""
 
     limit: int  # results that wait for each other, as far as the step can choose
+    under_way: UnderWay  # the value of a chunk that the step processes
 
     def run(
         self, values: list[Any], origins: list[WindowedValue], kind: Kind, output: Output
@@ -58,6 +60,7 @@ class Mapped:
         self._args = args
         self._closed = closed
         self.limit = 1
+        self.under_way = UnderWay()
 
     def run(
         self, values: list[Any], origins: list[WindowedValue], kind: Kind, output: Output
@@ -79,7 +82,7 @@ class Mapped:
         output.send(results, origins, kind, are_values=TimestampedValue not in types)
 
     def _run(self, values: list[Any], origins: list[WindowedValue], output: Output) -> None:
-        rest = iter(values)
+        rest = self.under_way.iterate(values)
         settling = Settling(output, lambda: origins[-1 - operator.length_hint(rest)], self._unseen)
         settled = self._settled(rest, settling)
         check_all(settled, self._call, values)
@@ -91,11 +94,11 @@ class Mapped:
 
     def _results(self, values: list[Any]) -> list[Any]:
         if self._args:
-            results = list(self._mapped(values))
+            results = list(self._mapped(self.under_way.iterate(values)))
             check_all(results, self._call, values)
             return results
         function = self._function
-        return [function(value) for value in values]
+        return [function(value) for value in self.under_way.iterate(values)]
 
     def _settled(self, values: Iterator[Any], settling: Settling) -> list[Any]:
         if self._args:
@@ -144,7 +147,7 @@ class MappedTuples(Mapped):
     """``beam.MapTuple``: a value's parts are the arguments."""
 
     def _results(self, values: list[Any]) -> list[Any]:
-        results = list(itertools.starmap(self._function, values))
+        results = list(itertools.starmap(self._function, self.under_way.iterate(values)))
         check_all(results, self._call, values)
         return results
 
@@ -208,6 +211,7 @@ class Filtering:
     def __init__(self, predicate: Callable[[Any], Any], closed: Closed | None = None) -> None:
         self._predicate = predicate
         self._closed = closed
+        self.under_way = UnderWay()
 
     def run(
         self, values: list[Any], origins: list[WindowedValue], kind: Kind, output: Output
@@ -217,7 +221,7 @@ class Filtering:
             _run_each(self, values, origins, output)
             return
         predicate = self._predicate
-        holds = [predicate(value) for value in values]
+        holds = [predicate(value) for value in self.under_way.iterate(values)]
         results = list(itertools.compress(values, holds))
         if len(results) == len(values):
             output.send(values, origins, kind, are_values=True)
@@ -242,6 +246,7 @@ class AssigningWindows:
     def __init__(self, window_fn: WindowFn) -> None:
         self._assignment = Assignment(window_fn)
         self._is_beams = type(window_fn).__module__ == WindowFn.__module__  # it keeps no value
+        self.under_way = UnderWay()
 
     def run(
         self, values: list[Any], origins: list[WindowedValue], kind: Kind, output: Output
@@ -255,7 +260,7 @@ class AssigningWindows:
         windows_of = self._assignment.windows_of
         assigned = [
             WindowedValue(value, origin.timestamp, windows_of(value, origin, window))
-            for value, origin in zip(values, origins, strict=True)
+            for value, origin in zip(self.under_way.iterate(values), origins, strict=True)
             for window in origin.windows
         ]
         if not come_once:
@@ -275,5 +280,5 @@ class AssigningWindows:
 
 def _run_each(step: Step, values: list[Any], origins: list[WindowedValue], output: Output) -> None:
     run_one = step.one_by_one(output.send_one)
-    for value, origin in zip(values, origins, strict=True):
+    for value, origin in zip(step.under_way.iterate(values), origins, strict=True):
         run_one(value, origin)

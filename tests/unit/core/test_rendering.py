@@ -13,6 +13,7 @@ from beam_spark_runner.core.rendering import (
     class_name,
     message_of,
     render_error,
+    short_text_of,
     text_of,
     valid_text,
 )
@@ -166,3 +167,19 @@ def test_values() -> None:
     assert text_of(Unprintable()) == "<a Unprintable whose __repr__ raises>"
     assert class_name(Unprintable()) == "Unprintable"
     assert message_of(ValueError("abc"), 2) == "a … (1 characters are left out) … c"
+
+
+def test_large_values_are_not_rendered_as_a_whole() -> None:
+    class Endless:
+        def __repr__(self) -> str:
+            return leave()
+
+    assert short_text_of(("key", [1, 2], {"a": b"bytes"})) == "('key', [1, 2], {'a': b'bytes'})"
+    for large in (b"a" * (1 << 20), bytearray(1 << 20), "a" * (1 << 20), list(range(1 << 20))):
+        assert len(short_text_of((large, "key"))) < 1_100
+    assert short_text_of(b"a" * (1 << 20)).endswith("... (1,048,576 bytes)")
+    nested: list[Any] = []
+    nested.append([nested] * 100)
+    assert len(short_text_of(nested)) <= 1_100
+    assert "Endless" in short_text_of(Endless())
+    assert "Unprintable" in short_text_of(Unprintable())

@@ -1,0 +1,157 @@
+"""Errors of user code show the element that was under way, and never another one."""
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import apache_beam as beam
+import pytest
+from apache_beam.transforms.window import FixedWindows, GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core.errors import BundleFailedError
+from beam_spark_runner.harness.beam.accumulators import Accumulators
+from beam_spark_runner.harness.beam.step_choice import step_for
+from beam_spark_runner.harness.beam.steps import AssigningWindows, Combined
+from beam_spark_runner.harness.beam.under_way import ChargedChunk, ElementOfErrors, UnderWay
+from beam_spark_runner.harness.failures import charge, failure_of
+from beam_spark_runner.harness.values.constants import Kind
+from tests.unit.harness.beam.step_outputs import Output, origin
+
+
+def odd(value: Any) -> int:
+    return int(1 // (value % 2))
+
+
+class GoesOn(beam.DoFn):  # type: ignore[misc]
+    def process(self, number: int) -> Iterator[int]:
+        for each in range(50):
+            yield number + each
+        odd(number)
+
+
+def failed(run: Callable[[], object], under_way: UnderWay) -> str:
+    """What is shown of the element."""
+    with pytest.raises(BundleFailedError) as raised, ChargedChunk("Step", under_way):
+        run()
+    assert raised.value.step == "Step"
+    _, _, shown = raised.value.traceback_text.partition("[while running 'Step']\n")
+    return shown
+
+
+STEPS = {
+    "Map": beam.Map(odd),
+    "Map with arguments": beam.Map(lambda n, _: odd(n), 1),
+    "MapTuple": beam.MapTuple(lambda n: odd(n)),
+    "Filter": beam.Filter(odd),
+    "FlatMap": beam.FlatMap(lambda n: [odd(n)]),
+    "generator": beam.ParDo(GoesOn()),
+}
+
+
+@pytest.mark.parametrize("kind", [Kind.PLAIN, Kind.OWN])
+@pytest.mark.parametrize("limit", [1, 2, 100])
+@pytest.mark.parametrize("name", STEPS)
+def test_loops(name: str, limit: int, kind: Kind) -> None:
+    transform = STEPS[name]
+    step = step_for(transform.fn, transform.args)
+    step.limit = limit
+    values: list[Any] = [1, 3, 5, 6, 7, 8]
+    expected = "Element: 6\n"
+    if name == "MapTuple":
+        values, expected = [(value,) for value in values], "Element: (6,)\n"
+    origins = [origin(place) for place in range(len(values))]
+    shown = failed(lambda: step.run(values, origins, kind, Output()), step.under_way)
+    assert shown == expected
+
+
+def test_what_assigns_windows() -> None:
+    class Odd(FixedWindows):  # type: ignore[misc]
+        def assign(self, context: Any) -> Any:
+            odd(context.element)
+            return super().assign(context)
+
+    step = AssigningWindows(Odd(10))
+    origins = [origin(place) for place in range(3)]
+    shown = failed(lambda: step.run([1, 3, 4], origins, Kind.OWN, Output()), step.under_way)
+    assert shown == "Element: 4\n"
+
+
+def test_combiners() -> None:
+    step = Combined(lambda values: odd(sum(values)), makes_lists=False)
+    pairs = [("a", [1]), ("b", [3, 1]), ("c", [5])]
+    origins = [origin(place) for place in range(3)]
+    shown = failed(lambda: step.run(pairs, origins, Kind.OWN, Output()), step.under_way)
+    assert shown == "Element: ('b', [3, 1])\n"
+
+
+@pytest.mark.parametrize("way", ["global", "windowed", "timed"])
+def test_accumulators(way: str) -> None:
+    class Sum(beam.CombineFn):  # type: ignore[misc]
+        def create_accumulator(self) -> int:
+            return 0
+
+        def add_input(self, accumulator: int, value: int) -> int:
+            return accumulator + odd(value)
+
+    accumulators = Accumulators(
+        Sum(),
+        lambda _: 10,
+        lambda values, origins: None,
+        is_global=way == "global",
+        combine_timestamps=max if way == "timed" else None,
+    )
+    origins = [WindowedValue(None, 1, (GlobalWindow(),))] * 3
+    pairs = [("a", 1), ("b", 2), ("c", 3)]
+    shown = failed(lambda: accumulators.add(pairs, origins), accumulators.under_way)
+    assert shown == "Element: ('b', 2)\n"
+
+
+def test_errors_of_later_work_show_no_element() -> None:
+    under_way = UnderWay()
+    assert list(under_way.iterate([1, 2])) == [1, 2]
+    under_way.end()
+    assert failed(lambda: odd(0), under_way) == ""
+
+
+def test_an_error_that_is_charged_already_is_not_changed() -> None:
+    def downstream() -> NoReturn:
+        list(under_way.iterate([1]))
+        try:
+            odd(0)
+        except ZeroDivisionError as error:
+            charge(error, "Downstream")
+        raise AssertionError
+
+    under_way = UnderWay()
+    with pytest.raises(BundleFailedError) as raised, ChargedChunk("Step", under_way):
+        downstream()
+    assert raised.value.step == "Downstream"
+    assert "Element" not in raised.value.traceback_text
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_value_is_kept(fails: bool) -> None:
+    class Value:
+        def __mod__(self, number: int) -> int:
+            return 0 if fails else 1
+
+    under_way, values = UnderWay(), [Value()]
+    kept = weakref.ref(values[0])
+    try:
+        with ChargedChunk("Step", under_way):
+            list(map(odd, under_way.iterate(values)))
+    except BundleFailedError:
+        assert fails
+    values.clear()
+    gc.collect()
+    assert kept() is None
+
+
+def test_beams_own_invoker_reports_an_element_or_none() -> None:
+    for element, expected in ((WindowedValue("mine", 1, ()), "Element: 'mine'\n"), (None, "")):
+        error = ValueError("boom")
+        ElementOfErrors().sample_exception(element, (ValueError, error, None), "t", "i")
+        _, _, shown = failure_of(error, "Step").traceback_text.partition("'Step']\n")
+        assert shown == expected
