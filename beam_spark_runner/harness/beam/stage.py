@@ -24,9 +24,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.core.ids import PCollectionId, TransformId
 from beam_spark_runner.core.time import MAX_US, MIN_US
+from beam_spark_runner.harness.beam.adapting import adapt_beam
 from beam_spark_runner.harness.beam.chunked_steps import use_chunks
 from beam_spark_runner.harness.beam.chunks import ChunkedParDo
-from beam_spark_runner.harness.beam.creation import charge_errors_of_creation
 from beam_spark_runner.harness.beam.estimators import use_one_estimator
 from beam_spark_runner.harness.beam.keyed import KeyedParDo, use_keys
 from beam_spark_runner.harness.beam.sampling import Sampling
@@ -85,7 +85,7 @@ class EmbeddedStage:
         use_chunks(self._descriptor)
         use_keys(self._descriptor)
         use_one_estimator()
-        charge_errors_of_creation()
+        adapt_beam()
         self._readers = StageReaders()
         self._steps = self._make_steps()
         self._idle: list[_Steps] = []  # whose callbacks have run

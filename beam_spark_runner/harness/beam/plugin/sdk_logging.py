@@ -21,7 +21,7 @@ from apache_beam.runners.worker.log_handler import FnApiLogRecordHandler
 from beam_spark_runner.backchannel.log_lines import hear_warnings
 from beam_spark_runner.backchannel.log_valve import LogValve
 from beam_spark_runner.core.rendering import render_error, text_of, valid_text
-from beam_spark_runner.harness.beam.creation import charge_errors_of_creation
+from beam_spark_runner.harness.beam.adapting import adapt_beam
 from beam_spark_runner.harness.beam.plugin import answers
 
 _PASSES = "beam_spark_runner_passes"
@@ -140,7 +140,7 @@ def _install() -> SdkLogging | None:
             found = SdkLogging(handler)
             found.install()
             answers.install()
-            charge_errors_of_creation()
+            adapt_beam()
             return found
     return None
 
