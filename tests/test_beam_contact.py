@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import apache_beam
 import pytest
 from apache_beam.coders import Coder, WindowedValueCoder, coder_impl, coders
 from apache_beam.internal import pickler
@@ -28,7 +27,6 @@ from apache_beam.runners.portability import artifact_service, portable_runner
 from apache_beam.runners.worker import (
     bundle_processor,
     data_plane,
-    data_sampler,
     operations,
     sdk_worker,
     sdk_worker_main,
@@ -38,7 +36,6 @@ from apache_beam.transforms import timeutil
 from apache_beam.utils import thread_pool_executor, windowed_value
 
 from beam_spark_runner.core import urns
-from beam_spark_runner.harness.beam.under_way import ElementOfErrors
 from tests.beam_names import beam_names, resolve
 
 PACKAGE = Path(__file__).parents[1] / "beam_spark_runner"
@@ -321,21 +318,6 @@ def test_compiled_classes_take_what_we_pass() -> None:
     assert (data.sum, data.count, data.min, data.max) == (3, 2, 1, 2)
     trie = cells.BoundedTrieData(root=cells.BoundedTrieData().as_trie(), bound=7)
     assert trie.to_proto().bound == 7
-
-
-def test_what_notes_the_element_of_an_error_takes_what_beam_passes_to_its_samplers() -> None:
-    methods = "initialize_samplers", "sampler_for_output", "sample_exception"
-    for ours, beams in (
-        (ElementOfErrors.initialize_samplers, data_sampler.DataSampler.initialize_samplers),
-        (ElementOfErrors.sampler_for_output, data_sampler.DataSampler.sampler_for_output),
-        (ElementOfErrors.sample_exception, data_sampler.OutputSampler.sample_exception),
-    ):
-        assert len(inspect.signature(ours).parameters) == len(inspect.signature(beams).parameters)
-    runners = Path(apache_beam.__file__).parent / "runners"
-    sources = "common.py", "worker/bundle_processor.py", "worker/operations.py"  # of compiled ones
-    texts = [(runners / name).read_text() for name in sources]
-    asked = set(re.findall(r"(?:data|output)_sampler\.(\w+)", "".join(texts)))
-    assert asked - {"DataSampler", "OutputSampler"} == {*methods, "element_sampler"}
 
 
 def test_the_data_channel_is_the_last_argument_of_an_edge_operation() -> None:

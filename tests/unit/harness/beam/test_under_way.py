@@ -1,12 +1,16 @@
 """Errors of user code show the element that was under way, and never another one."""
 
 import gc
+import inspect
+import re
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 import apache_beam as beam
 import pytest
+from apache_beam.runners.worker import data_sampler
 from apache_beam.transforms.window import FixedWindows, GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -155,3 +159,18 @@ def test_beams_own_invoker_reports_an_element_or_none() -> None:
         ElementOfErrors().sample_exception(element, (ValueError, error, None), "t", "i")
         _, _, shown = failure_of(error, "Step").traceback_text.partition("'Step']\n")
         assert shown == expected
+
+
+def test_what_notes_the_element_of_an_error_takes_what_beam_passes_to_its_samplers() -> None:
+    methods = "initialize_samplers", "sampler_for_output", "sample_exception"
+    for ours, beams in (
+        (ElementOfErrors.initialize_samplers, data_sampler.DataSampler.initialize_samplers),
+        (ElementOfErrors.sampler_for_output, data_sampler.DataSampler.sampler_for_output),
+        (ElementOfErrors.sample_exception, data_sampler.OutputSampler.sample_exception),
+    ):
+        assert len(inspect.signature(ours).parameters) == len(inspect.signature(beams).parameters)
+    runners = Path(beam.__file__).parent / "runners"
+    sources = "common.py", "worker/bundle_processor.py", "worker/operations.py"  # of compiled ones
+    texts = [(runners / name).read_text() for name in sources]
+    asked = set(re.findall(r"(?:data|output)_sampler\.(\w+)", "".join(texts)))
+    assert asked - {"DataSampler", "OutputSampler"} == {*methods, "element_sampler"}
