@@ -15,6 +15,8 @@ from typing import Any, Protocol
 from apache_beam.coders import Coder, WindowedValueCoder
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from beam_spark_runner.core.errors import FnApiProtocolError, InvalidPipelineError
 from beam_spark_runner.core.time import MIN_US
@@ -100,11 +102,9 @@ class StateAndTimerBundleCheckpointHandler:
             element = self._decode(application.element)
             delay_us = 0
             if root.HasField("requested_time_delay"):
-                delay_us = max(0, root.requested_time_delay.ToMicroseconds())
+                delay_us = max(0, _micros_of(root.requested_time_delay))
             watermarks = application.output_watermarks
-            hold_us = min(
-                (watermarks[output].ToMicroseconds() for output in watermarks), default=MIN_US
-            )
+            hold_us = min((_micros_of(watermarks[output]) for output in watermarks), default=MIN_US)
             self.schedule(Residual(element, delay_us, hold_us))
 
     def schedule(self, residual: Residual) -> None:
@@ -118,6 +118,11 @@ class StateAndTimerBundleCheckpointHandler:
             namespace = self._encode_window(part.windows[0])
             states.write(namespace, id_, part)
             timers.set_timer(namespace, id_, fire_at_us, hold_us)
+
+
+def _micros_of(time: Timestamp | Duration) -> int:
+    """Return a time in microseconds. ``ToMicroseconds`` refuses the first and last of Beam's."""
+    return int(time.seconds) * 1_000_000 + int(time.nanos) // 1_000
 
 
 class RefusingCheckpointHandler:

@@ -6,8 +6,10 @@ from typing import Any
 from apache_beam import coders
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.transforms.window import IntervalWindow
+from apache_beam.utils import proto_utils
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue
+from google.protobuf import timestamp_pb2
 
 PANE = PaneInfo(True, False, PaneInfoTiming.ON_TIME, 0, 0)
 RESTRICTION_AND_STATE = coders.TupleCoder([coders.VarIntCoder(), coders.VarIntCoder()])
@@ -31,7 +33,7 @@ def restriction(
 
 
 def residual(
-    element: WindowedValue, delay_ms: float | None = None, watermarks: Mapping[str, float] = {}
+    element: WindowedValue, delay_ms: float | None = None, watermarks: Mapping[str, Any] = {}
 ) -> beam_fn_api_pb2.DelayedBundleApplication:
     root = beam_fn_api_pb2.DelayedBundleApplication()
     root.application.transform_id = "process"
@@ -39,7 +41,8 @@ def residual(
     if delay_ms is not None:
         root.requested_time_delay.FromMicroseconds(round(delay_ms * 1000))
     for output, seconds in watermarks.items():
-        root.application.output_watermarks[output].FromMicroseconds(round(seconds * 1e6))
+        time = proto_utils.from_micros(timestamp_pb2.Timestamp, Timestamp.of(seconds).micros)
+        root.application.output_watermarks[output].CopyFrom(time)
     return root
 
 

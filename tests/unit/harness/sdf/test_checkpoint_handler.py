@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from apache_beam import coders
 from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 from beam_spark_runner.core.errors import FnApiProtocolError, InvalidPipelineError
 from beam_spark_runner.core.time import MAX_US, MIN_US
@@ -103,10 +104,13 @@ def test_when_a_residual_is_due(
         pytest.param({"out": 12.5}, 12_500_000, id="one"),
         pytest.param({"out": 12.5, "late": 3.001}, 3_001_000, id="the least"),
         pytest.param({"out": -4}, -4_000_000, id="before 1970"),
+        # Outside of what protobuf allows for a Timestamp; Beam sends them all the same.
+        pytest.param({"out": MIN_TIMESTAMP}, MIN_US, id="before all elements"),
+        pytest.param({"out": MAX_TIMESTAMP}, 1_000_000_000_000, id="after all elements"),
     ],
 )
 def test_what_holds_the_watermark(
-    fixture: Fixture, watermarks: dict[str, float], hold_us: int
+    fixture: Fixture, watermarks: dict[str, Any], hold_us: int
 ) -> None:
     assert fixture.timers.watermark_hold_us() == MAX_US
     fixture.handler.on_checkpoint(
