@@ -16,7 +16,7 @@ VENV_CONFORMANCE = .venv-conformance
 READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test lint format unit harness-tests spark-tests install-tests integration integration-3.5 memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills bench clean
+.PHONY: help wordcount test lint format unit harness-tests spark-tests install-tests integration integration-3.5 memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills soak bench clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -138,6 +138,9 @@ kills: $(READY) $(SPARK_CLASSES) ## Over 700 runs in which a process is killed a
 	KILLS=400 $(PYTEST) integration/test_faults.py integration/test_faults_in_one_process.py
 	KILLS=80 $(PYTEST) integration/test_cluster.py -k killed_executors
 	STREAM_KILLS=200 $(PYTEST) integration/test_streams_killed.py integration/test_streams_lose_processes.py
+
+soak: $(READY) ## A streaming pipeline for 10,000 epochs and an hour: what it needs must not grow
+	$(BIN)/python -m benchmarks.soak
 
 conformance-process: $(READY_CONFORMANCE) $(READY) ## Beam's suites with SDK harnesses in processes, 10,000 malformed messages; an hour
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-process
