@@ -26,8 +26,8 @@ from apache_beam.transforms.userstate import CombiningValueStateSpec, TimerSpec,
 from apache_beam.transforms.window import FixedWindows, GlobalWindows
 
 from beam_spark_runner import SparkPortableRunner
-from beam_spark_runner.recovery.manifest import epoch_in
 from beam_spark_runner.spark.session.launch import start_classic
+from integration.waiting import newest_epoch
 
 _TICKS_PER_S = 50
 _PAIRS_PER_TICK = 20
@@ -132,11 +132,6 @@ def _bytes_of(path: Path) -> int:
     return total
 
 
-def _newest(checkpoints: Path) -> int:
-    names = (path.name for path in checkpoints.glob("*.manifest"))
-    return max((epoch_in(name, "main") or 0 for name in names), default=0)
-
-
 def _sum_of(processes: list[psutil.Process], measure: Callable[[psutil.Process], int]) -> int:
     total = 0
     for process in processes:
@@ -180,7 +175,7 @@ def _watch(child: subprocess.Popen[str], folder: Path, epochs: int, minutes: flo
     while newest < epochs or at - began < 60 * minutes:
         time.sleep(_MEASURED_EVERY_S)
         sample, before, last = _sample(child, folder), at, newest
-        at, newest = time.monotonic(), _newest(folder / "checkpoints")
+        at, newest = time.monotonic(), newest_epoch(folder / "checkpoints")
         sample["ms for an epoch"] = (at - before) * 1e3 / max(1, newest - last)
         samples.append(sample)
     print(f"{newest:,} epochs in {(at - began) / 60:.0f} minutes")

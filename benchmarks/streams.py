@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.coders import VarIntCoder
 from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -190,7 +189,7 @@ def backlog(session: Any, folder: Path) -> None:
 class _Sums(beam.DoFn):  # type: ignore[misc]
     """Sums the values of a key, and gives the sum out when its window ends."""
 
-    SUM = CombiningValueStateSpec("sum", VarIntCoder(), sum)
+    SUM = CombiningValueStateSpec("sum", sum)
     END = TimerSpec("end", TimeDomain.WATERMARK)
 
     def process(
