@@ -1,5 +1,6 @@
 """A streaming pipeline for every kind of Spark; a module of its own, which executors import."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -166,7 +167,11 @@ def sources_to_files(
 
 
 class _Ticks(beam.DoFn):  # type: ignore[misc]
-    """Gives something in each epoch until a file is there."""
+    """Gives something in each epoch until a file is there.
+
+    It takes a second for that if the file has the ending ``busy``, and pauses for some if it has
+    the ending ``idle``.
+    """
 
     @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
     def process(
@@ -176,10 +181,12 @@ class _Ticks(beam.DoFn):  # type: ignore[misc]
         while tracker.try_claim(position):
             yield element[0], position
             position += 1
+            if Path(f"{end}.busy").exists():
+                time.sleep(1)
             if Path(end).exists():
                 tracker.try_claim(element[1])  # what is left is nothing
             else:
-                tracker.defer_remainder(Duration(0.1))
+                tracker.defer_remainder(Duration(6 if Path(f"{end}.idle").exists() else 0.1))
             return
 
 
