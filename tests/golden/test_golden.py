@@ -95,6 +95,11 @@ def test_mixed_windows(case: Case) -> None:
     check("validate", case)
 
 
+@pytest.mark.parametrize("case", cases("stabilize_moves"))
+def test_stabilize_moves(case: Case) -> None:
+    check("stabilize_moves", case)
+
+
 @pytest.mark.parametrize("case", cases("refuse_unstreamable"))
 def test_refuse_unstreamable(case: Case) -> None:
     check("refuse_unstreamable", case)

@@ -9,6 +9,7 @@ from beam_spark_runner.graph.passes.fuse import fuse
 from beam_spark_runner.graph.passes.insert_fusion_breaks import insert_fusion_breaks
 from beam_spark_runner.graph.passes.lift_combiners import lift_combiners
 from beam_spark_runner.graph.passes.refuse_unstreamable import refuse_unstreamable
+from beam_spark_runner.graph.passes.stabilize_moves import stabilize_moves
 from beam_spark_runner.graph.passes.truncate_restrictions import truncate_restrictions
 from beam_spark_runner.graph.passes.validate import validate
 
@@ -26,6 +27,7 @@ __all__ = [
     "lift_combiners",
     "refuse_unstreamable",
     "run_passes",
+    "stabilize_moves",
     "truncate_restrictions",
     "validate",
 ]
@@ -55,6 +57,7 @@ DRAINING: tuple[Pass, ...] = (
 STREAMING: tuple[Pass, ...] = (
     validate,
     refuse_unstreamable,
+    stabilize_moves,
     lift_combiners,
     expand_splittable,
     await_side_inputs,

@@ -1,10 +1,10 @@
 """What is changed of Beam's own code in every process that runs user code of Python."""
 
 from beam_spark_runner.harness.beam.creation import charge_errors_of_creation
-from beam_spark_runner.harness.beam.file_sinks import find_files_of_windows
+from beam_spark_runner.harness.beam.file_sinks import mend_file_sinks
 
 
 def adapt_beam() -> None:
     """Change it, once for all of this process."""
     charge_errors_of_creation()
-    find_files_of_windows()
+    mend_file_sinks()
