@@ -36,6 +36,7 @@ from beam_spark_runner.job.job import Job
 from beam_spark_runner.job.loopback import LoopbackPool, serve_loopback
 from beam_spark_runner.job.packages import asks_for_packages, collect_packages
 from beam_spark_runner.job.prepare import prepare
+from beam_spark_runner.job.stream_watch import StepWatermarks
 from beam_spark_runner.job.submission import Submitter
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.values import checkpoint_folder
@@ -319,6 +320,19 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
         if folder is None:
             raise OptionsError("path", "must be a folder")
         return self._job.save(folder)
+
+    def watermarks(self) -> dict[str, StepWatermarks]:
+        """Return how far event time has come in each step of a streaming pipeline.
+
+        As the last epoch has committed it; a step that has finished is at ``MAX_TIMESTAMP``.
+
+        Returns:
+            By the full name of the step. Empty before the first epoch of this run is committed.
+
+        Raises:
+            UnsupportedFeatureError: the pipeline runs in batch.
+        """
+        return self._job.watermarks()
 
     def _repr_html_(self) -> str:
         """For notebooks: the state, and a picture of what runs where."""

@@ -17,6 +17,7 @@ from beam_spark_runner.core.errors import BundleFailedError, OptionsError
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.job.job import Job
 from beam_spark_runner.job.prepare import PreparedJob
+from beam_spark_runner.job.telemetry import LiveTasks, listen
 from beam_spark_runner.runner import SparkPortableRunner
 from beam_spark_runner.spark.session.launch import start_classic, version_of
 from integration.cluster import start_cluster
@@ -123,11 +124,12 @@ def test_connect_needs_shared_storage() -> None:
         max_task_attempts=4,
         driver_host=lambda: None,
     )
+    prepared = PreparedJob(job_id="job", plan=compile_pipeline(beam.Pipeline().to_runner_api()))
     job = Job(
-        PreparedJob(job_id="job", plan=compile_pipeline(beam.Pipeline().to_runner_api())),
+        prepared,
         session,
         folder=None,
         close_session=lambda: None,
     )
     with pytest.raises(OptionsError, match=r"--temp_location: Spark 3\.5 cannot store rows"):
-        job._settings(job._listen(None))
+        job._settings(listen(prepared, session, None, job.messages, LiveTasks()))

@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TaskReport(_message.Message):
-    __slots__ = ("level", "partition", "attempt", "consumed", "monitoring_infos", "failure", "poisoned", "emitted_bytes", "residuals", "worker", "messages_sent", "watermarks_us", "finalizes", "shard", "deferred", "views", "looks_up_us", "finished")
+    __slots__ = ("level", "partition", "attempt", "consumed", "monitoring_infos", "failure", "poisoned", "emitted_bytes", "residuals", "worker", "messages_sent", "watermarks_us", "finalizes", "shard", "deferred", "views", "looks_up_us", "finished", "stages", "spent_us")
     class ConsumedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +42,13 @@ class TaskReport(_message.Message):
         key: int
         value: int
         def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    class StagesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: StageStatus
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[StageStatus, _Mapping]] = ...) -> None: ...
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +67,8 @@ class TaskReport(_message.Message):
     VIEWS_FIELD_NUMBER: _ClassVar[int]
     LOOKS_UP_US_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    SPENT_US_FIELD_NUMBER: _ClassVar[int]
     level: int
     partition: int
     attempt: int
@@ -78,10 +87,32 @@ class TaskReport(_message.Message):
     views: _containers.RepeatedCompositeFieldContainer[View]
     looks_up_us: _containers.ScalarMap[int, int]
     finished: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., messages_sent: _Optional[int] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., finalizes: bool = ..., shard: _Optional[_Union[ShardReport, _Mapping]] = ..., deferred: _Optional[_Mapping[str, Residuals]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., looks_up_us: _Optional[_Mapping[int, int]] = ..., finished: _Optional[_Iterable[int]] = ...) -> None: ...
+    stages: _containers.MessageMap[int, StageStatus]
+    spent_us: int
+    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., messages_sent: _Optional[int] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., finalizes: bool = ..., shard: _Optional[_Union[ShardReport, _Mapping]] = ..., deferred: _Optional[_Mapping[str, Residuals]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., looks_up_us: _Optional[_Mapping[int, int]] = ..., finished: _Optional[_Iterable[int]] = ..., stages: _Optional[_Mapping[int, StageStatus]] = ..., spent_us: _Optional[int] = ...) -> None: ...
+
+class StageStatus(_message.Message):
+    __slots__ = ("output_us", "hold_us", "waiting")
+    OUTPUT_US_FIELD_NUMBER: _ClassVar[int]
+    HOLD_US_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    output_us: int
+    hold_us: int
+    waiting: Waiting
+    def __init__(self, output_us: _Optional[int] = ..., hold_us: _Optional[int] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ...) -> None: ...
+
+class Waiting(_message.Message):
+    __slots__ = ("hold_us", "window", "views")
+    HOLD_US_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    VIEWS_FIELD_NUMBER: _ClassVar[int]
+    hold_us: int
+    window: bytes
+    views: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, hold_us: _Optional[int] = ..., window: _Optional[bytes] = ..., views: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ShardReport(_message.Message):
-    __slots__ = ("epoch", "attempt", "next_event_us", "next_clock_us", "was_cut_off", "awaits_views", "was_interrupted", "awaits_commit", "older", "was_rebuilt")
+    __slots__ = ("epoch", "attempt", "next_event_us", "next_clock_us", "was_cut_off", "awaits_views", "was_interrupted", "awaits_commit", "older", "was_rebuilt", "stored_bytes")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     NEXT_EVENT_US_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +123,7 @@ class ShardReport(_message.Message):
     AWAITS_COMMIT_FIELD_NUMBER: _ClassVar[int]
     OLDER_FIELD_NUMBER: _ClassVar[int]
     WAS_REBUILT_FIELD_NUMBER: _ClassVar[int]
+    STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     attempt: int
     next_event_us: int
@@ -102,7 +134,8 @@ class ShardReport(_message.Message):
     awaits_commit: bool
     older: _containers.RepeatedCompositeFieldContainer[DeltaId]
     was_rebuilt: bool
-    def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., next_event_us: _Optional[int] = ..., next_clock_us: _Optional[int] = ..., was_cut_off: bool = ..., awaits_views: bool = ..., was_interrupted: bool = ..., awaits_commit: bool = ..., older: _Optional[_Iterable[_Union[DeltaId, _Mapping]]] = ..., was_rebuilt: bool = ...) -> None: ...
+    stored_bytes: int
+    def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., next_event_us: _Optional[int] = ..., next_clock_us: _Optional[int] = ..., was_cut_off: bool = ..., awaits_views: bool = ..., was_interrupted: bool = ..., awaits_commit: bool = ..., older: _Optional[_Iterable[_Union[DeltaId, _Mapping]]] = ..., was_rebuilt: bool = ..., stored_bytes: _Optional[int] = ...) -> None: ...
 
 class DeltaId(_message.Message):
     __slots__ = ("epoch", "attempt")
@@ -121,12 +154,14 @@ class Attempts(_message.Message):
     def __init__(self, count: _Optional[int] = ..., sum: _Optional[int] = ...) -> None: ...
 
 class Residuals(_message.Message):
-    __slots__ = ("count", "hold_us")
+    __slots__ = ("count", "hold_us", "size")
     COUNT_FIELD_NUMBER: _ClassVar[int]
     HOLD_US_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
     count: int
     hold_us: int
-    def __init__(self, count: _Optional[int] = ..., hold_us: _Optional[int] = ...) -> None: ...
+    size: float
+    def __init__(self, count: _Optional[int] = ..., hold_us: _Optional[int] = ..., size: _Optional[float] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("step", "cause", "traceback", "kind")

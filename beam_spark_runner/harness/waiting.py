@@ -115,6 +115,16 @@ class WaitingElements:
             del self._holds[coded]
         chunks.push()
 
+    def earliest(self) -> tuple[Any, bytes, int] | None:
+        """Return the window of the earliest element that waits, as it is and encoded, and its time.
+
+        None: no element waits.
+        """
+        if not self._holds:
+            return None
+        coded, hold_us = min(self._holds.items(), key=lambda each: (each[1], each[0]))
+        return self._decode_window(coded), coded, hold_us
+
     def save(self) -> bool:
         """Store what the elements hold.
 

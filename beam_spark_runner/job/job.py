@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,13 +17,15 @@ from beam_spark_runner.job.control import JobControl
 from beam_spark_runner.job.event_service import ServedEvents, events_of_test_stream
 from beam_spark_runner.job.packages import share_packages
 from beam_spark_runner.job.prepare import PreparedJob
+from beam_spark_runner.job.progress_lines import batch_line, stream_line
 from beam_spark_runner.job.record import JobRecord
 from beam_spark_runner.job.shard_places import checkpoints_in, save_job, shard_places
 from beam_spark_runner.job.storage import JobStorage, check_that_nobody_wants_stable_input
-from beam_spark_runner.job.telemetry import Deferrals, LiveTasks, TaskTelemetry
+from beam_spark_runner.job.stream_watch import StepWatermarks, StreamWatch
+from beam_spark_runner.job.telemetry import Deferrals, LiveTasks, TaskTelemetry, listen
 from beam_spark_runner.job.waiting import wait_for
 from beam_spark_runner.plan.blocking import blocking_side_inputs
-from beam_spark_runner.portable.monitoring import count_elements, residual_gauges
+from beam_spark_runner.portable.monitoring import element_counts, residual_gauges
 from beam_spark_runner.portable.sinks import remove_temporary_files
 from beam_spark_runner.scheduling.partitions import MAX_FROM_BYTES, derive_least
 from beam_spark_runner.spark.driver.batch import run_plan
@@ -36,9 +37,9 @@ from beam_spark_runner.spark.driver.streaming import Pace, run_epochs
 from beam_spark_runner.spark.driver.tables import open_tables
 from beam_spark_runner.spark.program import ShardPlaces
 from beam_spark_runner.spark.rows.schema import MAX_VALUE_BYTES
-from beam_spark_runner.spark.session import progress
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.preflight import check_executors
+from beam_spark_runner.spark.session.progress import ProgressLine
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class Job:
     Attributes:
         record: what becomes of the job. Readers may follow it.
         messages: of the record.
+        watch: the status of a streaming pipeline.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Job:
         self.messages = self.record.messages
         self._prepared = prepared
         self._config = prepared.config
+        self.watch = StreamWatch(plan, self.messages, lambda: self.tally.committed)
         self._live = LiveTasks()
         self._session = session
         self._tables = open_tables(plan, session)
@@ -110,7 +113,7 @@ class Job:
         )
         self._close_session = close_session
         self._shows_progress = shows_progress
-        self._progress: progress.ProgressLine | None = None
+        self._progress: ProgressLine | None = None
         self._error: BaseException | None = None
         self._telemetry: TaskTelemetry | None = None
         self._checkpoints: ShardPlaces | None = None  # of a streaming pipeline, once it begins
@@ -210,6 +213,11 @@ class Job:
         self._prepared.check_streams("a savepoint of")
         return save_job(self._checkpoints, path)
 
+    def watermarks(self) -> dict[str, StepWatermarks]:
+        """See ``SparkPipelineResult.watermarks``."""
+        self._prepared.check_streams("watermarks of")
+        return self.watch.watermarks()
+
     def _drains(self) -> bool:
         drains = self._control.drains()
         if drains and self.state == PipelineState.RUNNING:
@@ -228,7 +236,9 @@ class Job:
                 )
                 self._check_cancelled()
                 self._storage.open()
-            telemetry = self._telemetry = self._listen(self._storage.mounted)
+            telemetry = self._telemetry = listen(
+                self._prepared, self._session, self._storage.mounted, self.messages, self._live
+            )
             settings = self._settings(telemetry)
             began = time.time()
             if settings.limits.shards is not None:
@@ -275,19 +285,19 @@ class Job:
             self.record.end(state)  # not before: DoFns that are torn down may log
             self._ended.set()
 
-    def _progress_line(self) -> progress.ProgressLine | None:
+    def _progress_line(self) -> ProgressLine | None:
         if not self._shows_progress:
             return None
-        session = self._session
-        seen_by: progress.Watch | None = None
-        with contextlib.suppress(Exception):  # then only what this process knows is shown
-            seen_by = progress.watch(session.spark, self.job_id, is_connect=session.is_connect)
-        line = progress.ProgressLine(
-            seen_by,
-            len(self.plan.segments),
-            sys.stderr,
-            residuals=lambda: sum(each.number for each in self.deferrals().values()),
-            elements=lambda: count_elements(self.attempted()),
+        line = (
+            stream_line(self.watch)
+            if self.plan.streams
+            else batch_line(
+                self._session,
+                self.job_id,
+                len(self.plan.segments),
+                residuals=lambda: sum(each.number for each in self.deferrals().values()),
+                elements=lambda: sum(element_counts(self.attempted()).values()),
+            )
         )
         line.start()
         return line
@@ -299,28 +309,6 @@ class Job:
             self._progress.enter(self._positions[title])
         with self._session.job_scope(self.job_id, title):
             yield
-
-    def _listen(self, folder: Path | None) -> TaskTelemetry:
-        """Open the backchannel; see ``backchannel.transport``."""
-        wanted = self._config.backchannel
-        needs_files = wanted == "files" or not self._session.is_local
-        telemetry = TaskTelemetry(
-            self.job_id,
-            self.messages,
-            self._live,
-            self._session.driver_host() if wanted == "auto" else None,
-            folder if wanted != "off" and needs_files else None,
-            has_harnesses=self._prepared.harnesses is not None,
-        )
-        if telemetry.route.address is None and telemetry.route.folder is None:
-            for step in self.plan.graph.transforms.values():
-                if step.finalizes_bundles:
-                    self.messages.warn(
-                        f"{step.name}: callbacks of bundle finalization will not run: workers "
-                        "cannot be reached from this program; name storage that this machine and "
-                        "all executors share (--temp_location)"
-                    )
-        return telemetry
 
     def _settings(self, telemetry: TaskTelemetry) -> RunSettings:
         session, storage = self._session, self._storage
@@ -378,6 +366,7 @@ class Job:
             job_scope=self._job_scope,
             check_cancelled=self._check_cancelled,
             observer=telemetry,
+            on_epoch=self.watch.take,
             round_budget_s=self._config.sdf_round_budget_s or None,
             is_connect=session.is_connect,
             tables=self._tables,

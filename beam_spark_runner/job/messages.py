@@ -104,6 +104,11 @@ class JobMessages:
         with self._lock:
             self._left_out += lines
 
+    def inform(self, text: str) -> None:
+        """Log and keep what the runner itself has to say, for those who want to know it."""
+        _LOGGER.info(text)
+        self._keep(logging.INFO, text)
+
     def warn(self, text: str) -> None:
         """Log and keep a warning of the runner's own."""
         _LOGGER.warning(text)

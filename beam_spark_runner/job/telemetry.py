@@ -13,9 +13,11 @@ from beam_spark_runner.backchannel.driver import BackchannelServer
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.job.messages import JobMessages
+from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.scheduling.standing import StandingWatermarks
+from beam_spark_runner.spark.session.handle import SessionHandle
 
 _HARNESS_GRACE_S = 0.1
 _TEARDOWN_S = 15.0  # for DoFns to be torn down; SDK harnesses have ten seconds for it
@@ -177,3 +179,40 @@ class TaskTelemetry:
         self._server.close()
         self._live.begin(0)
         self._live.commit(())
+
+
+def listen(
+    prepared: PreparedJob,
+    session: SessionHandle,
+    folder: Path | None,
+    messages: JobMessages,
+    live: LiveTasks,
+) -> TaskTelemetry:
+    """Open the backchannel of a job; see ``backchannel.transport``.
+
+    Args:
+        prepared: what is to run.
+        session: where.
+        folder: that driver and workers share.
+        messages: see ``TaskTelemetry``.
+        live: see ``TaskTelemetry``.
+    """
+    wanted = prepared.config.backchannel
+    needs_files = wanted == "files" or not session.is_local
+    telemetry = TaskTelemetry(
+        prepared.job_id,
+        messages,
+        live,
+        session.driver_host() if wanted == "auto" else None,
+        folder if wanted != "off" and needs_files else None,
+        has_harnesses=prepared.harnesses is not None,
+    )
+    if telemetry.route.address is None and telemetry.route.folder is None:
+        for step in prepared.plan.graph.transforms.values():
+            if step.finalizes_bundles:
+                messages.warn(
+                    f"{step.name}: callbacks of bundle finalization will not run: workers "
+                    "cannot be reached from this program; name storage that this machine and "
+                    "all executors share (--temp_location)"
+                )
+    return telemetry

@@ -146,18 +146,22 @@ def lateness_counter(transform: str, dropped: int) -> metrics_pb2.MonitoringInfo
     )
 
 
-def count_elements(coded_infos: Iterable[bytes]) -> int:
-    """Return how many elements there are in all collections, as the SDK has counted them.
+def element_counts(coded_infos: Iterable[bytes]) -> Mapping[str, int]:
+    """Return how many elements there are in each collection, as the SDK has counted them.
 
     Args:
         coded_infos: serialised MonitoringInfos.
+
+    Returns:
+        By the id of the collection.
     """
-    infos = map(metrics_pb2.MonitoringInfo.FromString, coded_infos)
-    return sum(
-        monitoring_infos.extract_counter_value(info)
-        for info in infos
-        if info.urn == monitoring_infos.ELEMENT_COUNT_URN
-    )
+    counts: dict[str, int] = {}
+    for info in map(metrics_pb2.MonitoringInfo.FromString, coded_infos):
+        if info.urn == monitoring_infos.ELEMENT_COUNT_URN:
+            collection = info.labels[monitoring_infos.PCOLLECTION_LABEL]
+            count = monitoring_infos.extract_counter_value(info)
+            counts[collection] = counts.get(collection, 0) + count
+    return counts
 
 
 class PipelineMetrics(MetricResults):  # type: ignore[misc]

@@ -55,6 +55,7 @@ class Residuals:
 
     count: int
     hold_us: int  # event time that waits for it
+    size: float | None = None  # in all, as restriction providers say; None: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,7 @@ class ShardReport:
         awaits_commit: stable input is stored, for the epoch after this one.
         older: epoch and attempt of those before it that the shard is rebuilt from, oldest first.
         was_rebuilt: it was, since no local copy of it was where the task ran.
+        stored_bytes: size of the local copy: pages that are in use.
     """
 
     epoch: int
@@ -84,6 +86,25 @@ class ShardReport:
     awaits_commit: bool = False
     older: tuple[tuple[int, int], ...] = ()
     was_rebuilt: bool = False
+    stored_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Elements that wait for side inputs, in the window in which the earliest of them is."""
+
+    hold_us: int  # the timestamp of that one
+    window: bytes
+    views: tuple[int, ...]  # destinations that gather side inputs which are not ready for it
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """How an epoch has left a stage in one task."""
+
+    output_us: int  # watermark of what it sends on
+    hold_us: int | None = None  # the least event time that is held by what it stores
+    waiting: Waiting | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +146,9 @@ class Report:
     finished: frozenset[int] = frozenset()
     """Destinations to which nothing comes in this partition any more, and whose stages have nothing
     left in the shard."""
+    stages: Mapping[int, StageReport] = field(default_factory=dict)
+    """Of a streaming level: by the destination that each stage reads."""
+    spent_us: int = 0  # of a streaming level: since the task had its marks
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,16 @@ class Copy(NamedTuple):
     txn: "lmdb.Transaction[bytes]"
     chain: Chain  # that leads to it
 
+    def used_bytes(self) -> int:
+        """Return the size of the pages that the records take, with those that were written.
+
+        Raises:
+            lmdb.Error: the disk does not work.
+        """
+        stat = self.txn.stat(self.env.open_db(_RECORDS, self.txn, create=False))
+        pages = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+        return int(stat["psize"] * pages)
+
     def commit(self, chain: Chain) -> None:
         """Commit what was written.
 

@@ -202,6 +202,14 @@ class Shard:
         except (OSError, lmdb.Error) as error:
             raise self._failed(error) from error
 
+    def used_bytes(self) -> int:
+        """Return the size of the pages of the local copy that are in use, with what was changed."""
+        self._txn()
+        try:
+            return self._copy.used_bytes()
+        except lmdb.Error as error:
+            raise self._failed(error) from error
+
     def seal(self, version: Version) -> Version | None:
         """End the work: store what was changed as a delta, then keep it locally.
 

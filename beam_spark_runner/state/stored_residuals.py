@@ -5,6 +5,8 @@ its window. The id stands where user state has its transform, so that each resid
 itself, however many one element has.
 """
 
+import math
+import struct
 import threading
 from collections.abc import Callable, Iterator
 
@@ -19,6 +21,8 @@ from beam_spark_runner.state.store import StoredState
 
 _STATE = "residual"
 _TRUNCATED = "truncated"  # tag of the timers of such restrictions
+_SIZE = struct.Struct(">d")  # ends an encoded element: a sized restriction is KV<…, double>
+_MOST_SIZED = 100
 
 
 class StoredTimers:
@@ -104,3 +108,21 @@ class StoredValues:
 
     def _bag(self, window: bytes, id_: str) -> Bag:
         return Bag(Cell(id_, _STATE, window, self._key))
+
+
+def total_size(store: StoredState) -> float | None:
+    """Return the size of all restrictions, as their provider has said it.
+
+    None: they are too many to be looked at in each epoch, or not all of them have a finite size.
+
+    Args:
+        store: of the stage.
+    """
+    if store.count_holders() > _MOST_SIZED:
+        return None
+    total = 0.0
+    for id_, key, timers in store.all_timers():
+        for timer in timers:
+            coded = b"".join(pages(store, Bag(Cell(id_, _STATE, timer.window, key))))
+            total += float(_SIZE.unpack(coded[-_SIZE.size :])[0])
+    return total if math.isfinite(total) else None

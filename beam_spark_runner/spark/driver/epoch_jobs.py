@@ -1,6 +1,7 @@
 """The Spark jobs of a segment of a streaming plan: one after another over the same levels."""
 
 import itertools
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
@@ -64,6 +65,9 @@ class EpochJobs:
         settings: of the run.
         builder: of the plan.
         copier: None: the plan of each Spark job is made anew.
+
+    Attributes:
+        planned_ns: when Spark got the last job, monotonic.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class EpochJobs:
         self._jobs = SegmentJobs(plan, settings, builder)
         self._chained: _Chained | None = None
         self._copier = copier
+        self.planned_ns = 0
 
     def run(
         self,
@@ -106,12 +111,14 @@ class EpochJobs:
         kind = _Kind(levels, isinstance(source, Stored), stores_rows, anchor)
         if self._copier is None:
             frame, tasks = self._jobs.frame(self._job(source, kind))
+            self.planned_ns = time.monotonic_ns()
             reports = collect_reports(frame)
         else:
             chained = self._kept(kind, self._copier)
             tasks = chained.tasks
             context, name = self._settings.spark.sparkContext, self._copier.local_property
             context.setLocalProperty(name, _text_of(source))
+            self.planned_ns = time.monotonic_ns()
             try:
                 reports = reports_of(chained.plan.collect())
             finally:

@@ -1,6 +1,7 @@
 """An epoch of a streaming plan: its segments, one Spark job after another."""
 
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,6 +47,9 @@ class EpochSegments:
         plan: what runs.
         settings: where.
         tally: gets the metrics of all attempts.
+
+    Attributes:
+        planning_ns: of the last epoch: the time until Spark had its jobs.
     """
 
     def __init__(self, plan: Plan, settings: RunSettings, tally: Tally) -> None:
@@ -57,6 +61,7 @@ class EpochSegments:
             for segment in plan.segments
         }
         self._anchoring = Anchoring(settings.spark, settings.least_partitions)
+        self.planning_ns = 0
 
     def run(self, number: int, fence: int, rows: Rows, levels: range) -> Sequence[Report]:
         """Run an epoch until one attempt at each of its segments is accepted.
@@ -75,6 +80,7 @@ class EpochSegments:
             SparkJobError: Spark gave a segment up, or it never ran on one version of its data.
             CheckpointStorageError: rows or shards cannot be read or stored.
         """
+        self.planning_ns = 0
         running = parts(self._plan, levels)
         places = {part.segment.id: place for place, part in enumerate(running)}
         order = segments.SegmentOrder(
@@ -135,6 +141,7 @@ class EpochSegments:
         jobs = self._jobs[segment.id]
         title = segment_title(self._plan, segment)
         self._settings.observer.began(job.number)
+        began_ns = time.monotonic_ns()
         try:
             with self._settings.job_scope(title):
                 if self._settings.anchors and not isinstance(job.source, Stored):  # an epoch begins
@@ -145,6 +152,7 @@ class EpochSegments:
                     stores_rows=job.stores_rows,
                     anchor=self._anchoring.anchor,
                 )
+                self.planning_ns += jobs.planned_ns - began_ns
         except RunnerError:
             raise
         except Exception as error:

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.scheduling.attempts import Report
+from beam_spark_runner.scheduling.epoch_status import EpochStatus
 from beam_spark_runner.spark.driver.materialise import Materialiser
 from beam_spark_runner.spark.driver.program_builder import Limits
 from beam_spark_runner.spark.driver.tables import OpenTables
@@ -56,6 +57,7 @@ class RunSettings:
     round_budget_s: float | None  # see ``scheduling.rounds``; None: no rounds
     is_connect: bool  # the session is a client of Spark Connect
     tables: OpenTables = field(default_factory=OpenTables)  # that the plan reads and writes
+    on_epoch: Callable[[EpochStatus], None] = lambda status: None  # is called after each commit
     anchors: bool = False  # each partition of a streaming pipeline stays on its host
 
 

@@ -29,6 +29,7 @@ from beam_spark_runner.portable.payloads import forms_of
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import Manifest
 from beam_spark_runner.recovery.migration import Version
+from beam_spark_runner.scheduling.epoch_status import Took
 from beam_spark_runner.scheduling.epochs import (
     Epoch,
     budget_us,
@@ -38,6 +39,7 @@ from beam_spark_runner.scheduling.epochs import (
 from beam_spark_runner.scheduling.finish import Finishing
 from beam_spark_runner.scheduling.patience import pause_s
 from beam_spark_runner.scheduling.playback import Elements
+from beam_spark_runner.scheduling.stream_status import StreamStatus
 from beam_spark_runner.spark.driver.epoch_jobs import Rows
 from beam_spark_runner.spark.driver.epoch_manifest import manifest_after, progress_of
 from beam_spark_runner.spark.driver.epoch_segments import EpochSegments
@@ -135,6 +137,7 @@ class _StreamRun:
         ]
         self._began_ns = -pace.interval_us * 1_000  # when the last epoch began, monotonic
         self._overhead_us: int | None = None  # see ``budget_us``
+        self._status = StreamStatus(plan)
         partitions = settings.least_partitions
         self._finishing = finishing = Finishing(plan, partitions)
         self._checkpoints_after_tasks_finish = checkpoints.after_tasks_finish
@@ -184,9 +187,11 @@ class _StreamRun:
         budget = budget_us(self._pace.interval_us, self._overhead_us)
         levels = self._finishing.levels(last.finished)
         rows = self._rows(epoch, budget)
+        given_ns = time.monotonic_ns()
         reports = self._outlasting(
             lambda: self._segments.run(epoch.number, last.fence, rows, levels)
         )
+        ran_ns = time.monotonic_ns()
         infos = [info for report in reports for info in report.monitoring_infos]
         mine = manifest_after(
             last,
@@ -201,12 +206,29 @@ class _StreamRun:
         self._end_sweep()
         committed = self._outlasting(lambda: self._start.commit(mine))
         self._tally.accepted[self._metrics_of] = committed.metrics
-        if committed == mine:
-            self._settings.observer.accepted(reports)
-        else:
-            _LOGGER.warning("epoch %d was committed by an earlier start", epoch.number)
         self._sweep = self._sweeper.submit(self._start.sweep)
         took_us = (time.monotonic_ns() - self._began_ns) // 1_000
+        if committed == mine:
+            self._settings.observer.accepted(reports)
+            planning_ns = self._segments.planning_ns
+            took = Took(
+                total_us=took_us,
+                planning_us=(given_ns - self._began_ns + planning_ns) // 1_000,
+                jobs_us=(ran_ns - given_ns - planning_ns) // 1_000,
+                budget_us=budget,
+            )
+            self._settings.on_epoch(
+                self._status.after(
+                    mine.epoch,
+                    reports,
+                    clock_us=mine.clock_us,
+                    watermarks_us=mine.watermarks_us,
+                    finished=mine.finished,
+                    took=took,
+                )
+            )
+        else:
+            _LOGGER.warning("epoch %d was committed by an earlier start", epoch.number)
         was_cut_off = any(each.shard and each.shard.was_cut_off for each in reports)
         self._overhead_us = max(0, took_us - budget) if was_cut_off else None
         return True

@@ -27,7 +27,9 @@ from beam_spark_runner.scheduling.attempts import (
     Report,
     Residuals,
     ShardReport,
+    StageReport,
     ViewReport,
+    Waiting,
 )
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import consumed_of
@@ -96,11 +98,25 @@ def _report_of(proto: reports_pb2.TaskReport) -> Report:
         ),
         looks_up_us=dict(proto.looks_up_us),
         finished=frozenset(proto.finished),
+        stages={dest: _stage_of(status) for dest, status in proto.stages.items()},
+        spent_us=proto.spent_us,
     )
 
 
 def _residuals_of(counted: Mapping[_Name, reports_pb2.Residuals]) -> dict[_Name, Residuals]:
-    return {name: Residuals(left.count, left.hold_us) for name, left in counted.items()}
+    return {
+        name: Residuals(left.count, left.hold_us, left.size if left.HasField("size") else None)
+        for name, left in counted.items()
+    }
+
+
+def _stage_of(proto: reports_pb2.StageStatus) -> StageReport:
+    waiting = None
+    if proto.HasField("waiting"):
+        found = proto.waiting
+        waiting = Waiting(found.hold_us, found.window, tuple(found.views))
+    hold_us = proto.hold_us if proto.HasField("hold_us") else None
+    return StageReport(proto.output_us, hold_us, waiting)
 
 
 def _shard_of(proto: reports_pb2.ShardReport) -> ShardReport:
@@ -115,6 +131,7 @@ def _shard_of(proto: reports_pb2.ShardReport) -> ShardReport:
         awaits_commit=proto.awaits_commit,
         older=tuple((each.epoch, each.attempt) for each in proto.older),
         was_rebuilt=proto.was_rebuilt,
+        stored_bytes=proto.stored_bytes,
     )
 
 

@@ -131,6 +131,7 @@ class ProgressLine:
         clock: Callable[[], float] = time.monotonic,
         residuals: Callable[[], int] = lambda: 0,  # that are known to wait
         elements: Callable[[], int] = lambda: 0,  # that are known to be processed
+        text: Callable[[], str] | None = None,  # of a streaming pipeline, in place of all that
     ) -> None:
         self._watch = seen_by
         self._segments = segments
@@ -138,6 +139,7 @@ class ProgressLine:
         self._clock = clock
         self._residuals = residuals
         self._elements = elements
+        self._text = text
         self._began = clock()
         self._segment = 0
         self._exchanged: int | None = None
@@ -197,6 +199,8 @@ class ProgressLine:
 
     def text(self, counts: Counts | None) -> str:
         """Return the line without the time."""
+        if self._text is not None:
+            return self._text()
         parts = [f"segment {self._segment} of {self._segments}" if self._segment else "starting"]
         if counts is not None:
             parts.append(f"Spark stages {counts.stages_done}/{counts.stages}")

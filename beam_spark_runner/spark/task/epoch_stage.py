@@ -62,12 +62,14 @@ class EpochStage(OpenStage):
         awaits_commit: stable input is stored, for the epoch after this one.
         was_interrupted: timers or panes that are due have not fired.
         views: the windows of a side input that have new content.
+        waiting: set if elements wait for side inputs.
 
     All of them are to be read once it has finished; a kind of stage sets those that concern it.
     """
 
     was_cut_off = awaits_views = awaits_commit = was_interrupted = False
     views: Sequence[reports_pb2.View] = ()
+    waiting: reports_pb2.Waiting | None = None
 
     @property
     def _stages(self) -> StagesOfEpoch:

@@ -33,6 +33,7 @@ from beam_spark_runner.state.memory import CountValues
 from beam_spark_runner.state.requests import declared_states, value_counter
 from beam_spark_runner.state.shards import Shard
 from beam_spark_runner.state.store import StoredState
+from beam_spark_runner.state.stored_residuals import total_size
 
 
 class EpochStages(OpenStages):
@@ -212,9 +213,23 @@ class EpochStages(OpenStages):
                 hold_us = store.least_hold()
                 if hold_us is not None:
                     (step, *_) = program.description.step_names
-                    count = store.count_holders()
-                    found[str(step)] = reports_pb2.Residuals(count=count, hold_us=hold_us)
+                    found[str(step)] = reports_pb2.Residuals(
+                        count=store.count_holders(), hold_us=hold_us, size=total_size(store)
+                    )
         return found
+
+    def statuses(self) -> Mapping[int, reports_pb2.StageStatus]:
+        """Return how the stages are once they have finished, by the destinations they read."""
+        waiting = {stage.program.stage: stage.waiting for stage in self._made}
+        return {
+            dest: reports_pb2.StageStatus(
+                output_us=self.watermarks.sent_us[dest],
+                hold_us=self.watermarks.holds_us.get(dest),
+                waiting=waiting.get(program.stage),
+            )
+            for program in self._level.stages
+            for dest in (int(program.input.dest),)
+        }
 
     def next_due(self) -> tuple[int | None, int | None]:
         """Return when the next timer of the level's stages is due: event time, processing time."""

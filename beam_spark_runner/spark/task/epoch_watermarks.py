@@ -28,6 +28,9 @@ class EpochWatermarks:
         outputs_us: of destinations in later levels: until where this task has sent its elements.
         looks_up_us: of destinations that gather side inputs: the event time of the earliest
             element for which a stage of this task may still look it up.
+        sent_us: of what a stage sends on, by the destination that the stage reads.
+        holds_us: the least event time that is held by what a stage has stored, in the same way;
+            those that hold nothing are missing.
     """
 
     def __init__(self, epoch: reports_pb2.Epoch, arriving_us: Mapping[int, int]) -> None:
@@ -37,6 +40,8 @@ class EpochWatermarks:
         self.inputs_us: dict[int, int] = {}
         self.outputs_us: dict[int, int] = {}
         self.looks_up_us: dict[int, int] = {}
+        self.sent_us: dict[int, int] = {}
+        self.holds_us: dict[int, int] = {}
 
     def before_us(self, dest: int) -> int:
         """Return where a stage's input had come to before this epoch."""
@@ -89,6 +94,9 @@ class EpochWatermarks:
                 # Restrictions hold what they say, which may be past the windows of their elements.
                 is_pending = program.description.is_splittable and hold_us is not None
                 looks_up_us = MIN_US if is_pending else output_us
+                if hold_us is not None:
+                    self.holds_us[dest] = hold_us
+            self.sent_us[dest] = output_us
             for view in program.views.values():
                 _lower(self.looks_up_us, int(view.dest), looks_up_us)
             for edges in program.outputs.values():

@@ -266,11 +266,14 @@ class LevelTask:
             report.watermarks_us.update(stages.watermarks.inputs_us)
             report.looks_up_us.update(stages.watermarks.looks_up_us)
             report.finished.extend(stages.finished())
+            for dest, status in stages.statuses().items():
+                report.stages[dest].CopyFrom(status)
             if shard is not None:
                 for step, left in stages.deferred().items():
                     report.deferred[step].CopyFrom(left)
                 report.views.extend(stages.views)
                 report.shard.CopyFrom(seal(shard, self._attempt, stages))
+            report.spent_us = stages.spent_us()
         return infos
 
     def _pass_on(self, task_input: TaskInput) -> None:

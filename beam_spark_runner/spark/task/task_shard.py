@@ -59,6 +59,7 @@ def seal(shard: Shard, attempt: int, stages: EpochStages) -> reports_pb2.ShardRe
     """
     next_event_us, next_clock_us = stages.next_due()
     was_rebuilt = shard.origin is Origin.REBUILT and bool(shard.chain)  # else it was empty
+    stored_bytes = shard.used_bytes()
     head = shard.seal(Version(stages.epoch.number, attempt))
     return reports_pb2.ShardReport(
         epoch=0 if head is None else head.epoch,
@@ -74,6 +75,7 @@ def seal(shard: Shard, attempt: int, stages: EpochStages) -> reports_pb2.ShardRe
         was_interrupted=stages.was_interrupted,
         awaits_commit=stages.awaits_commit,
         was_rebuilt=was_rebuilt,
+        stored_bytes=stored_bytes,
     )
 
 

@@ -1,17 +1,18 @@
 """Stages that have side inputs: elements wait in front of the bundle until these are there."""
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.harness.beam.side_windows import side_window_of
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.waiting import WaitingElements
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.rows.readers import reader_for
-from beam_spark_runner.spark.task.epoch_stage import EpochStage, StagesOfEpoch
+from beam_spark_runner.spark.task.epoch_stage import EpochStage
 from beam_spark_runner.spark.task.open_stage import JoinedInput, charged_to
 from beam_spark_runner.spark.task.stage_inputs import InputFromWithin
 
@@ -22,13 +23,17 @@ class MayWait(EpochStage):
     def _wait_in_front(self) -> None:
         """Set ``_waiting``; ``_joined`` is set."""
         self._waiting: WaitingElements | None = None
+        self._looks_up: Sequence[tuple[Edge, Callable[[Any], Any]]] = ()
         # See ``graph.passes.await_side_inputs``.
         if not self.program.views or self.program.input.is_keyed:
             return
+        self._looks_up = [
+            (edge, side_window_of(edge.coded_windowing)) for edge in self.program.views.values()
+        ]
         self._waiting = WaitingElements(
             self._stages.store_of(self.program),
             self._harness.input_coder,
-            is_ready=_readiness(self._stages, self.program.views.values()),
+            is_ready=self._is_ready,
             is_expired=functools.partial(self._stages.is_expired, self.program),
             late=self._stages.late_of(self.program),
         )
@@ -56,7 +61,24 @@ class MayWait(EpochStage):
         """See ``OpenStage.finish``."""
         if self._waiting is not None:
             self.awaits_views = self._waiting.save()
+            self.waiting = self._described(self._waiting)
         return super().finish()
+
+    def _is_ready(self, window: Any) -> bool:
+        """Whether the side inputs of the stage are, for a window of its main input."""
+        return all(self._stages.has_view(edge, to_side(window)) for edge, to_side in self._looks_up)
+
+    def _described(self, waiting: WaitingElements) -> reports_pb2.Waiting | None:
+        """Say which elements wait for what; None: none do."""
+        if (earliest := waiting.earliest()) is None:
+            return None
+        window, coded, hold_us = earliest
+        missing = {
+            int(edge.dest)
+            for edge, to_side in self._looks_up
+            if not self._stages.has_view(edge, to_side(window))
+        }
+        return reports_pb2.Waiting(hold_us=hold_us, window=coded, views=sorted(missing))
 
 
 class WaitingStage(MayWait):
@@ -81,12 +103,3 @@ class _WaitingInput:
         self.push = functools.partial(waiting.pass_on, bundle.push)
         self.flush = bundle.flush
         self.advance_key = bundle.advance_key
-
-
-def _readiness(stages: StagesOfEpoch, edges: Iterable[Edge]) -> Callable[[Any], bool]:
-    mappings = [(edge, side_window_of(edge.coded_windowing)) for edge in edges]
-
-    def is_ready(window: Any) -> bool:
-        return all(stages.has_view(edge, to_side(window)) for edge, to_side in mappings)
-
-    return is_ready

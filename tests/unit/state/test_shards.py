@@ -35,6 +35,16 @@ def test_a_shard_reads_its_own_writes(shard: Shard) -> None:
         assert shard.get(b"a") is None
 
 
+def test_its_size_is_that_of_its_pages(shard: Shard) -> None:
+    with shard:
+        before = shard.used_bytes()
+        for number in range(1_000):
+            shard.put(b"%d" % number, bytes(1_000))
+        assert before < 10_000 < 1_000_000 < shard.used_bytes() < 3_000_000
+        shard.delete_prefix(b"")
+        assert shard.used_bytes() == before
+
+
 def test_deleting_nothing_is_no_change(shard: Shard) -> None:
     with shard:
         assert not shard.delete(b"a")

@@ -5,7 +5,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.state.residuals import ResidualTimer
 from beam_spark_runner.state.store import StoredState
-from beam_spark_runner.state.stored_residuals import StoredTimers, StoredValues
+from beam_spark_runner.state.stored_residuals import StoredTimers, StoredValues, total_size
 from tests.unit.harness.sdf.residual_protos import INPUT_CODER, restriction
 from tests.unit.state.sorted_records import SortedRecords, count_values
 
@@ -102,3 +102,29 @@ def test_values_by_window_and_id() -> None:
     values().clear(b"w", "1")
     values().clear(b"w", "2")
     assert not records.values
+
+
+def test_the_size_of_all_that_are_stored() -> None:
+    records = SortedRecords()
+    store = StoredState(records, 1, count_values)
+    values = StoredValues(store, INPUT_CODER)
+    assert total_size(store) == 0
+
+    def add(residual: ResidualTimer, size: float) -> None:
+        element = restriction(residual.id)
+        values.set_current_key(residual.key)
+        values.write(residual.window, residual.id, element.with_value((element.value[0], size)))
+        set_some(opened(records), residual)
+
+    add(ONE, 2.5)
+    add(OTHER, 4.0)
+    assert total_size(store) == 6.5
+    add(LATER, float("inf"))
+    assert total_size(store) is None
+
+
+def test_the_size_of_very_many_is_not_summed_up() -> None:
+    records = SortedRecords()
+    timers = opened(records)
+    set_some(timers, *(ONE._replace(id=str(number), key=b"%d" % number) for number in range(101)))
+    assert total_size(StoredState(records, 1, count_values)) is None

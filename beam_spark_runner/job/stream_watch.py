@@ -1,0 +1,85 @@
+"""What a streaming pipeline tells people while it runs."""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from apache_beam.utils.timestamp import Timestamp
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.job.messages import JobMessages
+from beam_spark_runner.plan.model import Plan
+from beam_spark_runner.portable.monitoring import element_counts
+from beam_spark_runner.scheduling.epoch_status import EpochStatus
+from beam_spark_runner.scheduling.stream_line import StreamLine
+
+_LINE_EVERY_S = 60.0
+_SOURCES = (urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS, urns.TEST_STREAM)
+
+
+class StepWatermarks(NamedTuple):
+    """How far event time has come in a step. Both are ``apache_beam.utils.timestamp.Timestamp``.
+
+    Attributes:
+        input: no element with an earlier timestamp comes any more, or it is late.
+        output: the same for what reads the step's output.
+    """
+
+    input: Timestamp
+    output: Timestamp
+
+
+class StreamWatch:
+    """Keeps the status of the last epoch, and writes a line to the log once in a minute.
+
+    Threads: one calls ``take``, any may read.
+
+    Args:
+        plan: of the pipeline.
+        messages: takes the lines.
+        committed: returns the committed metrics: serialised MonitoringInfos.
+        now_s: monotonic.
+
+    Attributes:
+        status: None: no epoch was committed in this run yet.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        messages: JobMessages,
+        committed: Callable[[], Iterable[bytes]],
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.status: EpochStatus | None = None
+        self._messages, self._committed, self._now_s = messages, committed, now_s
+        sources = [each for each in plan.graph.transforms.values() if each.urn in _SOURCES]
+        self._emitted = frozenset(id_ for each in sources for id_ in each.outputs.values())
+        self._plays = any(each.urn == urns.TEST_STREAM for each in sources)
+        self._logged = StreamLine()
+        self._next_line_s = now_s() + _LINE_EVERY_S
+
+    def take(self, status: EpochStatus) -> None:
+        """Note that an epoch is committed."""
+        self.status = status
+        now_s = self._now_s()
+        if now_s >= self._next_line_s:
+            self._next_line_s = now_s + _LINE_EVERY_S
+            self._messages.inform(self.text(self._logged))
+
+    def text(self, line: StreamLine) -> str:
+        """Return the next one of some lines."""
+        status = self.status
+        # A TestStream has a clock of its own.
+        now_us = status.clock_us if status and self._plays else time.time_ns() // 1_000
+        counts = element_counts(self._committed())
+        emitted = sum(counts.get(collection, 0) for collection in self._emitted)
+        return line.text(status, now_us=now_us, elements=emitted, now_s=self._now_s())
+
+    def watermarks(self) -> dict[str, StepWatermarks]:
+        """See ``SparkPipelineResult.watermarks``."""
+        status = self.status
+        return {
+            name: StepWatermarks(Timestamp(micros=step.input_us), Timestamp(micros=step.output_us))
+            for name, step in ({} if status is None else status.steps).items()
+        }

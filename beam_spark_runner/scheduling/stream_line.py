@@ -1,0 +1,83 @@
+"""The line that says how far a streaming pipeline is."""
+
+from collections import deque
+
+from beam_spark_runner.core.time import MIN_US
+from beam_spark_runner.scheduling.epoch_status import EpochStatus
+
+_RATE_OVER_S = 10.0
+
+
+class StreamLine:
+    """Makes one line after another.
+
+    Example:
+        >>> from beam_spark_runner.scheduling.epoch_status import StepStatus
+        >>> line, read = StreamLine(), StepStatus(input_us=0, output_us=7_000_000)
+        >>> status = EpochStatus(epoch=17, steps={"Read": read})
+        >>> line.text(status, now_us=10_000_000, elements=0, now_s=0.0)
+        'epoch 17 · watermark 3 s behind (Read)'
+        >>> line.text(status, now_us=10_000_000, elements=2_500, now_s=2.0)
+        'epoch 17 · watermark 3 s behind (Read) · 1,250 elements/s'
+    """
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def text(self, status: EpochStatus | None, *, now_us: int, elements: int, now_s: float) -> str:
+        """Return the line.
+
+        Args:
+            status: None: no epoch is committed yet.
+            now_us: with which the watermark is compared: microseconds since the Unix epoch.
+            elements: that sources have emitted so far.
+            now_s: monotonic.
+        """
+        if status is None:
+            return "before the first epoch"
+        parts = [f"epoch {status.epoch:,}", _watermark(status, now_us)]
+        if (rate := self._rate(elements, now_s)) is not None:
+            parts.append(f"{rate:,.0f} elements/s")
+        steps = status.steps.values()
+        if restrictions := sum(step.restrictions or 0 for step in steps):
+            text = f"{restrictions:,} restrictions" if restrictions > 1 else "1 restriction"
+            sizes = [step.backlog for step in steps if step.restrictions]
+            known = [size for size in sizes if size is not None]
+            if known and len(known) == len(sizes):
+                text += f", backlog {sum(known):,.0f}"
+            parts.append(text)
+        return " · ".join(parts)
+
+    def _rate(self, elements: int, now_s: float) -> float | None:
+        """Return the elements per second of the last seconds; None: it is too early to tell."""
+        self._seen.append((now_s, elements))
+        while len(self._seen) > 2 and now_s - self._seen[1][0] >= _RATE_OVER_S:
+            self._seen.popleft()
+        first_s, before = self._seen[0]
+        return (elements - before) / (now_s - first_s) if now_s > first_s else None
+
+
+def _watermark(status: EpochStatus, now_us: int) -> str:
+    name = status.last_step()
+    if name is None:
+        return "watermark at the end of time"
+    output_us = status.steps[name].output_us
+    if output_us == MIN_US:
+        return f"watermark at the beginning of time ({name})"
+    return f"watermark {duration((now_us - output_us) // 1_000_000)} behind ({name})"
+
+
+def duration(seconds: int) -> str:
+    """Write a time down in the two greatest of its units.
+
+    Example:
+        >>> [duration(each) for each in (-3, 59, 61, 7322, 200_000)]
+        ['-3 s', '59 s', '1 min 1 s', '2 h 2 min', '2 d 7 h']
+    """
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3_600:
+        return f"{seconds // 60} min {seconds % 60} s"
+    if seconds < 86_400:
+        return f"{seconds // 3_600} h {seconds // 60 % 60} min"
+    return f"{seconds // 86_400} d {seconds // 3_600 % 24} h"

@@ -1,0 +1,267 @@
+"""From the reports of an epoch to the status that people see."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.ids import DestinationId, StageId
+from beam_spark_runner.core.time import MAX_US, MIN_US, whole_milliseconds
+from beam_spark_runner.graph import facts
+from beam_spark_runner.graph.model import Transform
+from beam_spark_runner.plan.feeding import inputs
+from beam_spark_runner.plan.levels import levels
+from beam_spark_runner.plan.model import Delivery, Destination, Plan, Stage
+from beam_spark_runner.scheduling.attempts import Report, StageReport, Waiting
+from beam_spark_runner.scheduling.epoch_status import (
+    Blocked,
+    EpochStatus,
+    Hold,
+    Holder,
+    Part,
+    StepStatus,
+    Took,
+)
+from beam_spark_runner.scheduling.finish import Finished
+
+
+class StreamStatus:
+    """Makes the status of each epoch of a plan.
+
+    Args:
+        plan: which.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._inputs = inputs(plan)
+        self._steps = {id_: _Steps.of(plan, id_, dest) for id_, dest in self._inputs.items()}
+        self._levels = levels(plan)
+        self._storing = [_storing(plan, level.stages, self._inputs) for level in self._levels]
+        maker = facts.producers(plan.graph)
+        self._makers = {
+            int(id_): plan.graph.transforms[maker[destination.arriving]].name
+            for id_, destination in plan.destinations.items()
+            if destination.delivery is Delivery.SIDE_INPUT
+        }
+
+    def after(
+        self,
+        epoch: int,
+        reports: Sequence[Report],
+        *,
+        clock_us: int,
+        watermarks_us: Mapping[int, int],
+        finished: Finished,
+        took: Took,
+    ) -> EpochStatus:
+        """Return the status after an epoch.
+
+        Args:
+            epoch: its number.
+            reports: of the attempts that were accepted.
+            clock_us: its processing time.
+            watermarks_us: of the inputs of stages, by destination, as committed.
+            finished: which tasks have.
+            took: how long it took.
+        """
+        stages = _joined(reports)
+        found: dict[str, StepStatus] = {}
+        for id_, steps in self._steps.items():
+            dest = int(self._inputs[id_])
+            input_us = watermarks_us.get(dest, MIN_US)
+            # What has finished does not run, and so does not report.
+            after = stages.get(dest, StageReport(MAX_US if dest in finished else input_us))
+            for name, status in self._of_stage(id_, steps, input_us, after):
+                found[name] = _merged(found[name], status) if name in found else status
+        self._add_deferred(found, reports)
+        slowest, tasks_us = self._slowest(reports)
+        tasks_us = min(tasks_us, took.jobs_us)
+        return EpochStatus(
+            epoch=epoch,
+            clock_us=clock_us,
+            took_us=took.total_us,
+            parts_us={
+                Part.PLANNING: took.planning_us,
+                Part.TASKS: tasks_us,
+                Part.SPARK: took.jobs_us - tasks_us,
+                Part.COMMIT: max(0, took.total_us - took.planning_us - took.jobs_us),
+            },
+            budget_us=took.budget_us,
+            slowest=slowest,
+            steps=found,
+            stored_bytes=self._stored_bytes(reports),
+        )
+
+    def _of_stage(
+        self, id_: StageId, steps: "_Steps", input_us: int, after: StageReport
+    ) -> Iterable[tuple[str, StepStatus]]:
+        stage = self._plan.stages[id_]
+        destination = self._plan.destinations[self._inputs[id_]]
+        hold = _hold(stage, destination, input_us, after)
+        blocked = None
+        if (waiting := after.waiting) is not None:
+            makers = tuple(sorted({self._makers[view] for view in waiting.views}))
+            blocked = Blocked(waiting.hold_us, waiting.window, makers)
+        for name in steps.first:
+            yield (
+                name,
+                StepStatus(
+                    input_us=input_us,
+                    output_us=after.output_us,
+                    hold=hold,
+                    blocked=blocked if name in steps.waiting else None,
+                ),
+            )
+        for name in steps.others:
+            waits = blocked is not None and name in steps.waiting
+            yield (
+                name,
+                StepStatus(
+                    input_us=after.output_us,
+                    output_us=after.output_us,
+                    blocked=blocked if waits else None,
+                ),
+            )
+
+    def _add_deferred(self, found: dict[str, StepStatus], reports: Sequence[Report]) -> None:
+        counts: dict[str, int] = {}
+        sizes: dict[str, float | None] = {}
+        for report in reports:
+            for step, left in report.deferred.items():
+                counts[step] = counts.get(step, 0) + left.count
+                before = sizes.get(step, 0.0)
+                sizes[step] = None if before is None or left.size is None else before + left.size
+        for stage in self._plan.stages.values():
+            if not stage.is_splittable:
+                continue
+            step = stage.transforms[0]
+            name = self._plan.graph.transforms[step].name
+            count = counts.get(str(step), 0)
+            found[name] = replace(
+                found[name], restrictions=count, backlog=sizes.get(str(step), 0.0)
+            )
+
+    def _slowest(self, reports: Sequence[Report]) -> tuple[tuple[str, int], int]:
+        by_level: dict[int, int] = {}
+        for report in reports:
+            by_level[report.level] = max(by_level.get(report.level, 0), report.spent_us)
+        if not by_level:
+            return ("", 0), 0
+        level = max(by_level, key=lambda each: by_level[each])
+        names = [self._plan.stages[stage].name for stage in self._levels[level].stages]
+        return (", ".join(names), by_level[level]), sum(by_level.values())
+
+    def _stored_bytes(self, reports: Sequence[Report]) -> Mapping[str, int]:
+        stored: dict[str, int] = {}
+        for report in reports:
+            if report.shard is not None:
+                name = self._storing[report.level]
+                stored[name] = stored.get(name, 0) + report.shard.stored_bytes
+        return stored
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Names of the steps of a stage.
+
+    Attributes:
+        first: those whose input is the stage's, and that hold its output's watermark.
+        others: those after them.
+        waiting: those that have side inputs.
+    """
+
+    first: frozenset[str]
+    others: frozenset[str]
+    waiting: frozenset[str]
+
+    @staticmethod
+    def of(plan: Plan, id_: StageId, dest: DestinationId) -> "_Steps":
+        stage, destination = plan.stages[id_], plan.destinations[dest]
+        transforms = [plan.graph.transforms[each] for each in stage.transforms]
+        first = {_name(each) for each in transforms if stage.input in each.main_inputs.values()}
+        everything = {_name(each) for each in transforms}
+        if destination.delivery is Delivery.GROUP_BY_KEY:
+            # A step with state that follows it directly is one with it.
+            first = {destination.name} | (first if stage.is_keyed else set())
+        waiting = {_name(plan.graph.transforms[each.transform]) for each in stage.side_inputs}
+        return _Steps(frozenset(first), frozenset(everything - first), frozenset(waiting))
+
+
+def _name(transform: Transform) -> str:
+    """Return the name of a step, or of the one in front of which elements wait in its place."""
+    if transform.urn == urns.FLATTEN and transform.side_inputs:
+        return transform.name.removesuffix("/Wait")  # see ``graph.passes.await_side_inputs``
+    return transform.name
+
+
+def _storing(plan: Plan, stages: Sequence[StageId], inputs: Mapping[StageId, DestinationId]) -> str:
+    """Name the steps of a level that store something."""
+    names = []
+    for id_ in stages:
+        stage, destination = plan.stages[id_], plan.destinations[inputs[id_]]
+        if destination.delivery is Delivery.SIDE_INPUT:
+            names.append(stage.name)
+        elif (
+            stage.is_keyed
+            or destination.delivery is Delivery.GROUP_BY_KEY
+            or stage.is_splittable
+            or stage.side_inputs
+            or stage.is_stable
+        ):
+            names.append(destination.name)
+    return ", ".join(dict.fromkeys(names))
+
+
+def _hold(stage: Stage, destination: Destination, input_us: int, after: StageReport) -> Hold | None:
+    if after.output_us >= whole_milliseconds(input_us):
+        return None
+    hold_us, waiting = after.hold_us, after.waiting
+    held_us = input_us if hold_us is None else min(input_us, hold_us)
+    if stage.is_stable and not stage.is_splittable:
+        holder = Holder.COMMIT
+    elif after.output_us < whole_milliseconds(held_us):
+        holder = Holder.DUE_TIMER
+    elif waiting is not None and waiting.hold_us <= held_us:
+        holder = Holder.SIDE_INPUT
+    elif stage.is_splittable:
+        holder = Holder.RESTRICTION
+    elif destination.is_time_sorted:
+        holder = Holder.ORDER
+    elif destination.delivery in (Delivery.GROUP_BY_KEY, Delivery.SIDE_INPUT):
+        holder = Holder.WINDOW
+    else:
+        holder = Holder.TIMER
+    return Hold(holder, after.output_us)
+
+
+def _joined(reports: Sequence[Report]) -> Mapping[int, StageReport]:
+    """Return how stages are over all tasks: the least of their times."""
+    found: dict[int, StageReport] = {}
+    for report in reports:
+        for dest, each in report.stages.items():
+            before = found.get(dest)
+            found[dest] = each if before is None else _both(before, each)
+    return found
+
+
+def _both(one: StageReport, other: StageReport) -> StageReport:
+    holds = [each.hold_us for each in (one, other) if each.hold_us is not None]
+    waiting = [each.waiting for each in (one, other) if each.waiting is not None]
+    return StageReport(
+        min(one.output_us, other.output_us), min(holds, default=None), _earliest(waiting)
+    )
+
+
+def _earliest(waiting: Sequence[Waiting]) -> Waiting | None:
+    return min(waiting, key=lambda each: (each.hold_us, each.window), default=None)
+
+
+def _merged(one: StepStatus, other: StepStatus) -> StepStatus:
+    """Return the status of a step that has several parts, one after the other or side by side."""
+    last = one if one.output_us <= other.output_us else other
+    return StepStatus(
+        input_us=min(one.input_us, other.input_us),
+        output_us=last.output_us,
+        hold=last.hold or one.hold or other.hold,
+        blocked=one.blocked or other.blocked,
+    )
