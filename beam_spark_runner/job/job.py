@@ -99,7 +99,10 @@ class Job:
         self.messages = self.record.messages
         self._prepared = prepared
         self._config = prepared.config
-        self.watch = StreamWatch(plan, self.messages, lambda: self.tally.committed)
+        self._interval_us = round(self._config.batch_interval_s * 1e6)
+        self.watch = StreamWatch(
+            plan, self.messages, self._interval_us, lambda: self.tally.committed
+        )
         self._live = LiveTasks()
         self._session = session
         self._tables = open_tables(plan, session)
@@ -375,7 +378,7 @@ class Job:
 
     def _pace(self) -> Pace:
         return Pace(
-            interval_us=round(self._config.batch_interval_s * 1e6),
+            interval_us=self._interval_us,
             sleep=self._control.sleep,
             drains=self._drains,
         )

@@ -13,7 +13,6 @@ from datetime import datetime, timezone
 from typing import Any
 
 from apache_beam.portability.api import beam_fn_api_pb2, beam_job_api_pb2
-from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner.backchannel.log_lines import category_of, level_of
 from beam_spark_runner.backchannel.log_valve import LogValve
@@ -24,9 +23,7 @@ from beam_spark_runner.core.rendering import (
     message_of,
     valid_text,
 )
-from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.job.event_log import EventLog
-from beam_spark_runner.scheduling.standing import PATIENCE_S
 
 SDK_LOGGER = "beam_spark_runner.sdk"
 MOST_MESSAGES = 10_000
@@ -113,24 +110,6 @@ class JobMessages:
         """Log and keep a warning of the runner's own."""
         _LOGGER.warning(text)
         self._keep(logging.WARNING, text)
-
-    def warn_of_standing(self, step: TransformId, restrictions: int, hold_us: int) -> None:
-        """Warn that a source has held the watermark for long.
-
-        Args:
-            step: the source.
-            restrictions: which wait.
-            hold_us: event time that they hold.
-        """
-        name = self._step_names.get(step, step)
-        at = "the beginning of time"
-        if hold_us > MIN_US:
-            at = Timestamp(micros=hold_us).to_rfc3339()
-        self.warn(
-            f"{name}: has held the watermark at {at} for {PATIENCE_S:.0f} s, with {restrictions:,} "
-            "restriction(s) that wait: no window after it can end meanwhile; its watermark "
-            "estimator says how far it has come"
-        )
 
     def fail(self, error: BaseException) -> None:
         """Keep why the job failed. Whoever waits for its end gets the error itself."""

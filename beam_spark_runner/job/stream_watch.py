@@ -8,6 +8,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.job.messages import JobMessages
+from beam_spark_runner.job.stream_warnings import StreamWarnings
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.monitoring import element_counts
 from beam_spark_runner.scheduling.epoch_status import EpochStatus
@@ -30,13 +31,14 @@ class StepWatermarks(NamedTuple):
 
 
 class StreamWatch:
-    """Keeps the status of the last epoch, and writes a line to the log once in a minute.
+    """Keeps the status of the last epoch, warns, and writes a line to the log once in a minute.
 
     Threads: one calls ``take``, any may read.
 
     Args:
         plan: of the pipeline.
-        messages: takes the lines.
+        messages: takes the lines and warnings.
+        interval_us: what an epoch should take.
         committed: returns the committed metrics: serialised MonitoringInfos.
         now_s: monotonic.
 
@@ -48,6 +50,7 @@ class StreamWatch:
         self,
         plan: Plan,
         messages: JobMessages,
+        interval_us: int,
         committed: Callable[[], Iterable[bytes]],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -56,6 +59,7 @@ class StreamWatch:
         sources = [each for each in plan.graph.transforms.values() if each.urn in _SOURCES]
         self._emitted = frozenset(id_ for each in sources for id_ in each.outputs.values())
         self._plays = any(each.urn == urns.TEST_STREAM for each in sources)
+        self._warnings = StreamWarnings(messages.warn, interval_us)
         self._logged = StreamLine()
         self._next_line_s = now_s() + _LINE_EVERY_S
 
@@ -63,6 +67,7 @@ class StreamWatch:
         """Note that an epoch is committed."""
         self.status = status
         now_s = self._now_s()
+        self._warnings.after_epoch(status, now_s)
         if now_s >= self._next_line_s:
             self._next_line_s = now_s + _LINE_EVERY_S
             self._messages.inform(self.text(self._logged))

@@ -1,8 +1,7 @@
 """Receives what tasks send while they run: messages, metrics so far, progress."""
 
 import threading
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +15,6 @@ from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.portable.monitoring import merge
 from beam_spark_runner.scheduling.attempts import Report
-from beam_spark_runner.scheduling.standing import StandingWatermarks
 from beam_spark_runner.spark.session.handle import SessionHandle
 
 _HARNESS_GRACE_S = 0.1
@@ -102,7 +100,6 @@ class TaskTelemetry:
         driver: where to listen, and the host under which executors see it. None: do not.
         folder: that driver and workers share, where workers are on other machines.
         has_harnesses: SDK harnesses write log lines, too, which reach the workers a moment later.
-        now_s: monotonic.
     """
 
     def __init__(
@@ -114,10 +111,7 @@ class TaskTelemetry:
         folder: Path | None,
         *,
         has_harnesses: bool = False,
-        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._standing = StandingWatermarks()
-        self._now_s = now_s
         self._messages = messages
         self._live = live
         self._server = BackchannelServer(
@@ -144,10 +138,6 @@ class TaskTelemetry:
     def accepted(self, reports: Sequence[Report]) -> None:
         """See ``Observer.accepted``."""
         self._live.commit(reports)
-        deferrals = self._live.deferrals()
-        holds_us = {step: each.hold_us for step, each in deferrals.items()}
-        for step in self._standing.after_epoch(holds_us, self._now_s()):
-            self._messages.warn_of_standing(step, *deferrals[step])
         by_worker: dict[str, list[int]] = {}
         for report in reports:
             if report.finalizes:

@@ -1,48 +1,55 @@
-"""Which sources of a streaming pipeline have held the watermark for long."""
+"""Notices what stays as it is for long while epochs run: a watermark that is held, say."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
-
-from beam_spark_runner.core.ids import TransformId
+from collections.abc import Hashable, Mapping
+from typing import Generic, NamedTuple, TypeVar
 
 PATIENCE_S = 60.0
 
+_Key = TypeVar("_Key", bound=Hashable)
 
-class _Hold(NamedTuple):
-    hold_us: int
+
+class _Since(NamedTuple):
+    value: Hashable
     since_s: float
+    is_named: bool = False
 
 
-class StandingWatermarks:
-    """Notices holds that do not move. Each source is named once.
+class Standing(Generic[_Key]):
+    """Follows some values. A key is named once for each value that stands.
+
+    When its value has changed, it is named again only if the new one stands for twice as long: some
+    sources come in waves.
 
     Example:
-        >>> standing = StandingWatermarks()
+        >>> standing = Standing()
         >>> standing.after_epoch({"Read": 5}, 0.0), standing.after_epoch({"Read": 5}, 60.0)
-        ([], ['Read'])
+        ([], [('Read', 60.0)])
     """
 
     def __init__(self) -> None:
-        self._holds: dict[TransformId, _Hold] = {}
-        self._named: set[TransformId] = set()
+        self._found: dict[_Key, _Since] = {}
+        self._patience_s: dict[_Key, float] = {}
 
-    def after_epoch(self, holds_us: Mapping[TransformId, int], now_s: float) -> list[TransformId]:
-        """Return the sources that are to be named now.
+    def after_epoch(
+        self, values: Mapping[_Key, Hashable], now_s: float
+    ) -> list[tuple[_Key, float]]:
+        """Return the keys that are to be named now, and for how many seconds each has stood.
 
         Args:
-            holds_us: event time that each source has held since the epoch, if it holds any.
+            values: after the epoch, of the keys that have one.
             now_s: monotonic.
         """
-        self._holds = {
-            step: before
-            if (before := self._holds.get(step)) is not None and before.hold_us == hold_us
-            else _Hold(hold_us, now_s)
-            for step, hold_us in holds_us.items()
-        }
-        standing = [
-            step
-            for step, hold in self._holds.items()
-            if now_s - hold.since_s >= PATIENCE_S and step not in self._named
-        ]
-        self._named.update(standing)
-        return standing
+        named = []
+        found: dict[_Key, _Since] = {}
+        for key, value in values.items():
+            before = self._found.get(key)
+            if before is None or before.value != value:
+                before = _Since(value, now_s)
+            patience_s = self._patience_s.get(key, PATIENCE_S)
+            if not before.is_named and now_s - before.since_s >= patience_s:
+                named.append((key, now_s - before.since_s))
+                self._patience_s[key] = 2 * patience_s
+                before = before._replace(is_named=True)
+            found[key] = before
+        self._found = found
+        return named

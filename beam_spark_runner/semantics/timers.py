@@ -130,6 +130,12 @@ _Due: TypeAlias = tuple[int, int, TimerId]  # time, number of the setting
 class TimerQueue:
     """The timers of one key. Threads: one.
 
+    Attributes:
+        watermark_us: of the key; None: its elements still come.
+        changes: grows with whatever would let a timer that is set again be another.
+        set_again: how many timers of event time have fired that were set while the key's time
+            advances to the end of time.
+
     A timer that is set again is another one: what was set before never fires. What is
     cleared before it fires never does, whoever clears it.
 
@@ -143,14 +149,19 @@ class TimerQueue:
         (3, None)
     """
 
-    __slots__ = ("_due", "_last", "_over", "_set", "_settings", "changes", "watermark_us")
+    __slots__ = (
+        *("_due", "_last", "_over", "_set", "_set_before", "_settings"),
+        *("changes", "set_again", "watermark_us"),
+    )
 
     def __init__(self) -> None:
-        self.watermark_us: int | None = None  # of the key; None: its elements still come
-        self.changes = 0  # grows with whatever would let a timer that is set again be another
+        self.watermark_us: int | None = None
+        self.changes = 0
+        self.set_again = 0
         self._set: dict[TimerId, tuple[int, Timer]] = {}
         self._due: dict[Domain, list[_Due]] = {domain: [] for domain in Domain}
         self._settings = 0
+        self._set_before: int | None = None  # the settings before the advance to the end of time
         self._over: set[Hashable] = set()  # windows that have expired
         # How far time advances after which the clock has jumped over all that waits for it.
         self._last: Instant | None = None
@@ -222,7 +233,9 @@ class TimerQueue:
             self.changes += 1
             domain = self._next_due(to)
             if domain is not None:
-                time_us, _, id_ = heapq.heappop(self._due[domain])
+                time_us, setting, id_ = heapq.heappop(self._due[domain])
+                if to.watermark_us == MAX_US and domain is Domain.EVENT_TIME:
+                    self._count(setting)
                 if domain is not Domain.PROCESSING_TIME:
                     self._advance(time_us)
                 elif to.clock_us >= MAX_US:
@@ -236,6 +249,12 @@ class TimerQueue:
                 }
         self._advance(to.watermark_us)
         return None
+
+    def _count(self, setting: int) -> None:
+        """Note that a timer of event time fires in the advance to the end of time."""
+        if self._set_before is None:
+            self._set_before = self._settings
+        self.set_again += setting > self._set_before
 
     def would_leave(self, to: Instant) -> bool:
         """Whether ``pop`` would return a timer, which remains if the advance is interrupted here.
@@ -267,6 +286,7 @@ class TimerQueue:
         self.changes += 1
         self.watermark_us = None
         self._last = None
+        self._set_before, self.set_again = None, 0
         if self._settings:
             self._settings = 0
             self._over.clear()

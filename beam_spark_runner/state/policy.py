@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.semantics.lateness import LateElements
+from beam_spark_runner.semantics.timer_loops import TimerLoops
 from beam_spark_runner.semantics.timers import END_OF_TIME, Instant
 from beam_spark_runner.state.backend import StateBackend
 
@@ -22,6 +23,7 @@ class KeyPolicy:
             sets timers reads the wall clock all the same.
         interruption: when timers that are due remain set; None: all of them fire.
         late: counts the elements that are dropped. Without a store, none are.
+        loops: notices timers that go on for ever; None: nobody wants to know.
     """
 
     to: Instant
@@ -30,6 +32,7 @@ class KeyPolicy:
     clock_us: int | None = None
     interruption: Interruption | None = None
     late: LateElements = field(default_factory=LateElements)
+    loops: TimerLoops | None = None
 
 
 BATCH = KeyPolicy(END_OF_TIME)

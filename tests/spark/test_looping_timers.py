@@ -6,6 +6,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import CombiningValueStateSpec, TimerSpec, on_timer
@@ -13,7 +14,10 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner import SparkPortableRunner
+from beam_spark_runner.semantics import timer_loops
 from tests.spark.harvest import RARE_HARNESSES, harvest
+from tests.stateful import Loops
 
 pytestmark = pytest.mark.spark
 EACH_S = 3600
@@ -82,3 +86,26 @@ def test_with_a_clock_that_stands(spark_session: Any, flags: tuple[str, ...]) ->
         0: [1],
         10: [1, 2, 3, 4, 5, 6],
     }
+
+
+class Impatient(Loops):
+    """In its Spark worker, loops are noticed at once."""
+
+    def setup(self) -> None:
+        self.before = timer_loops.MOST_SET_AGAIN, timer_loops.PATIENCE_US
+        timer_loops.MOST_SET_AGAIN, timer_loops.PATIENCE_US = 20, 0
+
+    def teardown(self) -> None:
+        timer_loops.MOST_SET_AGAIN, timer_loops.PATIENCE_US = self.before
+
+
+def test_a_timer_of_event_time_that_seems_to_have_no_end_is_named(spark_session: Any) -> None:
+    options = PipelineOptions([])
+    pipeline = beam.Pipeline(runner=SparkPortableRunner(spark=spark_session), options=options)
+    pairs = pipeline | beam.Create([(1, 0.0)]) | beam.Map(lambda pair: TimestampedValue(pair, 0))
+    _ = pairs | beam.WindowInto(FixedWindows(200)) | "Loop" >> beam.ParDo(Impatient())
+    result = pipeline.run()
+    result.wait_until_finish()
+    texts = [each.message_text for each in result.messages()]
+    (found,) = [text for text in texts if "still fires" in text]
+    assert found.startswith("Loop: one key has set the timer ts-each more than ")

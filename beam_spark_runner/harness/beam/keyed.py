@@ -185,6 +185,7 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
             to: how far its time advances.
         """
         timers, interruption = self.states.timers, self._interruption
+        loops = self._policy.loops
         while timers:
             if interruption is not None and interruption.stops(timers.would_leave, to):
                 to, interruption = uninterrupted(to), None
@@ -195,6 +196,8 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
                 self.count(1)
                 if interruption is not None:
                     interruption.fired()
+                if loops is not None and timers.set_again:
+                    loops.fired(timer.id.family, timers.set_again)
             if self._is_storing and timer.domain is Domain.WINDOW_EXPIRATION:
                 self.states.drop_window(timer.id.window)
                 self._forget_call()

@@ -23,6 +23,7 @@ from beam_spark_runner.core.time import MAX_US, whole_milliseconds
 from beam_spark_runner.harness.beam.timer_coder import timer_coder
 from beam_spark_runner.harness.codec.blocks import TimerCodec
 from beam_spark_runner.portable.wire import timer_coders_seen_by_the_runner
+from beam_spark_runner.semantics.timer_loops import TimerLoops
 from beam_spark_runner.semantics.timers import (
     Domain,
     Instant,
@@ -267,12 +268,18 @@ class KeyTimers:
             queue.would_leave(_until(to, holds_us, key)) for (key, _), queue in self._queues.items()
         )
 
-    def pop(self, to: Instant, holds_us: Mapping[bytes, int] = _NO_HOLDS) -> Due:
+    def pop(
+        self,
+        to: Instant,
+        holds_us: Mapping[bytes, int] = _NO_HOLDS,
+        loops: TimerLoops | None = None,
+    ) -> Due:
         """Take the next timer of each key and window: none can change what another one does.
 
         Args:
             to: how far time may advance.
             holds_us: event time that some keys must not pass.
+            loops: see ``KeyPolicy``.
 
         Returns:
             What is due; nothing when no timer is.
@@ -282,11 +289,14 @@ class KeyTimers:
         by_name = {id_.family: id_ for id_ in self._declared.families}
         for place in list(self._queues):
             key, window = place
-            timer = self._queues[place].pop(_until(to, holds_us, key))
+            queue = self._queues[place]
+            timer = queue.pop(_until(to, holds_us, key))
             if timer is None:
-                if not self._queues[place]:
+                if not queue:
                     del self._queues[place]
                 continue
+            if loops is not None and queue.set_again:
+                loops.fired(timer.id.family, queue.set_again)
             if timer.domain is Domain.WINDOW_EXPIRATION:
                 expired.append(place)
             if not timer.id.family:

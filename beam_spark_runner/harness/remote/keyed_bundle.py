@@ -313,7 +313,7 @@ class RemoteKeyedBundle:
         while True:
             if interruption is not None and interruption.stops(would_leave, to):
                 to, interruption = uninterrupted(to), None
-            due = self._timers.pop(to, holds_us)
+            due = self._timers.pop(to, holds_us, self._policy.loops)
             if not due:
                 break
             if due.timers:

@@ -1,6 +1,9 @@
 """A stage with a bundle under way, its reader and its writers."""
 
 import contextlib
+import dataclasses
+import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -15,6 +18,7 @@ from beam_spark_runner.harness.grouping.sdk_window_fn import MergeWindows
 from beam_spark_runner.harness.sdf.checkpoint_handler import RefusingCheckpointHandler
 from beam_spark_runner.harness.values.constants import Kind, may_be_shared
 from beam_spark_runner.harness.values.spill import ValueLogs
+from beam_spark_runner.semantics.timer_loops import MOST_SET_AGAIN, TimerLoops
 from beam_spark_runner.spark.program import LevelProgram, StageProgram
 from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.readers import reader_for
@@ -25,6 +29,8 @@ from beam_spark_runner.spark.side_inputs.views import EpochView
 from beam_spark_runner.spark.task.window_merger import merge_windows
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime
 from beam_spark_runner.state.policy import KeyPolicy
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class AbandonedError(Exception):
@@ -123,13 +129,28 @@ class OpenStage:
         """Do what comes before any input. The stage is aborted if that raises."""
 
     def _start_bundle(self, policy: KeyPolicy | None = None) -> Bundle:
+        policy = policy or self._others.policy
+        if self.program.input.is_keyed:
+            loops = TimerLoops(lambda: time.monotonic_ns() // 1_000, self._say_that_timers_loop)
+            policy = dataclasses.replace(policy, loops=loops)
         try:
-            return self._harness.start_bundle(
-                self._receivers, self._side_inputs, policy or self._others.policy
-            )
+            return self._harness.start_bundle(self._receivers, self._side_inputs, policy)
         except BundleFailedError:
             self._job.discard(self.program.stage)
             raise
+
+    def _say_that_timers_loop(self, family: str) -> None:
+        step = next(iter(self.program.description.step_names.values()), self.program.name)
+        _LOGGER.warning(
+            "%s: one key has set the timer %s more than %s times since its input has ended, and it "
+            "still fires: a timer of event time that always sets itself again goes on until its "
+            "window ends, which the global window never does, and no epoch or pipeline ends before "
+            "that. Have its callback stop when there is nothing left to do, or use windows, or a "
+            "timer of processing time",
+            step,
+            family,
+            f"{MOST_SET_AGAIN:,}",
+        )
 
     def read(self, cursor: RowCursor) -> None:
         """Process a run of rows.

@@ -1,5 +1,6 @@
 """Timers of the embedded stage."""
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,9 @@ from apache_beam.transforms.window import FixedWindows, IntervalWindow
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.semantics import timer_loops
+from beam_spark_runner.semantics.timer_loops import TimerLoops
+from beam_spark_runner.state.policy import BATCH
 from tests.stateful import Loops
 from tests.unit.harness.beam.keyed import GLOBAL, Counts
 
@@ -131,3 +135,17 @@ def test_the_last_setting_counts(
         stage.bundle.advance_key()
     stage.bundle.finish()
     assert stage.out == fired * 2
+
+
+def test_timers_that_set_themselves_again_at_the_end_of_time_are_counted(
+    running: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timer_loops, "MOST_SET_AGAIN", 20)
+    monkeypatch.setattr(timer_loops, "PATIENCE_US", 0)
+    said: list[str] = []
+    stage = running(Loops(), FixedWindows(100))
+    stage.bundle = stage.start(dataclasses.replace(BATCH, loops=TimerLoops(lambda: 0, said.append)))
+    stage.key(1, [30], (IntervalWindow(0, 100),))
+    assert said == []
+    stage.key(2, [0], (IntervalWindow(0, 100),))
+    assert said == ["ts-each"]

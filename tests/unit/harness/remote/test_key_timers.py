@@ -33,6 +33,7 @@ from beam_spark_runner.harness.remote.key_timers import (
 from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.portable.wire import coder_seen_by_the_runner
+from beam_spark_runner.semantics.timer_loops import TimerLoops
 from beam_spark_runner.semantics.timers import END_OF_TIME, Domain, Instant
 
 STEP = TransformId("step")
@@ -115,6 +116,19 @@ def test_what_is_set_again_or_cleared_does_not_fire(timers: KeyTimers) -> None:
     timers.take(EVENT, timer(b"a", FIRST, 2) + timer(b"b", FIRST, 3) + timer(b"c", FIRST, 4))
     timers.take(EVENT, timer(b"a", FIRST, None) + timer(b"b", FIRST, 5))
     assert rounds(timers) == [{"event": [(b"b", 0, 5), (b"c", 0, 4)]}]
+
+
+def test_timers_that_are_set_again_at_the_end_of_time_are_counted(timers: KeyTimers) -> None:
+    heard: list[tuple[str, int]] = []
+
+    class Loops(TimerLoops):
+        def fired(self, family: str, set_again: int) -> None:
+            heard.append((family, set_again))
+
+    for second in range(3):
+        timers.take(EVENT, timer(b"a", FIRST, second) + timer(b"b", FIRST, 5))
+        assert timers.pop(END_OF_TIME, loops=Loops(lambda: 0, print))
+    assert heard == [("event", 1), ("event", 1), ("event", 2), ("event", 2)]
 
 
 def test_event_time_then_the_clock_then_windows_expire(timers: KeyTimers) -> None:

@@ -1,0 +1,121 @@
+"""Warnings about a streaming pipeline that does not come on."""
+
+from collections.abc import Callable
+
+from apache_beam.utils.timestamp import Timestamp
+
+from beam_spark_runner.core.time import MAX_US, MIN_US
+from beam_spark_runner.scheduling.epoch_status import EpochStatus, Holder, Part
+from beam_spark_runner.scheduling.slow_epochs import TIMES, SlowEpochs
+from beam_spark_runner.scheduling.standing import Standing
+
+_FOR_SLOW = {
+    Part.PLANNING: "this program makes the plans of Spark jobs; see whether its machine is busy",
+    Part.TASKS: "see what these steps do, have more partitions (--parallelism), or a longer "
+    "--batch_interval_millis",
+    Part.SPARK: "tasks have waited for free slots, were repeated, or have moved very much data; "
+    "see whether the cluster is busy, and the Spark job in Spark's UI",
+    Part.COMMIT: "the checkpoint folder is slow; see where --checkpoint_dir is, or have a longer "
+    "--batch_interval_millis",
+}
+
+
+class StreamWarnings:
+    """Warns once of each thing, until that has changed.
+
+    Args:
+        warn: takes the warnings.
+        interval_us: what an epoch should take.
+    """
+
+    def __init__(self, warn: Callable[[str], None], interval_us: int) -> None:
+        self._warn = warn
+        self._interval_us = interval_us
+        self._sources: Standing[str] = Standing()
+        self._blocked: Standing[str] = Standing()
+        self._ended: Standing[str] = Standing()
+        self._slow = SlowEpochs(interval_us)
+
+    def after_epoch(self, status: EpochStatus, now_s: float) -> None:
+        """Take the status of an epoch. ``now_s``: monotonic."""
+        self._warn_of_sources(status, now_s)
+        self._warn_of_side_inputs(status, now_s)
+        self._warn_of_timers(status, now_s)
+        if self._slow.is_slow(status):
+            self._warn(slow_text(status, self._interval_us))
+
+    def _warn_of_sources(self, status: EpochStatus, now_s: float) -> None:
+        holds_us = {
+            name: step.hold.at_us
+            for name, step in status.steps.items()
+            if step.hold is not None and step.hold.holder is Holder.RESTRICTION
+        }
+        for name, for_s in self._sources.after_epoch(holds_us, now_s):
+            self._warn(
+                f"{name}: has held the watermark at {time_text(holds_us[name])} for {for_s:.0f} s, "
+                f"with {status.steps[name].restrictions or 0:,} restriction(s) that wait: no "
+                "window after it can end meanwhile; its watermark estimator says how far it has "
+                "come"
+            )
+
+    def _warn_of_side_inputs(self, status: EpochStatus, now_s: float) -> None:
+        blocked = {
+            name: step.blocked for name, step in status.steps.items() if step.blocked is not None
+        }
+        waiting = {name: (each.window, each.makers) for name, each in blocked.items()}
+        for name, for_s in self._blocked.after_epoch(waiting, now_s):
+            each = blocked[name]
+            sides = ", ".join(
+                f"{maker} (its watermark: {time_text(status.steps[maker].output_us)})"
+                if maker in status.steps
+                else maker
+                for maker in each.makers
+            )
+            self._warn(
+                f"{name}: elements have waited for {for_s:.0f} s, the earliest of "
+                f"{time_text(each.since_us)}, for the side input from {sides}: no pane of it has "
+                "fired for their window, nor has its watermark passed the end of that. See what "
+                "holds the watermark there, or give the side input a trigger, such as "
+                "Repeatedly(AfterCount(1)), or shorter windows"
+            )
+
+    def _warn_of_timers(self, status: EpochStatus, now_s: float) -> None:
+        """Only with --unaligned_splittable_timers; else an epoch does not end before its timers."""
+        firing = {
+            name: Holder.DUE_TIMER
+            for name, step in status.steps.items()
+            if step.hold is not None
+            and step.hold.holder is Holder.DUE_TIMER
+            and step.input_us == MAX_US
+        }
+        for name, for_s in self._ended.after_epoch(firing, now_s):
+            self._warn(
+                f"{name}: its input has ended, and its timers have gone on firing for {for_s:.0f} "
+                f"s, up to {time_text(status.steps[name].output_us)}: they are very many, or one "
+                "always sets itself again, which ends with its window only; the global window has "
+                "no end"
+            )
+
+
+def slow_text(status: EpochStatus, interval_us: int) -> str:
+    """Say that an epoch was slow, and why."""
+    longest = max(status.parts_us, key=lambda part: status.parts_us[part])
+    parts = ", ".join(
+        f"{part.value} {took_us / 1e6:.1f} s"
+        for part, took_us in sorted(status.parts_us.items(), key=lambda each: -each[1])
+    )
+    steps, slowest_us = status.slowest
+    return (
+        f"epoch {status.epoch:,} took {status.took_us / 1e6:.1f} s, at least {TIMES} times its "
+        f"interval of {interval_us / 1e6:g} s: {parts}. The slowest task took "
+        f"{slowest_us / 1e6:.1f} s, in {steps}. Mostly {longest.value}: {_FOR_SLOW[longest]}"
+    )
+
+
+def time_text(time_us: int) -> str:
+    """Write down an event time in microseconds."""
+    if time_us <= MIN_US:
+        return "the beginning of time"
+    if time_us >= MAX_US:
+        return "the end of time"
+    return str(Timestamp(micros=time_us).to_rfc3339())
