@@ -39,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(f"job service at {server.url}, artifacts at {server.artifact_url}", flush=True)
+    if server.metrics_url is not None:
+        print(f"metrics at {server.metrics_url}", flush=True)
     wait_for(ending)
     _LOGGER.info("ending: running jobs are cancelled")
     # Jobs run in threads that Python waits for; one that is stuck must not keep the process.

@@ -34,8 +34,10 @@ from beam_spark_runner.job.environments import (
 from beam_spark_runner.job.identity import folder_of, new_job_id
 from beam_spark_runner.job.job import Job
 from beam_spark_runner.job.loopback import LoopbackPool, serve_loopback
+from beam_spark_runner.job.metrics_port import MetricsPort
 from beam_spark_runner.job.packages import asks_for_packages, collect_packages
 from beam_spark_runner.job.prepare import prepare
+from beam_spark_runner.job.prometheus import Measured
 from beam_spark_runner.job.stream_watch import StepWatermarks
 from beam_spark_runner.job.submission import Submitter
 from beam_spark_runner.options import RunnerConfig
@@ -177,11 +179,15 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             shows_progress=config.progress == "on"
             or (config.progress == "auto" and _is_terminal(sys.stderr)),
         )
+        metrics = None
+        if config.metrics is not None:
+            metrics = MetricsPort(config.metrics, lambda: [Measured(config.job_name or "", job)])
+            closing.callback(metrics.close)
         if loopback is not None:
             loopback.keep_lines(job.messages)
         try:
             job.start()
-            result = SparkPipelineResult(job)
+            result = SparkPipelineResult(job, None if metrics is None else metrics.url)
         except (KeyboardInterrupt, SystemExit):
             job.cancel()
             raise
@@ -240,11 +246,17 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
-    """A pipeline that runs, or has run."""
+    """A pipeline that runs, or has run.
 
-    def __init__(self, job: Job) -> None:
+    Attributes:
+        metrics_url: where Prometheus finds its metrics while it runs (``--metrics_port``); None:
+            nowhere.
+    """
+
+    def __init__(self, job: Job, metrics_url: str | None = None) -> None:
         super().__init__(job.state)
         self._job = job
+        self.metrics_url = metrics_url
 
     @property
     def job_id(self) -> str:

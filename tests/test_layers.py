@@ -51,6 +51,7 @@ MAY_IMPORT = {
     "py4j": {"spark"},
     "pyarrow": {"spark", "transforms"},
     "grpc": {"harness", "job"},
+    "prometheus_client": {"job"},
     "google": {"_generated", "portable", "backchannel", "harness", "job"},
     "numpy": {"core", "harness", "spark", "transforms"},
     "xxhash": {"core"},

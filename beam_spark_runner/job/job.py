@@ -177,6 +177,14 @@ class Job:
         ]
         return [*self.tally.attempted, *self._live.monitoring_infos(), *deferred]
 
+    def newest_metrics(self) -> Sequence[bytes]:
+        """Metrics as they are shown while the job runs: serialised MonitoringInfos.
+
+        Of a streaming pipeline, what its epochs have committed; in batch, where that comes with the
+        end of a segment, what was attempted.
+        """
+        return self.tally.committed if self.plan.streams else self.attempted()
+
     def cancel(self) -> None:
         """Cancel the Spark jobs and wait until they are gone. Does nothing after the end."""
         if self._ended.is_set():

@@ -11,7 +11,7 @@ from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.job.stream_warnings import StreamWarnings
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.monitoring import element_counts
-from beam_spark_runner.scheduling.epoch_status import EpochStatus
+from beam_spark_runner.scheduling.epoch_status import EpochStatus, Part
 from beam_spark_runner.scheduling.stream_line import StreamLine
 
 _LINE_EVERY_S = 60.0
@@ -44,6 +44,7 @@ class StreamWatch:
 
     Attributes:
         status: None: no epoch was committed in this run yet.
+        took_us: by all epochs of this run, part by part.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class StreamWatch:
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.status: EpochStatus | None = None
+        self.took_us = dict.fromkeys(Part, 0)
         self._messages, self._committed, self._now_s = messages, committed, now_s
         sources = [each for each in plan.graph.transforms.values() if each.urn in _SOURCES]
         self._emitted = frozenset(id_ for each in sources for id_ in each.outputs.values())
@@ -65,6 +67,8 @@ class StreamWatch:
 
     def take(self, status: EpochStatus) -> None:
         """Note that an epoch is committed."""
+        for part, took_us in status.parts_us.items():
+            self.took_us[part] += took_us
         self.status = status
         now_s = self._now_s()
         self._warnings.after_epoch(status, now_s)

@@ -27,6 +27,7 @@ from beam_spark_runner.options.declared import (
     DEFAULT_TIMER_BATCH,
     SparkPortableRunnerOptions,
 )
+from beam_spark_runner.options.metrics import MetricsAddress, metrics_address
 from beam_spark_runner.options.object_store import store_settings
 from beam_spark_runner.options.values import (
     boolean,
@@ -121,6 +122,7 @@ class RunnerConfig:
     show_plan: PlanFormat | None = None
     progress: Progress = "auto"
     backchannel: BackchannelKind = "auto"
+    metrics: MetricsAddress | None = None  # where they are served. None: nowhere
 
     def stuck_s(self, *, streams: bool) -> float:
         """Return for how long user code may stand still. 0: for ever.
@@ -211,7 +213,21 @@ class RunnerConfig:
             backchannel=one_of(
                 "backchannel", getattr(ours, "backchannel", "auto"), BackchannelKind
             ),
+            metrics=_metrics(ours, job_endpoint),
         )
+
+
+def _metrics(ours: SparkPortableRunnerOptions, job_endpoint: str | None) -> MetricsAddress | None:
+    found = metrics_address(
+        getattr(ours, "metrics_port", None), getattr(ours, "metrics_host", None)
+    )
+    if found is not None and job_endpoint is not None:
+        raise OptionsError(
+            "metrics_port",
+            "has no effect with --job_endpoint: the job server has an option of this name, for all "
+            "of its jobs",
+        )
+    return found
 
 
 def _renamed_steps(given: object) -> tuple[tuple[str, str], ...]:

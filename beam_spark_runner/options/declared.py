@@ -161,6 +161,17 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "program or, if they cannot reach it, through files in --temp_location. files: always "
         "through files. off: not at all.",
     },
+    "metrics_port": {
+        "type": int,
+        "metavar": "PORT",
+        "help": "Serve metrics as Prometheus text at this port while the pipeline runs. 0: any "
+        "that is free. Default: they are not served.",
+    },
+    "metrics_host": {
+        "metavar": "HOST",
+        "help": "With --metrics_port: the address of this machine at which it listens. Default: "
+        "127.0.0.1.",
+    },
     "progress": {
         "default": "auto",
         "metavar": "auto|on|off",

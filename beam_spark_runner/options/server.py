@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.options.access import ServerAccess, check_server_access, is_loopback
+from beam_spark_runner.options.metrics import LOOPBACK, MetricsAddress, metrics_address
 from beam_spark_runner.options.values import master, spark_conf
 
-LOOPBACK = "127.0.0.1"
 DEFAULT_JOB_PORT, DEFAULT_ARTIFACT_PORT = 8099, 8098  # those of Beam's other job servers
 DEFAULT_MOST_JOBS = 10
 DEFAULT_MOST_WAITING = 1_000
@@ -33,6 +33,7 @@ class ServerConfig:
     shared_storage: str | None = None  # --temp_location
     access: ServerAccess = field(default_factory=ServerAccess)  # what clients must show
     job_name: str | None = "beam job server"  # of the Spark application
+    metrics: MetricsAddress | None = None  # where those of all jobs are served. None: nowhere
 
 
 def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
@@ -71,6 +72,7 @@ def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
         spark_conf=tuple(spark_conf(given.spark_conf).items()),
         shared_storage=given.temp_location or None,
         access=access,
+        metrics=metrics_address(given.metrics_port, given.metrics_host),
     )
 
 
@@ -129,6 +131,18 @@ def _parser() -> argparse.ArgumentParser:
         default=DEFAULT_MOST_WAITING,
         help="How many jobs may wait, and pipelines be prepared that do not run yet; more are "
         "refused. Default: %(default)s.",
+    )
+    parser.add_argument(
+        "--metrics_port",
+        type=int,
+        metavar="PORT",
+        help="Where the metrics of all jobs are served as Prometheus text. 0: any. Default: they "
+        "are not.",
+    )
+    parser.add_argument(
+        "--metrics_host",
+        metavar="HOST",
+        help="With --metrics_port: the address to listen at. Default: 127.0.0.1.",
     )
     parser.add_argument(
         "--spark_master_url",

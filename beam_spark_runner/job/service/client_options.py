@@ -28,7 +28,12 @@ _OF_CLIENTS = frozenset(
     }
 )
 """Options that clients obey: they mean nothing here."""
-_OF_THE_SERVER = frozenset({"spark_master_url", "temp_location", "progress", "show_plan"})
+_OF_THE_SERVER = frozenset(
+    {
+        *("spark_master_url", "temp_location", "progress", "show_plan"),
+        *("metrics_port", "metrics_host"),
+    }
+)
 """Options that the server decides; every client of Beam's sends a Spark master, whose default
 nobody has chosen."""
 _TYPES = {

@@ -19,6 +19,7 @@ from google.protobuf import struct_pb2
 from beam_spark_runner.core.errors import UnsupportedFeatureError
 from beam_spark_runner.job.identity import new_job_id
 from beam_spark_runner.job.prepare import prepare
+from beam_spark_runner.job.prometheus import Measured
 from beam_spark_runner.job.service.client_options import by_name, read_options
 from beam_spark_runner.job.service.refusals import (
     NotStagedError,
@@ -230,6 +231,10 @@ class Jobs:
         """Return all jobs, the oldest first."""
         with self._lock:
             return list(self._jobs.values())
+
+    def measured(self) -> list[Measured]:
+        """Return the jobs that run, as their metrics are served."""
+        return [found for job in self.all() if (found := job.measured()) is not None]
 
     def cancel(self, job_id: str) -> ServedJob:
         """Begin to cancel a job. Does nothing after its end.

@@ -13,6 +13,7 @@ from google.protobuf import struct_pb2
 from beam_spark_runner.job.identity import folder_of
 from beam_spark_runner.job.job import Job
 from beam_spark_runner.job.prepare import PreparedJob
+from beam_spark_runner.job.prometheus import Measured
 from beam_spark_runner.job.record import JobRecord
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.spark.session.handle import SessionHandle
@@ -143,6 +144,12 @@ class ServedJob:
     def wait(self, timeout_s: float) -> bool:
         """Wait for the end; False if it has not come in time."""
         return self._ended.wait(timeout_s)
+
+    def measured(self) -> Measured | None:
+        """Return the job as its metrics are served; None: it does not run."""
+        with self._lock:
+            job = self._job
+        return None if job is None else Measured(self.name, job)
 
     def metrics(self) -> beam_job_api_pb2.MetricResults:
         """Return the metrics as far as they are known."""

@@ -7,6 +7,7 @@ import threading
 from beam_spark_runner.core.errors import RunnerError, SparkSetupError
 from beam_spark_runner.core.rendering import message_of
 from beam_spark_runner.job.access import check_files
+from beam_spark_runner.job.metrics_port import MetricsPort
 from beam_spark_runner.job.service.api import JobApi
 from beam_spark_runner.job.service.jobs import Jobs
 from beam_spark_runner.options import RunnerConfig
@@ -41,13 +42,23 @@ class JobServer:
         self._spark = open_session(self._spark_config)
         self._lock = threading.Lock()  # of ``_spark``
         self._jobs = Jobs(config, self._open_session)
+        self._metrics: MetricsPort | None = None
         try:
+            if config.metrics is not None:
+                self._metrics = MetricsPort(config.metrics, self._jobs.measured)
             self._api = JobApi(config, self._jobs)
         except BaseException:
             self._jobs.end(0.0)
+            if self._metrics is not None:
+                self._metrics.close()
             self._spark.close()
             raise
         self.url, self.artifact_url = self._api.url, self._api.artifact_url
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Of the metrics of all jobs; None: they are not served."""
+        return None if self._metrics is None else self._metrics.url
 
     def stop(self) -> bool:
         """Take no more jobs, cancel those that run, tell their clients, and stop Spark.
@@ -59,6 +70,8 @@ class JobServer:
         if not have_ended:
             _LOGGER.error("some jobs have not ended within %g s", _JOBS_END_WITHIN_S)
         self._api.stop()
+        if self._metrics is not None:
+            self._metrics.close()
         self._spark.close()
         return have_ended
 

@@ -6,6 +6,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, SparkRunnerOpt
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.options import RunnerConfig, SparkPortableRunnerOptions
+from beam_spark_runner.options.metrics import MetricsAddress
 
 
 def config(*flags: str, **kwargs: object) -> RunnerConfig:
@@ -53,6 +54,9 @@ def test_nothing_given_is_the_default() -> None:
         (["--progress=off"], "progress", "off"),
         ([], "backchannel", "auto"),
         (["--backchannel=files"], "backchannel", "files"),
+        ([], "metrics", None),
+        (["--metrics_port=0"], "metrics", MetricsAddress(0, "127.0.0.1")),
+        (["--metrics_port=9", "--metrics_host=::"], "metrics", MetricsAddress(9, "::")),
         (["--executor_environment=archive"], "executor_environment", "archive"),
         (["--environment_type=EMBEDDED"], "progress", "auto"),
         (["--environment_type=beam:env:embedded_python:v1"], "progress", "auto"),
@@ -144,6 +148,9 @@ def test_reading_twice_gives_the_same() -> None:
         (["--show_plan=poster"], "show_plan"),
         (["--progress=maybe"], "progress"),
         (["--backchannel=tcp"], "backchannel"),
+        (["--metrics_port=-1"], "metrics_port"),
+        (["--metrics_host=0.0.0.0"], "metrics_host"),
+        (["--metrics_port=0", "--job_endpoint=host:1"], "metrics_port"),
         (["--executor_environment=mine"], "executor_environment"),
         (["--job_endpoint=embed"], "job_endpoint"),
         (["--job_endpoint=host"], "job_endpoint"),

@@ -3,6 +3,7 @@
 import pytest
 
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.options.metrics import MetricsAddress
 from beam_spark_runner.options.server import ServerConfig, parse_server_options
 
 
@@ -16,6 +17,7 @@ def test_all_options() -> None:
             *("--job_host=::1", "--job_port=0", "--artifact_port=7", "--artifacts_dir=/a"),
             *("--max_artifact_bytes=8", "--max_concurrent_jobs=3", "--spark_master_url=local[2]"),
             *("--max_waiting_jobs=5", "--advertised_host=jobs.example.org"),
+            *("--metrics_port=0", "--metrics_host=::1"),
             *("--spark_conf", "spark.a=b", "--spark_conf=spark.c=d", "--temp_location=/t"),
         ]
     )
@@ -31,6 +33,7 @@ def test_all_options() -> None:
         spark_master_url="local[2]",
         spark_conf=(("spark.a", "b"), ("spark.c", "d")),
         shared_storage="/t",
+        metrics=MetricsAddress(0, "::1"),
     )
 
 
@@ -42,6 +45,8 @@ def test_all_options() -> None:
         ("--max_concurrent_jobs=-1", "max_concurrent_jobs"),
         ("--max_artifact_bytes=-1", "max_artifact_bytes"),
         ("--max_waiting_jobs=0", "max_waiting_jobs"),
+        ("--metrics_port=65536", "metrics_port"),
+        ("--metrics_host=0.0.0.0", "metrics_host"),
         ("--spark_master_url=nowhere", "spark_master_url"),
         ("--spark_conf=a", "spark_conf"),
         ("--advertised_host=localhost:8098", "advertised_host"),

@@ -1,0 +1,51 @@
+"""A port at which Prometheus, or whoever asks, gets the metrics of jobs as text."""
+
+import logging
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, start_http_server
+
+from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.job.prometheus import JobsCollector, Measured
+from beam_spark_runner.options.metrics import MetricsAddress
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class MetricsPort:
+    """Serves from when it is made until ``close``, in threads of its own.
+
+    It is made after Spark has started, as every server of this package: Spark's JVM begins with a
+    fork, which other threads may not survive.
+
+    Args:
+        address: where.
+        jobs: returns those that run.
+
+    Attributes:
+        url: of the text.
+
+    Raises:
+        OptionsError: the port is taken, or the host is none of this machine.
+    """
+
+    def __init__(self, address: MetricsAddress, jobs: Callable[[], Iterable[Measured]]) -> None:
+        registry = CollectorRegistry()
+        registry.register(JobsCollector(jobs))
+        try:
+            self._server, self._thread = start_http_server(address.port, address.host, registry)
+        except OSError as error:
+            raise OptionsError(
+                "metrics_port",
+                f"{address.host}:{address.port} cannot be listened at: {error}; name another one, "
+                "or 0 for any that is free",
+            ) from error
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        self.url = f"http://{host}:{self._server.server_port}/metrics"
+        _LOGGER.info("metrics at %s", self.url)
+
+    def close(self) -> None:
+        """Stop."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
