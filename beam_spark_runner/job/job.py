@@ -344,6 +344,7 @@ class Job:
         return RunSettings(
             spark=session.spark,
             job_id=self.job_id,
+            job_name=self._config.job_name,
             least_partitions=self._config.parallelism
             or min(
                 most,

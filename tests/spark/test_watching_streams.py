@@ -16,6 +16,7 @@ from apache_beam.utils.timestamp import MAX_TIMESTAMP, Duration, Timestamp
 from prometheus_client.parser import text_string_to_metric_families
 
 from beam_spark_runner.core.errors import OptionsError, UnsupportedFeatureError
+from beam_spark_runner.spark.pyspark_internals import scala_context
 from tests.harness.processes import wait_for
 from tests.spark.endless import (
     FOR_EVER,
@@ -159,6 +160,16 @@ def test_the_metrics_of_a_batch_pipeline(spark_session: Any, tmp_path: Path) -> 
     wait_for(lambda: scraped(result).get(begun) == 1)
     goes_on.touch()
     assert result.wait_until_finish() == "DONE"
+
+
+def test_sparks_ui_names_epochs_and_steps(spark_session: Any) -> None:
+    result = started(spark_session, windows, "--job_name=orders")
+    wait_for(result.watermarks)
+    spark = scala_context(spark_session.sparkContext)
+    jobs = spark.statusTracker().getJobIdsForTag(result.job_id)
+    texts = [spark.statusStore().job(job).description().get() for job in jobs]
+    (first,) = [text for text in texts if text.startswith("epoch 1 of orders: Create")]
+    assert "Read" in first
 
 
 def test_a_port_that_is_taken_fails_before_anything_runs(

@@ -139,7 +139,9 @@ class EpochSegments:
     def _attempt(self, job: "_EpochJob") -> tuple[Sequence[Report], segments.Event]:
         segment = job.part.segment
         jobs = self._jobs[segment.id]
-        title = segment_title(self._plan, segment)
+        name = self._settings.job_name
+        title = f"epoch {job.number}{f' of {name}' if name else ''}: "
+        title += segment_title(self._plan, segment)
         self._settings.observer.began(job.number)
         began_ns = time.monotonic_ns()
         try:

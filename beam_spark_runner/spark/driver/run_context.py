@@ -56,6 +56,7 @@ class RunSettings:
     observer: Observer
     round_budget_s: float | None  # see ``scheduling.rounds``; None: no rounds
     is_connect: bool  # the session is a client of Spark Connect
+    job_name: str | None = None  # the user's
     tables: OpenTables = field(default_factory=OpenTables)  # that the plan reads and writes
     on_epoch: Callable[[EpochStatus], None] = lambda status: None  # is called after each commit
     anchors: bool = False  # each partition of a streaming pipeline stays on its host
