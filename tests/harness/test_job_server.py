@@ -4,6 +4,7 @@ import importlib
 import os
 import signal
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.window import IntervalWindow, NonMergingWindowFn
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cli.programs import ROOT, Program, lines_of, run
 
@@ -58,12 +60,14 @@ class Server:
             _SCRIPT,
             *("--job_port=0", "--artifact_port=0", "--spark_master_url=local[2]"),
             *("--max_concurrent_jobs=2", "--spark_conf=spark.ui.enabled=false"),
+            "--metrics_port=0",
             # Some of what the tests pickle is this module's, by its name.
             PYTHONPATH=os.pathsep.join([str(ROOT), str(Path(__file__).parent)]),
         )
         said = self.program.read_line()
         assert said.startswith("job service at "), self.program.end()
         self.url = said.split()[3].rstrip(",")
+        self.metrics_url = self.program.read_line().removeprefix("metrics at ").strip()
 
     def submit(self, build: Callable[[beam.Pipeline], Any], *flags: str) -> Any:
         options = PipelineOptions([*flags, f"--job_endpoint={self.url}"])
@@ -106,6 +110,7 @@ def waits(folder: Path) -> Callable[[beam.Pipeline], Any]:
     began, may_end = str(folder / "began"), str(folder / "may end")
 
     def wait(_: Any) -> None:
+        Metrics.counter("user", "begun").inc()
         Path(began).touch()
         deadline = time.monotonic() + SOON_S
         while not Path(may_end).exists() and time.monotonic() < deadline:
@@ -128,6 +133,31 @@ def test_pipelines_give_results_and_metrics(client: str, server: Server, tmp_pat
     assert {path.name for path in tmp_path.iterdir()} == {"0-63", "1-70", "2-57"}
     seen = result.metrics().query(MetricsFilter().with_name("seen"))["counters"]
     assert [(each.attempted, each.committed) for each in seen] == [(20, 20)]
+
+
+def test_metrics_of_all_jobs_are_at_one_port(server: Server, tmp_path: Path) -> None:
+    def submitted(name: str) -> Any:
+        (tmp_path / name).mkdir()
+        flags = CLIENTS["SparkPortableRunner"]
+        return server.submit(waits(tmp_path / name), *flags, f"--job_name={name}")
+
+    def begun() -> set[tuple[str, str]]:
+        with urllib.request.urlopen(server.metrics_url, timeout=60) as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+        return {
+            (sample.labels["job_name"], sample.labels["job_id"])
+            for family in families
+            for sample in family.samples
+            if sample.name == "beam_user_counter_total" and sample.value == 1
+        }
+
+    results = {name: submitted(name) for name in ("one", "other")}
+    jobs = {(name, result._job_id) for name, result in results.items()}
+    assert server.program.wait_until(lambda: begun() == jobs)
+    for name, result in results.items():
+        (tmp_path / name / "may end").touch()
+        assert result.wait_until_finish() == "DONE"
+    assert server.program.wait_until(lambda: begun() == set())
 
 
 @pytest.mark.parametrize("client", CLIENT_PARAMS)

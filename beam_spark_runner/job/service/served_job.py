@@ -148,8 +148,11 @@ class ServedJob:
     def measured(self) -> Measured | None:
         """Return the job as its metrics are served; None: it does not run."""
         with self._lock:
-            job = self._job
-        return None if job is None else Measured(self.name, job)
+            job, prepared = self._job, self._prepared
+        if job is None or prepared is None:
+            return None
+        # Beam's own client calls all jobs "job".
+        return Measured(prepared.config.job_name or self.name, job)
 
     def metrics(self) -> beam_job_api_pb2.MetricResults:
         """Return the metrics as far as they are known."""
