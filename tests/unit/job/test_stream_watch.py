@@ -1,0 +1,85 @@
+"""What is kept of the status of a streaming pipeline, and what goes to the log."""
+
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.metrics import monitoring_infos
+from apache_beam.testing.test_stream import TestStream as Stream
+from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
+
+from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.job.messages import JobMessages
+from beam_spark_runner.job.stream_watch import StreamWatch
+from beam_spark_runner.plan.model import Plan
+from beam_spark_runner.scheduling.epoch_status import EpochStatus, Part, StepStatus
+from tests.unit.portable.pipelines import proto_of
+
+STATUS = EpochStatus(
+    epoch=7,
+    clock_us=12_000_000,
+    parts_us={Part.COMMIT: 5},
+    steps={"Sum": StepStatus(input_us=MAX_US, output_us=2_000_000)},
+)
+
+
+def plan() -> Plan:
+    def build(p: beam.Pipeline) -> Any:
+        return p | Stream().add_elements([1]) | beam.Map(print)
+
+    return compile_pipeline(proto_of(build))
+
+
+class Watched:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.emitted = 0
+        self.messages = JobMessages({})
+        (self._source,) = (
+            collection
+            for transform in plan().graph.transforms.values()
+            if transform.urn == "beam:transform:teststream:v1"
+            for collection in transform.outputs.values()
+        )
+        self.watch = StreamWatch(
+            plan(), self.messages, 500_000, self._committed, now_s=lambda: self.now_s
+        )
+
+    def _committed(self) -> list[bytes]:
+        counts = {self._source: self.emitted, "another": 99}
+        return [
+            monitoring_infos.int64_counter(
+                monitoring_infos.ELEMENT_COUNT_URN, count, labels={"PCOLLECTION": collection}
+            ).SerializeToString()
+            for collection, count in counts.items()
+        ]
+
+    def lines(self) -> list[str]:
+        return [each.message_text for each in self.messages.log.events()]
+
+
+def test_watermarks() -> None:
+    watched = Watched()
+    assert watched.watch.watermarks() == {}
+    watched.watch.take(STATUS)
+    assert watched.watch.watermarks() == {"Sum": (MAX_TIMESTAMP, Timestamp(2))}
+
+
+def test_a_line_each_minute_as_long_as_epochs_are_committed() -> None:
+    watched = Watched()
+    for number in range(13):
+        watched.emitted = 100 * number
+        watched.watch.take(STATUS)
+        watched.now_s += 10
+    watched.now_s += 600
+    assert watched.lines() == [
+        "epoch 7 · watermark 10 s behind (Sum)",
+        "epoch 7 · watermark 10 s behind (Sum) · 10 elements/s",
+    ]
+
+
+def test_the_time_of_all_epochs_is_added_up() -> None:
+    watched = Watched()
+    for _ in range(3):
+        watched.watch.take(STATUS)
+    assert watched.watch.took_us == {**dict.fromkeys(Part, 0), Part.COMMIT: 15}
