@@ -20,6 +20,7 @@ from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.progress_lines import batch_line, stream_line
 from beam_spark_runner.job.record import JobRecord
 from beam_spark_runner.job.shard_places import checkpoints_in, save_job, shard_places
+from beam_spark_runner.job.spark_gauges import show_in_spark
 from beam_spark_runner.job.storage import JobStorage, check_that_nobody_wants_stable_input
 from beam_spark_runner.job.stream_watch import StepWatermarks, StreamWatch
 from beam_spark_runner.job.telemetry import Deferrals, LiveTasks, TaskTelemetry, listen
@@ -99,9 +100,12 @@ class Job:
         self.messages = self.record.messages
         self._prepared = prepared
         self._config = prepared.config
-        self._interval_us = round(self._config.batch_interval_s * 1e6)
         self.watch = StreamWatch(
-            plan, self.messages, self._interval_us, lambda: self.tally.committed
+            plan,
+            self.messages,
+            round(self._config.batch_interval_s * 1e6),
+            lambda: self.tally.committed,
+            show_in_spark(prepared, session, self.messages.warn),
         )
         self._live = LiveTasks()
         self._session = session
@@ -176,14 +180,6 @@ class Job:
             for gauge in residual_gauges(step, each.number, each.hold_us, now_ms)
         ]
         return [*self.tally.attempted, *self._live.monitoring_infos(), *deferred]
-
-    def newest_metrics(self) -> Sequence[bytes]:
-        """Metrics as they are shown while the job runs: serialised MonitoringInfos.
-
-        Of a streaming pipeline, what its epochs have committed; in batch, where that comes with the
-        end of a segment, what was attempted.
-        """
-        return self.tally.committed if self.plan.streams else self.attempted()
 
     def cancel(self) -> None:
         """Cancel the Spark jobs and wait until they are gone. Does nothing after the end."""
@@ -387,7 +383,7 @@ class Job:
 
     def _pace(self) -> Pace:
         return Pace(
-            interval_us=self._interval_us,
+            interval_us=round(self._config.batch_interval_s * 1e6),
             sleep=self._control.sleep,
             drains=self._drains,
         )

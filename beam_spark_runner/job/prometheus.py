@@ -38,6 +38,14 @@ class Measured:
     def labels(self) -> tuple[str, str]:
         return self.name, self.job.job_id
 
+    def infos(self) -> Sequence[bytes]:
+        """Return its newest metrics: serialised MonitoringInfos.
+
+        Of a streaming pipeline, what its epochs have committed; in batch, where that comes with the
+        end of a segment, what was attempted.
+        """
+        return self.job.tally.committed if self.job.plan.streams else self.job.attempted()
+
 
 class JobsCollector(Collector):
     """Gives the metrics of some jobs as they are whenever it is asked. Threads: any.
@@ -142,7 +150,7 @@ def _elements(jobs: Sequence[Measured]) -> Metric:
             for tag, collection in transform.outputs.items()
         }
         counts: dict[tuple[str, str], int] = {}
-        for collection, count in element_counts(each.job.newest_metrics()).items():
+        for collection, count in element_counts(each.infos()).items():
             if (maker := makers.get(collection)) is not None:  # else a collection of the runner's
                 counts[maker] = counts.get(maker, 0) + count
         for maker, count in counts.items():
@@ -163,7 +171,7 @@ def _of_users(jobs: Sequence[Measured]) -> Iterator[Metric]:
         for which in ("min", "max")
     )
     for each in jobs:
-        metrics = to_metric_results(each.job.newest_metrics(), step_names=each.job.step_names)
+        metrics = to_metric_results(each.infos(), step_names=each.job.step_names)
         found = metrics.query()
         for labels, value in _values(each, found, MetricResults.COUNTERS):
             counters.add_metric(labels, value)

@@ -40,6 +40,7 @@ class StreamWatch:
         messages: takes the lines and warnings.
         interval_us: what an epoch should take.
         committed: returns the committed metrics: serialised MonitoringInfos.
+        also: is told of each epoch, too.
         now_s: monotonic.
 
     Attributes:
@@ -53,11 +54,13 @@ class StreamWatch:
         messages: JobMessages,
         interval_us: int,
         committed: Callable[[], Iterable[bytes]],
+        also: Callable[[EpochStatus], None] = lambda status: None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.status: EpochStatus | None = None
         self.took_us = dict.fromkeys(Part, 0)
         self._messages, self._committed, self._now_s = messages, committed, now_s
+        self._also = also
         sources = [each for each in plan.graph.transforms.values() if each.urn in _SOURCES]
         self._emitted = frozenset(id_ for each in sources for id_ in each.outputs.values())
         self._plays = any(each.urn == urns.TEST_STREAM for each in sources)
@@ -72,6 +75,7 @@ class StreamWatch:
         self.status = status
         now_s = self._now_s()
         self._warnings.after_epoch(status, now_s)
+        self._also(status)
         if now_s >= self._next_line_s:
             self._next_line_s = now_s + _LINE_EVERY_S
             self._messages.inform(self.text(self._logged))

@@ -27,7 +27,7 @@ from beam_spark_runner.options.declared import (
     DEFAULT_TIMER_BATCH,
     SparkPortableRunnerOptions,
 )
-from beam_spark_runner.options.metrics import MetricsAddress, metrics_address
+from beam_spark_runner.options.metrics import MetricsAddress, metrics_of_program
 from beam_spark_runner.options.object_store import store_settings
 from beam_spark_runner.options.values import (
     boolean,
@@ -123,6 +123,7 @@ class RunnerConfig:
     progress: Progress = "auto"
     backchannel: BackchannelKind = "auto"
     metrics: MetricsAddress | None = None  # where they are served. None: nowhere
+    spark_metrics: bool = False  # of a streaming pipeline: shown by Spark's metrics system, too
 
     def stuck_s(self, *, streams: bool) -> float:
         """Return for how long user code may stand still. 0: for ever.
@@ -213,21 +214,9 @@ class RunnerConfig:
             backchannel=one_of(
                 "backchannel", getattr(ours, "backchannel", "auto"), BackchannelKind
             ),
-            metrics=_metrics(ours, job_endpoint),
+            metrics=metrics_of_program(ours, job_endpoint),
+            spark_metrics=bool(getattr(ours, "spark_metrics", False)),
         )
-
-
-def _metrics(ours: SparkPortableRunnerOptions, job_endpoint: str | None) -> MetricsAddress | None:
-    found = metrics_address(
-        getattr(ours, "metrics_port", None), getattr(ours, "metrics_host", None)
-    )
-    if found is not None and job_endpoint is not None:
-        raise OptionsError(
-            "metrics_port",
-            "has no effect with --job_endpoint: the job server has an option of this name, for all "
-            "of its jobs",
-        )
-    return found
 
 
 def _renamed_steps(given: object) -> tuple[tuple[str, str], ...]:

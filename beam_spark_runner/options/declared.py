@@ -172,6 +172,12 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "help": "With --metrics_port: the address of this machine at which it listens. Default: "
         "127.0.0.1.",
     },
+    "spark_metrics": {
+        "action": "store_true",
+        "default": False,
+        "help": "Show the epochs, watermarks and state of a streaming pipeline in Spark's metrics "
+        "system, too. Classic Spark only.",
+    },
     "progress": {
         "default": "auto",
         "metavar": "auto|on|off",

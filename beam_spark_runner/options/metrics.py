@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from apache_beam.options.pipeline_options import PipelineOptions
+
 from beam_spark_runner.core.errors import OptionsError
 
 LOOPBACK = "127.0.0.1"
@@ -28,3 +30,22 @@ def metrics_address(port: int | None, host: str | None) -> MetricsAddress | None
     if not 0 <= port <= 65535:
         raise OptionsError("metrics_port", f"{port} is no port")
     return MetricsAddress(port, host or LOOPBACK)
+
+
+def metrics_of_program(options: PipelineOptions, job_endpoint: str | None) -> MetricsAddress | None:
+    """Read the options of a program that runs pipelines; see ``metrics_address``.
+
+    Args:
+        options: a view of those that this runner declares. A program may have declared one itself.
+        job_endpoint: where the pipeline runs, if not here.
+    """
+    found = metrics_address(
+        getattr(options, "metrics_port", None), getattr(options, "metrics_host", None)
+    )
+    if found is not None and job_endpoint is not None:
+        raise OptionsError(
+            "metrics_port",
+            "has no effect with --job_endpoint: the job server has an option of this name, for all "
+            "of its jobs",
+        )
+    return found

@@ -60,6 +60,28 @@ def scala_context(context: Any) -> Any:
     return context._jsc.sc()
 
 
+def gauge(context: Any, name: str) -> Any:
+    """Return a new gauge of Spark's metrics system, for ``set_gauge``. It lasts as long as Spark.
+
+    It is an accumulator, in the source ``AccumulatorSource``. A second one of a name has no effect.
+
+    Source: Spark ``org.apache.spark.metrics.source.DoubleAccumulatorSource``, which is for users,
+        and experimental.
+    """
+    java: Any = jvm()
+    accumulator = scala_context(context).doubleAccumulator(name)
+    by_name = java.PythonUtils.toScalaMap({name: accumulator})
+    # Its class has a method of the same name, so that Java has no static one.
+    source = getattr(java.org.apache.spark.metrics.source, "DoubleAccumulatorSource$")
+    getattr(source, "MODULE$").register(scala_context(context), by_name)
+    return accumulator
+
+
+def set_gauge(gauge: Any, value: float) -> None:
+    """Set the value of a gauge."""
+    gauge.setValue(float(value))  # Py4J makes an Integer of an int, and finds no such method
+
+
 def executors(context: Any) -> frozenset[str]:
     """Return the ids of the executors that are up; in local mode, none."""
     ids = scala_context(context).getExecutorIds().mkString(",")

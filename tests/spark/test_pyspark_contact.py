@@ -39,6 +39,13 @@ def test_the_jvm_and_its_context(spark_session: SparkSession) -> None:
     assert pyspark_internals.scala_context(context).statusStore() is not None
 
 
+def test_gauges_of_its_metrics_system(spark_session: SparkSession) -> None:
+    gauge = pyspark_internals.gauge(spark_session.sparkContext, "contact")
+    pyspark_internals.set_gauge(gauge, 3)
+    assert gauge.value() == 3
+    pyspark_internals.gauge(spark_session.sparkContext, "contact")  # of a name that is known
+
+
 def test_a_local_session_has_no_executors(spark_session: SparkSession) -> None:
     assert pyspark_internals.executors(spark_session.sparkContext) == frozenset()
 

@@ -42,10 +42,10 @@ STATUS = EpochStatus(
 def job(job_id: str = "1", status: EpochStatus | None = None, *infos: Any) -> Measured:
     found: Any = SimpleNamespace(
         job_id=job_id,
-        plan=SimpleNamespace(graph=GRAPH),
+        plan=SimpleNamespace(graph=GRAPH, streams=False),
         step_names={TransformId("Read"): "My/Read"},
         watch=SimpleNamespace(status=status, took_us={Part.TASKS: 9_000_000, Part.COMMIT: 0}),
-        newest_metrics=lambda: [info.SerializeToString() for info in infos],
+        attempted=lambda: [info.SerializeToString() for info in infos],
     )
     return Measured("orders", found)
 

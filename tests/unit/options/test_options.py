@@ -55,6 +55,8 @@ def test_nothing_given_is_the_default() -> None:
         ([], "backchannel", "auto"),
         (["--backchannel=files"], "backchannel", "files"),
         ([], "metrics", None),
+        ([], "spark_metrics", False),
+        (["--spark_metrics"], "spark_metrics", True),
         (["--metrics_port=0"], "metrics", MetricsAddress(0, "127.0.0.1")),
         (["--metrics_port=9", "--metrics_host=::"], "metrics", MetricsAddress(9, "::")),
         (["--executor_environment=archive"], "executor_environment", "archive"),

@@ -1,0 +1,61 @@
+"""Numbers that Spark's own metrics system shows, beside those of Spark."""
+
+import re
+import threading
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from beam_spark_runner.spark import pyspark_internals
+
+_NO_NAME = re.compile(r"[^\w-]+")
+
+
+class _Gauge(NamedTuple):
+    java: Any
+    shown: str
+    value: float
+
+
+_LOCK = threading.Lock()
+_GAUGES: dict[str, dict[tuple[str, ...], _Gauge]] = {}  # by application: they last as long as it
+
+
+def set_gauges(context: Any, values: Mapping[tuple[str, ...], float]) -> None:
+    """Have Spark's metrics system show some values, as gauges of its source ``AccumulatorSource``.
+
+    Spark does not let go of a gauge before its application ends, so that one of the same name is
+    used again.
+
+    Args:
+        context: of a classic Spark.
+        values: by the parts of their names; what some sink of Spark might not take is replaced.
+
+    Raises:
+        Py4JError: Spark does not answer.
+    """
+    with _LOCK:
+        application = str(context.applicationId)
+        for other in _GAUGES.keys() - {application}:  # a process has one at a time
+            del _GAUGES[other]
+        known = _GAUGES.setdefault(application, {})
+        for name, value in values.items():
+            gauge = known.get(name)
+            if gauge is None:
+                shown = _unlike(_shown(name), {each.shown for each in known.values()})
+                gauge = _Gauge(pyspark_internals.gauge(context, shown), shown, 0.0)
+            if gauge.value != value:
+                pyspark_internals.set_gauge(gauge.java, value)
+            known[name] = gauge._replace(value=value)
+
+
+def _shown(name: tuple[str, ...]) -> str:
+    return ".".join(_NO_NAME.sub("_", part) for part in name)
+
+
+def _unlike(name: str, taken: set[str]) -> str:
+    """Return a name that is none of those that are taken."""
+    found, number = name, 1
+    while found in taken:
+        number += 1
+        found = f"{name}_{number}"
+    return found
