@@ -77,7 +77,7 @@ STREAM = """
     for number in range(2):
         flags = [*OPTIONS[:1], "--streaming", "--spark_metrics", "--job_name=my orders"]
         with beam.Pipeline(options=PipelineOptions(flags)) as p:
-            p | beam.Create([("a", number)]) | "my group" >> beam.GroupByKey()
+            p | beam.Create([("a", number)]) | "my group" >> beam.GroupByKey() | beam.Map(str)
         with urllib.request.urlopen(f"{spark.sparkContext.uiWebUrl}/metrics/json/") as answer:
             gauges = json.load(answer)["gauges"]
         shown.append({
