@@ -375,6 +375,7 @@ class Job:
             check_cancelled=self._check_cancelled,
             observer=telemetry,
             on_epoch=self.watch.take,
+            on_idle=self.watch.idle,
             round_budget_s=self._config.sdf_round_budget_s or None,
             is_connect=session.is_connect,
             tables=self._tables,

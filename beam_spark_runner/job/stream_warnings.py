@@ -44,6 +44,14 @@ class StreamWarnings:
         if self._slow.is_slow(status):
             self._warn(slow_text(status, self._interval_us))
 
+    def while_idle(self, status: EpochStatus, now_s: float) -> None:
+        """Look again at the status of the last epoch, since no other one is due.
+
+        Elements that wait may be why nothing happens. A source that has asked for a delay holds the
+        watermark on purpose.
+        """
+        self._warn_of_side_inputs(status, now_s)
+
     def _warn_of_sources(self, status: EpochStatus, now_s: float) -> None:
         holds_us = {
             name: step.hold.at_us

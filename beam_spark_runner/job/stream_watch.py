@@ -80,6 +80,11 @@ class StreamWatch:
             self._next_line_s = now_s + _LINE_EVERY_S
             self._messages.inform(self.text(self._logged))
 
+    def idle(self) -> None:
+        """Note that nothing is due."""
+        if self.status is not None:
+            self._warnings.while_idle(self.status, self._now_s())
+
     def text(self, line: StreamLine) -> str:
         """Return the next one of some lines."""
         status = self.status

@@ -11,6 +11,7 @@ import pytest
 
 from beam_spark_runner.spark.session import progress
 from beam_spark_runner.spark.session.progress import Counts, ProgressLine
+from tests.harness.processes import wait_for
 
 
 class Seen:
@@ -78,6 +79,16 @@ def test_what_tasks_have_told_is_shown() -> None:
     line = ProgressLine(None, 1, io.StringIO(), elements=lambda: 12_345)
     line.enter(1)
     assert line.text(None) == "segment 1 of 1 · 12,345 elements processed"
+
+
+def test_a_streaming_pipeline_has_a_text_of_its_own() -> None:
+    out = io.StringIO()
+    line = ProgressLine(None, 0, out, text=lambda: "epoch 7")
+    assert line.text(None) == "epoch 7"
+    line.start()
+    wait_for(lambda: out.getvalue())
+    line.close()
+    assert out.getvalue() == "epoch 7 · 0:00\n"
 
 
 def on_a_terminal(seen: Any) -> bytes:

@@ -59,6 +59,7 @@ class RunSettings:
     job_name: str | None = None  # the user's
     tables: OpenTables = field(default_factory=OpenTables)  # that the plan reads and writes
     on_epoch: Callable[[EpochStatus], None] = lambda status: None  # is called after each commit
+    on_idle: Callable[[], None] = lambda: None  # is called while nothing is due, now and then
     anchors: bool = False  # each partition of a streaming pipeline stays on its host
 
 

@@ -301,6 +301,7 @@ class _StreamRun:
             if not left_us:
                 return epoch
             self._pace.sleep(min(left_us / 1e6, _LONGEST_SLEEP_S))
+            self._settings.on_idle()
             self._settings.check_cancelled()
 
     def _rows(self, epoch: Epoch, budget: int) -> Rows:

@@ -78,6 +78,16 @@ def test_a_side_input_for_which_elements_wait() -> None:
     )
 
 
+def test_a_side_input_for_which_elements_wait_while_nothing_is_due() -> None:
+    texts: list[str] = []
+    warnings = StreamWarnings(texts.append, 500_000)
+    status = EpochStatus(epoch=1, steps={"Convert": blocked(b"w"), "Read": source(5)})
+    warnings.after_epoch(status, 100.0)
+    for now_s in (100.5, 160.0, 300.0):
+        warnings.while_idle(status, now_s)
+    assert [text.partition(":")[0] for text in texts] == ["Convert"]
+
+
 def test_a_side_input_that_comes_window_by_window() -> None:
     warned = Warned()
     for number in range(9):

@@ -12,7 +12,7 @@ from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.job.stream_watch import StreamWatch
 from beam_spark_runner.plan.model import Plan
-from beam_spark_runner.scheduling.epoch_status import EpochStatus, Part, StepStatus
+from beam_spark_runner.scheduling.epoch_status import Blocked, EpochStatus, Part, StepStatus
 from tests.unit.portable.pipelines import proto_of
 
 STATUS = EpochStatus(
@@ -76,6 +76,18 @@ def test_a_line_each_minute_as_long_as_epochs_are_committed() -> None:
         "epoch 7 · watermark 10 s behind (Sum)",
         "epoch 7 · watermark 10 s behind (Sum) · 10 elements/s",
     ]
+
+
+def test_what_waits_is_looked_at_while_nothing_is_due() -> None:
+    watched = Watched()
+    watched.watch.idle()
+    blocked = Blocked(0, b"w", ("Rates",))
+    step = StepStatus(input_us=0, output_us=0, blocked=blocked)
+    watched.watch.take(EpochStatus(epoch=1, steps={"Look": step}))
+    watched.now_s += 60
+    watched.watch.idle()
+    (line,) = watched.lines()
+    assert line.startswith("Look: elements have waited for 60 s")
 
 
 def test_the_time_of_all_epochs_is_added_up() -> None:
