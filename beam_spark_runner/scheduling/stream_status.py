@@ -102,26 +102,14 @@ class StreamStatus:
         if (waiting := after.waiting) is not None:
             makers = tuple(sorted({self._makers[view] for view in waiting.views}))
             blocked = Blocked(waiting.hold_us, waiting.window, makers)
-        for name in steps.first:
-            yield (
-                name,
-                StepStatus(
-                    input_us=input_us,
-                    output_us=after.output_us,
-                    hold=hold,
-                    blocked=blocked if name in steps.waiting else None,
-                ),
+        for name, is_first in steps.names.items():
+            status = StepStatus(
+                input_us=input_us if is_first else after.output_us,
+                output_us=after.output_us,
+                hold=hold if is_first else None,
+                blocked=blocked if name in steps.waiting else None,
             )
-        for name in steps.others:
-            waits = blocked is not None and name in steps.waiting
-            yield (
-                name,
-                StepStatus(
-                    input_us=after.output_us,
-                    output_us=after.output_us,
-                    blocked=blocked if waits else None,
-                ),
-            )
+            yield name, status
 
     def _add_deferred(self, found: dict[str, StepStatus], reports: Sequence[Report]) -> None:
         counts: dict[str, int] = {}
@@ -165,26 +153,27 @@ class _Steps:
     """Names of the steps of a stage.
 
     Attributes:
-        first: those whose input is the stage's, and that hold its output's watermark.
-        others: those after them.
+        names: in the order of the pipeline, and whether a step reads the input of the stage, and so
+            holds the watermark.
         waiting: those that have side inputs.
     """
 
-    first: frozenset[str]
-    others: frozenset[str]
+    names: Mapping[str, bool]
     waiting: frozenset[str]
 
     @staticmethod
     def of(plan: Plan, id_: StageId, dest: DestinationId) -> "_Steps":
         stage, destination = plan.stages[id_], plan.destinations[dest]
-        transforms = [plan.graph.transforms[each] for each in stage.transforms]
-        first = {_name(each) for each in transforms if stage.input in each.main_inputs.values()}
-        everything = {_name(each) for each in transforms}
-        if destination.delivery is Delivery.GROUP_BY_KEY:
-            # A step with state that follows it directly is one with it.
-            first = {destination.name} | (first if stage.is_keyed else set())
+        names: dict[str, bool] = {}
+        if is_group := destination.delivery is Delivery.GROUP_BY_KEY:
+            names[destination.name] = True
+        for id_of_step in stage.transforms:
+            step = plan.graph.transforms[id_of_step]
+            # A step with state that follows a grouping directly is one with it.
+            is_first = stage.input in step.main_inputs.values() and (stage.is_keyed or not is_group)
+            names[_name(step)] = names.get(_name(step), False) or is_first
         waiting = {_name(plan.graph.transforms[each.transform]) for each in stage.side_inputs}
-        return _Steps(frozenset(first), frozenset(everything - first), frozenset(waiting))
+        return _Steps(names, frozenset(waiting))
 
 
 def _name(transform: Transform) -> str:
