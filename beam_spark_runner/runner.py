@@ -34,13 +34,12 @@ from beam_spark_runner.job.environments import (
 from beam_spark_runner.job.identity import folder_of, new_job_id
 from beam_spark_runner.job.job import Job
 from beam_spark_runner.job.loopback import LoopbackPool, serve_loopback
-from beam_spark_runner.job.metrics_port import MetricsPort
 from beam_spark_runner.job.packages import asks_for_packages, collect_packages
 from beam_spark_runner.job.prepare import prepare
-from beam_spark_runner.job.prometheus import Measured
 from beam_spark_runner.job.stream_watch import StepWatermarks
 from beam_spark_runner.job.submission import Submitter
 from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.options.metrics import MetricsAddress
 from beam_spark_runner.options.values import checkpoint_folder
 from beam_spark_runner.plan.explain import explain
 from beam_spark_runner.plan.picture import picture
@@ -179,15 +178,14 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             shows_progress=config.progress == "on"
             or (config.progress == "auto" and _is_terminal(sys.stderr)),
         )
-        metrics = None
+        metrics_url = None
         if config.metrics is not None:
-            metrics = MetricsPort(config.metrics, lambda: [Measured(config.job_name or "", job)])
-            closing.callback(metrics.close)
+            metrics_url = _serve_metrics(config.metrics, config.job_name or "", job, closing)
         if loopback is not None:
             loopback.keep_lines(job.messages)
         try:
             job.start()
-            result = SparkPipelineResult(job, None if metrics is None else metrics.url)
+            result = SparkPipelineResult(job, metrics_url)
         except (KeyboardInterrupt, SystemExit):
             job.cancel()
             raise
@@ -195,6 +193,19 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         if is_notebook and (job.plays_test_stream or not prepared.plan.streams):
             result.wait_until_finish()
         return result
+
+
+def _serve_metrics(
+    address: MetricsAddress, name: str, job: Job, closing: contextlib.ExitStack
+) -> str:
+    """Serve the metrics of a job until it ends; return where."""
+    # A tenth of a second, which most programs do not need.
+    from beam_spark_runner.job.metrics_port import MetricsPort
+    from beam_spark_runner.job.prometheus import Measured
+
+    port = MetricsPort(address, lambda: [Measured(name, job)])
+    closing.callback(port.close)
+    return port.url
 
 
 def _is_called_by_interactive_beam() -> bool:
