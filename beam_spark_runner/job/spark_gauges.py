@@ -13,12 +13,12 @@ from beam_spark_runner.spark.session.handle import SessionHandle
 def show_in_spark(
     prepared: PreparedJob, session: SessionHandle, warn: Callable[[str], None]
 ) -> Callable[[EpochStatus], None]:
-    """Return what is told of each epoch. It does nothing unless ``--spark_metrics`` asks for it.
+    """Return what takes the status of each epoch. It does nothing without ``--spark_metrics``.
 
     Args:
         prepared: the pipeline.
         session: where it runs.
-        warn: is told why there are no gauges, although they are asked for.
+        warn: is called with the reason if there are no gauges although the option is set.
     """
     if not prepared.config.spark_metrics:
         return lambda status: None

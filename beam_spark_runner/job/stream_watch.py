@@ -1,4 +1,4 @@
-"""What a streaming pipeline tells people while it runs."""
+"""What people see of a streaming pipeline while it runs."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -40,7 +40,7 @@ class StreamWatch:
         messages: takes the lines and warnings.
         interval_us: what an epoch should take.
         committed: returns the committed metrics: serialised MonitoringInfos.
-        also: is told of each epoch, too.
+        also: takes each status, too.
         now_s: monotonic.
 
     Attributes:

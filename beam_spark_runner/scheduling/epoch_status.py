@@ -119,6 +119,6 @@ class EpochStatus:
 
         Of several, one that something holds.
         """
-        behind = [(step.output_us, step.hold is None, name) for name, step in self.steps.items()]
-        output_us, _, name = min(behind, default=(MAX_US, False, ""))
+        by_time = [(step.output_us, step.hold is None, name) for name, step in self.steps.items()]
+        output_us, _, name = min(by_time, default=(MAX_US, False, ""))
         return name if output_us < MAX_US else None

@@ -49,7 +49,7 @@ class StreamLine:
         return " · ".join(parts)
 
     def _rate(self, elements: int, now_s: float) -> float | None:
-        """Return the elements per second of the last seconds; None: it is too early to tell."""
+        """Return the elements per second of the last seconds; None: not known yet."""
         self._seen.append((now_s, elements))
         while len(self._seen) > 2 and now_s - self._seen[1][0] >= _RATE_OVER_S:
             self._seen.popleft()
