@@ -75,6 +75,32 @@ def test_what_is_not_ready_waits_until_it_is() -> None:
     assert not epochs.records.values
 
 
+def test_the_window_of_the_earliest_element_that_waits() -> None:
+    store = StoredState(SortedRecords(), 1, count_values)
+
+    def waiting(*ready: int) -> WaitingElements:
+        def is_ready(window: Any) -> bool:
+            return window.start in ready
+
+        return WaitingElements(
+            store, CODER, is_ready=is_ready, is_expired=lambda window: False, late=LateElements()
+        )
+
+    some = waiting()
+    assert some.earliest() is None
+    elements = [element("a", 0, at=9), element("b", 10, at=8), element("c", 10, at=11)]
+    some.pass_on(Seen().push, [each.value for each in elements], elements)
+    some.save()
+    window = IntervalWindow(10, 20)
+    coded = CODER.window_coder.encode(window)
+    assert waiting().earliest() == (window, coded, 8_000_000)
+    others = waiting(10)
+    others.release(Seen())
+    earliest = others.earliest()
+    assert earliest is not None
+    assert earliest[0] == IntervalWindow(0, 10)
+
+
 def test_an_element_may_be_ready_in_some_of_its_windows() -> None:
     epochs = Epochs()
     assert epochs.epoch(element("a", 0, 5), ready=(5,)) == ([("a", 5)], True)
