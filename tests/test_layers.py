@@ -58,6 +58,7 @@ MAY_IMPORT = {
     "lmdb": {"state"},
     "zstandard": {"state"},
     "obstore": {"state"},
+    "confluent_kafka": {"transforms"},
     "apache_beam": IMPURE,
 }
 # What pure code may import of Python: nothing that knows files, processes, threads or the clock.

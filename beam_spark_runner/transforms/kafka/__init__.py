@@ -1,0 +1,20 @@
+"""Topics of Kafka in and out of a pipeline, by ``confluent-kafka``."""
+
+from beam_spark_runner.transforms.kafka.read import ReadFromKafka
+from beam_spark_runner.transforms.kafka.records import KafkaRecord, ProducerRecord
+from beam_spark_runner.transforms.kafka.timestamps import (
+    CreateTime,
+    EventTime,
+    LogAppendTime,
+    ProcessingTime,
+)
+
+__all__ = [
+    "CreateTime",
+    "EventTime",
+    "KafkaRecord",
+    "LogAppendTime",
+    "ProcessingTime",
+    "ProducerRecord",
+    "ReadFromKafka",
+]

@@ -1,0 +1,308 @@
+"""Consumers of single partitions, which stay open from one bundle to the next."""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from beam_spark_runner.core.errors import KafkaAccessError
+from beam_spark_runner.transforms.kafka.client import LOG, Outages, confluent, open_consumer
+from beam_spark_runner.transforms.kafka.config import of_inquiries, of_partition_readers
+
+_IDLE_S = 60.0
+_ASK_END_EVERY_S = 1.0
+_ASK_END_TIMEOUT_S = 1.0
+
+
+class OutOfRangeError(Exception):
+    """The log has no record at an offset, nor after it."""
+
+
+class PartitionConsumer:
+    """Reads one partition. No other consumer of its group knows of it.
+
+    Attributes:
+        position: offset from which ``take`` goes on.
+        has_answered: the broker has sent something since the consumer was made.
+
+    Args:
+        config: the user's.
+        transform: for errors.
+        topic: its topic.
+        partition: of the topic.
+        offset: the first one.
+
+    Raises:
+        KafkaAccessError: librdkafka does not take the configuration.
+    """
+
+    def __init__(
+        self, config: Mapping[str, Any], transform: str, topic: str, partition: int, offset: int
+    ) -> None:
+        self._module = confluent(transform)
+        self._where = f"{transform}: {topic}[{partition}]"
+        self._partition = topic, partition
+        self._outages = Outages(self._where)
+        self._has_group = "group.id" in config
+        self._consumer = open_consumer(of_partition_readers(config), self._where, self._outages)
+        self.seek(offset)
+
+    def seek(self, offset: int) -> None:
+        """Go on from another offset."""
+        self.position = offset
+        self.has_answered = False
+        self._put_back: list[Any] = []
+        self._consumer.assign([self._module.TopicPartition(*self._partition, offset)])
+
+    def take(self, most: int, wait_s: float) -> list[Any]:
+        """Return the next records, as many as are here; ``position`` may advance without any.
+
+        Args:
+            most: how many at most.
+            wait_s: how long to wait for the first one.
+
+        Raises:
+            OutOfRangeError: see there.
+            KafkaAccessError: the partition cannot be read.
+        """
+        if self._put_back:
+            records, self._put_back = self._put_back[:most], self._put_back[most:]
+            self.position = records[-1].offset() + 1
+            return records
+        # ``consume`` waits for the last one of as many as it is asked for.
+        messages = self._consumer.consume(1, wait_s)
+        if messages and most > 1 and messages[0].error() is None:
+            messages += self._consumer.consume(most - 1, 0)
+        self._outages.check()
+        records = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                records.append(message)
+            elif self._is_end(error):
+                self.position = max(self.position, message.offset())
+                self.has_answered = True
+        if records:
+            self.has_answered = True
+            self.position = max(self.position, records[-1].offset() + 1)
+        return records
+
+    def put_back(self, records: Sequence[Any]) -> None:
+        """Have ``take`` return records again that were the last ones."""
+        if records:
+            self._put_back = [*records, *self._put_back]
+            self.position = records[0].offset()
+
+    def _is_end(self, error: Any) -> bool:
+        """Say whether all there is has been read.
+
+        Raises:
+            OutOfRangeError, KafkaAccessError: it is an error that does not end by itself.
+        """
+        codes = self._module.KafkaError
+        code = error.code()
+        if code == codes._PARTITION_EOF:
+            return True
+        if code in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE):
+            raise OutOfRangeError(error.str())
+        if code == codes.GROUP_AUTHORIZATION_FAILED and not self._has_group:
+            return False  # the group is a name that librdkafka wants, and that nobody uses
+        if error.retriable() or code in (
+            codes._TRANSPORT,
+            codes._ALL_BROKERS_DOWN,
+            codes._RESOLVE,
+            codes._TIMED_OUT,
+            codes.LEADER_NOT_AVAILABLE,
+            codes.NOT_LEADER_FOR_PARTITION,
+            codes.REQUEST_TIMED_OUT,
+        ):
+            self._outages.report(error)
+            return False
+        raise KafkaAccessError(f"it cannot be read: {error.str()}", self._where)
+
+    def close(self) -> None:
+        """End its connections."""
+        self._consumer.close()
+
+
+@dataclass
+class _Parked:
+    consumer: PartitionConsumer
+    since_s: float
+
+
+@dataclass
+class _End:
+    """Where a log ended.
+
+    Attributes:
+        offset: the one after its last record; -1: the broker did not answer.
+        since_us: when that was so, microseconds since the Unix epoch.
+        next_s: when to ask again, by the monotonic clock.
+    """
+
+    offset: int
+    since_us: int
+    next_s: float
+
+
+class Consumers:
+    """The consumers of one transform in this process.
+
+    Threads: any. A consumer that was taken is its taker's alone.
+
+    Args:
+        config: the user's.
+        transform: for errors.
+    """
+
+    def __init__(self, config: Mapping[str, Any], transform: str) -> None:
+        self._config, self._transform = config, transform
+        self._lock = threading.Lock()
+        self._parked: dict[tuple[str, int], list[_Parked]] = {}
+        self._ends: dict[tuple[str, int], _End] = {}
+        self._inquirers: dict[str, Any] = {}
+
+    def take(self, topic: str, partition: int, offset: int) -> PartitionConsumer:
+        """Return a consumer at an offset: the one that came there, if it is here."""
+        with self._lock:
+            parked = self._parked.get((topic, partition), [])
+            at = [each for each in parked if each.consumer.position == offset]
+            found = (at or parked)[-1:]
+            for each in found:
+                parked.remove(each)
+        self._close_idle()
+        if not found:
+            return PartitionConsumer(self._config, self._transform, topic, partition, offset)
+        consumer = found[0].consumer
+        if consumer.position != offset:
+            consumer.seek(offset)
+        return consumer
+
+    def give_back(self, topic: str, partition: int, consumer: PartitionConsumer) -> None:
+        """Keep a consumer for the next bundle."""
+        with self._lock:
+            parked = self._parked.setdefault((topic, partition), [])
+            parked.append(_Parked(consumer, time.monotonic()))
+
+    def end_of(self, topic: str, partition: int) -> tuple[int, int]:
+        """Return where a log ended, open transactions included, and when; it may not be known.
+
+        Returns:
+            The offset after the last record, and the time, microseconds since the Unix epoch.
+            (-1, 0): the broker does not answer.
+        """
+        key = topic, partition
+        now_s = time.monotonic()
+        with self._lock:
+            end = self._ends.get(key)
+            if end is not None and now_s < end.next_s:
+                return end.offset, end.since_us
+            client = self._inquirer("end", {"isolation.level": "read_uncommitted"})
+        module = confluent(self._transform)
+        asked_us = time.time_ns() // 1000
+        try:
+            _, high = client.get_watermark_offsets(
+                module.TopicPartition(topic, partition), timeout=_ASK_END_TIMEOUT_S
+            )
+            end = _End(high, asked_us, now_s + _ASK_END_EVERY_S)
+        except module.KafkaException as error:
+            LOG.debug("%s: %s[%d] does not answer: %s", self._transform, topic, partition, error)
+            end = _End(-1, 0, time.monotonic() + 5 * _ASK_END_EVERY_S)
+        with self._lock:
+            self._ends[key] = end
+        return end.offset, end.since_us
+
+    def low_of(self, topic: str, partition: int) -> int:
+        """Return the first offset of a partition.
+
+        Raises:
+            KafkaException: the broker does not answer.
+        """
+        with self._lock:
+            client = self._inquirer("end", {"isolation.level": "read_uncommitted"})
+        asked = confluent(self._transform).TopicPartition(topic, partition)
+        low: int = client.get_watermark_offsets(asked, timeout=30)[0]
+        return low
+
+    def commit(self, topic: str, partition: int, offset: int) -> None:
+        """Commit an offset for the group. A failure is a warning: it is tried with the next one."""
+        with self._lock:
+            client = self._inquirer("commit", {})
+        module = confluent(self._transform)
+        asked = module.TopicPartition(topic, partition, offset)
+        try:
+            (done,) = client.commit(offsets=[asked], asynchronous=False)
+        except module.KafkaException as error:
+            LOG.warning("%s: %s[%d] cannot be committed: %s", *self._of(topic, partition), error)
+            return
+        if done.error is not None:
+            LOG.warning(
+                "%s: %s[%d] cannot be committed: %s", *self._of(topic, partition), done.error
+            )
+
+    def _of(self, topic: str, partition: int) -> tuple[str, str, int]:
+        return self._transform, topic, partition
+
+    def close(self) -> None:
+        """Close all that are not taken."""
+        with self._lock:
+            parked = [each for several in self._parked.values() for each in several]
+            inquirers = [*self._inquirers.values()]
+            self._parked.clear()
+            self._inquirers.clear()
+        for each in parked:
+            each.consumer.close()
+        for client in inquirers:
+            client.close()
+
+    def _inquirer(self, use: str, more: Mapping[str, Any]) -> Any:
+        """Return a client that no partition is assigned to. The lock is held."""
+        if use not in self._inquirers:
+            config = {**of_inquiries(self._config), **more}
+            outages = Outages(self._transform)
+            self._inquirers[use] = open_consumer(config, self._transform, outages)
+        return self._inquirers[use]
+
+    def _close_idle(self) -> None:
+        old_s = time.monotonic() - _IDLE_S
+        with self._lock:
+            idle = [
+                (key, each)
+                for key, several in self._parked.items()
+                for each in several
+                if each.since_s < old_s
+            ]
+            for key, each in idle:
+                self._parked[key].remove(each)
+        for _, each in idle:
+            each.consumer.close()
+
+
+_lock = threading.Lock()
+_shared: dict[str, tuple[Consumers, int]] = {}  # by id, with the number of users
+
+
+def shared(id_: str, config: Mapping[str, Any], transform: str) -> Consumers:
+    """Return the consumers of a transform, made when they are asked for first.
+
+    Args:
+        id_: of the transform.
+        config: the user's.
+        transform: for errors.
+    """
+    with _lock:
+        consumers, users = _shared.get(id_) or (Consumers(config, transform), 0)
+        _shared[id_] = consumers, users + 1
+        return consumers
+
+
+def release(id_: str) -> None:
+    """Close the consumers of a transform when the last of its users says so."""
+    with _lock:
+        consumers, users = _shared.pop(id_)
+        if users > 1:
+            _shared[id_] = consumers, users - 1
+            return
+    consumers.close()

@@ -1,0 +1,254 @@
+"""Finds partitions: once, or for as long as the pipeline runs."""
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.coders import Coder
+from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
+from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
+
+from beam_spark_runner.core.errors import KafkaAccessError
+from beam_spark_runner.transforms.kafka.client import LOG, NoAnswerError, inquirer
+from beam_spark_runner.transforms.kafka.offsets import PartitionElement
+from beam_spark_runner.transforms.kafka.positions import (
+    EARLIEST,
+    Offsets,
+    Partition,
+    Position,
+)
+from beam_spark_runner.transforms.kafka.timestamps import TimestampPolicy
+from beam_spark_runner.transforms.kafka.topics import Topics, refuse_missing, warn_of_missing
+
+_FIRST_TIMEOUT_S = 30.0
+_LATER_TIMEOUT_S = 3.0
+
+
+@dataclass(frozen=True)
+class Sought:
+    """What is read.
+
+    Attributes:
+        topics: which.
+        config: of consumers.
+        start: in partitions that exist when the pipeline starts.
+        stop: None: there is none.
+        transform: for errors.
+    """
+
+    topics: Topics
+    config: dict[str, Any]
+    start: Position
+    stop: Position | None
+    transform: str
+
+    def elements(
+        self, client: Any, partitions: Iterable[Partition], start: Position, watermark_us: int
+    ) -> list[PartitionElement]:
+        """Return what to read of some partitions; none of those in which nothing is left."""
+        offsets = Offsets(client, _FIRST_TIMEOUT_S, self.transform)
+        ends = offsets.ends(partitions)
+        starts = offsets.at(start, ends)
+        if self.stop is None:
+            return [PartitionElement(*each, starts[each], -1, watermark_us) for each in ends]
+        stops = offsets.at(self.stop, ends)
+        for each, (_, high) in ends.items():
+            if stops[each] > high:
+                raise KafkaAccessError(
+                    f"stop is {stops[each]} in {each[0]}[{each[1]}], whose last offset is "
+                    f"{high - 1}",
+                    self.transform,
+                )
+        return [
+            PartitionElement(*each, starts[each], stops[each], watermark_us)
+            for each in ends
+            if starts[each] < stops[each]
+        ]
+
+
+class FindPartitions(beam.DoFn):  # type: ignore[misc]
+    """Finds those that there are.
+
+    Args:
+        sought: what is read.
+    """
+
+    def __init__(self, sought: Sought) -> None:
+        self._sought = sought
+
+    def process(self, _: Any) -> list[PartitionElement]:
+        """Return what to read."""
+        sought = self._sought
+        with inquirer(sought.config, sought.transform) as client:
+            counts = sought.topics.partitions(client, _FIRST_TIMEOUT_S)
+            refuse_missing(counts, sought.topics, sought.transform)
+            every = [(topic, number) for topic, count in counts.items() for number in range(count)]
+            return sought.elements(client, every, sought.start, MIN_TIMESTAMP.micros)
+
+
+class Known(NamedTuple):
+    """A restriction of ``DiscoverPartitions``: all partitions but these.
+
+    Attributes:
+        has_begun: partitions that are not known did not exist when the pipeline started.
+        counts: of partitions, by topic.
+        is_done: nothing is left to be found.
+    """
+
+    has_begun: bool
+    counts: dict[str, int]
+    is_done: bool = False
+
+
+class KnownCoder(Coder):  # type: ignore[misc]
+    """JSON, which stays readable for later versions of this package."""
+
+    def encode(self, value: Known) -> bytes:
+        """See Beam's ``Coder``, as of all methods."""
+        return json.dumps(value._asdict(), sort_keys=True).encode()
+
+    def decode(self, encoded: bytes) -> Known:
+        return Known(**json.loads(encoded))
+
+    def is_deterministic(self) -> bool:
+        return True
+
+
+class KnownTracker(RestrictionTracker):  # type: ignore[misc]
+    """Claims all partitions up to a count in each topic. What is left after that is all others.
+
+    Args:
+        known: the restriction.
+    """
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+
+    def current_restriction(self) -> Known:
+        """See Beam's ``RestrictionTracker``, as of all methods."""
+        return self._known
+
+    def try_claim(self, position: dict[str, int]) -> bool:
+        if self._known.is_done:
+            return False
+        counts = self._known.counts
+        highest = {each: max(position.get(each, 0), counts.get(each, 0)) for each in position}
+        self._known = Known(True, {**counts, **highest})
+        return True
+
+    def check_done(self) -> None:
+        if not self._known.is_done:
+            raise ValueError("partitions are discovered without an end")
+
+    def current_progress(self) -> RestrictionProgress:
+        return RestrictionProgress(completed=sum(self._known.counts.values()), remaining=1)
+
+    def try_split(self, fraction_of_remainder: float) -> tuple[Known, Known] | None:
+        if self._known.is_done:
+            return None
+        residual, self._known = self._known, self._known._replace(is_done=True)
+        return self._known, residual
+
+    def is_bounded(self) -> bool:
+        return self._known.is_done
+
+
+class _KnownProvider(beam.transforms.core.RestrictionProvider):  # type: ignore[misc]
+    def initial_restriction(self, element: Any) -> Known:
+        return Known(False, {})
+
+    def create_tracker(self, restriction: Known) -> KnownTracker:
+        return KnownTracker(restriction)
+
+    def restriction_coder(self) -> KnownCoder:
+        return KnownCoder()
+
+    def restriction_size(self, element: Any, restriction: Known) -> int:
+        return 1
+
+
+class _FromTheBeginning(beam.transforms.core.WatermarkEstimatorProvider):  # type: ignore[misc]
+    def initial_estimator_state(self, element: Any, restriction: Any) -> Timestamp:
+        return MIN_TIMESTAMP
+
+    def create_watermark_estimator(self, estimator_state: Timestamp) -> ManualWatermarkEstimator:
+        return ManualWatermarkEstimator(estimator_state)
+
+
+_RESTRICTION = beam.DoFn.RestrictionParam(_KnownProvider())
+_ESTIMATOR = beam.DoFn.WatermarkEstimatorParam(_FromTheBeginning())
+
+
+class DiscoverPartitions(beam.DoFn):  # type: ignore[misc]
+    """Finds those that there are, and later those that are added.
+
+    Its watermark is less than the times of records in partitions that have not been found.
+
+    Args:
+        sought: what is read.
+        policy: of timestamps.
+        interval_s: at which it looks.
+    """
+
+    def __init__(self, sought: Sought, policy: TimestampPolicy, interval_s: float) -> None:
+        self._sought, self._policy, self._interval_s = sought, policy, interval_s
+
+    @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
+    def process(
+        self,
+        _: Any,
+        tracker: Any = _RESTRICTION,
+        estimator: Any = _ESTIMATOR,
+    ) -> Iterator[TimestampedValue]:
+        """Give new partitions, and go on after the interval."""
+        known: Known = tracker.current_restriction()
+        return iter(()) if known.is_done else self._go_on(known, tracker, estimator)
+
+    def _go_on(self, known: Known, tracker: Any, estimator: Any) -> Iterator[TimestampedValue]:
+        looked_us = time.time_ns() // 1000
+        try:
+            counts, found = self._look(known, estimator.current_watermark())
+        except NoAnswerError as error:
+            if not known.has_begun:
+                raise
+            LOG.warning("%s; looking for new partitions later", error)
+            tracker.defer_remainder(Duration(self._interval_s))
+            return
+        if not tracker.try_claim(counts):
+            return  # split meanwhile: what is left begins here
+        for each in found:
+            yield TimestampedValue(each, Timestamp(micros=each.watermark_us))
+        unknown_us = self._policy.of_unknown_partitions(
+            looked_us, looked_us + round(self._interval_s * 1e6)
+        )
+        if unknown_us > estimator.current_watermark().micros:
+            estimator.set_watermark(Timestamp(micros=unknown_us))
+        tracker.defer_remainder(Duration(self._interval_s))
+
+    def _look(
+        self, known: Known, watermark: Timestamp
+    ) -> tuple[dict[str, int], list[PartitionElement]]:
+        sought = self._sought
+        timeout_s = _LATER_TIMEOUT_S if known.has_begun else _FIRST_TIMEOUT_S
+        with inquirer(sought.config, sought.transform) as client:
+            counts = sought.topics.partitions(client, timeout_s)
+            if not known.has_begun:
+                warn_of_missing(counts, sought.transform)
+            new = [
+                (topic, number)
+                for topic, count in counts.items()
+                for number in range(known.counts.get(topic, 0), count)
+            ]
+            # All that partitions have that were added later, was written later.
+            begins_anew = not known.has_begun or sought.start.time_ms is not None
+            start = sought.start if begins_anew else Position(EARLIEST)
+            found = sought.elements(client, new, start, watermark.micros) if new else []
+            if found and known.has_begun:
+                names = ", ".join(f"{each.topic}[{each.partition}]" for each in found)
+                LOG.info("%s: new partitions: %s", sought.transform, names)
+        return counts, found

@@ -1,0 +1,144 @@
+"""Restrictions of partitions: offsets from one, up to another or without an end."""
+
+import itertools
+from typing import NamedTuple
+
+import apache_beam as beam
+from apache_beam.coders import Coder
+from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
+
+
+class Offsets(NamedTuple):
+    """Records of one partition that one restriction stands for. Not all offsets have a record.
+
+    Attributes:
+        start: the first offset.
+        stop: the offset after the last one; None: there is no last one.
+    """
+
+    start: int
+    stop: int | None
+
+
+class PartitionElement(NamedTuple):
+    """What is read of one partition. An element of the pipeline, and encoded as a tuple.
+
+    Attributes:
+        topic: its topic.
+        partition: of the topic.
+        start: the first offset.
+        stop: the offset after the last one; -1: there is no last one.
+        watermark_us: which no record of the partition precedes, microseconds.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    stop: int
+    watermark_us: int
+
+
+ELEMENT_TYPE = tuple[str, int, int, int, int]
+"""``PartitionElement`` as Beam sees it: tuples have a coder that is the same in all versions."""
+
+
+class OffsetsCoder(Coder):  # type: ignore[misc]
+    """Text, which stays readable for later versions of this package."""
+
+    def encode(self, value: Offsets) -> bytes:
+        """See Beam's ``Coder``, as of all methods."""
+        return f"{value.start}:{'' if value.stop is None else value.stop}".encode()
+
+    def decode(self, encoded: bytes) -> Offsets:
+        start, _, stop = encoded.decode().partition(":")
+        return Offsets(int(start), int(stop) if stop else None)
+
+    def is_deterministic(self) -> bool:
+        return True
+
+
+class OffsetsTracker(RestrictionTracker):  # type: ignore[misc]
+    """Claims whole batches: ``try_claim(upto)`` claims all offsets below ``upto``.
+
+    If that is more than the restriction has, nothing is claimed, and its current ``stop`` may be
+    claimed instead.
+
+    Args:
+        offsets: the restriction.
+    """
+
+    def __init__(self, offsets: Offsets) -> None:
+        self._start, self._stop = offsets
+        self._claimed = offsets.start  # all below
+
+    def current_restriction(self) -> Offsets:
+        """See Beam's ``RestrictionTracker``, as of all methods."""
+        return Offsets(self._start, self._stop)
+
+    def try_claim(self, position: int) -> bool:
+        if position < self._claimed:
+            raise ValueError(f"offsets below {self._claimed} are claimed, also {position}")
+        if self._stop is not None and position > self._stop:
+            return False
+        self._claimed = position
+        return True
+
+    def check_done(self) -> None:
+        if self._stop is None or self._claimed < self._stop:
+            stop = "without an end" if self._stop is None else f"up to {self._stop}"
+            raise ValueError(f"offsets {stop} were not read, only those below {self._claimed}")
+
+    def current_progress(self) -> RestrictionProgress:
+        left = 1 if self._stop is None else self._stop - self._claimed
+        return RestrictionProgress(completed=self._claimed - self._start, remaining=left)
+
+    def try_split(self, fraction_of_remainder: float) -> tuple[Offsets, Offsets] | None:
+        if self._stop is None:
+            if fraction_of_remainder > 0:
+                return None  # nobody knows where that would be
+            cut = self._claimed
+        else:
+            left = self._stop - self._claimed
+            if left <= 0:
+                return None
+            cut = self._claimed + int(left * fraction_of_remainder)
+            if cut >= self._stop:
+                return None
+        residual = Offsets(cut, self._stop)
+        self._stop = cut
+        return Offsets(self._start, cut), residual
+
+    def is_bounded(self) -> bool:
+        return self._stop is not None
+
+
+_LEAST_IN_A_PIECE = 20_000
+_MOST_PIECES = 32
+
+
+class OffsetsProvider(beam.transforms.core.RestrictionProvider):  # type: ignore[misc]
+    """The restrictions of ``PartitionElement``s."""
+
+    def initial_restriction(self, element: ELEMENT_TYPE) -> Offsets:
+        """See Beam's ``RestrictionProvider``, as of all methods."""
+        _, _, start, stop, _ = element
+        return Offsets(start, None if stop < 0 else stop)
+
+    def create_tracker(self, restriction: Offsets) -> OffsetsTracker:
+        return OffsetsTracker(restriction)
+
+    def restriction_coder(self) -> OffsetsCoder:
+        return OffsetsCoder()
+
+    def restriction_size(self, element: ELEMENT_TYPE, restriction: Offsets) -> int:
+        """Return how many offsets there are; those without an end are all alike."""
+        return 1 if restriction.stop is None else restriction.stop - restriction.start
+
+    def split(self, element: ELEMENT_TYPE, restriction: Offsets) -> list[Offsets]:
+        """Cut what has an end into pieces, which several tasks can read."""
+        start, stop = restriction
+        if stop is None or stop - start < 2 * _LEAST_IN_A_PIECE:
+            return [restriction]
+        count = min(_MOST_PIECES, (stop - start) // _LEAST_IN_A_PIECE)
+        cuts = [start + (stop - start) * number // count for number in range(count + 1)]
+        return [Offsets(*pair) for pair in itertools.pairwise(cuts)]

@@ -1,0 +1,301 @@
+"""Reads partitions: a splittable DoFn whose restrictions are offsets."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Duration, Timestamp
+
+from beam_spark_runner.core.errors import KafkaAccessError
+from beam_spark_runner.transforms.kafka import consumers
+from beam_spark_runner.transforms.kafka.client import LOG
+from beam_spark_runner.transforms.kafka.offsets import ELEMENT_TYPE, OffsetsProvider
+from beam_spark_runner.transforms.kafka.records import KafkaRecord
+from beam_spark_runner.transforms.kafka.timestamps import TIMESTAMP_TYPES, TimestampPolicy
+
+_MOST_AT_ONCE = 1000
+_WAIT_S = 0.02  # for a consumer whose requests are under way
+_STEP_S = 0.1  # of longer waits: a restriction may be split meanwhile
+_IDLE_S = 0.1
+_SILENT_S = 120.0  # for which a bounded read waits for a broker
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How partitions are read.
+
+    Attributes:
+        id: of the transform.
+        config: of consumers.
+        policy: of timestamps.
+        key_deserializer: None: keys stay bytes.
+        value_deserializer: None: values stay bytes.
+        with_metadata: elements are ``KafkaRecord``s.
+        reset: where to go on if an offset is not there any more: ``earliest`` or ``latest``; None:
+            that is an error.
+        polling_timeout_s: for which a new consumer waits for its first records.
+        commits: offsets are committed for the group.
+        transform: for errors.
+    """
+
+    id: str
+    config: dict[str, Any]
+    policy: TimestampPolicy
+    key_deserializer: Callable[[bytes], Any] | None
+    value_deserializer: Callable[[bytes], Any] | None
+    with_metadata: bool
+    reset: str | None
+    polling_timeout_s: float
+    commits: bool
+    transform: str
+
+
+class _FromTheElement(beam.transforms.core.WatermarkEstimatorProvider):  # type: ignore[misc]
+    def initial_estimator_state(self, element: ELEMENT_TYPE, restriction: Any) -> Timestamp:
+        return Timestamp(micros=element[4])
+
+    def create_watermark_estimator(self, estimator_state: Timestamp) -> ManualWatermarkEstimator:
+        return ManualWatermarkEstimator(estimator_state)
+
+
+_RESTRICTION = beam.DoFn.RestrictionParam(OffsetsProvider())
+_ESTIMATOR = beam.DoFn.WatermarkEstimatorParam(_FromTheElement())
+
+
+class ReadPartitions(beam.DoFn):  # type: ignore[misc]
+    """Reads partitions up to their end.
+
+    Args:
+        reading: how.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._elements = Elements(reading)
+
+    def setup(self) -> None:
+        """Find the consumers that this process has."""
+        reading = self._reading
+        self._consumers = consumers.shared(reading.id, reading.config, reading.transform)
+
+    def teardown(self) -> None:
+        """Close them with the last instance."""
+        consumers.release(self._reading.id)
+
+    def process(
+        self, element: ELEMENT_TYPE, tracker: Any = _RESTRICTION, estimator: Any = _ESTIMATOR
+    ) -> Iterator[TimestampedValue]:
+        """Read a restriction."""
+        return self.read(element, tracker, estimator)
+
+    def read(
+        self, element: ELEMENT_TYPE, tracker: Any, estimator: Any, finalizer: Any = None
+    ) -> Iterator[TimestampedValue]:
+        """Read a restriction, and commit what was read when the bundle is finalized."""
+        topic, number, *_ = element
+        claimed: int = tracker.current_restriction().start
+        start = claimed
+        consumer = self._consumers.take(topic, number, claimed)
+        silent_s = time.monotonic() + _SILENT_S
+        waits_s = time.monotonic() + self._reading.polling_timeout_s
+        try:
+            while not self._is_done(tracker, claimed):
+                wait_s = _WAIT_S if consumer.has_answered else _STEP_S
+                try:
+                    records = consumer.take(_MOST_AT_ONCE, wait_s)
+                except consumers.OutOfRangeError as error:
+                    self._go_to_an_offset_that_exists(consumer, topic, number, error)
+                    records = []
+                if records or consumer.position > claimed:
+                    records, upto = self._claimed(tracker, claimed, records, consumer)
+                    claimed = upto
+                    yield from self._elements.of(records, estimator)
+                    silent_s = time.monotonic() + _SILENT_S
+                elif tracker.current_restriction().stop is not None:
+                    if time.monotonic() > silent_s:
+                        raise KafkaAccessError(
+                            f"{topic}[{number}]: nothing has come after offset {claimed} for "
+                            f"{_SILENT_S:.0f} s, but there should be records below "
+                            f"{tracker.current_restriction().stop}",
+                            self._reading.transform,
+                        )
+                elif consumer.has_answered or time.monotonic() > waits_s:
+                    self._advance_without_records(estimator, topic, number, claimed)
+                    tracker.defer_remainder(Duration(_IDLE_S))
+                    break
+        finally:
+            self._consumers.give_back(topic, number, consumer)
+        if finalizer is not None and claimed > start:
+            finalizer.register(partial(self._consumers.commit, topic, number, claimed))
+
+    @staticmethod
+    def _is_done(tracker: Any, claimed: int) -> bool:
+        stop = tracker.current_restriction().stop
+        return stop is not None and claimed >= stop
+
+    @staticmethod
+    def _claimed(
+        tracker: Any, claimed: int, records: list[Any], consumer: consumers.PartitionConsumer
+    ) -> tuple[list[Any], int]:
+        """Claim records, as many of them as the restriction still has; others are put back.
+
+        Returns:
+            The records, and the offset below which all is claimed.
+        """
+        upto = consumer.position
+        while not tracker.try_claim(upto):
+            upto = max(claimed, tracker.current_restriction().stop)
+        mine = [each for each in records if each.offset() < upto]
+        consumer.put_back(records[len(mine) :])
+        return mine, upto
+
+    def _advance_without_records(
+        self, estimator: Any, topic: str, number: int, claimed: int
+    ) -> None:
+        policy = self._reading.policy
+        since_us = time.time_ns() // 1000
+        if policy.asks_for_end:
+            end, since_us = self._consumers.end_of(topic, number)
+            if not 0 <= end <= claimed:
+                return
+        watermark = Timestamp(micros=policy.without_records(since_us))
+        if watermark > estimator.current_watermark():
+            estimator.set_watermark(watermark)
+
+    def _go_to_an_offset_that_exists(
+        self, consumer: consumers.PartitionConsumer, topic: str, number: int, error: Exception
+    ) -> None:
+        reading, position = self._reading, consumer.position
+        low = self._consumers.low_of(topic, number)
+        end, _ = self._consumers.end_of(topic, number)
+        where = f"{topic}[{number}]: there is no offset {position}; it has {low} to {end - 1}"
+        if reading.reset is None:
+            raise KafkaAccessError(
+                f"{where}. Records were deleted before they were read, or the topic was made anew. "
+                "With auto.offset.reset=earliest in consumer_config, reading goes on with what is "
+                f"left ({error})",
+                reading.transform,
+            )
+        target = low if reading.reset == "earliest" else end
+        if target < position:
+            raise KafkaAccessError(
+                f"{where}. The topic is shorter than it was: it was made anew, or a broker has "
+                "lost its end. Start without the checkpoint to read it from its beginning",
+                reading.transform,
+            )
+        LOG.warning("%s; going on with %d (auto.offset.reset)", where, target)
+        consumer.seek(target)
+
+
+class ReadPartitionsForever(ReadPartitions):
+    """Reads partitions that have no end."""
+
+    @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
+    def process(
+        self, element: ELEMENT_TYPE, tracker: Any = _RESTRICTION, estimator: Any = _ESTIMATOR
+    ) -> Iterator[TimestampedValue]:
+        """Read a restriction for as long as there are records."""
+        return self.read(element, tracker, estimator)
+
+
+class ReadPartitionsAndCommit(ReadPartitions):
+    """Commits, too."""
+
+    def process(
+        self,
+        element: ELEMENT_TYPE,
+        tracker: Any = _RESTRICTION,
+        estimator: Any = _ESTIMATOR,
+        finalizer: Any = beam.DoFn.BundleFinalizerParam,
+    ) -> Iterator[TimestampedValue]:
+        """Read a restriction."""
+        return self.read(element, tracker, estimator, finalizer)
+
+
+class ReadPartitionsForeverAndCommit(ReadPartitions):
+    """Commits, too."""
+
+    @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
+    def process(
+        self,
+        element: ELEMENT_TYPE,
+        tracker: Any = _RESTRICTION,
+        estimator: Any = _ESTIMATOR,
+        finalizer: Any = beam.DoFn.BundleFinalizerParam,
+    ) -> Iterator[TimestampedValue]:
+        """Read a restriction for as long as there are records."""
+        return self.read(element, tracker, estimator, finalizer)
+
+
+class Elements:
+    """Makes elements of records.
+
+    Args:
+        reading: of which kind.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+
+    def of(self, records: list[Any], estimator: Any) -> Iterator[TimestampedValue]:
+        """Yield the elements of some records in order, and then advance the watermark."""
+        if not records:
+            return
+        policy = self._reading.policy
+        reads_records, of_message = policy.reads_records, policy.of_message
+        make = self._record if self._reading.with_metadata else self._pair()
+        now_us = time.time_ns() // 1000
+        newest_us = time_us = None
+        for message in records:
+            if reads_records:
+                time_us = policy.of_record(self._record(message))
+            else:
+                kind, timestamp_ms = message.timestamp()
+                time_us = of_message(kind, timestamp_ms, now_us)
+            if newest_us is None or time_us > newest_us:
+                newest_us = time_us
+            yield TimestampedValue(make(message), Timestamp(micros=time_us))
+        assert newest_us is not None
+        watermark = Timestamp(micros=policy.after(newest_us, now_us))
+        if watermark > estimator.current_watermark():
+            estimator.set_watermark(watermark)
+
+    @staticmethod
+    def _record(message: Any) -> KafkaRecord:
+        kind, timestamp = message.timestamp()
+        return KafkaRecord(
+            message.topic(),
+            message.partition(),
+            message.offset(),
+            timestamp if kind else -1,
+            TIMESTAMP_TYPES[kind],
+            message.key(),
+            message.value(),
+            message.headers() or [],
+        )
+
+    def _pair(self) -> Callable[[Any], tuple[Any, Any]]:
+        of_key, of_value = self._reading.key_deserializer, self._reading.value_deserializer
+        if of_key is None and of_value is None:
+            return lambda message: (message.key(), message.value())
+
+        def pair(message: Any) -> tuple[Any, Any]:
+            key, value = message.key(), message.value()
+            try:
+                return (
+                    key if key is None or of_key is None else of_key(key),
+                    value if value is None or of_value is None else of_value(value),
+                )
+            except Exception as error:
+                place = f"{message.topic()}[{message.partition()}] at offset {message.offset()}"
+                raise KafkaAccessError(
+                    f"the record of {place} cannot be deserialized: {error!r}",
+                    self._reading.transform,
+                ) from error
+
+        return pair

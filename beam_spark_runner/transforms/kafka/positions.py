@@ -1,0 +1,144 @@
+"""Where reading begins and ends, as the user says it, and the offsets that this means."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from apache_beam.utils.timestamp import Timestamp
+
+from beam_spark_runner.core.errors import KafkaAccessError
+from beam_spark_runner.transforms.kafka.client import confluent
+
+EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"
+Partition = tuple[str, int]
+"""A topic, and the number of one of its partitions."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place in every partition.
+
+    Attributes:
+        word: ``EARLIEST``, ``LATEST`` or ``COMMITTED``; empty: it is one of the others.
+        time_ms: the first record of this time or later, milliseconds.
+        offsets: by partition.
+        reset: of ``COMMITTED``: the word for partitions for which nothing is committed.
+    """
+
+    word: str = ""
+    time_ms: int | None = None
+    offsets: Mapping[Partition, int] | None = None
+    reset: str = LATEST
+
+
+def position_of(given: Any, name: str, words: Sequence[str], transform: str) -> Position:
+    """Return a position that a user has given.
+
+    Args:
+        given: a word; a ``Timestamp``; or a mapping of (topic, partition) to offsets.
+        name: of the argument.
+        words: that it may be.
+        transform: for errors.
+
+    Raises:
+        KafkaAccessError: it is none of these.
+    """
+    if isinstance(given, str) and given in words:
+        return Position(given)
+    if isinstance(given, Timestamp):
+        return Position(time_ms=-(-given.micros // 1000))
+    if isinstance(given, Mapping) and given and all(map(_is_offset, given.items())):
+        return Position(offsets=dict(given))
+    raise KafkaAccessError(
+        f"{name} is {given!r}; it may be {', '.join(words)}, a Timestamp, or a dict of "
+        "(topic, partition) to offset",
+        transform,
+    )
+
+
+def _is_offset(item: Any) -> bool:
+    match item:
+        case ((str(), int()), int(offset)):
+            return offset >= 0
+    return False
+
+
+class Offsets:
+    """Looks offsets up.
+
+    Args:
+        client: see ``inquirer``.
+        timeout_s: for each request.
+        transform: for errors.
+    """
+
+    def __init__(self, client: Any, timeout_s: float, transform: str) -> None:
+        self._client, self._timeout_s, self._transform = client, timeout_s, transform
+        self._make = confluent(transform).TopicPartition
+
+    def ends(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
+        """Return the first offset of each partition, and the one after the last record.
+
+        With ``isolation.level=read_committed`` that is the last one before open transactions.
+        """
+        return {
+            partition: self._client.get_watermark_offsets(
+                self._make(*partition), timeout=self._timeout_s
+            )
+            for partition in partitions
+        }
+
+    def at(
+        self, position: Position, ends: Mapping[Partition, tuple[int, int]]
+    ) -> dict[Partition, int]:
+        """Return an offset for each partition.
+
+        Raises:
+            KafkaAccessError: the position has no offset for a partition.
+        """
+        if position.offsets is not None:
+            if missing := [each for each in ends if each not in position.offsets]:
+                names = ", ".join(f"{topic}[{number}]" for topic, number in missing)
+                raise KafkaAccessError(f"no offset is given for {names}", self._transform)
+            return {each: position.offsets[each] for each in ends}
+        if position.time_ms is not None:
+            return self._at_time(position.time_ms, ends)
+        if position.word == COMMITTED:
+            return self._committed(position.reset, ends)
+        index = 0 if position.word == EARLIEST else 1
+        return {partition: pair[index] for partition, pair in ends.items()}
+
+    def _at_time(
+        self, time_ms: int, ends: Mapping[Partition, tuple[int, int]]
+    ) -> dict[Partition, int]:
+        asked = [self._make(*each, time_ms) for each in ends]
+        found = self._client.offsets_for_times(asked, timeout=self._timeout_s) if asked else []
+        # What has no record of that time or later has a negative offset.
+        offsets = {(each.topic, each.partition): each for each in found}
+        for each in found:
+            if each.error is not None:
+                raise KafkaAccessError(
+                    f"{each.topic}[{each.partition}]: {each.error}", self._transform
+                )
+        return {
+            each: offsets[each].offset if offsets[each].offset >= 0 else high
+            for each, (_, high) in ends.items()
+        }
+
+    def _committed(
+        self, reset: str, ends: Mapping[Partition, tuple[int, int]]
+    ) -> dict[Partition, int]:
+        asked = [self._make(*each) for each in ends]
+        found = self._client.committed(asked, timeout=self._timeout_s) if asked else []
+        committed = {(each.topic, each.partition): each.offset for each in found}
+        if reset == "error" and (bare := [each for each in ends if committed[each] < 0]):
+            names = ", ".join(f"{topic}[{number}]" for topic, number in bare)
+            raise KafkaAccessError(
+                f"the group has committed no offset for {names}, and auto.offset.reset is error",
+                self._transform,
+            )
+        index = 0 if reset == EARLIEST else 1
+        return {
+            each: committed[each] if committed[each] >= 0 else pair[index]
+            for each, pair in ends.items()
+        }

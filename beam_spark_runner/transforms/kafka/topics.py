@@ -1,0 +1,79 @@
+"""Which topics and partitions there are."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from beam_spark_runner.core.errors import KafkaAccessError
+from beam_spark_runner.transforms.kafka.client import LOG, confluent
+
+
+class Topics:
+    """The topics that a transform reads.
+
+    Args:
+        names: of topics; empty: those that match the pattern.
+        pattern: a regular expression that the whole name must match.
+        transform: for errors.
+    """
+
+    def __init__(self, names: Sequence[str], pattern: str | None, transform: str) -> None:
+        self._names = tuple(names)
+        self._pattern = None if pattern is None else re.compile(pattern)
+        self._transform = transform
+
+    def __str__(self) -> str:
+        return ", ".join(self._names) or f"topics like {self._pattern and self._pattern.pattern}"
+
+    def partitions(self, client: Any, timeout_s: float) -> dict[str, int]:
+        """Return how many partitions each topic has, 0 if it does not exist.
+
+        Args:
+            client: see ``inquirer``.
+            timeout_s: for each request.
+
+        Raises:
+            KafkaAccessError: a topic is refused.
+            KafkaException: the brokers do not answer.
+        """
+        if self._pattern is None:
+            found: dict[str, Any] = {}
+            for name in self._names:
+                found |= client.list_topics(topic=name, timeout=timeout_s).topics
+        else:
+            found = {
+                name: topic
+                for name, topic in client.list_topics(timeout=timeout_s).topics.items()
+                if self._pattern.fullmatch(name)
+            }
+        return {name: self._count(name, topic) for name, topic in sorted(found.items())}
+
+    def _count(self, name: str, topic: Any) -> int:
+        if topic.error is None:
+            return len(topic.partitions)
+        errors = confluent(self._transform).KafkaError
+        if topic.error.code() in (errors.UNKNOWN_TOPIC_OR_PART, errors.LEADER_NOT_AVAILABLE):
+            return 0
+        raise KafkaAccessError(f"topic {name}: {topic.error.str()}", self._transform)
+
+
+def warn_of_missing(partitions: Mapping[str, int], transform: str) -> None:
+    """Say which topics do not exist."""
+    if missing := [name for name, count in partitions.items() if not count]:
+        LOG.warning("%s waits for topics that do not exist: %s", transform, ", ".join(missing))
+
+
+def refuse_missing(partitions: Mapping[str, int], topics: Topics, transform: str) -> None:
+    """Fail if a topic does not exist.
+
+    Raises:
+        KafkaAccessError: it names them.
+    """
+    missing = [name for name, count in partitions.items() if not count]
+    if missing or not partitions:
+        names = ", ".join(missing) or str(topics)
+        raise KafkaAccessError(
+            f"there is no {names}: create the topics first. A streaming read with "
+            "dynamic_read_poll_interval_seconds waits for them",
+            transform,
+        )
