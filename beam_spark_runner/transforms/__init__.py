@@ -4,7 +4,7 @@ Public. They import without PySpark, so that any SDK container can run them.
 """
 
 from beam_spark_runner.transforms.full_window import FullWindowPartition, Order
-from beam_spark_runner.transforms.kafka import ReadFromKafka
+from beam_spark_runner.transforms.kafka import ReadFromKafka, WriteToKafka
 from beam_spark_runner.transforms.spark_tables import ReadFromSpark, SparkWriteResult, WriteToSpark
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "ReadFromKafka",
     "ReadFromSpark",
     "SparkWriteResult",
+    "WriteToKafka",
     "WriteToSpark",
 ]

@@ -1,5 +1,6 @@
 """Topics of Kafka in and out of a pipeline, by ``confluent-kafka``."""
 
+from beam_spark_runner.transforms.kafka.exactly_once import ExactlyOnce
 from beam_spark_runner.transforms.kafka.read import ReadFromKafka
 from beam_spark_runner.transforms.kafka.records import KafkaRecord, ProducerRecord
 from beam_spark_runner.transforms.kafka.timestamps import (
@@ -8,13 +9,16 @@ from beam_spark_runner.transforms.kafka.timestamps import (
     LogAppendTime,
     ProcessingTime,
 )
+from beam_spark_runner.transforms.kafka.write import WriteToKafka
 
 __all__ = [
     "CreateTime",
     "EventTime",
+    "ExactlyOnce",
     "KafkaRecord",
     "LogAppendTime",
     "ProcessingTime",
     "ProducerRecord",
     "ReadFromKafka",
+    "WriteToKafka",
 ]

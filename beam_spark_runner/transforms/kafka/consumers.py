@@ -278,31 +278,3 @@ class Consumers:
                 self._parked[key].remove(each)
         for _, each in idle:
             each.consumer.close()
-
-
-_lock = threading.Lock()
-_shared: dict[str, tuple[Consumers, int]] = {}  # by id, with the number of users
-
-
-def shared(id_: str, config: Mapping[str, Any], transform: str) -> Consumers:
-    """Return the consumers of a transform, made when they are asked for first.
-
-    Args:
-        id_: of the transform.
-        config: the user's.
-        transform: for errors.
-    """
-    with _lock:
-        consumers, users = _shared.get(id_) or (Consumers(config, transform), 0)
-        _shared[id_] = consumers, users + 1
-        return consumers
-
-
-def release(id_: str) -> None:
-    """Close the consumers of a transform when the last of its users says so."""
-    with _lock:
-        consumers, users = _shared.pop(id_)
-        if users > 1:
-            _shared[id_] = consumers, users - 1
-            return
-    consumers.close()

@@ -12,10 +12,15 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Duration, Timestamp
 
 from beam_spark_runner.core.errors import KafkaAccessError
-from beam_spark_runner.transforms.kafka import consumers
 from beam_spark_runner.transforms.kafka.client import LOG
+from beam_spark_runner.transforms.kafka.consumers import (
+    Consumers,
+    OutOfRangeError,
+    PartitionConsumer,
+)
 from beam_spark_runner.transforms.kafka.offsets import ELEMENT_TYPE, OffsetsProvider
 from beam_spark_runner.transforms.kafka.records import KafkaRecord
+from beam_spark_runner.transforms.kafka.sharing import release, shared
 from beam_spark_runner.transforms.kafka.timestamps import TIMESTAMP_TYPES, TimestampPolicy
 
 _MOST_AT_ONCE = 1000
@@ -81,11 +86,11 @@ class ReadPartitions(beam.DoFn):  # type: ignore[misc]
     def setup(self) -> None:
         """Find the consumers that this process has."""
         reading = self._reading
-        self._consumers = consumers.shared(reading.id, reading.config, reading.transform)
+        self._consumers = shared(reading.id, lambda: Consumers(reading.config, reading.transform))
 
     def teardown(self) -> None:
         """Close them with the last instance."""
-        consumers.release(self._reading.id)
+        release(self._reading.id)
 
     def process(
         self, element: ELEMENT_TYPE, tracker: Any = _RESTRICTION, estimator: Any = _ESTIMATOR
@@ -108,7 +113,7 @@ class ReadPartitions(beam.DoFn):  # type: ignore[misc]
                 wait_s = _WAIT_S if consumer.has_answered else _STEP_S
                 try:
                     records = consumer.take(_MOST_AT_ONCE, wait_s)
-                except consumers.OutOfRangeError as error:
+                except OutOfRangeError as error:
                     self._go_to_an_offset_that_exists(consumer, topic, number, error)
                     records = []
                 if records or consumer.position > claimed:
@@ -140,7 +145,7 @@ class ReadPartitions(beam.DoFn):  # type: ignore[misc]
 
     @staticmethod
     def _claimed(
-        tracker: Any, claimed: int, records: list[Any], consumer: consumers.PartitionConsumer
+        tracker: Any, claimed: int, records: list[Any], consumer: PartitionConsumer
     ) -> tuple[list[Any], int]:
         """Claim records, as many of them as the restriction still has; others are put back.
 
@@ -168,7 +173,7 @@ class ReadPartitions(beam.DoFn):  # type: ignore[misc]
             estimator.set_watermark(watermark)
 
     def _go_to_an_offset_that_exists(
-        self, consumer: consumers.PartitionConsumer, topic: str, number: int, error: Exception
+        self, consumer: PartitionConsumer, topic: str, number: int, error: Exception
     ) -> None:
         reading, position = self._reading, consumer.position
         low = self._consumers.low_of(topic, number)

@@ -1,0 +1,103 @@
+"""Producers, and what becomes of the records that they are given."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from beam_spark_runner.core.errors import KafkaAccessError
+from beam_spark_runner.transforms.kafka.client import Outages, confluent, open_producer
+from beam_spark_runner.transforms.kafka.outgoing import Outgoing
+
+_SERVE_EVERY = 500  # records
+_WAIT_S = 0.1
+
+
+class Delivery:
+    """A producer. One thread uses it.
+
+    Attributes:
+        producer: of ``confluent-kafka``.
+
+    Args:
+        config: of librdkafka.
+        transform: for errors.
+
+    Raises:
+        KafkaAccessError: librdkafka does not take the configuration.
+    """
+
+    def __init__(self, config: Mapping[str, Any], transform: str) -> None:
+        self._module = confluent(transform)
+        self._transform = transform
+        self._outages = Outages(transform)
+        self._failed: tuple[str, Any] | None = None
+        self._count = 0
+        self.producer = open_producer(config, transform, self._outages)
+
+    def send(self, record: Outgoing) -> None:
+        """Queue a record; wait while the queue is full.
+
+        Raises:
+            KafkaAccessError: this one cannot be queued, or an earlier one was not delivered.
+        """
+        topic, partition, key, value, timestamp, headers = record
+        more: dict[str, Any] = {}
+        if partition is not None:
+            more["partition"] = partition
+        if timestamp is not None:
+            more["timestamp"] = timestamp
+        if headers:
+            more["headers"] = headers
+        while True:
+            try:
+                self.producer.produce(topic, value=value, key=key, on_delivery=self._note, **more)
+                break
+            except BufferError:
+                self.producer.poll(_WAIT_S)
+                self.check()
+            except self._module.KafkaException as error:
+                raise self._error(str(topic), error.args[0]) from error
+        self._count += 1
+        if self._count % _SERVE_EVERY == 0:
+            self.producer.poll(0)
+            self.check()
+
+    def flush(self) -> None:
+        """Wait until all records are delivered, or have not been for ``message.timeout.ms``.
+
+        Raises:
+            KafkaAccessError: one was not.
+        """
+        while self.producer.flush(1.0) and self._failed is None:
+            self._outages.check()
+        self.check()
+
+    def check(self) -> None:
+        """Raise if a record was not delivered."""
+        if self._failed is not None:
+            raise self._error(*self._failed)
+        self._outages.check()
+
+    def forget(self) -> None:
+        """Drop what is queued, and what has failed: the bundle is lost."""
+        self.producer.purge()
+        self.producer.flush(1.0)
+        self._failed = None
+
+    def _note(self, error: Any, message: Any) -> None:
+        if error is not None and self._failed is None:
+            self._failed = message.topic(), error
+
+    def _error(self, topic: str, error: Any) -> KafkaAccessError:
+        codes = self._module.KafkaError
+        advice = {
+            codes.MSG_SIZE_TOO_LARGE: "increase message.max.bytes in producer_config, and "
+            "max.message.bytes of the topic",
+            codes._MSG_TIMED_OUT: "no broker has taken it for message.timeout.ms: are the brokers "
+            "reachable?",
+            codes._UNKNOWN_TOPIC: "create the topic first",
+            codes.UNKNOWN_TOPIC_OR_PART: "create the topic first",
+            codes._UNKNOWN_PARTITION: "the topic has fewer partitions",
+            codes.TOPIC_AUTHORIZATION_FAILED: "the user needs WRITE on the topic",
+        }.get(error.code(), "")
+        text = f"a record for topic {topic} was not written: {error.str()}"
+        return KafkaAccessError(f"{text}; {advice}" if advice else text, self._transform)

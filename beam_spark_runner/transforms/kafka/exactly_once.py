@@ -1,0 +1,272 @@
+"""Writes records exactly once: they are numbered, committed by the pipeline, and then written."""
+
+import itertools
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.coders import StrUtf8Coder, VarIntCoder, registry
+from apache_beam.portability import common_urns
+from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeatedly
+from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
+from apache_beam.transforms.window import GlobalWindows
+
+from beam_spark_runner.core.errors import KafkaAccessError
+from beam_spark_runner.transforms.kafka.outgoing import Conversion, Outgoing, shard_of
+from beam_spark_runner.transforms.kafka.sharing import release, shared
+from beam_spark_runner.transforms.kafka.transactions import (
+    Batch,
+    ShardTakenError,
+    ShardWriter,
+    ShardWriters,
+)
+
+_MOST_RECORDS = 1000
+_MOST_BYTES = 1 << 20
+_TRANSACTION_BYTES = 16 << 20
+BATCH_TYPE = tuple[str, str, int, list[Outgoing]]
+"""``Batch`` as Beam sees it."""
+
+
+@dataclass(frozen=True)
+class ExactlyOnce:
+    """Asks ``WriteToKafka`` for transactions.
+
+    Args:
+        num_shards: how many transactions are written side by side. Each has a ``transactional.id``
+            and a group, both called ``{sink_group_id}-{shard}``.
+        sink_group_id: a name that no other pipeline and no other sink uses. The same pipeline uses
+            it again when it continues from its checkpoint.
+    """
+
+    num_shards: int
+    sink_group_id: str
+
+
+@dataclass(frozen=True)
+class Sink:
+    """Where records are written.
+
+    Attributes:
+        id: of the transform.
+        config: of producers.
+        topic: which has the offsets of the shards' groups.
+        once: the shards, and the names of transactions.
+        transform: for errors.
+    """
+
+    id: str
+    config: dict[str, Any]
+    topic: str
+    once: ExactlyOnce
+    transform: str
+
+    def open(self, shard: int) -> ShardWriter:
+        """Make the writer of a shard. See ``ShardWriter`` for errors."""
+        name = f"{self.once.sink_group_id}-{shard}"
+        return ShardWriter(self.config, self.transform, self.topic, name)
+
+
+class StableParDo(beam.ParDo):  # type: ignore[misc]
+    """A ParDo with ``@RequiresStableInput``, for which the Python SDK has no word."""
+
+    def to_runner_api_parameter(self, context: Any, **more: Any) -> Any:
+        """See ``beam.ParDo``."""
+        urn, payload = super().to_runner_api_parameter(context, **more)
+        payload.requires_stable_input = True
+        context.add_requirement(common_urns.requirements.REQUIRES_STABLE_INPUT.urn)
+        return urn, payload
+
+
+class WriteExactlyOnce(beam.PTransform):  # type: ignore[misc]
+    """The steps of ``WriteToKafka(exactly_once=…)``.
+
+    Args:
+        sink: where.
+        conversion: of elements.
+        streams: elements are written as they come, not when all are there.
+    """
+
+    def __init__(self, sink: Sink, conversion: Conversion, streams: bool) -> None:
+        super().__init__()
+        self._sink, self._conversion, self._streams = sink, conversion, streams
+
+    def expand(self, elements: beam.PCollection) -> beam.PCollection:
+        """See ``beam.PTransform``."""
+        # Without a trigger, groups may be larger than memory.
+        window = beam.WindowInto(GlobalWindows())
+        if self._streams:
+            window = beam.WindowInto(
+                GlobalWindows(),
+                trigger=Repeatedly(AfterCount(1)),
+                accumulation_mode=AccumulationMode.DISCARDING,
+            )
+        shards = Shard(self._conversion, self._sink.once.num_shards)
+        return (
+            elements
+            | "Window" >> window
+            | "Shard" >> beam.ParDo(shards).with_output_types(tuple[int, Outgoing])
+            | "Group" >> beam.GroupByKey()
+            | "Number" >> beam.ParDo(Number()).with_output_types(tuple[int, BATCH_TYPE])
+            | "Write" >> StableParDo(WriteBatches(self._sink))
+        )
+
+
+class Shard(beam.DoFn):  # type: ignore[misc]
+    """Makes records of elements, and gives each a shard.
+
+    Args:
+        conversion: of elements.
+        shards: how many.
+    """
+
+    def __init__(self, conversion: Conversion, shards: int) -> None:
+        self._conversion, self._shards = conversion, shards
+        self._turn = itertools.count()
+
+    def process(self, element: Any) -> list[tuple[int, Outgoing]]:
+        """Give shard and record."""
+        record = self._conversion(element)
+        return [(shard_of(record, self._shards, next(self._turn)), record)]
+
+
+class Number(beam.DoFn):  # type: ignore[misc]
+    """Numbers the records of each shard, in batches."""
+
+    NEXT = ReadModifyWriteStateSpec("next", VarIntCoder())
+    WRITER = ReadModifyWriteStateSpec("writer", StrUtf8Coder())
+
+    def process(
+        self,
+        group: tuple[int, Iterable[Outgoing]],
+        next_: Any = beam.DoFn.StateParam(NEXT),
+        writer: Any = beam.DoFn.StateParam(WRITER),
+    ) -> Iterator[tuple[int, tuple[str, str, int, list[Outgoing]]]]:
+        """Give batches of consecutive numbers."""
+        shard, records = group
+        number: int = next_.read() or 0
+        name = writer.read() or uuid.uuid4().hex
+        writer.write(name)
+        together = uuid.uuid4().hex[:12]
+        for several in _in_batches(records):
+            yield shard, (name, together, number, several)
+            number += len(several)
+        next_.write(number)
+
+
+def _size(record: Outgoing) -> int:
+    _, _, key, value, _, headers = record
+    return len(key or b"") + len(value or b"") + 50 * len(headers) + 20
+
+
+def _in_batches(records: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
+    batch: list[Outgoing] = []
+    size = 0
+    for record in records:
+        batch.append(record)
+        size += _size(record)
+        if len(batch) >= _MOST_RECORDS or size >= _MOST_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+class WriteBatches(beam.DoFn):  # type: ignore[misc]
+    """Writes batches in the order of their numbers.
+
+    Its input is stable, so that batches that are processed again are the same.
+
+    Args:
+        sink: where.
+    """
+
+    NEXT = ReadModifyWriteStateSpec("next", VarIntCoder())
+    EARLY = BagStateSpec("early", registry.get_coder(BATCH_TYPE))
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def setup(self) -> None:
+        """Find the writers that this process has."""
+        self._writers = shared(self._sink.id, ShardWriters)
+
+    def teardown(self) -> None:
+        """Close them with the last instance."""
+        release(self._sink.id)
+
+    def start_bundle(self) -> None:
+        """Begin with nothing to write."""
+        self._batches: dict[int, list[Batch]] = {}
+        self._size = 0
+
+    def process(
+        self,
+        element: tuple[int, tuple[str, str, int, list[Outgoing]]],
+        next_: Any = beam.DoFn.StateParam(NEXT),
+        early: Any = beam.DoFn.StateParam(EARLY),
+    ) -> None:
+        """Take a batch; write it with the others if they are large."""
+        shard, fields = element
+        batch = Batch(*fields)
+        expected: int = next_.read() or 0
+        if batch.first != expected:
+            # One that comes before it follows: an exchange may change the order.
+            early.add(fields)
+            return
+        others = sorted((Batch(*each) for each in early.read()), key=lambda each: each.first)
+        for each in (batch, *others):
+            if each.first == expected:
+                expected = each.after
+                self._take(shard, each)
+        next_.write(expected)
+        if others:
+            early.clear()
+            for each in others:
+                if each.first > expected:
+                    early.add(tuple(each))
+        if self._size >= _TRANSACTION_BYTES:
+            self._write_all()
+
+    def finish_bundle(self) -> None:
+        """Write what is left."""
+        self._write_all()
+
+    def _take(self, shard: int, batch: Batch) -> None:
+        self._batches.setdefault(shard, []).append(batch)
+        self._size += sum(map(_size, batch.records))
+
+    def _write_all(self) -> None:
+        while self._batches:
+            shard, batches = self._batches.popitem()
+            self._write(shard, batches)
+        self._size = 0
+
+    def _write(self, shard: int, batches: list[Batch]) -> None:
+        writer = self._writers.take(shard, batches[0].first)
+        if writer is not None:
+            try:
+                writer.write(batches)
+            except ShardTakenError:
+                # Another process has had the shard since, and has written nothing.
+                writer.close()
+                writer = None
+        if writer is None:
+            writer = self._sink.open(shard)
+            writer.write(batches)
+        self._writers.give_back(shard, writer)
+
+
+def checked(once: ExactlyOnce, topic: str | None, transform: str) -> str:
+    """Return the topic of a sink with transactions.
+
+    Raises:
+        KafkaAccessError: something is missing.
+    """
+    if once.num_shards < 1 or not once.sink_group_id:
+        raise KafkaAccessError(f"{once} needs at least one shard, and a sink_group_id", transform)
+    if topic is None:
+        raise KafkaAccessError("exactly_once needs a topic, whose offsets it commits", transform)
+    return topic

@@ -1,0 +1,123 @@
+"""``WriteToKafka``: collections as records of topics."""
+
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import StandardOptions
+
+from beam_spark_runner.core.errors import KafkaAccessError
+from beam_spark_runner.transforms.kafka import config as configs
+from beam_spark_runner.transforms.kafka.client import confluent
+from beam_spark_runner.transforms.kafka.delivery import Delivery
+from beam_spark_runner.transforms.kafka.exactly_once import (
+    ExactlyOnce,
+    Sink,
+    WriteExactlyOnce,
+    checked,
+)
+from beam_spark_runner.transforms.kafka.outgoing import Conversion
+
+_NOT_HERE = {
+    "with_headers": "ProducerRecord elements, which have headers",
+    "expansion_service": "nothing: no Java is needed",
+}
+"""Arguments of ``apache_beam.io.kafka.WriteToKafka`` that this one does not have."""
+
+
+class WriteToKafka(beam.PTransform):  # type: ignore[misc]
+    """Writes to topics of Kafka with ``confluent-kafka``, without Java.
+
+    The elements are pairs of key and value, or ``ProducerRecord``s. By default each is written at
+    least once: a bundle ends when the brokers have confirmed its records. If it is processed again,
+    they are written again.
+
+    Args:
+        producer_config: of librdkafka; ``bootstrap.servers`` at least. Records go to the
+            partitions that Kafka's Java clients would choose (``partitioner=murmur2_random``).
+        topic: of elements that name none. None: all do.
+        key_serializer: function that returns bytes. None stays None.
+        value_serializer: function that returns bytes. None stays None.
+        exactly_once: each record is written once, in a transaction.
+
+    Raises:
+        KafkaAccessError: the configuration has settings of Java clients, or the package
+            ``confluent-kafka`` is missing.
+
+    Example:
+        totals | WriteToKafka({"bootstrap.servers": "broker:9092"}, "totals",
+                              exactly_once=ExactlyOnce(4, "totals-pipeline"))
+    """
+
+    def __init__(
+        self,
+        producer_config: Mapping[str, Any],
+        topic: str | None = None,
+        *,
+        key_serializer: Callable[[Any], bytes] | None = None,
+        value_serializer: Callable[[Any], bytes] | None = None,
+        exactly_once: ExactlyOnce | None = None,
+        **others: Any,
+    ) -> None:
+        super().__init__()
+        self._name = f"WriteToKafka({topic or ''})"
+        for name in others:
+            if name not in _NOT_HERE:
+                raise TypeError(f"WriteToKafka has no argument {name}")
+        if others:
+            texts = "; ".join(f"{name}: use {_NOT_HERE[name]}" for name in others)
+            raise KafkaAccessError(f"arguments of Beam's Java transform: {texts}", self._name)
+        for each in key_serializer, value_serializer:
+            if each is not None and not callable(each):
+                raise KafkaAccessError(
+                    f"{each!r} is no function: serializers are functions that return bytes",
+                    self._name,
+                )
+        self._config = configs.producer_config(producer_config, self._name)
+        self._conversion = Conversion(topic, key_serializer, value_serializer, self._name)
+        self._sink = None
+        if exactly_once is not None:
+            place = checked(exactly_once, topic, self._name)
+            self._sink = Sink(uuid.uuid4().hex, self._config, place, exactly_once, self._name)
+
+    def default_label(self) -> str:
+        """Name what is written."""
+        return self._name
+
+    def expand(self, elements: beam.PCollection) -> beam.PCollection:
+        """See ``beam.PTransform``."""
+        confluent(self._name)
+        if self._sink is None:
+            return elements | "Write" >> beam.ParDo(Send(self._config, self._conversion))
+        options = elements.pipeline.options.view_as(StandardOptions)
+        streams = not elements.is_bounded or bool(options.streaming)
+        return elements | "Exactly once" >> WriteExactlyOnce(self._sink, self._conversion, streams)
+
+
+class Send(beam.DoFn):  # type: ignore[misc]
+    """Writes elements at least once.
+
+    Args:
+        config: of the producer.
+        conversion: of elements.
+    """
+
+    def __init__(self, config: Mapping[str, Any], conversion: Conversion) -> None:
+        self._config, self._conversion = dict(config), conversion
+
+    def setup(self) -> None:
+        """Connect."""
+        self._delivery = Delivery(self._config, self._conversion.transform)
+
+    def start_bundle(self) -> None:
+        """Drop what a bundle before this one has left that was not finished."""
+        self._delivery.forget()
+
+    def process(self, element: Any) -> None:
+        """Queue an element."""
+        self._delivery.send(self._conversion(element))
+
+    def finish_bundle(self) -> None:
+        """Wait for the brokers."""
+        self._delivery.flush()
