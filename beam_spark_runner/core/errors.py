@@ -93,22 +93,6 @@ class TableError(PipelineError):
         return f"{self.where}: {self.problem}" if self.where else self.problem
 
 
-class KafkaAccessError(PipelineError):
-    """Kafka cannot be read or written as the pipeline asks for it.
-
-    Args:
-        problem: what is wrong, and what to do.
-        where: the transform, and the topic if one is concerned; empty: the step says it.
-    """
-
-    def __init__(self, problem: str, where: str) -> None:
-        super().__init__(problem, where)
-        self.problem, self.where = problem, where
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.problem}" if self.where else self.problem
-
-
 class SparkSetupError(RunnerError):
     """No usable Spark: something is wrong with Java, the master, or the session."""
 

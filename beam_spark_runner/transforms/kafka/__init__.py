@@ -1,5 +1,6 @@
 """Topics of Kafka in and out of a pipeline, by ``confluent-kafka``."""
 
+from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.exactly_once import ExactlyOnce
 from beam_spark_runner.transforms.kafka.read import ReadFromKafka
 from beam_spark_runner.transforms.kafka.records import KafkaRecord, ProducerRecord
@@ -15,6 +16,7 @@ __all__ = [
     "CreateTime",
     "EventTime",
     "ExactlyOnce",
+    "KafkaAccessError",
     "KafkaRecord",
     "LogAppendTime",
     "ProcessingTime",

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from beam_spark_runner.core.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.config import of_inquiries
+from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 
 LOG = logging.getLogger(__name__)
 _WARN_EVERY_S = 60.0

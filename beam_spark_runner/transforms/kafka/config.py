@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from beam_spark_runner.core.errors import KafkaAccessError
+from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 
 OWN_GROUP = "beam-spark-runner"
 """``group.id`` where none is given: librdkafka asks for one. Nothing is committed for it."""

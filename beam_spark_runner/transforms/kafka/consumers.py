@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from beam_spark_runner.core.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.client import LOG, Outages, confluent, open_consumer
 from beam_spark_runner.transforms.kafka.config import of_inquiries, of_partition_readers
+from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 
 _IDLE_S = 60.0
 _ASK_END_EVERY_S = 1.0

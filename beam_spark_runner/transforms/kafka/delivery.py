@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from beam_spark_runner.core.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.client import Outages, confluent, open_producer
+from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.outgoing import Outgoing
 
 _SERVE_EVERY = 500  # records

@@ -13,8 +13,8 @@ from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
-from beam_spark_runner.core.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.client import LOG, NoAnswerError, inquirer
+from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.offsets import PartitionElement
 from beam_spark_runner.transforms.kafka.positions import (
     EARLIEST,

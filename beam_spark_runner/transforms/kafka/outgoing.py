@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from beam_spark_runner.core.errors import KafkaAccessError
+from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.records import ProducerRecord
 
 Outgoing = tuple[

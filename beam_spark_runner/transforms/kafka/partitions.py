@@ -11,13 +11,13 @@ from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Duration, Timestamp
 
-from beam_spark_runner.core.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.client import LOG
 from beam_spark_runner.transforms.kafka.consumers import (
     Consumers,
     OutOfRangeError,
     PartitionConsumer,
 )
+from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.offsets import ELEMENT_TYPE, OffsetsProvider
 from beam_spark_runner.transforms.kafka.records import KafkaRecord
 from beam_spark_runner.transforms.kafka.sharing import release, shared

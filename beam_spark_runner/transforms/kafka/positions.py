@@ -6,8 +6,8 @@ from typing import Any
 
 from apache_beam.utils.timestamp import Timestamp
 
-from beam_spark_runner.core.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.client import confluent
+from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 
 EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"
 Partition = tuple[str, int]

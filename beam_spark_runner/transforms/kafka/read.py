@@ -7,7 +7,6 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_spark_runner.core.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka import config as configs
 from beam_spark_runner.transforms.kafka.client import confluent
 from beam_spark_runner.transforms.kafka.discovery import (
@@ -15,6 +14,7 @@ from beam_spark_runner.transforms.kafka.discovery import (
     FindPartitions,
     Sought,
 )
+from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.offsets import ELEMENT_TYPE
 from beam_spark_runner.transforms.kafka.partitions import (
     Reading,

@@ -10,7 +10,7 @@ from typing import Any
 
 from apache_beam.utils.timestamp import Timestamp
 
-from beam_spark_runner.core.errors import KafkaAccessError
+from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.records import KafkaRecord
 
 TIMESTAMP_TYPES = ("NoTimestampType", "CreateTime", "LogAppendTime")

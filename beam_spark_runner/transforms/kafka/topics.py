@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_spark_runner.core.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.client import LOG, confluent
+from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 
 
 class Topics:

@@ -7,10 +7,10 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import StandardOptions
 
-from beam_spark_runner.core.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka import config as configs
 from beam_spark_runner.transforms.kafka.client import confluent
 from beam_spark_runner.transforms.kafka.delivery import Delivery
+from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.exactly_once import (
     ExactlyOnce,
     Sink,
