@@ -67,14 +67,40 @@ _SOURCE = (
 _PUBLISH = (
     "a DoFn that publishes with a client of Pub/Sub, as WriteToPubSub of newer versions of Beam has"
 )
+_OF_JAVA = "beam:transform:org.apache.beam:"
+_SCHEMA_TRANSFORM = "beam:schematransform:org.apache.beam:"
+_KAFKA_READS = (
+    f"{_OF_JAVA}kafka_read_with_metadata:v1",
+    f"{_OF_JAVA}kafka_read_with_metadata:v2",
+    f"{_OF_JAVA}kafka_read_without_metadata:v1",
+    f"{_SCHEMA_TRANSFORM}kafka_read:v1",
+)
+_KAFKA_WRITES = (
+    f"{_OF_JAVA}kafka_write:v1",
+    f"{_OF_JAVA}kafka_write:v2",
+    f"{_OF_JAVA}kafka_write_with_headers:v1",
+    f"{_SCHEMA_TRANSFORM}kafka_write:v1",
+)
+KAFKA_URNS = frozenset({*_KAFKA_READS, *_KAFKA_WRITES})
+"""Transforms that Java's expansion services make of Beam's ``ReadFromKafka`` and ``WriteToKafka``.
+
+Source: ``apache_beam.io.kafka``, ``standard_io.yaml`` of Beam YAML, Java ``KafkaIOTranslation``.
+"""
+
 INSTEAD: Mapping[str, str] = {
     urns.READ: _SOURCE,
     urns.PUBSUB_READ: f"{_SOURCE}, that pulls messages with a client of Pub/Sub",
     urns.PUBSUB_WRITE: _PUBLISH,
     urns.PUBSUB_WRITE_DYNAMIC: _PUBLISH,
+    **dict.fromkeys(
+        _KAFKA_READS, "ReadFromKafka of beam_spark_runner.transforms, which needs no Java"
+    ),
+    **dict.fromkeys(
+        _KAFKA_WRITES, "WriteToKafka of beam_spark_runner.transforms, which needs no Java"
+    ),
 }
 """Steps that a runner would have to execute with a source or sink of its own, and this one does
-not, by urn: what a pipeline may have in their place."""
+not, and those that it has in Python: by urn, what a pipeline may have in their place."""
 
 
 def producers(graph: Graph) -> dict[PCollectionId, TransformId]:

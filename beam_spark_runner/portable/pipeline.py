@@ -16,7 +16,7 @@ from beam_spark_runner.core.ids import (
     WindowingId,
 )
 from beam_spark_runner.core.tables import WRITE_TABLE
-from beam_spark_runner.graph.facts import INSTEAD, TABLE_URNS
+from beam_spark_runner.graph.facts import INSTEAD, KAFKA_URNS, TABLE_URNS
 from beam_spark_runner.graph.model import (
     Coder,
     Environment,
@@ -44,7 +44,8 @@ _KNOWN = (
 )
 """Leaves that never vanish."""
 
-_KEPT_WHOLE = frozenset({urns.COMBINE_PER_KEY, urns.RESHUFFLE, *TABLE_URNS}) | _FULL_WINDOW
+_NEVER_EXPANDED = _FULL_WINDOW | TABLE_URNS | KAFKA_URNS
+_KEPT_WHOLE = frozenset({urns.COMBINE_PER_KEY, urns.RESHUFFLE}) | _NEVER_EXPANDED
 """Composites that become one Transform."""
 
 _ONE_TO_ONE = frozenset(
@@ -152,7 +153,7 @@ def _leaves(
 def _may_be_kept_whole(
     proto: beam_runner_api_pb2.PTransform, components: beam_runner_api_pb2.Components
 ) -> bool:
-    if proto.spec.urn in _FULL_WINDOW or proto.spec.urn in TABLE_URNS:
+    if proto.spec.urn in _NEVER_EXPANDED:
         return True  # their parts are for other runners
     if len(proto.inputs) != 1 or len(proto.outputs) != 1:
         return False  # side inputs: its parts know how to read them

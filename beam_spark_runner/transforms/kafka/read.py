@@ -171,7 +171,7 @@ class ReadFromKafka(beam.PTransform):  # type: ignore[misc]
         position = position_of(start or COMMITTED, "start", words, self._name)
         if position.word == COMMITTED and "group.id" not in config:
             raise KafkaAccessError("start='committed' needs a group.id", self._name)
-        return replace(position, reset=reset or default)
+        return replace(position, reset=reset or default) if position.word == COMMITTED else position
 
     def default_label(self) -> str:
         """Name what is read."""

@@ -1,11 +1,14 @@
 """Which pipelines stream."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.io import kafka
 from apache_beam.io.gcp.pubsub import _PubSubSink
+from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.periodicsequence import PeriodicImpulse
@@ -96,3 +99,27 @@ def test_what_a_runner_has_to_replace_is_refused_with_what_to_use_instead(
 ) -> None:
     with pytest.raises(PipelineRefusedError, match=rf"P(ull|ush).*pubsub_.*; use .*{instead}"):
         compile_pipeline(proto_of(step))
+
+
+@pytest.mark.parametrize(
+    ("urn", "instead"),
+    [
+        (kafka.ReadFromKafka.URN_WITH_METADATA, "ReadFromKafka"),
+        (kafka.ReadFromKafka.URN_WITHOUT_METADATA, "ReadFromKafka"),
+        (kafka.WriteToKafka.URN, "WriteToKafka"),
+        (kafka.WriteToKafka.URN_WITH_HEADERS, "WriteToKafka"),
+        (common_urns.ManagedTransforms.Urns.KAFKA_READ.urn, "ReadFromKafka"),
+        (common_urns.ManagedTransforms.Urns.KAFKA_WRITE.urn, "WriteToKafka"),
+    ],
+)
+def test_kafka_in_java_is_refused_by_name_though_it_has_parts(urn: str, instead: str) -> None:
+    proto = proto_of(lambda p: p | "Kafka" >> beam.Create([1]))
+    (composite,) = [
+        each for each in proto.components.transforms.values() if each.unique_name == "Kafka"
+    ]
+    assert composite.subtransforms
+    composite.spec.urn = urn
+    with pytest.raises(
+        PipelineRefusedError, match=f"{re.escape(urn)}.*; use {instead} of beam_spark_runner"
+    ):
+        compile_pipeline(proto)

@@ -1,0 +1,68 @@
+"""Elements as records, and their shards."""
+
+from typing import Any
+
+import pytest
+from apache_beam import coders
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_spark_runner.transforms.kafka import KafkaAccessError, KafkaRecord, ProducerRecord
+from beam_spark_runner.transforms.kafka.exactly_once import BATCH_TYPE
+from beam_spark_runner.transforms.kafka.outgoing import Conversion, shard_of
+
+PLAIN = Conversion("t", None, None, "w")
+TEXT = Conversion("t", str.encode, str.encode, "w")
+
+
+@pytest.mark.parametrize(
+    ("conversion", "element", "record"),
+    [
+        (PLAIN, (b"k", b"v"), ("t", None, b"k", b"v", None, [])),
+        (PLAIN, (None, None), ("t", None, None, None, None, [])),
+        (TEXT, ("k", None), ("t", None, b"k", None, None, [])),
+        (PLAIN, ProducerRecord(b"v"), ("t", None, None, b"v", None, [])),
+        (
+            TEXT,
+            ProducerRecord("v", "k", "other", 3, 1234, [("h", b"x"), ("h", None)]),  # type: ignore[arg-type]
+            ("other", 3, b"k", b"v", 1234, [("h", b"x"), ("h", None)]),
+        ),
+    ],
+)
+def test_elements_become_records(conversion: Conversion, element: Any, record: Any) -> None:
+    assert conversion(element) == record
+
+
+@pytest.mark.parametrize(
+    ("conversion", "element", "problem"),
+    [
+        (PLAIN, b"v", "neither a pair of key and value nor a ProducerRecord"),
+        (PLAIN, (b"k", b"v", b"w"), "neither a pair"),
+        # Its topic is the one that it was read from.
+        (PLAIN, KafkaRecord("t", 0, 0, 0, "", b"", b"", []), "neither a pair"),
+        (PLAIN, ("k", b"v"), "a key is no bytes, but str: 'k'.*such as str.encode"),
+        (Conversion("t", None, len, "w"), (b"k", b"v"), "value that value_serializer has returned"),  # type: ignore[arg-type]
+        (Conversion(None, None, None, "w"), (b"k", b"v"), "names no topic"),
+    ],
+)
+def test_what_is_no_record(conversion: Conversion, element: Any, problem: str) -> None:
+    with pytest.raises(KafkaAccessError, match=f"w: .*{problem}"):
+        conversion(element)
+
+
+@given(st.binary(), st.integers(1, 50), st.integers(0), st.integers(0))
+def test_records_of_a_key_have_one_shard(key: bytes, shards: int, one: int, other: int) -> None:
+    record = PLAIN((key, b"v"))
+    assert shard_of(record, shards, one) == shard_of(record, shards, other) < shards
+
+
+def test_records_of_a_partition_have_one_shard_and_others_take_turns() -> None:
+    given_one = PLAIN(ProducerRecord(b"v", b"k", partition=7))
+    assert {shard_of(given_one, 3, turn) for turn in range(9)} == {1}
+    assert [shard_of(PLAIN((None, b"v")), 3, turn) for turn in range(4)] == [0, 1, 2, 0]
+
+
+def test_batches_survive_their_coder() -> None:
+    records = [PLAIN((None, b"v")), PLAIN(ProducerRecord(None, b"k", None, 1, 2, [("h", None)]))]
+    coder = coders.registry.get_coder(BATCH_TYPE)
+    assert coder.decode(coder.encode(("w", "g", 5, records))) == ("w", "g", 5, records)
