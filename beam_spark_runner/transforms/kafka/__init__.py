@@ -3,7 +3,7 @@
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.exactly_once import ExactlyOnce
 from beam_spark_runner.transforms.kafka.read import ReadFromKafka
-from beam_spark_runner.transforms.kafka.records import KafkaRecord, ProducerRecord
+from beam_spark_runner.transforms.kafka.records import KafkaHeader, KafkaRecord, ProducerRecord
 from beam_spark_runner.transforms.kafka.timestamps import (
     CreateTime,
     EventTime,
@@ -17,6 +17,7 @@ __all__ = [
     "EventTime",
     "ExactlyOnce",
     "KafkaAccessError",
+    "KafkaHeader",
     "KafkaRecord",
     "LogAppendTime",
     "ProcessingTime",

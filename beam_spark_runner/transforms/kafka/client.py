@@ -52,12 +52,16 @@ class Outages:
         kinds = type(error)
         if error.fatal() or error.code() in (kinds._AUTHENTICATION, kinds._SSL):
             self._fatal = error
+        self.warn(error.str())
+
+    def warn(self, problem: str) -> None:
+        """Log a warning, unless there was one."""
         with self._lock:
             now_s = time.monotonic()
             if now_s - self._warned_s < _WARN_EVERY_S:
                 return
             self._warned_s = now_s
-        LOG.warning("%s: Kafka: %s", self._transform, error.str())
+        LOG.warning("%s: Kafka: %s", self._transform, problem)
 
     def check(self) -> None:
         """Raise what does not end by itself.

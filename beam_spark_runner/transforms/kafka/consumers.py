@@ -13,6 +13,7 @@ from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 _IDLE_S = 60.0
 _ASK_END_EVERY_S = 1.0
 _ASK_END_TIMEOUT_S = 1.0
+_ASK_AGAIN_S = 3.0
 
 
 class OutOfRangeError(Exception):
@@ -160,6 +161,7 @@ class Consumers:
     def __init__(self, config: Mapping[str, Any], transform: str) -> None:
         self._config, self._transform = config, transform
         self._lock = threading.Lock()
+        self._outages = Outages(transform)
         self._parked: dict[tuple[str, int], list[_Parked]] = {}
         self._ends: dict[tuple[str, int], _End] = {}
         self._inquirers: dict[str, Any] = {}
@@ -194,25 +196,40 @@ class Consumers:
             (-1, 0): the broker does not answer.
         """
         key = topic, partition
-        now_s = time.monotonic()
         with self._lock:
             end = self._ends.get(key)
-            if end is not None and now_s < end.next_s:
+            if end is not None and time.monotonic() < end.next_s:
                 return end.offset, end.since_us
-            client = self._inquirer("end", {"isolation.level": "read_uncommitted"})
         module = confluent(self._transform)
         asked_us = time.time_ns() // 1000
         try:
-            _, high = client.get_watermark_offsets(
-                module.TopicPartition(topic, partition), timeout=_ASK_END_TIMEOUT_S
-            )
-            end = _End(high, asked_us, now_s + _ASK_END_EVERY_S)
+            end = _End(self._end(*key), asked_us, time.monotonic() + _ASK_END_EVERY_S)
         except module.KafkaException as error:
-            LOG.debug("%s: %s[%d] does not answer: %s", self._transform, topic, partition, error)
-            end = _End(-1, 0, time.monotonic() + 5 * _ASK_END_EVERY_S)
+            self._outages.warn(
+                f"it is not known whether {topic}[{partition}] has more records, and its watermark "
+                f"stands still: {error}"
+            )
+            end = _End(-1, 0, time.monotonic() + _ASK_AGAIN_S)
         with self._lock:
             self._ends[key] = end
         return end.offset, end.since_us
+
+    def _end(self, topic: str, partition: int) -> int:
+        module = confluent(self._transform)
+        asked = module.TopicPartition(topic, partition)
+        for is_last_try in (False, True):
+            with self._lock:
+                client = self._inquirer("end", {"isolation.level": "read_uncommitted"})
+            try:
+                end: int = client.get_watermark_offsets(asked, timeout=_ASK_END_TIMEOUT_S)[1]
+                return end
+            except module.KafkaException as error:
+                if is_last_try or error.args[0].code() != module.KafkaError._UNKNOWN_PARTITION:
+                    raise
+                # It was added after the client had asked for the topic.
+                with self._lock:
+                    self._inquirers.pop("end", None)
+        raise AssertionError("the last try returns or raises")
 
     def low_of(self, topic: str, partition: int) -> int:
         """Return the first offset of a partition.
@@ -261,8 +278,7 @@ class Consumers:
         """Return a client that no partition is assigned to. The lock is held."""
         if use not in self._inquirers:
             config = {**of_inquiries(self._config), **more}
-            outages = Outages(self._transform)
-            self._inquirers[use] = open_consumer(config, self._transform, outages)
+            self._inquirers[use] = open_consumer(config, self._transform, self._outages)
         return self._inquirers[use]
 
     def _close_idle(self) -> None:

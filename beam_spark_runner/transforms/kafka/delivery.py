@@ -16,6 +16,7 @@ class Delivery:
 
     Attributes:
         producer: of ``confluent-kafka``.
+        is_clean: all records that it was given are delivered.
 
     Args:
         config: of librdkafka.
@@ -31,6 +32,7 @@ class Delivery:
         self._outages = Outages(transform)
         self._failed: tuple[str, Any] | None = None
         self._count = 0
+        self.is_clean = True
         self.producer = open_producer(config, transform, self._outages)
 
     def send(self, record: Outgoing) -> None:
@@ -40,6 +42,7 @@ class Delivery:
             KafkaAccessError: this one cannot be queued, or an earlier one was not delivered.
         """
         topic, partition, key, value, timestamp, headers = record
+        self.is_clean = False
         more: dict[str, Any] = {}
         if partition is not None:
             more["partition"] = partition
@@ -70,18 +73,13 @@ class Delivery:
         while self.producer.flush(1.0) and self._failed is None:
             self._outages.check()
         self.check()
+        self.is_clean = True
 
     def check(self) -> None:
         """Raise if a record was not delivered."""
         if self._failed is not None:
             raise self._error(*self._failed)
         self._outages.check()
-
-    def forget(self) -> None:
-        """Drop what is queued, and what has failed: the bundle is lost."""
-        self.producer.purge()
-        self.producer.flush(1.0)
-        self._failed = None
 
     def _note(self, error: Any, message: Any) -> None:
         if error is not None and self._failed is None:

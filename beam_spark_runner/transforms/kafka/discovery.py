@@ -122,12 +122,15 @@ class KnownCoder(Coder):  # type: ignore[misc]
 class KnownTracker(RestrictionTracker):  # type: ignore[misc]
     """Claims all partitions up to a count in each topic. What is left after that is all others.
 
+    Before a claim it is not split: a look that takes longer than a bundle would never end.
+
     Args:
         known: the restriction.
     """
 
     def __init__(self, known: Known) -> None:
         self._known = known
+        self._has_claimed = False
 
     def current_restriction(self) -> Known:
         """See Beam's ``RestrictionTracker``, as of all methods."""
@@ -139,6 +142,7 @@ class KnownTracker(RestrictionTracker):  # type: ignore[misc]
         counts = self._known.counts
         highest = {each: max(position.get(each, 0), counts.get(each, 0)) for each in position}
         self._known = Known(True, {**counts, **highest})
+        self._has_claimed = True
         return True
 
     def check_done(self) -> None:
@@ -149,7 +153,7 @@ class KnownTracker(RestrictionTracker):  # type: ignore[misc]
         return RestrictionProgress(completed=sum(self._known.counts.values()), remaining=1)
 
     def try_split(self, fraction_of_remainder: float) -> tuple[Known, Known] | None:
-        if self._known.is_done:
+        if self._known.is_done or not self._has_claimed:
             return None
         residual, self._known = self._known, self._known._replace(is_done=True)
         return self._known, residual
@@ -207,9 +211,6 @@ class DiscoverPartitions(beam.DoFn):  # type: ignore[misc]
     ) -> Iterator[TimestampedValue]:
         """Give new partitions, and go on after the interval."""
         known: Known = tracker.current_restriction()
-        return iter(()) if known.is_done else self._go_on(known, tracker, estimator)
-
-    def _go_on(self, known: Known, tracker: Any, estimator: Any) -> Iterator[TimestampedValue]:
         looked_us = time.time_ns() // 1000
         try:
             counts, found = self._look(known, estimator.current_watermark())
@@ -217,11 +218,9 @@ class DiscoverPartitions(beam.DoFn):  # type: ignore[misc]
             if not known.has_begun:
                 raise
             LOG.warning("%s; looking for new partitions later", error)
-            tracker.defer_remainder(Duration(self._interval_s))
-            return
-        if not tracker.try_claim(counts):
-            return  # split meanwhile: what is left begins here
-        for each in found:
+            counts, found = known.counts, []
+            looked_us = estimator.current_watermark().micros
+        for each in found if tracker.try_claim(counts) else ():
             yield TimestampedValue(each, Timestamp(micros=each.watermark_us))
         unknown_us = self._policy.of_unknown_partitions(
             looked_us, looked_us + round(self._interval_s * 1e6)

@@ -44,7 +44,8 @@ class Conversion:
         if isinstance(element, ProducerRecord):
             topic, partition = element.topic or self.topic, element.partition
             key, value = element.key, element.value
-            timestamp, headers = element.timestamp, [*element.headers]
+            timestamp = element.timestamp
+            headers = [(name, content) for name, content in element.headers]
         elif isinstance(element, tuple) and len(element) == 2:
             key, value = element
             topic, partition, timestamp, headers = self.topic, None, None, []
@@ -53,6 +54,8 @@ class Conversion:
                 f"an element is neither a pair of key and value nor a ProducerRecord: {element!r}",
                 self.transform,
             )
+        if timestamp is not None and timestamp < 1:  # 0 is the time of writing, to librdkafka
+            raise KafkaAccessError(f"a timestamp is {timestamp}, less than 1", self.transform)
         if topic is None:
             raise KafkaAccessError(
                 f"an element names no topic, and neither does the transform: {element!r}",

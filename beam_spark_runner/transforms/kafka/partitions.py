@@ -19,7 +19,7 @@ from beam_spark_runner.transforms.kafka.consumers import (
 )
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.offsets import ELEMENT_TYPE, OffsetsProvider
-from beam_spark_runner.transforms.kafka.records import KafkaRecord
+from beam_spark_runner.transforms.kafka.records import KafkaHeader, KafkaRecord
 from beam_spark_runner.transforms.kafka.sharing import release, shared
 from beam_spark_runner.transforms.kafka.timestamps import TIMESTAMP_TYPES, TimestampPolicy
 
@@ -72,8 +72,8 @@ _RESTRICTION = beam.DoFn.RestrictionParam(OffsetsProvider())
 _ESTIMATOR = beam.DoFn.WatermarkEstimatorParam(_FromTheElement())
 
 
-class ReadPartitions(beam.DoFn):  # type: ignore[misc]
-    """Reads partitions up to their end.
+class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
+    """Reads partitions; subclasses say what ``process`` needs.
 
     Args:
         reading: how.
@@ -91,12 +91,6 @@ class ReadPartitions(beam.DoFn):  # type: ignore[misc]
     def teardown(self) -> None:
         """Close them with the last instance."""
         release(self._reading.id)
-
-    def process(
-        self, element: ELEMENT_TYPE, tracker: Any = _RESTRICTION, estimator: Any = _ESTIMATOR
-    ) -> Iterator[TimestampedValue]:
-        """Read a restriction."""
-        return self.read(element, tracker, estimator)
 
     def read(
         self, element: ELEMENT_TYPE, tracker: Any, estimator: Any, finalizer: Any = None
@@ -197,7 +191,17 @@ class ReadPartitions(beam.DoFn):  # type: ignore[misc]
         consumer.seek(target)
 
 
-class ReadPartitionsForever(ReadPartitions):
+class ReadPartitions(_ReadsPartitions):
+    """Reads partitions up to their end."""
+
+    def process(
+        self, element: ELEMENT_TYPE, tracker: Any = _RESTRICTION, estimator: Any = _ESTIMATOR
+    ) -> Iterator[TimestampedValue]:
+        """Read a restriction."""
+        return self.read(element, tracker, estimator)
+
+
+class ReadPartitionsForever(_ReadsPartitions):
     """Reads partitions that have no end."""
 
     @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
@@ -208,30 +212,30 @@ class ReadPartitionsForever(ReadPartitions):
         return self.read(element, tracker, estimator)
 
 
-class ReadPartitionsAndCommit(ReadPartitions):
+class ReadPartitionsAndCommit(_ReadsPartitions):
     """Commits, too."""
 
     def process(
         self,
         element: ELEMENT_TYPE,
+        finalizer: Any = beam.DoFn.BundleFinalizerParam,  # Beam wants it before the others
         tracker: Any = _RESTRICTION,
         estimator: Any = _ESTIMATOR,
-        finalizer: Any = beam.DoFn.BundleFinalizerParam,
     ) -> Iterator[TimestampedValue]:
         """Read a restriction."""
         return self.read(element, tracker, estimator, finalizer)
 
 
-class ReadPartitionsForeverAndCommit(ReadPartitions):
+class ReadPartitionsForeverAndCommit(_ReadsPartitions):
     """Commits, too."""
 
     @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
     def process(
         self,
         element: ELEMENT_TYPE,
+        finalizer: Any = beam.DoFn.BundleFinalizerParam,  # Beam wants it before the others
         tracker: Any = _RESTRICTION,
         estimator: Any = _ESTIMATOR,
-        finalizer: Any = beam.DoFn.BundleFinalizerParam,
     ) -> Iterator[TimestampedValue]:
         """Read a restriction for as long as there are records."""
         return self.read(element, tracker, estimator, finalizer)
@@ -281,7 +285,7 @@ class Elements:
             TIMESTAMP_TYPES[kind],
             message.key(),
             message.value(),
-            message.headers() or [],
+            [KafkaHeader(*each) for each in message.headers() or ()],
         )
 
     def _pair(self) -> Callable[[Any], tuple[Any, Any]]:

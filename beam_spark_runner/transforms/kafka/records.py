@@ -6,6 +6,13 @@ from typing import NamedTuple
 from apache_beam import coders
 
 
+class KafkaHeader(NamedTuple):
+    """A header of a record. Names may repeat within a record."""
+
+    key: str
+    value: bytes | None
+
+
 class KafkaRecord(NamedTuple):
     """What ``ReadFromKafka(with_metadata=True)`` gives.
 
@@ -17,7 +24,7 @@ class KafkaRecord(NamedTuple):
         timestamp_type: ``CreateTime``, ``LogAppendTime`` or ``NoTimestampType``.
         key: None: it has none.
         value: None: it is a tombstone.
-        headers: names and values, in order; names may repeat.
+        headers: in order.
     """
 
     topic: str
@@ -27,7 +34,7 @@ class KafkaRecord(NamedTuple):
     timestamp_type: str
     key: bytes | None
     value: bytes | None
-    headers: Sequence[tuple[str, bytes | None]]
+    headers: Sequence[KafkaHeader]
 
 
 class ProducerRecord(NamedTuple):
@@ -38,7 +45,7 @@ class ProducerRecord(NamedTuple):
         key: decides on the partition, unless that is given.
         topic: None: the transform's.
         partition: None: the partitioner of the producer chooses.
-        timestamp: milliseconds since the Unix epoch; None: the time at which it is written.
+        timestamp: milliseconds since the Unix epoch, at least 1; None: the time of writing.
         headers: names and values, in order.
     """
 
@@ -50,5 +57,24 @@ class ProducerRecord(NamedTuple):
     headers: Sequence[tuple[str, bytes | None]] = ()
 
 
-for _row in (KafkaRecord, ProducerRecord):
-    coders.registry.register_coder(_row, coders.RowCoder)
+class _ProducerRecordCoder(coders.Coder):  # type: ignore[misc]
+    """Encodes what serializers may still have to make bytes of: any keys and values."""
+
+    def __init__(self) -> None:
+        self._coder = coders.FastPrimitivesCoder()
+
+    def encode(self, value: ProducerRecord) -> bytes:
+        headers = tuple((name, content) for name, content in value.headers)
+        coded: bytes = self._coder.encode((*value[:5], headers))
+        return coded
+
+    def decode(self, encoded: bytes) -> ProducerRecord:
+        return ProducerRecord(*self._coder.decode(encoded))
+
+    def is_deterministic(self) -> bool:
+        return False
+
+
+coders.registry.register_coder(KafkaHeader, coders.RowCoder)
+coders.registry.register_coder(KafkaRecord, coders.RowCoder)
+coders.registry.register_coder(ProducerRecord, _ProducerRecordCoder)

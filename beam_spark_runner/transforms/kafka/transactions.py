@@ -217,7 +217,6 @@ class ShardWriter:
     def abort(self) -> None:
         """End the transaction that is open, so that readers do not wait for its time to be over."""
         try:
-            self._delivery.forget()
             self._delivery.producer.abort_transaction(_TIMEOUT_S)
         except self._module.KafkaException as error:
             LOG.debug("%s: %s was not aborted: %s", self._transform, self._name, error)

@@ -111,8 +111,9 @@ class Send(beam.DoFn):  # type: ignore[misc]
         self._delivery = Delivery(self._config, self._conversion.transform)
 
     def start_bundle(self) -> None:
-        """Drop what a bundle before this one has left that was not finished."""
-        self._delivery.forget()
+        """Drop the producer with what a bundle has left in it that was not finished."""
+        if not self._delivery.is_clean:
+            self.setup()
 
     def process(self, element: Any) -> None:
         """Queue an element."""

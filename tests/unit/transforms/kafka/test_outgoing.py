@@ -7,7 +7,12 @@ from apache_beam import coders
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_spark_runner.transforms.kafka import KafkaAccessError, KafkaRecord, ProducerRecord
+from beam_spark_runner.transforms.kafka import (
+    KafkaAccessError,
+    KafkaHeader,
+    KafkaRecord,
+    ProducerRecord,
+)
 from beam_spark_runner.transforms.kafka.exactly_once import BATCH_TYPE
 from beam_spark_runner.transforms.kafka.outgoing import Conversion, shard_of
 
@@ -42,6 +47,7 @@ def test_elements_become_records(conversion: Conversion, element: Any, record: A
         (PLAIN, KafkaRecord("t", 0, 0, 0, "", b"", b"", []), "neither a pair"),
         (PLAIN, ("k", b"v"), "a key is no bytes, but str: 'k'.*such as str.encode"),
         (Conversion("t", None, len, "w"), (b"k", b"v"), "value that value_serializer has returned"),  # type: ignore[arg-type]
+        (PLAIN, ProducerRecord(b"v", timestamp=0), "a timestamp is 0, less than 1"),
         (Conversion(None, None, None, "w"), (b"k", b"v"), "names no topic"),
     ],
 )
@@ -66,3 +72,17 @@ def test_batches_survive_their_coder() -> None:
     records = [PLAIN((None, b"v")), PLAIN(ProducerRecord(None, b"k", None, 1, 2, [("h", None)]))]
     coder = coders.registry.get_coder(BATCH_TYPE)
     assert coder.decode(coder.encode(("w", "g", 5, records))) == ("w", "g", 5, records)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        ProducerRecord(b"v"),
+        ProducerRecord("any", 5, "t", 1, 2, (("h", None),)),  # type: ignore[arg-type]
+        KafkaRecord("t", 0, 1, 2, "CreateTime", None, b"v", [KafkaHeader("h", b"x")]),
+    ],
+)
+def test_records_survive_their_coders(record: Any) -> None:
+    coder = coders.registry.get_coder(type(record))
+    assert coder.decode(coder.encode(record)) == record
+    assert type(coder.decode(coder.encode(record))) is type(record)

@@ -1,0 +1,206 @@
+"""What ``WriteToKafka(exactly_once=…)`` leaves in a topic, whatever is killed in between."""
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+
+from beam_spark_runner.core.errors import BundleFailedError
+from beam_spark_runner.transforms import WriteToKafka
+from beam_spark_runner.transforms.kafka import ExactlyOnce, KafkaAccessError
+from beam_spark_runner.transforms.kafka.config import producer_config
+from beam_spark_runner.transforms.kafka.outgoing import Outgoing
+from beam_spark_runner.transforms.kafka.transactions import Batch, ShardTakenError, ShardWriter
+from integration.kafka_broker import Broker, start_broker
+from integration.kafka_pipelines import SHARDS, numbers, numbers_in, numbers_to
+from integration.running import run
+from integration.stream_kills import Driving
+from integration.waiting import newest_epoch, wait_until
+from tests.cli.programs import Program
+
+pytestmark = pytest.mark.timeout(900)
+
+MOMENTS = [Driving.RAN, Driving.WRITTEN, Driving.COMMITTED, None]
+"""At which drivers die. The first is the one at which Kafka has what no epoch has committed."""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with start_broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+class Runs:
+    """One pipeline that copies a topic, and the runs of it."""
+
+    def __init__(self, broker: Broker, folder: Path, source: str, sink: str) -> None:
+        self._broker, self._folder, self._source, self._sink = broker, folder, source, sink
+        self.checkpoints = folder / "checkpoints"
+        self._count = 0
+
+    def start(self, moment: str, nth: int) -> Program:
+        self._count += 1
+        folder = self._folder / f"run-{self._count}"
+        folder.mkdir()
+        arguments = self._broker.config, self._source, self._sink, moment, nth
+        return Program(
+            folder,
+            f"from integration.kafka_pipelines import copy\ncopy(OPTIONS, *{arguments!r})",
+            "--spark_master_url=local[2]",
+            "--batch_interval_millis=100",
+            f"--parallelism={1 + self._count % 3}",
+            f"--checkpoint_dir={self.checkpoints}",
+        )
+
+
+def test_nothing_is_lost_or_doubled(broker: Broker, tmp_path: Path) -> None:
+    """Drivers are killed, the broker is, and partitions are added."""
+    source, sink = broker.create("source", 2), broker.create("sink", 3)
+    chance = random.Random(7)
+    runs = Runs(broker, tmp_path, source, sink)
+    produced = 0
+
+    def produce(count: int) -> None:
+        nonlocal produced
+        broker.produce(source, numbers(produced, produced + count))
+        produced += count
+
+    def written() -> int:
+        return len(broker.records(sink))
+
+    for turn, moment in enumerate(MOMENTS):
+        produce(3000)
+        program = runs.start("" if moment is None else moment.name, chance.randrange(2, 5))
+        until = newest_epoch(runs.checkpoints) + 3
+        assert program.wait_until(lambda until=until: newest_epoch(runs.checkpoints) >= until) or (  # type: ignore[misc]
+            moment is not None
+        )
+        if turn == 1:
+            broker.kill()
+            broker.start()
+        if turn == 2:
+            broker.add_partitions(source, 4)
+        produce(1000)
+        if moment is None:
+            time.sleep(chance.random())  # the moment is chance's
+            program.send(signal.SIGKILL)
+        ended = program.end(300)
+        assert ended.code == -signal.SIGKILL, ended.err
+        assert numbers_in(broker.records(sink)) == sorted(set(numbers_in(broker.records(sink))))
+    program = runs.start("", 0)
+    program.wait_until(lambda: written() >= produced)
+    assert numbers_in(broker.records(sink)) == numbers_to(produced)
+    produce(10)
+    program.wait_until(lambda: written() >= produced)
+    assert numbers_in(broker.records(sink)) == numbers_to(produced)
+    program.send(signal.SIGKILL)
+    program.end(300)
+
+
+NAME, TOPIC = "sink-0", "shard"
+
+
+class Shards:
+    """Writers of one shard."""
+
+    def __init__(self, broker: Broker, topic: str) -> None:
+        self._broker, self._topic = broker, topic
+        self._config = producer_config(broker.config, "w")
+
+    def open(self) -> ShardWriter:
+        return ShardWriter(self._config, "w", self._topic, f"{self._topic}-0")
+
+    def batch(self, first: int, last: int, *, group: str = "g", writer: str = "me") -> Batch:
+        records: list[Outgoing] = [
+            (self._topic, None, None, b"%d" % number, None, []) for number in range(first, last)
+        ]
+        return Batch(writer, group, first, records)
+
+    def numbers(self) -> list[int]:
+        return numbers_in(self._broker.records(self._topic))
+
+
+@pytest.fixture
+def shards(broker: Broker, request: pytest.FixtureRequest) -> Shards:
+    return Shards(broker, broker.create(request.node.name, 2))
+
+
+def test_batches_are_written_once_whoever_writes_them(shards: Shards) -> None:
+    batches = [shards.batch(0, 5), shards.batch(5, 8)]
+    first = shards.open()
+    first.write(batches)
+    first.write(batches)
+    # Another process does the same, as the epoch is not committed.
+    second = shards.open()
+    assert second.after == 8
+    second.write([*batches, shards.batch(8, 10)])
+    assert shards.numbers() == numbers_to(10)
+    # The one before it wakes up.
+    with pytest.raises(ShardTakenError):
+        first.write([shards.batch(8, 11)])
+    assert shards.numbers() == numbers_to(10)
+    second.write([shards.batch(10, 12, group="h")])
+    assert shards.numbers() == numbers_to(12)
+
+
+def test_a_transaction_of_a_dead_process_is_aborted(shards: Shards, broker: Broker) -> None:
+    from confluent_kafka import Producer
+
+    topic = "test_a_transaction_of_a_dead_process_is_aborted"
+    dead = Producer({**broker.config, "transactional.id": f"{topic}-0"})
+    dead.init_transactions()
+    dead.begin_transaction()
+    dead.produce(topic, b"0")
+    dead.flush()
+    writer = shards.open()
+    writer.write([shards.batch(0, 3)])
+    assert shards.numbers() == numbers_to(3)
+    assert len(broker.records(topic, is_committed=False)) == 4
+
+
+def test_groups_of_others_are_refused(shards: Shards) -> None:
+    shards.open().write([shards.batch(0, 3)])
+    with pytest.raises(KafkaAccessError, match="is that of another pipeline"):
+        shards.open().write([shards.batch(0, 3, writer="other")])
+    with pytest.raises(KafkaAccessError, match="older than what it has written"):
+        shards.open().write([shards.batch(0, 3, group="other")])
+    assert shards.numbers() == numbers_to(3)
+
+
+@pytest.mark.spark
+def test_a_batch_is_written_once_and_a_second_run_is_refused(
+    local_session: Any, broker: Broker
+) -> None:
+    sink = broker.create("batch", 2)
+
+    def build(p: beam.Pipeline) -> None:
+        pairs = p | beam.Create([(str(n % 7), str(n)) for n in range(5000)])
+        pairs | WriteToKafka(
+            broker.config,
+            sink,
+            key_serializer=str.encode,
+            value_serializer=str.encode,
+            exactly_once=ExactlyOnce(SHARDS, "batch-1"),
+        )
+
+    run(local_session, build)
+    assert numbers_in(broker.records(sink)) == numbers_to(5000)
+    with pytest.raises(BundleFailedError, match="choose another sink_group_id") as raised:
+        run(local_session, build)
+    assert raised.value.step == "WriteToKafka(batch)/Exactly once/Write"
+    assert numbers_in(broker.records(sink)) == numbers_to(5000)
+
+
+def test_topics_that_are_missing_are_named(broker: Broker) -> None:
+    config = producer_config({**broker.config, "message.timeout.ms": 2000}, "w")
+    broker.create("there", 1)
+    writer = ShardWriter(config, "w", "there", "names-0")
+    record: Outgoing = ("not there", None, None, b"", None, [])
+    with pytest.raises(KafkaAccessError, match="a record for topic not there was not written"):
+        writer.write([Batch("me", "g", 0, [record])])
+    wait_until(lambda: broker.records("there", is_committed=False) == [], "nothing")
