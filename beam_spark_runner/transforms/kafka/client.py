@@ -98,8 +98,46 @@ def _open(kind: Any, config: Mapping[str, Any], transform: str, outages: Outages
         raise KafkaAccessError(f"the configuration cannot be used: {error}", transform) from error
 
 
+class Inquirer:
+    """Asks for topics and offsets.
+
+    Attributes:
+        client: a consumer of ``confluent-kafka`` that reads nothing.
+
+    Args:
+        client: see there.
+        outages: that the client reports to.
+        transform: for errors.
+    """
+
+    def __init__(self, client: Any, outages: Outages, transform: str) -> None:
+        self.client = client
+        self._outages, self._transform = outages, transform
+
+    def topics(self, name: str | None, timeout_s: float) -> Mapping[str, Any]:
+        """Return the metadata of one topic, or of all.
+
+        Raises:
+            KafkaAccessError: a broker refuses this client.
+            KafkaException: none answers in time.
+        """
+        until_s = time.monotonic() + timeout_s
+        only = {} if name is None else {"topic": name}
+        while True:
+            wait_s = min(1.0, max(0.1, until_s - time.monotonic()))
+            try:
+                found: Mapping[str, Any] = self.client.list_topics(timeout=wait_s, **only).topics
+            except confluent(self._transform).KafkaException:
+                self.client.poll(0)  # calls back with errors that explain it
+                self._outages.check()
+                if time.monotonic() >= until_s:
+                    raise
+            else:
+                return found
+
+
 @contextmanager
-def inquirer(config: Mapping[str, Any], transform: str) -> Iterator[Any]:
+def inquirer(config: Mapping[str, Any], transform: str) -> Iterator[Inquirer]:
     """Have a consumer that asks for topics and offsets.
 
     Raises:
@@ -108,7 +146,7 @@ def inquirer(config: Mapping[str, Any], transform: str) -> Iterator[Any]:
     outages = Outages(transform)
     consumer = open_consumer(of_inquiries(config), transform, outages)
     try:
-        yield consumer
+        yield Inquirer(consumer, outages, transform)
     except confluent(transform).KafkaException as error:
         consumer.poll(0)  # calls back with errors that explain it
         outages.check()

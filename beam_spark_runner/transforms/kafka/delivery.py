@@ -1,6 +1,6 @@
 """Producers, and what becomes of the records that they are given."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from beam_spark_runner.transforms.kafka.client import Outages, confluent, open_producer
@@ -55,13 +55,13 @@ class Delivery:
                 self.producer.produce(topic, value=value, key=key, on_delivery=self._note, **more)
                 break
             except BufferError:
-                self.producer.poll(_WAIT_S)
+                self._serve(self.producer.poll, _WAIT_S)
                 self.check()
             except self._module.KafkaException as error:
                 raise self._error(str(topic), error.args[0]) from error
         self._count += 1
         if self._count % _SERVE_EVERY == 0:
-            self.producer.poll(0)
+            self._serve(self.producer.poll, 0)
             self.check()
 
     def flush(self) -> None:
@@ -70,7 +70,7 @@ class Delivery:
         Raises:
             KafkaAccessError: one was not.
         """
-        while self.producer.flush(1.0) and self._failed is None:
+        while self._serve(self.producer.flush, 1.0) and self._failed is None:
             self._outages.check()
         self.check()
         self.is_clean = True
@@ -78,8 +78,22 @@ class Delivery:
     def check(self) -> None:
         """Raise if a record was not delivered."""
         if self._failed is not None:
-            raise self._error(*self._failed)
+            topic, error = self._failed
+            raise self._error(topic, error) from self._module.KafkaException(error)
         self._outages.check()
+
+    def _serve(self, function: Callable[[float], int], wait_s: float) -> int:
+        """Have callbacks called.
+
+        Raises:
+            KafkaAccessError: the producer has failed for good.
+        """
+        try:
+            return function(wait_s)
+        except (self._module.KafkaException, SystemError) as error:
+            # The client raises what is fatal, also while a callback returns.
+            cause = error.__cause__ if isinstance(error, SystemError) else error
+            raise KafkaAccessError(f"the producer has failed: {cause}", self._transform) from cause
 
     def _note(self, error: Any, message: Any) -> None:
         if error is not None and self._failed is None:

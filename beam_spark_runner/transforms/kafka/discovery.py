@@ -84,11 +84,11 @@ class FindPartitions(beam.DoFn):  # type: ignore[misc]
     def process(self, _: Any) -> list[PartitionElement]:
         """Return what to read."""
         sought = self._sought
-        with inquirer(sought.config, sought.transform) as client:
-            counts = sought.topics.partitions(client, _FIRST_TIMEOUT_S)
+        with inquirer(sought.config, sought.transform) as asks:
+            counts = sought.topics.partitions(asks, _FIRST_TIMEOUT_S)
             refuse_missing(counts, sought.topics, sought.transform)
             every = [(topic, number) for topic, count in counts.items() for number in range(count)]
-            return sought.elements(client, every, sought.start, MIN_TIMESTAMP.micros)
+            return sought.elements(asks.client, every, sought.start, MIN_TIMESTAMP.micros)
 
 
 class Known(NamedTuple):
@@ -234,8 +234,8 @@ class DiscoverPartitions(beam.DoFn):  # type: ignore[misc]
     ) -> tuple[dict[str, int], list[PartitionElement]]:
         sought = self._sought
         timeout_s = _LATER_TIMEOUT_S if known.has_begun else _FIRST_TIMEOUT_S
-        with inquirer(sought.config, sought.transform) as client:
-            counts = sought.topics.partitions(client, timeout_s)
+        with inquirer(sought.config, sought.transform) as asks:
+            counts = sought.topics.partitions(asks, timeout_s)
             if not known.has_begun:
                 warn_of_missing(counts, sought.transform)
             new = [
@@ -246,7 +246,7 @@ class DiscoverPartitions(beam.DoFn):  # type: ignore[misc]
             # All that partitions have that were added later, was written later.
             begins_anew = not known.has_begun or sought.start.time_ms is not None
             start = sought.start if begins_anew else Position(EARLIEST)
-            found = sought.elements(client, new, start, watermark.micros) if new else []
+            found = sought.elements(asks.client, new, start, watermark.micros) if new else []
             if found and known.has_begun:
                 names = ", ".join(f"{each.topic}[{each.partition}]" for each in found)
                 LOG.info("%s: new partitions: %s", sought.transform, names)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_spark_runner.transforms.kafka.client import LOG, confluent
+from beam_spark_runner.transforms.kafka.client import LOG, Inquirer, confluent
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 
 
@@ -25,25 +25,25 @@ class Topics:
     def __str__(self) -> str:
         return ", ".join(self._names) or f"topics like {self._pattern and self._pattern.pattern}"
 
-    def partitions(self, client: Any, timeout_s: float) -> dict[str, int]:
+    def partitions(self, asks: Inquirer, timeout_s: float) -> dict[str, int]:
         """Return how many partitions each topic has, 0 if it does not exist.
 
         Args:
-            client: see ``inquirer``.
-            timeout_s: for each request.
+            asks: for them.
+            timeout_s: for each answer.
 
         Raises:
-            KafkaAccessError: a topic is refused.
+            KafkaAccessError: a topic is refused, or the client.
             KafkaException: the brokers do not answer.
         """
         if self._pattern is None:
             found: dict[str, Any] = {}
             for name in self._names:
-                found |= client.list_topics(topic=name, timeout=timeout_s).topics
+                found |= asks.topics(name, timeout_s)
         else:
             found = {
                 name: topic
-                for name, topic in client.list_topics(timeout=timeout_s).topics.items()
+                for name, topic in asks.topics(None, timeout_s).items()
                 if self._pattern.fullmatch(name)
             }
         return {name: self._count(name, topic) for name, topic in sorted(found.items())}

@@ -19,6 +19,7 @@ from beam_spark_runner.transforms.kafka.outgoing import Outgoing
 
 _TIMEOUT_S = 30.0
 _RETRY_S = 300.0
+_PAUSE_S = 0.1
 _IDLE_S = 60.0
 _KEPT_GROUPS = 50
 _OF_ALL_CLIENTS = (
@@ -145,9 +146,9 @@ class ShardWriter:
         self._offset = topic, 0
         common = {key: config[key] for key in config if key.startswith(_OF_ALL_CLIENTS)}
         # Only now: what a producer before this one has begun, has ended.
-        with inquirer({**common, "group.id": name}, transform) as client:
-            self._group = client.consumer_group_metadata()
-            (found,) = client.committed(
+        with inquirer({**common, "group.id": name}, transform) as asks:
+            self._group = asks.client.consumer_group_metadata()
+            (found,) = asks.client.committed(
                 [self._module.TopicPartition(*self._offset)], timeout=_TIMEOUT_S
             )
         self._written = Written.of(found.offset, found.metadata, name, transform)
@@ -184,8 +185,12 @@ class ShardWriter:
                 _TIMEOUT_S,
             )
             self._call("commit", producer.commit_transaction, _TIMEOUT_S)
-        except BaseException:
+        except BaseException as error:
             self.abort()
+            if self._is_taken(error):
+                raise ShardTakenError(
+                    f"another producer has begun to write as {self._name}", self._transform
+                ) from error
             raise
         self._written = written
 
@@ -200,19 +205,21 @@ class ShardWriter:
                 cause = error.args[0]
                 if cause.retriable() and time.monotonic() < until_s:
                     LOG.warning("%s: %s: %s; trying again", self._transform, self._name, cause)
+                    time.sleep(_PAUSE_S)
                     continue
-                codes = self._module.KafkaError
-                kind = KafkaAccessError
-                if cause.code() in (
-                    codes._FENCED,
-                    codes.PRODUCER_FENCED,
-                    codes.INVALID_PRODUCER_EPOCH,
-                ):
-                    kind = ShardTakenError
-                raise kind(
+                raise KafkaAccessError(
                     f"the transaction of {self._name} cannot {what}: {cause.str()}",
                     self._transform,
                 ) from error
+
+    def _is_taken(self, error: BaseException | None) -> bool:
+        codes = self._module.KafkaError
+        taken = codes._FENCED, codes.PRODUCER_FENCED, codes.INVALID_PRODUCER_EPOCH
+        while error is not None:
+            if isinstance(error, self._module.KafkaException) and error.args[0].code() in taken:
+                return True
+            error = error.__cause__
+        return False
 
     def abort(self) -> None:
         """End the transaction that is open, so that readers do not wait for its time to be over."""
