@@ -211,7 +211,8 @@ def test_a_stream_commits_what_it_has_read_and_goes_on_there(
     first = started(local_session, build)
     copied.wait_for(first, 15)
     wait_until(lambda: broker.committed(topic, topic, 2) == [10, 5], "offsets are committed")
-    first.cancel()
+    first.drain()
+    assert first.wait_until_finish() == "DRAINED"
     # Without a checkpoint, the group says where it goes on.
     broker.produce(topic, numbers(15, 20, 1))
     second = started(local_session, build)

@@ -3,15 +3,18 @@
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from beam_spark_runner.transforms.kafka.config import of_inquiries
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 
 LOG = logging.getLogger(__name__)
 _WARN_EVERY_S = 60.0
+_TRY_S = 2.0
+_PAUSE_S = 0.1
+T = TypeVar("T")
 
 
 def confluent(transform: str) -> Any:
@@ -46,11 +49,17 @@ class Outages:
         self._lock = threading.Lock()
         self._warned_s = -_WARN_EVERY_S
         self._fatal: Any = None
+        self._has_worked = False
+
+    def worked(self) -> None:
+        """Note that a broker has served the client: what refuses it later may be passing."""
+        self._has_worked = True
 
     def report(self, error: Any) -> None:
         """Take an error that concerns no record: librdkafka goes on trying, except after some."""
         kinds = type(error)
-        if error.fatal() or error.code() in (kinds._AUTHENTICATION, kinds._SSL):
+        is_refusal = error.code() in (kinds._AUTHENTICATION, kinds._SSL)
+        if error.fatal() or (is_refusal and not self._has_worked):
             self._fatal = error
         self.warn(error.str())
 
@@ -115,25 +124,55 @@ class Inquirer:
         self._outages, self._transform = outages, transform
 
     def topics(self, name: str | None, timeout_s: float) -> Mapping[str, Any]:
-        """Return the metadata of one topic, or of all.
+        """Return the metadata of one topic, or of all. Raises as ``ask``."""
+        only = {} if name is None else {"topic": name}
+        found: Mapping[str, Any] = self.ask(
+            lambda wait_s: self.client.list_topics(timeout=wait_s, **only).topics, timeout_s
+        )
+        return found
+
+    def ask(self, call: Callable[[float], T], timeout_s: float) -> T:
+        """Call a function of the client, again for as long as its errors are passing.
+
+        Args:
+            call: gets the time for one try, in seconds.
+            timeout_s: for all of them.
 
         Raises:
             KafkaAccessError: a broker refuses this client.
-            KafkaException: none answers in time.
+            KafkaException: none answers in time, or the answer is an error.
         """
         until_s = time.monotonic() + timeout_s
-        only = {} if name is None else {"topic": name}
         while True:
-            wait_s = min(1.0, max(0.1, until_s - time.monotonic()))
             try:
-                found: Mapping[str, Any] = self.client.list_topics(timeout=wait_s, **only).topics
-            except confluent(self._transform).KafkaException:
+                found = call(min(_TRY_S, max(0.1, until_s - time.monotonic())))
+            except confluent(self._transform).KafkaException as error:
                 self.client.poll(0)  # calls back with errors that explain it
                 self._outages.check()
-                if time.monotonic() >= until_s:
+                if not is_passing(error.args[0]) or time.monotonic() >= until_s:
                     raise
+                time.sleep(_PAUSE_S)
             else:
+                self._outages.worked()
                 return found
+
+
+def is_passing(error: Any) -> bool:
+    """Say whether a ``KafkaError`` ends by itself: a broker is starting, or leaders change."""
+    codes = type(error)
+    return bool(error.retriable()) or error.code() in (
+        codes._TRANSPORT,
+        codes._ALL_BROKERS_DOWN,
+        codes._RESOLVE,
+        codes._TIMED_OUT,
+        codes._WAIT_COORD,
+        codes.LEADER_NOT_AVAILABLE,
+        codes.NOT_LEADER_FOR_PARTITION,
+        codes.REQUEST_TIMED_OUT,
+        codes.NOT_COORDINATOR,
+        codes.COORDINATOR_NOT_AVAILABLE,
+        codes.COORDINATOR_LOAD_IN_PROGRESS,
+    )
 
 
 @contextmanager

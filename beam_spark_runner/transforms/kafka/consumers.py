@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from beam_spark_runner.transforms.kafka.client import LOG, Outages, confluent, open_consumer
+from beam_spark_runner.transforms.kafka.client import (
+    LOG,
+    Outages,
+    confluent,
+    is_passing,
+    open_consumer,
+)
 from beam_spark_runner.transforms.kafka.config import of_inquiries, of_partition_readers
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 
@@ -54,6 +60,7 @@ class PartitionConsumer:
         self.position = offset
         self.has_answered = False
         self._put_back: list[Any] = []
+        self._error: Exception | None = None  # after records that were returned
         self._consumer.assign([self._module.TopicPartition(*self._partition, offset)])
 
     def take(self, most: int, wait_s: float) -> list[Any]:
@@ -71,22 +78,30 @@ class PartitionConsumer:
             records, self._put_back = self._put_back[:most], self._put_back[most:]
             self.position = records[-1].offset() + 1
             return records
+        if self._error is not None:
+            raise self._error
         # ``consume`` waits for the last one of as many as it is asked for.
         messages = self._consumer.consume(1, wait_s)
         if messages and most > 1 and messages[0].error() is None:
             messages += self._consumer.consume(most - 1, 0)
-        self._outages.check()
         records = []
-        for message in messages:
-            error = message.error()
-            if error is None:
-                records.append(message)
-            elif self._is_end(error):
-                self.position = max(self.position, message.offset())
+        try:
+            self._outages.check()
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    records.append(message)
+                    self.position = message.offset() + 1
+                elif self._is_end(error):
+                    self.position = max(self.position, message.offset())
+                else:
+                    continue
                 self.has_answered = True
-        if records:
-            self.has_answered = True
-            self.position = max(self.position, records[-1].offset() + 1)
+                self._outages.worked()
+        except (OutOfRangeError, KafkaAccessError) as error:
+            if not records:
+                raise
+            self._error = error
         return records
 
     def put_back(self, records: Sequence[Any]) -> None:
@@ -109,15 +124,7 @@ class PartitionConsumer:
             raise OutOfRangeError(error.str())
         if code == codes.GROUP_AUTHORIZATION_FAILED and not self._has_group:
             return False  # the group is a name that librdkafka wants, and that nobody uses
-        if error.retriable() or code in (
-            codes._TRANSPORT,
-            codes._ALL_BROKERS_DOWN,
-            codes._RESOLVE,
-            codes._TIMED_OUT,
-            codes.LEADER_NOT_AVAILABLE,
-            codes.NOT_LEADER_FOR_PARTITION,
-            codes.REQUEST_TIMED_OUT,
-        ):
+        if is_passing(error):
             self._outages.report(error)
             return False
         raise KafkaAccessError(f"it cannot be read: {error.str()}", self._where)

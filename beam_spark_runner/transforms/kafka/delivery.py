@@ -96,7 +96,9 @@ class Delivery:
             raise KafkaAccessError(f"the producer has failed: {cause}", self._transform) from cause
 
     def _note(self, error: Any, message: Any) -> None:
-        if error is not None and self._failed is None:
+        if error is None:
+            self._outages.worked()
+        elif self._failed is None:
             self._failed = message.topic(), error
 
     def _error(self, topic: str, error: Any) -> KafkaAccessError:

@@ -13,7 +13,7 @@ from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
-from beam_spark_runner.transforms.kafka.client import LOG, NoAnswerError, inquirer
+from beam_spark_runner.transforms.kafka.client import LOG, Inquirer, NoAnswerError, inquirer
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.offsets import PartitionElement
 from beam_spark_runner.transforms.kafka.positions import (
@@ -48,10 +48,10 @@ class Sought:
     transform: str
 
     def elements(
-        self, client: Any, partitions: Iterable[Partition], start: Position, watermark_us: int
+        self, asks: Inquirer, partitions: Iterable[Partition], start: Position, watermark_us: int
     ) -> list[PartitionElement]:
         """Return what to read of some partitions; none of those in which nothing is left."""
-        offsets = Offsets(client, _FIRST_TIMEOUT_S, self.transform)
+        offsets = Offsets(asks, _FIRST_TIMEOUT_S, self.transform)
         ends = offsets.ends(partitions)
         starts = offsets.at(start, ends)
         if self.stop is None:
@@ -88,7 +88,7 @@ class FindPartitions(beam.DoFn):  # type: ignore[misc]
             counts = sought.topics.partitions(asks, _FIRST_TIMEOUT_S)
             refuse_missing(counts, sought.topics, sought.transform)
             every = [(topic, number) for topic, count in counts.items() for number in range(count)]
-            return sought.elements(asks.client, every, sought.start, MIN_TIMESTAMP.micros)
+            return sought.elements(asks, every, sought.start, MIN_TIMESTAMP.micros)
 
 
 class Known(NamedTuple):
@@ -246,7 +246,7 @@ class DiscoverPartitions(beam.DoFn):  # type: ignore[misc]
             # All that partitions have that were added later, was written later.
             begins_anew = not known.has_begun or sought.start.time_ms is not None
             start = sought.start if begins_anew else Position(EARLIEST)
-            found = sought.elements(asks.client, new, start, watermark.micros) if new else []
+            found = sought.elements(asks, new, start, watermark.micros) if new else []
             if found and known.has_begun:
                 names = ", ".join(f"{each.topic}[{each.partition}]" for each in found)
                 LOG.info("%s: new partitions: %s", sought.transform, names)

@@ -127,8 +127,10 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
                     self._advance_without_records(estimator, topic, number, claimed)
                     tracker.defer_remainder(Duration(_IDLE_S))
                     break
-        finally:
-            self._consumers.give_back(topic, number, consumer)
+        except BaseException:  # what has become of records that it had is not known
+            consumer.close()
+            raise
+        self._consumers.give_back(topic, number, consumer)
         if finalizer is not None and claimed > start:
             finalizer.register(partial(self._consumers.commit, topic, number, claimed))
 

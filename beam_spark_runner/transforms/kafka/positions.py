@@ -6,7 +6,7 @@ from typing import Any
 
 from apache_beam.utils.timestamp import Timestamp
 
-from beam_spark_runner.transforms.kafka.client import confluent
+from beam_spark_runner.transforms.kafka.client import Inquirer, confluent
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 
 EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"
@@ -67,13 +67,13 @@ class Offsets:
     """Looks offsets up.
 
     Args:
-        client: see ``inquirer``.
-        timeout_s: for each request.
+        asks: for them.
+        timeout_s: for each answer.
         transform: for errors.
     """
 
-    def __init__(self, client: Any, timeout_s: float, transform: str) -> None:
-        self._client, self._timeout_s, self._transform = client, timeout_s, transform
+    def __init__(self, asks: Inquirer, timeout_s: float, transform: str) -> None:
+        self._asks, self._timeout_s, self._transform = asks, timeout_s, transform
         self._make = confluent(transform).TopicPartition
 
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
@@ -82,11 +82,13 @@ class Offsets:
         With ``isolation.level=read_committed`` that is the last one before open transactions.
         """
         return {
-            partition: self._client.get_watermark_offsets(
-                self._make(*partition), timeout=self._timeout_s
-            )
+            partition: self._ask("get_watermark_offsets", self._make(*partition))
             for partition in partitions
         }
+
+    def _ask(self, name: str, asked: Any) -> Any:
+        function = getattr(self._asks.client, name)
+        return self._asks.ask(lambda wait_s: function(asked, timeout=wait_s), self._timeout_s)
 
     def at(
         self, position: Position, ends: Mapping[Partition, tuple[int, int]]
@@ -112,14 +114,10 @@ class Offsets:
         self, time_ms: int, ends: Mapping[Partition, tuple[int, int]]
     ) -> dict[Partition, int]:
         asked = [self._make(*each, time_ms) for each in ends]
-        found = self._client.offsets_for_times(asked, timeout=self._timeout_s) if asked else []
+        found = self._ask("offsets_for_times", asked) if asked else []
         # What has no record of that time or later has a negative offset.
         offsets = {(each.topic, each.partition): each for each in found}
-        for each in found:
-            if each.error is not None:
-                raise KafkaAccessError(
-                    f"{each.topic}[{each.partition}]: {each.error}", self._transform
-                )
+        self._refuse_errors(found)
         return {
             each: offsets[each].offset if offsets[each].offset >= 0 else high
             for each, (_, high) in ends.items()
@@ -129,7 +127,8 @@ class Offsets:
         self, reset: str, ends: Mapping[Partition, tuple[int, int]]
     ) -> dict[Partition, int]:
         asked = [self._make(*each) for each in ends]
-        found = self._client.committed(asked, timeout=self._timeout_s) if asked else []
+        found = self._ask("committed", asked) if asked else []
+        self._refuse_errors(found)
         committed = {(each.topic, each.partition): each.offset for each in found}
         if reset == "error" and (bare := [each for each in ends if committed[each] < 0]):
             names = ", ".join(f"{topic}[{number}]" for topic, number in bare)
@@ -142,3 +141,10 @@ class Offsets:
             each: committed[each] if committed[each] >= 0 else pair[index]
             for each, pair in ends.items()
         }
+
+    def _refuse_errors(self, found: Iterable[Any]) -> None:
+        for each in found:
+            if each.error is not None:
+                raise KafkaAccessError(
+                    f"{each.topic}[{each.partition}]: {each.error}", self._transform
+                )

@@ -148,9 +148,12 @@ class ShardWriter:
         # Only now: what a producer before this one has begun, has ended.
         with inquirer({**common, "group.id": name}, transform) as asks:
             self._group = asks.client.consumer_group_metadata()
-            (found,) = asks.client.committed(
-                [self._module.TopicPartition(*self._offset)], timeout=_TIMEOUT_S
+            asked = [self._module.TopicPartition(*self._offset)]
+            (found,) = asks.ask(
+                lambda wait_s: asks.client.committed(asked, timeout=wait_s), _TIMEOUT_S
             )
+            if found.error is not None:
+                raise KafkaAccessError(f"the group {name}: {found.error}", transform)
         self._written = Written.of(found.offset, found.metadata, name, transform)
 
     @property
