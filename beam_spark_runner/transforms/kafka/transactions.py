@@ -119,7 +119,7 @@ class Written(NamedTuple):
                 raise KafkaAccessError(
                     f"other records were written for the group {name} with the same numbers: the "
                     "pipeline began from a checkpoint or savepoint that is older than what it has "
-                    "written. Use another sink_group_id; records since then are written again",
+                    "written. Start it without that, and with another sink_group_id",
                     transform,
                 )
         return [each for each in batches if each.first >= self.after]
@@ -214,6 +214,11 @@ class ShardWriter:
                     f"the transaction of {self._name} cannot {what}: {cause.str()}",
                     self._transform,
                 ) from error
+            except SystemError as error:  # see ``Delivery``: fatal, while a callback returned
+                raise KafkaAccessError(
+                    f"the transaction of {self._name} cannot {what}: {error.__cause__}",
+                    self._transform,
+                ) from error.__cause__
 
     def _is_taken(self, error: BaseException | None) -> bool:
         codes = self._module.KafkaError
@@ -228,7 +233,7 @@ class ShardWriter:
         """End the transaction that is open, so that readers do not wait for its time to be over."""
         try:
             self._delivery.producer.abort_transaction(_TIMEOUT_S)
-        except self._module.KafkaException as error:
+        except (self._module.KafkaException, SystemError) as error:
             LOG.debug("%s: %s was not aborted: %s", self._transform, self._name, error)
 
     def close(self) -> None:
