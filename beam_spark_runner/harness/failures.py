@@ -16,6 +16,7 @@ from beam_spark_runner.core.rendering import (
 
 OUR_OWN = f"{BundleFailedError.__module__}.{BundleFailedError.__name__}: "
 """What stands in a traceback before the text of the runner's own error."""
+_ELEMENT = "_element_of_step"  # an attribute of exceptions
 _STEP_IN_MESSAGE = re.compile(r"\[while running '(.*?)'\]", re.DOTALL)
 _MACHINERY = re.compile(r"(^|/)apache_beam/(runners/|transforms/core\.py)|/beam_spark_runner/")
 
@@ -101,12 +102,12 @@ def note_element(error: BaseException, element: object) -> None:
     """
     if not is_charged(error):
         with contextlib.suppress(Exception):  # attributes of its own making
-            error._beam_element = short_text_of(element)  # type: ignore[attr-defined]
+            setattr(error, _ELEMENT, short_text_of(element))
 
 
 def _element_of(error: BaseException) -> str:
     with contextlib.suppress(Exception):
-        return str(getattr(error, "_beam_element", ""))
+        return str(getattr(error, _ELEMENT, ""))
     return ""
 
 
