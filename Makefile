@@ -89,7 +89,7 @@ $(KAFKA): integration/kafka/pom.xml
 	mvn --quiet --batch-mode --file $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(abspath $(@D))
 	touch $@
 
-integration: $(READY_INTEGRATION) $(SPARK_CLASSES) $(KAFKA) integration-3.5 ## Rare cases, clusters, Spark Connect, killed processes, Spark 3.5
+integration: $(READY_INTEGRATION) $(SPARK_CLASSES) $(KAFKA) integration-3.5 ## Rare cases, clusters, Spark Connect, killed processes, Kafka, Spark 3.5
 	$(PYTEST) $(SIDE_BY_SIDE) tests/harness -m rare
 	ALL_EXAMPLES=1 $(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/harness -m 'rare or (hypothesis and not slow)'
 	$(PYTEST) integration --ignore=integration/test_compose.py

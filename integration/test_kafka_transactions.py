@@ -12,7 +12,7 @@ import pytest
 
 from beam_spark_runner.core.errors import BundleFailedError
 from beam_spark_runner.transforms import WriteToKafka
-from beam_spark_runner.transforms.kafka import ExactlyOnce, KafkaAccessError
+from beam_spark_runner.transforms.kafka import ExactlyOnce, KafkaAccessError, error_names
 from beam_spark_runner.transforms.kafka.config import producer_config
 from beam_spark_runner.transforms.kafka.outgoing import Outgoing
 from beam_spark_runner.transforms.kafka.transactions import Batch, ShardTakenError, ShardWriter
@@ -204,3 +204,15 @@ def test_topics_that_are_missing_are_named(broker: Broker) -> None:
     with pytest.raises(KafkaAccessError, match="a record for topic not there was not written"):
         writer.write([Batch("me", "g", 0, [record])])
     wait_until(lambda: broker.records("there", is_committed=False) == [], "nothing")
+
+
+def test_errors_have_the_names_by_which_they_are_known() -> None:
+    from confluent_kafka import KafkaError
+
+    known = {KafkaError(code).name() for code in vars(KafkaError).values() if isinstance(code, int)}
+    names = {
+        *(error_names.END_OF_PARTITION, error_names.UNKNOWN_PARTITION),
+        *(error_names.NO_ACCESS_TO_GROUP, *error_names.OUT_OF_RANGE, *error_names.REFUSED),
+        *(*error_names.TAKEN, *error_names.NO_TOPIC, *error_names.PASSING, *error_names.ADVICE),
+    }
+    assert names <= known

@@ -60,10 +60,7 @@ def foreign_private_names(file: Path) -> set[str]:
     return {
         name
         for name in (used - own - _PYTHONS) | beams
-        if name.startswith("_")
-        and not name.endswith("__")
-        # What librdkafka calls the errors that no broker has sent: a part of its interface.
-        and not (name.isupper() and file.parent.name == "kafka")
+        if name.startswith("_") and not name.endswith("__")
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from beam_spark_runner.transforms.kafka import error_names
 from beam_spark_runner.transforms.kafka.config import of_inquiries
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 
@@ -57,8 +58,7 @@ class Outages:
 
     def report(self, error: Any) -> None:
         """Take an error that concerns no record: librdkafka goes on trying, except after some."""
-        kinds = type(error)
-        is_refusal = error.code() in (kinds._AUTHENTICATION, kinds._SSL)
+        is_refusal = error.name() in error_names.REFUSED
         if error.fatal() or (is_refusal and not self._has_worked):
             self._fatal = error
         self.warn(error.str())
@@ -159,20 +159,7 @@ class Inquirer:
 
 def is_passing(error: Any) -> bool:
     """Say whether a ``KafkaError`` ends by itself: a broker is starting, or leaders change."""
-    codes = type(error)
-    return bool(error.retriable()) or error.code() in (
-        codes._TRANSPORT,
-        codes._ALL_BROKERS_DOWN,
-        codes._RESOLVE,
-        codes._TIMED_OUT,
-        codes._WAIT_COORD,
-        codes.LEADER_NOT_AVAILABLE,
-        codes.NOT_LEADER_FOR_PARTITION,
-        codes.REQUEST_TIMED_OUT,
-        codes.NOT_COORDINATOR,
-        codes.COORDINATOR_NOT_AVAILABLE,
-        codes.COORDINATOR_LOAD_IN_PROGRESS,
-    )
+    return bool(error.retriable()) or error.name() in error_names.PASSING
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from beam_spark_runner.transforms.kafka import error_names
 from beam_spark_runner.transforms.kafka.client import (
     LOG,
     Outages,
@@ -116,13 +117,12 @@ class PartitionConsumer:
         Raises:
             OutOfRangeError, KafkaAccessError: it is an error that does not end by itself.
         """
-        codes = self._module.KafkaError
-        code = error.code()
-        if code == codes._PARTITION_EOF:
+        name = error.name()
+        if name == error_names.END_OF_PARTITION:
             return True
-        if code in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE):
+        if name in error_names.OUT_OF_RANGE:
             raise OutOfRangeError(error.str())
-        if code == codes.GROUP_AUTHORIZATION_FAILED and not self._has_group:
+        if name == error_names.NO_ACCESS_TO_GROUP and not self._has_group:
             return False  # the group is a name that librdkafka wants, and that nobody uses
         if is_passing(error):
             self._outages.report(error)
@@ -231,7 +231,7 @@ class Consumers:
                 end: int = client.get_watermark_offsets(asked, timeout=_ASK_END_TIMEOUT_S)[1]
                 return end
             except module.KafkaException as error:
-                if is_last_try or error.args[0].code() != module.KafkaError._UNKNOWN_PARTITION:
+                if is_last_try or error.args[0].name() != error_names.UNKNOWN_PARTITION:
                     raise
                 # It was added after the client had asked for the topic.
                 with self._lock:

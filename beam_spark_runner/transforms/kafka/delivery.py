@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from beam_spark_runner.transforms.kafka import error_names
 from beam_spark_runner.transforms.kafka.client import Outages, confluent, open_producer
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.outgoing import Outgoing
@@ -92,8 +93,9 @@ class Delivery:
             return function(wait_s)
         except (self._module.KafkaException, SystemError) as error:
             # The client raises what is fatal, also while a callback returns.
-            cause = error.__cause__ if isinstance(error, SystemError) else error
-            raise KafkaAccessError(f"the producer has failed: {cause}", self._transform) from cause
+            raise KafkaAccessError(
+                f"the producer has failed: {error.__cause__ or error}", self._transform
+            ) from error
 
     def _note(self, error: Any, message: Any) -> None:
         if error is None:
@@ -102,16 +104,6 @@ class Delivery:
             self._failed = message.topic(), error
 
     def _error(self, topic: str, error: Any) -> KafkaAccessError:
-        codes = self._module.KafkaError
-        advice = {
-            codes.MSG_SIZE_TOO_LARGE: "increase message.max.bytes in producer_config, and "
-            "max.message.bytes of the topic",
-            codes._MSG_TIMED_OUT: "no broker has taken it for message.timeout.ms: are the brokers "
-            "reachable?",
-            codes._UNKNOWN_TOPIC: "create the topic first",
-            codes.UNKNOWN_TOPIC_OR_PART: "create the topic first",
-            codes._UNKNOWN_PARTITION: "the topic has fewer partitions",
-            codes.TOPIC_AUTHORIZATION_FAILED: "the user needs WRITE on the topic",
-        }.get(error.code(), "")
+        advice = error_names.ADVICE.get(error.name(), "")
         text = f"a record for topic {topic} was not written: {error.str()}"
         return KafkaAccessError(f"{text}; {advice}" if advice else text, self._transform)

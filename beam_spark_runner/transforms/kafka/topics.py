@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_spark_runner.transforms.kafka.client import LOG, Inquirer, confluent
+from beam_spark_runner.transforms.kafka import error_names
+from beam_spark_runner.transforms.kafka.client import LOG, Inquirer
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 
 
@@ -51,8 +52,7 @@ class Topics:
     def _count(self, name: str, topic: Any) -> int:
         if topic.error is None:
             return len(topic.partitions)
-        errors = confluent(self._transform).KafkaError
-        if topic.error.code() in (errors.UNKNOWN_TOPIC_OR_PART, errors.LEADER_NOT_AVAILABLE):
+        if topic.error.name() in error_names.NO_TOPIC:
             return 0
         raise KafkaAccessError(f"topic {name}: {topic.error.str()}", self._transform)
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from beam_spark_runner.transforms.kafka import error_names
 from beam_spark_runner.transforms.kafka.client import LOG, confluent, inquirer
 from beam_spark_runner.transforms.kafka.delivery import Delivery
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
@@ -189,8 +190,7 @@ class ShardWriter:
             )
             self._call("commit", producer.commit_transaction, _TIMEOUT_S)
         except BaseException as error:
-            self.abort()
-            if self._is_taken(error):
+            if self._is_taken(self.abort()) or self._is_taken(error):
                 raise ShardTakenError(
                     f"another producer has begun to write as {self._name}", self._transform
                 ) from error
@@ -216,25 +216,31 @@ class ShardWriter:
                 ) from error
             except SystemError as error:  # see ``Delivery``: fatal, while a callback returned
                 raise KafkaAccessError(
-                    f"the transaction of {self._name} cannot {what}: {error.__cause__}",
+                    f"the transaction of {self._name} cannot {what}: {error.__cause__ or error}",
                     self._transform,
-                ) from error.__cause__
+                ) from error
 
     def _is_taken(self, error: BaseException | None) -> bool:
-        codes = self._module.KafkaError
-        taken = codes._FENCED, codes.PRODUCER_FENCED, codes.INVALID_PRODUCER_EPOCH
         while error is not None:
-            if isinstance(error, self._module.KafkaException) and error.args[0].code() in taken:
+            is_kafkas = isinstance(error, self._module.KafkaException)
+            if is_kafkas and error.args[0].name() in error_names.TAKEN:
                 return True
             error = error.__cause__
         return False
 
-    def abort(self) -> None:
-        """End the transaction that is open, so that readers do not wait for its time to be over."""
+    def abort(self) -> Exception | None:
+        """End the transaction that is open, so that readers do not wait for its time to be over.
+
+        Returns:
+            Why this was not possible. If the producer has failed for good, it is the reason for
+            that, which is lost where it was raised while a callback returned.
+        """
         try:
             self._delivery.producer.abort_transaction(_TIMEOUT_S)
         except (self._module.KafkaException, SystemError) as error:
             LOG.debug("%s: %s was not aborted: %s", self._transform, self._name, error)
+            return error
+        return None
 
     def close(self) -> None:
         """Wait for nothing: no transaction is open."""

@@ -1,0 +1,45 @@
+"""Names of errors, as ``KafkaError.name()`` gives them. Those with an underscore are the client's.
+
+Source: ``rd_kafka_resp_err_t`` of librdkafka.
+"""
+
+END_OF_PARTITION = "_PARTITION_EOF"
+UNKNOWN_PARTITION = "_UNKNOWN_PARTITION"
+NO_ACCESS_TO_GROUP = "GROUP_AUTHORIZATION_FAILED"
+OUT_OF_RANGE = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
+REFUSED = frozenset({"_AUTHENTICATION", "_SSL"})
+"""A broker does not take the client."""
+
+TAKEN = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
+"""Another producer has begun with the same ``transactional.id``."""
+
+NO_TOPIC = frozenset({"UNKNOWN_TOPIC_OR_PART", "LEADER_NOT_AVAILABLE"})
+"""A topic does not exist, or is just being made."""
+
+PASSING = frozenset(
+    {
+        "_TRANSPORT",
+        "_ALL_BROKERS_DOWN",
+        "_RESOLVE",
+        "_TIMED_OUT",
+        "_WAIT_COORD",
+        "LEADER_NOT_AVAILABLE",
+        "NOT_LEADER_FOR_PARTITION",
+        "REQUEST_TIMED_OUT",
+        "NOT_COORDINATOR",
+        "COORDINATOR_NOT_AVAILABLE",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+    }
+)
+"""A broker is starting, or leaders change; besides those that are ``retriable()``."""
+
+ADVICE = {
+    "MSG_SIZE_TOO_LARGE": "increase message.max.bytes in producer_config, and max.message.bytes of "
+    "the topic",
+    "_MSG_TIMED_OUT": "no broker has taken it for message.timeout.ms: are the brokers reachable?",
+    "_UNKNOWN_TOPIC": "create the topic first",
+    "UNKNOWN_TOPIC_OR_PART": "create the topic first",
+    UNKNOWN_PARTITION: "the topic has fewer partitions",
+    "TOPIC_AUTHORIZATION_FAILED": "the user needs WRITE on the topic",
+}
+"""What to do about records that were not written."""
