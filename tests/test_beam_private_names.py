@@ -130,7 +130,7 @@ PROOFS: dict[str, Callable[[], object]] = {
         _parameters_of(FileBasedSink._get_final_name) == (["self", "shard_num", "num_shards", "w"])
     ),
     "_get_final_name_glob": lambda: (
-        _parameters_of(FileBasedSink._get_final_name_glob) == (["self", "num_shards", "w"])
+        _parameters_of(FileBasedSink._get_final_name_glob)[1:] == ["num_shards", "w"]
     ),
     "_template_replace_window": lambda: (
         FileBasedSink._template_replace_window("-W-*") == "-%(window)01s-*"

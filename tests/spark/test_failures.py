@@ -144,11 +144,12 @@ def test_the_element_that_is_processed(spark_session: Any, kind: str) -> None:
     step, elements, shown = ELEMENTS[kind]
 
     def build(p: beam.Pipeline) -> None:
-        p | beam.Create(elements) | "inner" >> step
+        p | beam.Create(elements) | "inner" >> step | "after" >> beam.Map(str)
 
     with pytest.raises(BundleFailedError) as caught:
         run(spark_session, build)
     assert caught.value.step.startswith("inner")
+    assert " + " not in caught.value.step  # the names of all steps of a stage
     assert str(caught.value).endswith(f" [while running '{caught.value.step}']\nElement: {shown}\n")
 
 

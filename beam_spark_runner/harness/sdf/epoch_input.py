@@ -139,7 +139,7 @@ class EpochRestrictions(RestrictionInput):
         while pending:
             element = self._take(pending.popleft())
             self._begun.add(self._encode(element))
-            self._push(element)
+            self._bundle.push([element.value], [element])
             if self._spent_us() >= until_us:
                 break
         self._finish()

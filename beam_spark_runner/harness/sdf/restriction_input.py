@@ -2,11 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from apache_beam.utils.windowed_value import WindowedValue
-
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.harness.bundle import Bundle, BundleResult
-from beam_spark_runner.harness.failures import note_element
 from beam_spark_runner.harness.sdf.checkpoint_handler import StateAndTimerBundleCheckpointHandler
 from beam_spark_runner.harness.sdf.timed_checkpoint import TimedCheckpoint
 
@@ -49,16 +46,6 @@ class RestrictionInput:
     def bundle(self) -> Bundle | None:
         """The bundle that is open."""
         return self._bundle
-
-    def _push(self, element: WindowedValue) -> None:
-        """Process a sized restriction in the bundle that is open."""
-        assert self._bundle is not None
-        try:
-            self._bundle.push([element.value], [element])
-        except BaseException as error:  # user code may call sys.exit
-            (value, _), _ = element.value
-            note_element(error, value)
-            raise
 
     def _finish(self) -> None:
         """Finish the bundle, if one is open, and schedule its residuals."""

@@ -155,14 +155,17 @@ class SplittableInput(RestrictionInput):
         if self._bundle is None:
             self._bundle = self._start_bundle()
         self._bundle.enter()
+        push = self._bundle.push
         if self._budget is None or self._ends_us is None:
             while self._ready:
-                self._push(self._ready.popleft())
+                element = self._ready.popleft()
+                push([element.value], [element])
             return
         left_s = (self._ends_us - self._now_us()) / 1e6
         self._checkpoint = TimedCheckpoint(self._bundle, max(0.0, left_s), self._budget.pieces)
         while self._ready:
-            self._push(self._ready.popleft())
+            element = self._ready.popleft()
+            push([element.value], [element])
             if self._is_over():
                 break
 

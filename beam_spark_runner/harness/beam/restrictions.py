@@ -1,0 +1,52 @@
+"""Splittable DoFns, whose errors Beam charges to no step."""
+
+from typing import Any
+
+from apache_beam.portability import common_urns
+from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.runners.worker import bundle_processor, operations
+from apache_beam.transforms import core
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.harness.failures import charge, note_element
+
+
+class ChargedRestrictions(operations.SdfProcessSizedElements):  # type: ignore[misc]
+    """Beam's operation; what ``process`` of the DoFn raises names its step and the element."""
+
+    def process(self, restriction: WindowedValue) -> None:
+        """See Beam's ``Operation``."""
+        try:
+            super().process(restriction)
+        except BaseException as error:  # user code may call sys.exit
+            (element, _), _ = restriction.value
+            note_element(error, element)
+            charge(error, self.step_name)
+            raise
+
+
+def charge_errors_of_restrictions() -> None:
+    """Have ``BeamTransformFactory`` make these; for all factories of this process."""
+    bundle_processor.BeamTransformFactory.register_urn(
+        common_urns.sdf_components.PROCESS_SIZED_ELEMENTS_AND_RESTRICTIONS.urn,
+        beam_runner_api_pb2.ParDoPayload,
+    )(_create)
+
+
+def _create(
+    factory: Any,
+    transform_id: str,
+    transform: beam_runner_api_pb2.PTransform,
+    payload: beam_runner_api_pb2.ParDoPayload,
+    consumers: dict[str, list[operations.Operation]],
+) -> Any:
+    info = core.DoFnInfo.from_runner_api(payload.do_fn, factory.context)
+    return bundle_processor._create_pardo_operation(
+        factory,
+        transform_id,
+        transform,
+        consumers,
+        info.serialized_dofn_data(),
+        payload,
+        operation_cls=ChargedRestrictions,
+    )
