@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-from beam_spark_runner.harness.failures import charge, note_element
+from beam_spark_runner.harness.failures import ChargedTo, note_element
 
 
 class UnderWay:
@@ -34,20 +34,17 @@ class UnderWay:
             note_element(error, self._values[-1 - operator.length_hint(self._rest)])
 
 
-class ChargedChunk:
+class ChargedChunk(ChargedTo):
     """A context manager: what is raised inside it is charged to a step and the element under way.
 
-    A class, since operations enter it for each chunk or key, and a generator would cost more.
+    No value is kept when it ends.
     """
 
-    __slots__ = ("_step_name", "_under_way")
+    __slots__ = ("_under_way",)
 
     def __init__(self, step_name: str, under_way: UnderWay) -> None:
-        self._step_name = step_name
+        super().__init__(step_name)
         self._under_way = under_way
-
-    def __enter__(self) -> None:
-        pass
 
     def __exit__(
         self,
@@ -55,13 +52,11 @@ class ChargedChunk:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        under_way = self._under_way
-        if error is not None:  # user code may call sys.exit
-            under_way.note_for(error)
-            under_way.end()
-            charge(error, self._step_name)
-        else:
-            under_way.end()
+        if error is not None:
+            self._under_way.note_for(error)
+        self._under_way.end()
+        if error is not None:
+            super().__exit__(kind, error, traceback)
 
 
 class ElementOfErrors:
