@@ -10,6 +10,9 @@ from beam_spark_runner.core.ids import CoderId, PCollectionId, TransformId
 from beam_spark_runner.core.tables import READ_TABLE, WRITE_TABLE
 from beam_spark_runner.graph.model import Coder, Graph, Transform, Windowing
 
+MOVES_FILES = "/ParDo(_MoveTempFilesIntoFinalDestinationFn)"
+"""How the name of the step ends in which ``fileio.WriteToFiles`` gives files their names."""
+
 TABLE_URNS = frozenset({READ_TABLE, WRITE_TABLE})
 """Steps of ``ReadFromSpark`` and ``WriteToSpark``."""
 

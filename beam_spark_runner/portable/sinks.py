@@ -21,12 +21,12 @@ from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_spark_runner.core import urns
+from beam_spark_runner.graph.facts import MOVES_FILES
 from beam_spark_runner.graph.model import Graph, Transform
 
 _LOGGER = logging.getLogger(__name__)
 
 _INITIALIZE = ("/InitializeWrite", "/InitializeWindowedWrite")  # of ``iobase.WriteImpl``
-_MOVES = "ParDo(_MoveTempFilesIntoFinalDestinationFn)"  # of ``fileio.WriteToFiles``
 _FILEIOS_FOLDER = re.compile(r"\.temp[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NUMBER = re.compile(r"[0-9a-f]{32}")  # a UUID of version 1 at the end of a sink's folder
 _UUIDS_EPOCH_S = 12_219_292_800
@@ -78,7 +78,7 @@ def _of_sinks(graph: Graph) -> Iterator[str]:
 
 def _of_fileio(graph: Graph) -> Iterator[str]:
     for step in graph.transforms.values():
-        if step.name.endswith(_MOVES):
+        if step.name.endswith(MOVES_FILES):
             do_fn, *_ = _do_fn_info(step)
             folder = do_fn.temporary_directory
             path = folder.get() if isinstance(folder, ValueProvider) else folder

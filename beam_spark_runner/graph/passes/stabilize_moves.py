@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 from beam_spark_runner.core import urns
+from beam_spark_runner.graph.facts import MOVES_FILES
 from beam_spark_runner.graph.model import Graph
-
-_MOVES = "/ParDo(_MoveTempFilesIntoFinalDestinationFn)"
 
 
 def stabilize_moves(graph: Graph) -> Graph:
@@ -21,7 +20,7 @@ def stabilize_moves(graph: Graph) -> Graph:
         graph,
         transforms={
             id_: replace(transform, requires_stable_input=True)
-            if transform.urn == urns.PAR_DO and transform.name.endswith(_MOVES)
+            if transform.urn == urns.PAR_DO and transform.name.endswith(MOVES_FILES)
             else transform
             for id_, transform in graph.transforms.items()
         },

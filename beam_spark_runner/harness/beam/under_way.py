@@ -30,8 +30,9 @@ class UnderWay:
 
     def note_for(self, error: BaseException) -> None:
         """Note the value that is under way, if there is one, as the element of an error."""
-        if self._values:
-            note_element(error, self._values[-1 - operator.length_hint(self._rest)])
+        taken = len(self._values) - operator.length_hint(self._rest)
+        if taken:  # not so if user code is interrupted before it has any
+            note_element(error, self._values[taken - 1])
 
 
 class ChargedChunk(ChargedTo):

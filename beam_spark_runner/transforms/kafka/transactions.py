@@ -110,8 +110,8 @@ class Written(NamedTuple):
                 f"the group {name} does not know of {first.first - self.after} records that were "
                 "written: its offsets were deleted or have expired "
                 "(offsets.retention.minutes of the brokers), or the topic is on another cluster. "
-                "What was written cannot be told; start without the checkpoint and with another "
-                "sink_group_id",
+                "It is not known which records are there; start without the checkpoint and with "
+                "another sink_group_id",
                 transform,
             )
         for each in batches:

@@ -119,6 +119,12 @@ def test_errors_of_later_work_show_no_element() -> None:
     assert failed(lambda: odd(0), under_way) == ""
 
 
+def test_an_error_before_the_first_value_shows_no_element() -> None:
+    under_way = UnderWay()
+    under_way.iterate([1, 2])
+    assert failed(lambda: odd(0), under_way) == ""
+
+
 def test_an_error_that_is_charged_already_is_not_changed() -> None:
     def downstream() -> NoReturn:
         list(under_way.iterate([1]))
