@@ -44,7 +44,7 @@ def wait_while_running(result: Any, holds: Callable[[], bool], what: str) -> Non
 
 
 def coordinates(record: KafkaRecord) -> ProducerRecord:
-    """Have a record tell of itself."""
+    """Return a record whose value has the coordinates of another one."""
     text = f"{record.partition} {record.offset} {record.timestamp} {record.timestamp_type}"
     return ProducerRecord(text.encode(), record.key, headers=record.headers, timestamp=7)
 
