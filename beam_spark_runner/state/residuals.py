@@ -23,6 +23,7 @@ class ResidualTimer(NamedTuple):
     id: str
     hold_us: int  # event time: the output timestamp
     was_truncated: bool = False  # its restriction, for a drain
+    slice_us: int = 0  # the least time to process it for, since less was not enough for a claim
 
 
 class Keyed(Protocol):

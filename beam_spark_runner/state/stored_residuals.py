@@ -20,7 +20,7 @@ from beam_spark_runner.state.residuals import ResidualTimer
 from beam_spark_runner.state.store import StoredState
 
 _STATE = "residual"
-_TRUNCATED = "truncated"  # tag of the timers of such restrictions
+_TRUNCATED = "truncated"  # begins the tag of the timers of such restrictions
 _SIZE = struct.Struct(">d")  # ends an encoded element: a sized restriction is KV<…, double>
 _MOST_SIZED = 100
 
@@ -35,12 +35,14 @@ class StoredTimers:
 
     Attributes:
         truncated: timers that are set from now on are of restrictions that have been truncated.
+        slice_us: of the timers that are set from now on, see ``ResidualTimer``.
     """
 
     def __init__(
         self, store: StoredState, now_us: Callable[[], int], *, drains: bool = False
     ) -> None:
         self.truncated = False
+        self.slice_us = 0
         self.lock = threading.Lock()
         self._drains = drains
         self._store = store
@@ -56,6 +58,8 @@ class StoredTimers:
     def set_timer(self, window: bytes, id_: str, fire_at_us: int, hold_us: int) -> None:
         hold_us = min(hold_us, MAX_US - 1)  # a source that is at the end has not ended yet
         tag = _TRUNCATED if self.truncated else ""
+        if self.slice_us:
+            tag += f"/{self.slice_us}"
         timer = StoredTimer("", tag, window, Domain.PROCESSING_TIME, fire_at_us, hold_us, b"")
         others = self._store.timers(id_, self._key)  # of the same element in other windows
         self._store.set_timers(id_, self._key, [*others, timer])
@@ -65,10 +69,17 @@ class StoredTimers:
         now_us = self._now_us()
         for id_, key in self._store.due(MIN_US, MAX_US if self._drains else now_us):
             for timer in self._store.timers(id_, key):
-                was_truncated = timer.tag == _TRUNCATED
+                state, _, slice_us = timer.tag.partition("/")
+                was_truncated = state == _TRUNCATED
                 if timer.fires_us <= now_us or (self._drains and not was_truncated):
                     yield ResidualTimer(
-                        timer.fires_us, key, timer.window, id_, timer.hold_us, was_truncated
+                        timer.fires_us,
+                        key,
+                        timer.window,
+                        id_,
+                        timer.hold_us,
+                        was_truncated,
+                        int(slice_us or 0),
                     )
 
     def remove(self, timer: ResidualTimer) -> None:

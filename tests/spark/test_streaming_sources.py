@@ -33,10 +33,11 @@ class Count(beam.DoFn):  # type: ignore[misc]
     Args:
         at_once: how many numbers it gives before it waits.
         wait_s: None: it never waits, and has to be interrupted.
+        begin_s: for what it does before its first claim.
     """
 
-    def __init__(self, at_once: int, wait_s: float | None) -> None:
-        self._at_once, self._wait_s = at_once, wait_s
+    def __init__(self, at_once: int, wait_s: float | None, begin_s: float) -> None:
+        self._at_once, self._wait_s, self._begin_s = at_once, wait_s, begin_s
 
     @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
     def process(
@@ -45,6 +46,7 @@ class Count(beam.DoFn):  # type: ignore[misc]
         tracker: Any = RESTRICTION,
         estimator: Any = ESTIMATOR,
     ) -> Iterator[Any]:
+        time.sleep(self._begin_s)
         position = tracker.current_restriction().start
         until = position + self._at_once
         while tracker.try_claim(position):
@@ -58,8 +60,8 @@ class Count(beam.DoFn):  # type: ignore[misc]
                 return
 
 
-def count(at_once: int = 5, wait_s: float | None = 0.0) -> beam.ParDo:
-    return beam.ParDo(Count(at_once, wait_s)).with_output_types(tuple[str, int])
+def count(at_once: int = 5, wait_s: float | None = 0.0, begin_s: float = 0.0) -> beam.ParDo:
+    return beam.ParDo(Count(at_once, wait_s, begin_s)).with_output_types(tuple[str, int])
 
 
 @pytest.mark.parametrize("flags", RARE_HARNESSES)
@@ -103,6 +105,19 @@ def test_a_source_that_never_waits_is_interrupted(
         (key, n) for key, end in (("a", 400), ("b", 100)) for n in range(end)
     ]
     assert found.counter("seen") == 500
+
+
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
+def test_a_source_may_need_longer_than_an_epoch_to_begin(
+    spark_session: Any, flags: tuple[str, ...]
+) -> None:
+    """Each time: it connects to a server, say."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        return {"numbers": p | beam.Create([("a", 400)]) | count(wait_s=None, begin_s=0.3)}
+
+    found = harvest(spark_session, build, QUICK, *flags)
+    assert found["numbers"] == [("a", number) for number in range(400)]
 
 
 def test_the_clock_is_the_wall_clock(spark_session: Any) -> None:

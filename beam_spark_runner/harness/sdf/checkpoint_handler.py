@@ -7,7 +7,6 @@ Source: Beam design "self-checkpoint for portable runners"; Java ``BundleCheckpo
 """
 
 import itertools
-import operator
 import uuid
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
@@ -71,7 +70,8 @@ class StateAndTimerBundleCheckpointHandler:
         window_coder: of its windows, which are the namespaces.
         new_id: must never give an id again, not after a restart either. Default: random ones
             with numbers.
-        delay_us: how long a residual waits. Default: as long as it asks for.
+        adjust: gives what is scheduled in place of a residual, and is called just before. Default:
+            the residual as it is.
     """
 
     def __init__(
@@ -82,14 +82,14 @@ class StateAndTimerBundleCheckpointHandler:
         window_coder: Coder,
         *,
         new_id: Callable[[], str] | None = None,
-        delay_us: Callable[[Residual], int] = operator.attrgetter("delay_us"),
+        adjust: Callable[[Residual], Residual] = lambda residual: residual,
     ) -> None:
         self._timers = timer_internals_factory
         self._states = state_internals_factory
         self._decode = input_coder.get_impl().decode_nested
         self._encode_window = window_coder.get_impl().encode
         self._new_id = new_id or map(f"{uuid.uuid4().hex}-{{}}".format, itertools.count()).__next__
-        self._delay_us = delay_us
+        self._adjust = adjust
 
     def on_checkpoint(self, response: Checkpoint) -> None:
         """Schedule what ``response`` gives back.
@@ -109,11 +109,11 @@ class StateAndTimerBundleCheckpointHandler:
 
     def schedule(self, residual: Residual) -> None:
         """Let the residual be processed, once in each of its windows, after its delay."""
-        element, _, hold_us = residual
+        element, delay_us, hold_us = self._adjust(residual)
         id_ = self._new_id()
         timers = self._timers.timer_internals_for(element)
         states = self._states.state_internals_for(element)
-        fire_at_us = timers.processing_time_us() + self._delay_us(residual)
+        fire_at_us = timers.processing_time_us() + delay_us
         for part in in_each_window(element):
             namespace = self._encode_window(part.windows[0])
             states.write(namespace, id_, part)

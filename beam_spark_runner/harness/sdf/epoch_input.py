@@ -27,6 +27,7 @@ Truncate = Callable[[Sequence[WindowedValue]], list[WindowedValue]]
 
 _MOST_AT_ONCE = 64
 _LEAST_SLICE_US = 20_000
+_MOST_SLICE_US = 30_000_000
 
 
 class EpochRestrictions(RestrictionInput):
@@ -35,6 +36,11 @@ class EpochRestrictions(RestrictionInput):
     All restrictions go through the store, from which those that are due are taken, the least
     recently processed first. Each gets a slice of the budget; what is left of it then is stored
     again, as is what it has deferred itself.
+
+    User code may take longer than a slice for what it does before its first claim: it connects to
+    somewhere, say. Cut off then, it would do the same in each epoch, for ever. So a restriction
+    that comes back as it was gets twice the time that it took, alone in its bundle, whatever the
+    budget, and half of that again after each run in which it has claimed something.
 
     When the pipeline is drained, each restriction is truncated once: as soon as it is there, due or
     not, and before it is processed.
@@ -85,19 +91,21 @@ class EpochRestrictions(RestrictionInput):
         self._values = StoredValues(store, input_coder)
         self._encode = input_coder.get_impl().encode
         self._begun: set[bytes] = set()  # restrictions of the bundle, as they were
+        self._began_us = 0  # the bundle, in time spent
+        self._slice_us = self._least_us = 0  # what it gets, and what the first one has to get
         key_of = SdfKeySelector(input_coder, collection)
         handler = StateAndTimerBundleCheckpointHandler(
             SdfTimerInternalsFactory(key_of, self._timers),
             SdfStateInternalsFactory(key_of, self._values),
             input_coder,
             input_coder.window_coder,
-            delay_us=self._delay_us,
+            adjust=self._adjusted,
         )
         super().__init__(start_bundle, on_completed, handler)
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Store sized restrictions, due now. Each holds its own timestamp until it is begun."""
-        self._timers.truncated = False
+        self._timers.truncated, self._timers.slice_us = False, 0
         for value, origin in zip(values, origins, strict=True):
             self._handler.schedule(Residual(origin.with_value(value), 0, origin.timestamp.micros))
 
@@ -124,14 +132,16 @@ class EpochRestrictions(RestrictionInput):
         if whole:
             # Which of the restrictions were dropped is not said: all hold what the first one holds.
             hold_us = min(timer.hold_us for timer in whole)
+            self._timers.slice_us = 0
             for restriction in self._truncate([self._take(timer) for timer in whole]):
                 self._handler.schedule(Residual(restriction, 0, hold_us))
         return [timer for timer in due if timer.was_truncated]
 
     def _run(self, pending: deque[ResidualTimer]) -> None:
         """Run a bundle over the first ones, for a slice of the budget; at least one."""
-        slice_us = max(_LEAST_SLICE_US, self._left_us() // len(pending))
-        until_us = self._spent_us() + slice_us
+        first = pending[0]
+        slice_us = max(_LEAST_SLICE_US, first.slice_us, self._left_us() // len(pending))
+        self._began_us, self._slice_us, self._least_us = self._spent_us(), slice_us, first.slice_us
         self._bundle = self._start_bundle()
         self._bundle.enter()
         self._begun.clear()
@@ -140,15 +150,25 @@ class EpochRestrictions(RestrictionInput):
             element = self._take(pending.popleft())
             self._begun.add(self._encode(element))
             self._bundle.push([element.value], [element])
-            if self._spent_us() >= until_us:
+            is_over = self._spent_us() >= self._began_us + slice_us
+            if is_over or first.slice_us or (pending and pending[0].slice_us):
                 break
         self._finish()
 
-    def _delay_us(self, residual: Residual) -> int:
+    def _adjusted(self, residual: Residual) -> Residual:
         """A restriction that was processed without a claim waits, so that it does not spin."""
-        if residual.delay_us or not self._begun:
-            return residual.delay_us
-        return self._idle_us if self._encode(residual.element) in self._begun else 0
+        if not self._begun:
+            return residual
+        is_unclaimed = self._encode(residual.element) in self._begun
+        took_us = self._spent_us() - self._began_us  # until the bundle finished
+        if is_unclaimed and took_us >= self._slice_us:
+            self._timers.slice_us = min(2 * took_us, _MOST_SLICE_US)
+        else:
+            half_us = self._least_us // 2
+            self._timers.slice_us = half_us if half_us > _LEAST_SLICE_US else 0
+        if is_unclaimed and not residual.delay_us:
+            return residual._replace(delay_us=self._idle_us)
+        return residual
 
     def _left_us(self) -> int:
         return self._budget_us - self._spent_us()

@@ -122,7 +122,7 @@ class KnownCoder(Coder):  # type: ignore[misc]
 class KnownTracker(RestrictionTracker):  # type: ignore[misc]
     """Claims all partitions up to a count in each topic. What is left after that is all others.
 
-    Before a claim it is not split: a look that takes longer than a bundle would never end.
+    Before a claim it is not split: a look that takes longer than a bundle would be repeated.
 
     Args:
         known: the restriction.

@@ -46,6 +46,19 @@ def test_in_a_drain_what_is_not_truncated_is_due() -> None:
     assert list(opened(records, 2_000).due()) == [cut[1], LATER, cut[0]]
 
 
+def test_how_long_to_process_one_is_stored_too() -> None:
+    records = SortedRecords()
+    timers = opened(records)
+    timers.slice_us = 300_000
+    set_some(timers, ONE)
+    timers.truncated = True
+    set_some(timers, OTHER)
+    assert list(opened(records).due()) == [
+        OTHER._replace(slice_us=300_000, was_truncated=True),
+        ONE._replace(slice_us=300_000),
+    ]
+
+
 def test_they_stay_until_they_are_removed() -> None:
     records = SortedRecords()
     timers = opened(records)

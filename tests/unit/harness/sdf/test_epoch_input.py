@@ -1,9 +1,12 @@
 """Restrictions that are stored from epoch to epoch, with a scripted SDK and clock."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 
+import pytest
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.harness.sdf import epoch_input
 from beam_spark_runner.harness.sdf.epoch_input import EpochRestrictions, Truncate
 from beam_spark_runner.state.store import StoredState
 from tests.unit.harness.sdf.residual_protos import INPUT_CODER, restriction
@@ -129,6 +132,71 @@ def test_one_that_has_claimed_nothing_backs_off() -> None:
     assert len(sdk.done) == 2
     assert sdk.store.next_due() == (None, 100_007)
     assert not opened.was_cut_off
+
+
+class Slices(Epochs):
+    """Restrictions named "slow" need a time before they can claim anything."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, needs_us: int | None) -> None:
+        super().__init__(self.claimed)
+        self.needs_us = needs_us
+        self.slices_us: list[int] = []
+        self.clock_us = 0
+
+        def begun(bundle: object, after_s: float, pieces: int) -> SimpleNamespace:
+            self.slices_us.append(round(after_s * 1e6))
+            return SimpleNamespace(stop=lambda: None, error=None, residual_roots=[])
+
+        monkeypatch.setattr(epoch_input, "TimedCheckpoint", begun)
+
+    def claimed(self, element: str, position: int) -> list[tuple[str, int, float, float]]:
+        if element != "slow":
+            self.spent_us += 1_000
+            return [(element, position + 1, 50, 0.0)]
+        slice_us = self.slices_us[-1]
+        if self.needs_us is None:
+            self.spent_us += slice_us
+            return [(element, position, 0, 0.0)]
+        self.spent_us += max(self.needs_us, slice_us)
+        return [(element, position + (slice_us > self.needs_us), 0, 0.0)]
+
+    def next_epoch(self, *elements: WindowedValue) -> None:
+        self.epoch(*elements, begins_us=self.clock_us)
+        self.clock_us += self.spent_us + 1_000_000
+
+    def epochs_until(self, position: int) -> int:
+        """Run some until "slow" has come to a position."""
+        for count in range(100):
+            self.next_epoch()
+            if ("slow", position) in [done[:2] for done in self.done]:
+                return count
+        raise AssertionError(self.slices_us)
+
+
+def test_what_needs_long_before_its_first_claim_gets_more_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sdk = Slices(monkeypatch, needs_us=5_000_000)
+    sdk.next_epoch(restriction("slow"), restriction("fast"))
+    assert sdk.epochs_until(2) <= 4
+    assert max(sdk.slices_us) <= 10_010_000
+    assert len([each for each in sdk.done if each[0] == "fast"]) > 3
+
+
+def test_the_time_shrinks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    sdk = Slices(monkeypatch, needs_us=5_000_000)
+    sdk.next_epoch(restriction("slow"))
+    sdk.epochs_until(1)
+    sdk.needs_us = 0
+    sdk.epochs_until(15)
+    assert sdk.slices_us[-1] == BUDGET_US
+
+
+def test_what_never_claims_does_not_get_more_and_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    sdk = Slices(monkeypatch, needs_us=None)
+    for count in range(20):
+        sdk.next_epoch(*[restriction("slow")][count:])
+    assert sdk.slices_us[-2:] == [30_000_000, 30_000_000]
 
 
 def test_a_drain_truncates_each_restriction_once() -> None:
