@@ -73,6 +73,8 @@ SUITES = {
         targets=("pipeline_test.py", "pvalue_test.py", "metrics", "typehints", "coders")
     ),
     "examples/snippets": Suite(targets=("examples/snippets",)),
+    "examples": Suite(targets=("examples",), left_out=("examples/snippets",), sets_options=True),
+    "testing": Suite(targets=("testing",)),
     "io": Suite(targets=("io",)),
     "dataframe": Suite(targets=("dataframe",)),
     "yaml": Suite(targets=("yaml",)),
