@@ -88,8 +88,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
     def run_pipeline(self, pipeline: beam.Pipeline, options: PipelineOptions) -> PipelineResult:
         """See ``run_portable_pipeline``; steps that Beam leaves to runners are replaced before."""
         use_runnable_recorders(pipeline)
-        if _is_called_by_interactive_beam():
-            play_what_was_recorded(pipeline)
+        play_what_was_recorded(pipeline, is_interactive=_is_called_by_interactive_beam())
         return super().run_pipeline(pipeline, options)
 
     def run_portable_pipeline(

@@ -120,6 +120,9 @@ PROOFS: dict[str, Callable[[], object]] = {
             "pardo_proto",
         ]
     ),
+    "_events": lambda: (
+        type(test_stream.TestStream().add_elements(["a"])._events[-1]) is test_stream.ElementEvent
+    ),
     "_execute": lambda: (
         [*inspect.signature(sdk_worker.SdkHarness._execute).parameters]
         == ["self", "task", "request"]

@@ -24,6 +24,7 @@ from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.harness.beam.timing import Timing, timing_of_bundle
 
 _Formatter = test_stream._TestStreamFormatter
+_MOMENT = Duration(micros=1)
 
 
 def use_runnable_recorders(pipeline: Pipeline) -> None:
@@ -31,17 +32,31 @@ def use_runnable_recorders(pipeline: Pipeline) -> None:
     pipeline.replace_all([_Replace(_recorder)])
 
 
-def play_what_was_recorded(pipeline: Pipeline) -> None:
-    """Let the steps after each TestStream see what its elements hold.
+def play_what_was_recorded(pipeline: Pipeline, *, is_interactive: bool) -> None:
+    """Let the steps after a TestStream see what its elements hold.
 
-    Interactive Beam names outputs of the TestStream by the collections that it has recorded, or
-    computed in an earlier run; these say how its elements are windowed.
+    Args:
+        pipeline: which.
+        is_interactive: Interactive Beam runs it. It names outputs of the TestStream by the
+            collections that it has recorded, or computed in an earlier run; these say how its
+            elements are windowed.
     """
-    from apache_beam.runners.interactive import utils  # only where Interactive Beam runs
+    windowings: dict[str, Any] = {}
+    if is_interactive:
+        from apache_beam.runners.interactive import utils  # only where Interactive Beam runs
 
-    recorded = utils.cacheables().values()
-    windowings = {str(each.to_key()): each.pcoll.windowing for each in recorded}
-    pipeline.replace_all([_ReplaceTestStream(windowings)])
+        recorded = utils.cacheables().values()
+        windowings = {str(each.to_key()): each.pcoll.windowing for each in recorded}
+    pipeline.replace_all([_ReplaceTestStream(windowings, of_all=is_interactive)])
+
+
+def _has_windowed_values(stream: test_stream.TestStream) -> bool:
+    return any(
+        isinstance(element.value, test_stream.WindowedValueHolder)
+        for event in stream._events
+        if isinstance(event, test_stream.ElementEvent)
+        for element in event.timestamped_values
+    )
 
 
 def _recorder(given: Any) -> beam.PTransform | None:
@@ -78,19 +93,46 @@ class _Timed(beam.DoFn):  # type: ignore[misc]
     """
 
     def start_bundle(self) -> None:
-        timing = timing_of_bundle() or Timing(MIN_US, None, has_ended=False)
+        timing = timing_of_bundle() or Timing(MIN_US, MIN_US, None)
         clock_us = time.time_ns() // 1_000 if timing.clock_us is None else timing.clock_us
         self._now = test_stream.TimingInfo(
             Timestamp(micros=clock_us), Timestamp(micros=timing.watermark_us)
         )
+        self._arriving = Timestamp(micros=timing.arriving_us)
         self._has_ended = timing.has_ended
 
 
 class _PairWithTiming(_Timed):
-    """Pairs each element with processing time, and with the watermark before it arrived."""
+    """Pairs each element with processing time, and with the watermark before it arrived.
 
-    def process(self, element: Any) -> Iterable[Any]:
-        yield element, self._now
+    The watermark may have risen just before the elements of the bundle; when they are played,
+    none of them is to be late.
+    """
+
+    def start_bundle(self) -> None:
+        super().start_bundle()
+        self._elements: list[WindowedValue] = []
+
+    def process(
+        self,
+        element: Any,
+        timestamp: Any = beam.DoFn.TimestampParam,
+        window: Any = beam.DoFn.WindowParam,
+    ) -> None:
+        self._elements.append(WindowedValue(element, timestamp, (window,)))
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        before = self._now.watermark
+        times = [each.timestamp for each in self._elements if not _is_event(each.value)]
+        if times:
+            before = max(before, min(self._arriving, min(times) - _MOMENT))
+        now = test_stream.TimingInfo(self._now.processing_time, before)
+        for each in self._elements:
+            yield each.with_value((each.value, now))
+
+
+def _is_event(element: Any) -> bool:
+    return isinstance(element, _Header | test_stream.Event)
 
 
 class _Header(NamedTuple):
@@ -100,12 +142,16 @@ class _Header(NamedTuple):
 
 
 class _Record(NamedTuple):
-    """What is to be written; the step that gets it calls ``SerializeToString``, as of a proto."""
+    """A proto that is to be written. The step that gets it calls ``SerializeToString``."""
 
     coded: bytes
+    kind: str  # of the messages of Interactive Beam; their classes do not pickle
 
     def SerializeToString(self) -> bytes:
         return self.coded
+
+    def __str__(self) -> str:
+        return str(getattr(beam_interactive_api_pb2, self.kind).FromString(self.coded))
 
 
 class _Sampler(_Timed):
@@ -174,19 +220,23 @@ class _TestStreamFormatter(_Formatter):  # type: ignore[misc, valid-type]
 
     def finish_bundle(self) -> Iterable[WindowedValue]:
         for made in super().finish_bundle():
-            is_proto = isinstance(made.value, Message)
-            yield made.with_value(_Record(made.value.SerializeToString())) if is_proto else made
+            value = made.value
+            if isinstance(value, Message):
+                value = _Record(value.SerializeToString(), type(value).__name__)
+            yield made.with_value(value)
 
 
 class _ReplaceTestStream(PTransformOverride):  # type: ignore[misc]
-    def __init__(self, windowings: Mapping[str, Any]) -> None:
-        self._windowings = windowings
+    def __init__(self, windowings: Mapping[str, Any], *, of_all: bool) -> None:
+        self._windowings, self._of_all = windowings, of_all
         self._replaced: list[test_stream.TestStream] = []
 
     def matches(self, applied_ptransform: AppliedPTransform) -> bool:
         transform = applied_ptransform.transform
-        return isinstance(transform, test_stream.TestStream) and not any(
-            transform is each for each in self._replaced
+        return (
+            isinstance(transform, test_stream.TestStream)
+            and not any(transform is each for each in self._replaced)
+            and (self._of_all or _has_windowed_values(transform))
         )
 
     def get_replacement_transform_for_applied_ptransform(

@@ -238,8 +238,7 @@ class EmbeddedBundle:
         try:
             with failures_of(name):
                 self._sampling.start()
-                has_ended = policy.to.watermark_us == MAX_US
-                timing = Timing(policy.watermark_us, policy.clock_us, has_ended)
+                timing = Timing(policy.watermark_us, policy.to.watermark_us, policy.clock_us)
                 for operation in reversed(processor.ops.values()):
                     operation.execution_context = self._execution
                     if isinstance(operation, KeyedParDo):

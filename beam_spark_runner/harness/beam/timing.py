@@ -5,19 +5,27 @@ import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from beam_spark_runner.core.time import MAX_US
+
 
 class Timing(NamedTuple):
     """When a bundle's elements arrive.
 
     Attributes:
-        watermark_us: of the input of a keyed stage; of another one the beginning of time.
+        watermark_us: of the input of a keyed stage, before the elements arrived; of another stage
+            the beginning of time.
+        arriving_us: the same once they have arrived; of another stage the end of time.
         clock_us: processing time, microseconds since the Unix epoch; None: the wall clock's.
-        has_ended: no further bundle gets elements.
     """
 
     watermark_us: int
+    arriving_us: int
     clock_us: int | None
-    has_ended: bool
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no further bundle gets elements."""
+        return self.arriving_us == MAX_US
 
 
 _bundle = threading.local()

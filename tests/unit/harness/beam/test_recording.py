@@ -1,8 +1,10 @@
 """What records unbounded sources for Interactive Beam, without a cluster around it."""
 
+import pickle
 from typing import Any
 
 import apache_beam as beam
+import pytest
 from apache_beam.coders import BooleanCoder, FastPrimitivesCoder
 from apache_beam.portability.api import beam_interactive_api_pb2
 from apache_beam.testing.test_stream import (
@@ -61,19 +63,43 @@ class _OfKeys(recording._PairWithTiming):
 
     NONE = BagStateSpec("none", BooleanCoder())
 
-    def process(self, element: Any, none: Any = beam.DoFn.StateParam(NONE)) -> Any:
-        return super().process(element)
+    def process(
+        self,
+        element: Any,
+        timestamp: Any = beam.DoFn.TimestampParam,
+        window: Any = beam.DoFn.WindowParam,
+        none: Any = beam.DoFn.StateParam(NONE),
+    ) -> None:
+        super().process(element[1], timestamp, window)
 
 
-def test_each_event_gets_the_time_of_its_bundle(running: Any) -> None:
+@pytest.mark.parametrize(
+    ("at", "watermark"),
+    [
+        ((1,), 3),  # late
+        ((9, 8), 7.999999),
+        ((20, 30), 15),
+        ((), 3),
+    ],
+)
+def test_each_event_gets_the_time_of_its_bundle(
+    running: Any, at: tuple[int, ...], watermark: float
+) -> None:
+    """The watermark has gone from 3 to 15."""
     stage = running(_OfKeys())
     stage.bundle.finish()
-    stage.bundle = stage.start(until(MemoryState(lambda _, data: 1), 10, 3))
-    stage.key(7, ["a"], GLOBAL)
+    store = MemoryState(lambda _, data: 1)
+    to = Instant(15 * SECOND, 10 * SECOND)
+    stage.bundle = stage.start(KeyPolicy(to, store, 3 * SECOND, 10 * SECOND))
+    event = WatermarkEvent(MIN_TIMESTAMP)
+    elements = [event, *map(str, at)]
+    for element, time in zip(elements, (5, *at), strict=True):
+        stage.push(7, [element], GLOBAL, time)
     stage.bundle.finish()
-    ((element, timing),) = stage.out
-    assert element == (7, "a")
-    assert (timing.processing_time, timing.watermark) == (Timestamp(10), Timestamp(3))
+    assert [element for element, _ in stage.out] == elements
+    for _, timing in stage.out:
+        assert timing.processing_time == Timestamp(10)
+        assert timing.watermark == Timestamp(watermark)
 
 
 def test_events_become_records_that_pickle(running: Any) -> None:
@@ -82,7 +108,8 @@ def test_events_become_records_that_pickle(running: Any) -> None:
     for event in (recording._Header("tag"), WatermarkEvent(0), ProcessingTimeEvent(1), "a"):
         stage.key(7, [(event, TimingInfo(10, 3))], GLOBAL)
     stage.bundle.finish()
-    header, *records = [each.SerializeToString() for each in stage.out]
+    assert str(stage.out[0]) == str(beam_interactive_api_pb2.TestStreamFileHeader(tag="tag"))
+    header, *records = [each.SerializeToString() for each in pickle.loads(pickle.dumps(stage.out))]
     assert beam_interactive_api_pb2.TestStreamFileHeader.FromString(header).tag == "tag"
     parse = beam_interactive_api_pb2.TestStreamFileRecord.FromString
     watermark, clock, elements = [parse(each).recorded_event for each in records]
@@ -98,6 +125,18 @@ def test_a_pipeline_that_records_can_be_compiled() -> None:
     recording.use_runnable_recorders(pipeline)
     plan = compile_pipeline(pipeline.to_runner_api())
     assert sum(stage.is_keyed for stage in plan.stages.values()) == 2
+
+
+def test_elements_of_a_test_stream_may_have_windows() -> None:
+    element = WindowedValue("a", Timestamp(3), (IntervalWindow(0, 5),))
+    for given, is_unpacked in ((WindowedValueHolder(element), True), ("a", False)):
+        pipeline = beam.Pipeline()
+        pipeline | Stream().add_elements([given]) | "See" >> beam.Map(print)
+        recording.play_what_was_recorded(pipeline, is_interactive=False)
+        names = [
+            each.unique_name for each in pipeline.to_runner_api().components.transforms.values()
+        ]
+        assert any("Unpack" in name for name in names) == is_unpacked
 
 
 def test_what_is_played_is_what_was_recorded() -> None:
