@@ -73,7 +73,9 @@ SUITES = {
         targets=("pipeline_test.py", "pvalue_test.py", "metrics", "typehints", "coders")
     ),
     "examples/snippets": Suite(targets=("examples/snippets",)),
-    "examples": Suite(targets=("examples",), left_out=("examples/snippets",), sets_options=True),
+    "examples": Suite(
+        targets=("examples",), left_out=("examples/snippets",), in_place_of=("PrismRunner",)
+    ),
     "testing": Suite(targets=("testing",)),
     "io": Suite(targets=("io",)),
     "dataframe": Suite(targets=("dataframe",)),
