@@ -1,4 +1,4 @@
-"""Streaming pipelines: ``python -m benchmarks.streams epochs latency backlog state timers``.
+"""Streaming pipelines: ``python -m benchmarks.streams epochs latency backlog state timers keys``.
 
 Times are seen from the outside, by user code at the end of the pipeline. Machines are shared and
 noisy: ratios of one run mean something, other figures only on a quiet machine.
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import psutil
 from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -33,6 +34,8 @@ from beam_spark_runner.spark.session.launch import start_classic
 
 _SHARDS = 4
 _TIMERS = 1_000_000
+_KEYS = 10_000_000
+_AFTER_ALL = _KEYS  # event time, in seconds
 
 
 class _Notes(beam.DoFn):  # type: ignore[misc]
@@ -241,6 +244,70 @@ def timers(session: Any, folder: Path) -> None:
         print(f"{_TIMERS:,} timers {' '.join(flags)}: a commit waits for {longest:.1f} s at most")
 
 
+class _Counts(beam.DoFn):  # type: ignore[misc]
+    """Counts the elements of each key for good; a tenth of the keys gives the count out."""
+
+    COUNT = CombiningValueStateSpec("count", sum)
+    END = TimerSpec("end", TimeDomain.WATERMARK)
+
+    def process(
+        self,
+        pair: tuple[int, int],
+        count: Any = beam.DoFn.StateParam(COUNT),
+        end: Any = beam.DoFn.TimerParam(END),
+    ) -> None:
+        count.add(1)
+        if pair[0] % 10 == 0:
+            end.set(_AFTER_ALL)
+
+    @on_timer(END)  # type: ignore[untyped-decorator]
+    def give(
+        self, key: Any = beam.DoFn.KeyParam, count: Any = beam.DoFn.StateParam(COUNT)
+    ) -> Iterator[tuple[int, int]]:
+        yield key, count.read()
+
+
+def keys(session: Any, folder: Path) -> None:
+    """Very many keys in state, of which a tenth has a timer; all of these are due at once."""
+
+    def build(p: beam.Pipeline) -> None:
+        shares = p | beam.Create([(shard, _KEYS // _SHARDS) for shard in range(_SHARDS)])
+        pairs = shares | beam.ParDo(_UnboundedSource(_KEYS)).with_output_types(tuple[int, int])
+        pairs | beam.ParDo(_Counts()) | beam.Map(len)
+
+    flags = ("--unaligned_splittable_timers", f"--checkpoint_dir={folder / 'keys'}")
+    commits, ended, peaks = [time.monotonic()], threading.Event(), {"": 0}
+    watchers = [
+        threading.Thread(target=_watch, args=(folder / "keys", commits, ended)),
+        threading.Thread(target=_watch_memory, args=(peaks, ended)),
+    ]
+    for each in watchers:
+        each.start()
+    seconds = _run(session, build, *flags)
+    ended.set()
+    for each in watchers:
+        each.join()
+    between = [later - at for at, later in itertools.pairwise(commits[2:])]
+    print(
+        f"{_KEYS:,} keys, {_KEYS // 10:,} timers: {seconds:.0f} s, {len(commits) - 1} epochs; "
+        f"the longest took {max(between):.1f} s, half of them {statistics.median(between):.1f} s; "
+        f"the largest worker had {max(peaks.values()) >> 20} MB besides pages of files"
+    )
+
+
+def _watch_memory(peaks: dict[str, int], ended: threading.Event) -> None:
+    """Note how much memory Python processes have at most, besides pages of files."""
+    while not ended.wait(0.5):
+        for process in psutil.Process().children(recursive=True):
+            try:
+                memory = process.memory_full_info()
+                if process.name() != "java":
+                    held = memory.rss - memory.shared
+                    peaks[str(process.pid)] = max(peaks.get(str(process.pid), 0), held)
+            except psutil.Error:
+                continue
+
+
 def _watch(folder: Path, commits: list[float], ended: threading.Event) -> None:
     """Note when manifests appear."""
     seen: set[str] = set()
@@ -251,7 +318,7 @@ def _watch(folder: Path, commits: list[float], ended: threading.Event) -> None:
         seen |= names
 
 
-_CASES = {case.__name__: case for case in (epochs, latency, backlog, state, timers)}
+_CASES = {case.__name__: case for case in (epochs, latency, backlog, state, timers, keys)}
 
 
 def main() -> int:
