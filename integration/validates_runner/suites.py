@@ -18,6 +18,7 @@ class Suite:
     left_out: tuple[str, ...] = ()  # paths below apache_beam/ that another suite holds
     marker: str | None = None
     sets_options: bool = False  # TestPipeline gets the runner by options, as in Beam's own CI
+    stores_files: bool = False  # and a folder for the files of its tests
     in_place_of: tuple[str, ...] = ()  # runners that its tests pin, though any would do
     is_quick: bool = False  # part of ``make test``
     peers_lack: str = ""  # what it needs, and Beam's local runners do not have
@@ -31,6 +32,7 @@ _WINDOWS = "transforms/window_test.py"
 _SIDE_INPUTS = "transforms/sideinputs_test.py"
 _TRIGGERS = "transforms/trigger_test.py"
 _XLANG = "transforms/validate_runner_xlang_test.py"
+_TEST_PIPELINE = "testing/test_pipeline_test.py"  # fails where TestPipeline has options
 _SLEEPS = "transforms/async_dofn_test.py"  # for ten minutes, and drives no pipeline
 _MEASURES = "ml/anomaly/univariate/perf_test.py"  # for minutes, and drives no pipeline
 
@@ -74,9 +76,18 @@ SUITES = {
     ),
     "examples/snippets": Suite(targets=("examples/snippets",)),
     "examples": Suite(
-        targets=("examples",), left_out=("examples/snippets",), in_place_of=("PrismRunner",)
+        targets=("examples",),
+        left_out=("examples/snippets",),
+        sets_options=True,
+        stores_files=True,
+        in_place_of=("PrismRunner",),
     ),
-    "testing": Suite(targets=("testing",)),
+    "testing": Suite(
+        targets=("testing",),
+        left_out=(_TEST_PIPELINE,),
+        sets_options=True,
+        in_place_of=("DirectRunner",),
+    ),
     "io": Suite(targets=("io",)),
     "dataframe": Suite(targets=("dataframe",)),
     "yaml": Suite(targets=("yaml",)),
@@ -107,6 +118,9 @@ def pytest_arguments(suite: Suite, beam: Path, tests: Sequence[str] = ()) -> lis
     if suite.marker:
         arguments += ["-m", suite.marker]
     arguments += [f"--conformance-in-place-of={runner}" for runner in suite.in_place_of]
-    if suite.sets_options:
-        arguments.append(f"--conformance-options=--runner={UNDER_TEST}")
+    options = [f"--runner={UNDER_TEST}"] if suite.sets_options else []
+    if suite.stores_files:
+        options.append(f"--temp_location={ROOT}/build/conformance/files")
+    if options:
+        arguments.append(f"--conformance-options={' '.join(options)}")
     return arguments
