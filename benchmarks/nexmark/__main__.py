@@ -18,6 +18,7 @@ from benchmarks.nexmark.events import Workload
 from benchmarks.nexmark.queries import QUERIES
 from benchmarks.nexmark.runners import RUNNERS, Outcome, Process, answers_alone, serve
 from benchmarks.nexmark.source import Source
+from tests.spark.random_streams.references import prism
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -74,6 +75,8 @@ def main() -> int:
         )
         serve(arguments.serve, source, sys.stdin, answers_alone())
         return 0
+    if "prism" in arguments.runners and prism() is None:
+        parser.error("no Prism: neither in $PRISM, beside this Python, nor on the path")
     scratch = Path(tempfile.mkdtemp(prefix="nexmark-logs-"))
     command = [sys.executable, "-m", "benchmarks.nexmark", *sys.argv[1:], "--serve"]
     processes = {

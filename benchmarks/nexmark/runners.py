@@ -18,6 +18,7 @@ from benchmarks.nexmark.checks import check, undetermined
 from benchmarks.nexmark.queries import run_query
 from benchmarks.nexmark.results import read_results
 from benchmarks.nexmark.source import Source
+from tests.spark.random_streams.references import prism
 
 _START_S = 120  # to start Spark on a slow machine
 _END_S = 30
@@ -34,12 +35,7 @@ def _spark() -> tuple[Any, list[str]]:
 def _prism() -> tuple[Any, list[str]]:
     from apache_beam.runners.portability.prism_runner import PrismRunner
 
-    from tests.spark.random_streams.references import prism
-
-    where = prism()
-    if where is None:
-        raise FileNotFoundError("no Prism: neither in $PRISM, beside this Python, nor on the path")
-    return PrismRunner(), [f"--prism_location={where}", "--prism_log_level=error"]
+    return PrismRunner(), [f"--prism_location={prism()}", "--prism_log_level=error"]
 
 
 def _fn_api() -> tuple[Any, list[str]]:
