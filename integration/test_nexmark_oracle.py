@@ -1,6 +1,9 @@
 """The events of Nexmark, and what the queries have to give of them. Without Spark."""
 
 import hashlib
+import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +22,7 @@ from benchmarks.nexmark.events import BASE_MS, CATEGORIES, FIRST_CATEGORY, FIRST
 from benchmarks.nexmark.queries import run_query
 from benchmarks.nexmark.results import Result, read_results
 from benchmarks.nexmark.source import Source
+from tests.cli.programs import ROOT
 
 WORKLOAD = Workload(count=10_000, rate=100)
 SECOND = 1_000_000
@@ -128,6 +132,12 @@ def test_late_events_come_after_the_watermark() -> None:
     assert any(each.watermark_ms > workload.time_ms(each.number) for each in arrivals)
     assert undetermined(5, workload)
     assert not undetermined(3, workload)
+
+
+def test_people_may_be_forgotten_too_early_at_low_rates() -> None:
+    assert undetermined(3, Workload(count=100_000, rate=50))
+    assert not undetermined(3, Workload(count=20_000, rate=50))
+    assert not undetermined(3, Workload(count=1_000_000, rate=100))
 
 
 @pytest.mark.parametrize("wrong", [{"rate": 9}, {"disorder": 0}, {"disorder": 953}])
@@ -292,3 +302,35 @@ def test_local_items_of_few_elements_have_to_be_there() -> None:
 def test_query_10_gives_nothing() -> None:
     assert check(10, WORKLOAD, []) == ""
     assert "too many" in check(10, WORKLOAD, results([1]))
+
+
+# -- the command
+
+
+def command(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks.nexmark", "--runners", "fn_api", *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_only_right_results_have_figures() -> None:
+    """Beam's runner drops the last panes of query 3."""
+    ended = command("--events", "1000", "--rate", "100", "--", "0", "3")
+    _, _, _, _, zero, three, _, note = ended.stdout.splitlines()
+    assert re.fullmatch(r"\| 0 \| [\d,]+ \|", zero)
+    assert three == "| 3 | no |"
+    assert "query 3 on fn_api" in note
+    assert "missing" in note
+    assert ended.returncode == 1
+
+
+def test_a_query_has_a_limit() -> None:
+    ended = command("--events", "1000", "--limit", "0.001", "--", "0", "1")
+    assert "query 0 on fn_api: not done after 0.001 s" in ended.stdout
+    # In a new process.
+    assert re.search(r"\| 1 \| [\d,]+ \|", ended.stdout)

@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Run the queries that are named, and print a table."""
+    """Run the queries that are named, and print a table; fail if the first runner does."""
     parser = _parser()
     arguments = parser.parse_args()
     try:
@@ -77,17 +77,17 @@ def main() -> int:
         return 0
     if "prism" in arguments.runners and prism() is None:
         parser.error("no Prism: neither in $PRISM, beside this Python, nor on the path")
-    scratch = Path(tempfile.mkdtemp(prefix="nexmark-logs-"))
-    command = [sys.executable, "-m", "benchmarks.nexmark", *sys.argv[1:], "--serve"]
-    processes = {
-        name: Process([*command, name], arguments.limit, scratch / f"{name}.log")
-        for name in arguments.runners
-    }
-    try:
-        return _compare(processes, arguments.queries or [*QUERIES], arguments)
-    finally:
-        for process in processes.values():
-            process.end()
+    with tempfile.TemporaryDirectory(prefix="nexmark-") as scratch:
+        command = [sys.executable, "-m", "benchmarks.nexmark", "--serve"]
+        processes = {
+            name: Process([*command, name, *sys.argv[1:]], arguments.limit, Path(scratch, name))
+            for name in arguments.runners
+        }
+        try:
+            return _compare(processes, arguments.queries or [*QUERIES], arguments)
+        finally:
+            for process in processes.values():
+                process.end()
 
 
 def _compare(
@@ -100,30 +100,28 @@ def _compare(
     heads = ["query", *(f"{name}, events/s" for name in processes)]
     heads += [f"{first} / {name}" for name in others]
     print(f"| {' | '.join(heads)} |\n|{' --- |' * len(heads)}", flush=True)
-    notes = []
+    notes, failed = [], False
     for query in queries:
         runs = [
             {name: each.run(query) for name, each in processes.items()}
             for _ in range(arguments.runs)
         ]
         outcomes = {name: _best([run[name] for run in runs]) for name in processes}
-        rates = {
-            name: "" if each.problem else f"{arguments.events / each.seconds:,.0f}"
-            for name, each in outcomes.items()
-        }
-        cells = [str(query), *(rates[name] or "no" for name in processes)]
-        cells += [
-            f"{outcomes[other].seconds / outcomes[first].seconds:.2f}"
-            if rates[first] and rates[other]
-            else ""
-            for other in others
+        cells = [
+            "no" if each.problem else f"{arguments.events / each.seconds:,.0f}"
+            for each in outcomes.values()
         ]
-        print(f"| {' | '.join(cells)} |", flush=True)
+        for other in others:
+            both = outcomes[first], outcomes[other]
+            wrong = any(each.problem for each in both)
+            cells.append("" if wrong else f"{both[1].seconds / both[0].seconds:.2f}")
+        print(f"| {' | '.join([str(query), *cells])} |", flush=True)
         for name, each in outcomes.items():
             text = each.problem or each.note
             notes += [f"query {query} on {name}: {text}"] if text else []
+        failed |= bool(outcomes[first].problem)
     print("", *notes, sep="\n")
-    return 1 if any("on spark" in note for note in notes) else 0
+    return int(failed)
 
 
 def _best(outcomes: list[Outcome]) -> Outcome:

@@ -31,8 +31,10 @@ CATEGORIES = 5
 _HOT_OF = 100  # of so many people or auctions in a row, one is hot
 _LEAD = 10  # ids that are chosen although their person or auction comes later
 _ACTIVE_PEOPLE = 1000
+ACTIVE_EVENTS = (_ACTIVE_PEOPLE + _LEAD) * CYCLE
+"""From the first event that may name a person to the last one, there are at most so many."""
 _IN_FLIGHT_AUCTIONS = 100
-_CYCLES_TO_COLD = {"auction": 2, "seller": 4, "bidder": 4}  # one in so many is not the hot one
+_COLD = {"auction": 2, "seller": 4, "bidder": 4}  # one in so many is not the hot one
 _PERSON_BYTES, _AUCTION_BYTES, _BID_BYTES = 200, 500, 100
 _SCATTER = 953  # prime; the stride of events that are out of order
 
@@ -146,7 +148,7 @@ class Workload:
     def _auction(
         self, draws: _Draws, number: int, person: int, place: int, at: Timestamp
     ) -> Auction:
-        seller = _hot(person) if draws.below(_CYCLES_TO_COLD["seller"]) else _active(draws, person)
+        seller = _hot(person) if draws.below(_COLD["seller"]) else _active(draws, person)
         initial = draws.price()
         # On average, an auction is open until so many others have come as are in flight.
         ahead = _IN_FLIGHT_AUCTIONS * CYCLE // AUCTIONS_PER_PERSON
@@ -168,13 +170,13 @@ class Workload:
 
     def _bid(self, draws: _Draws, person: int, at: Timestamp) -> Bid:
         last = (person + 1) * AUCTIONS_PER_PERSON - 1
-        if draws.below(_CYCLES_TO_COLD["auction"]):
+        if draws.below(_COLD["auction"]):
             auction = _hot(last)
         else:
             first = max(last - _IN_FLIGHT_AUCTIONS, 0)
             auction = first + draws.below(last - first + 1 + _LEAD)
         # The second of its hundred, so that it is not the hot seller.
-        cold = draws.below(_CYCLES_TO_COLD["bidder"]) == 0
+        cold = draws.below(_COLD["bidder"]) == 0
         bidder = _active(draws, person) if cold else _hot(person) + 1
         price = draws.price()
         return Bid(FIRST_ID + auction, FIRST_ID + bidder, price, at, draws.padding(32, _BID_BYTES))

@@ -1,5 +1,6 @@
 """The runners that are compared. Each has a process of its own, which runs queries one by one."""
 
+import contextlib
 import json
 import os
 import queue
@@ -84,14 +85,19 @@ def _run(query: int, runner: Any, source: Source, flags: list[str]) -> Outcome:
             run_query(query, runner, source, Path(folder), flags)
         # Whatever a runner raises is what the table says of it.
         except Exception as error:
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            details = [line for line in lines if "unsupported" in line] or lines
-            return Outcome(problem=f"{type(error).__name__}: {'; '.join(details)[:300]}")
+            return Outcome(problem=f"{type(error).__name__}: {_essence(str(error))}")
         seconds = time.monotonic() - began
         results = list(read_results(Path(folder)))
     note = undetermined(query, source.workload)
     problem = "" if note else check(query, source.workload, results)
     return Outcome(seconds=seconds, results=len(results), problem=problem, note=note)
+
+
+def _essence(text: str) -> str:
+    """Return what a message says of unsupported features, or its beginning."""
+    lines = [line.strip(' "') for line in text.splitlines()]
+    unsupported = dict.fromkeys(line for line in lines if line.startswith("unsupported"))
+    return "; ".join(unsupported or filter(None, lines))[:300]
 
 
 class Process:
@@ -118,16 +124,19 @@ class Process:
             limit_s += _START_S
         assert self._process is not None
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{query}\n")
-        self._process.stdin.flush()
         try:
+            self._process.stdin.write(f"{query}\n")
+            self._process.stdin.flush()
             answer = self._answers.get(timeout=limit_s)
+        except BrokenPipeError:
+            answer = ""
         except queue.Empty:
-            self.end()
-            return Outcome(problem=f"not done after {limit_s:,.0f} s")
+            self.end(patience_s=0)
+            return Outcome(problem=f"not done after {limit_s:g} s")
         if not answer:
             self.end()
-            return Outcome(problem=f"the process ended: see {self._log}")
+            lines = self._log.read_text().splitlines() or [""]
+            return Outcome(problem=f"the process ended: {lines[-1]}")
         return Outcome(**json.loads(answer))
 
     def _start(self) -> None:
@@ -146,23 +155,24 @@ class Process:
         )
         reader.start()
 
-    def end(self) -> None:
-        """End the process, and those that it started."""
+    def end(self, patience_s: float = _END_S) -> None:
+        """End the process, and those that it started; after some time by force."""
         process, self._process = self._process, None
         if process is None:
             return
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        with contextlib.suppress(BrokenPipeError), process:
+            assert process.stdin is not None
+            process.stdin.close()
+            try:
+                process.wait(patience_s)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def _read(stream: TextIO, answers: "queue.Queue[str]") -> None:
-    for line in stream:
-        answers.put(line)
+    with contextlib.suppress(ValueError):  # it has been closed
+        for line in stream:
+            answers.put(line)
     answers.put("")
 
 
