@@ -30,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "queries", nargs="*", type=int, choices=[*QUERIES, []], help="all, if none is named"
     )
-    parser.add_argument("--events", type=int, default=100_000, help="of each query")
+    parser.add_argument("--events", type=int, default=300_000, help="of each query")
     parser.add_argument("--seed", type=int, default=0, help="of the events")
     parser.add_argument("--rate", type=int, default=1000, help="events per second of event time")
     parser.add_argument(
