@@ -25,11 +25,19 @@ def runner(local_session: Any) -> SparkPortableRunner:
     return SparkPortableRunner(local_session)
 
 
-@pytest.mark.parametrize("query", QUERIES)
-def test_query(runner: SparkPortableRunner, tmp_path: Path, query: int) -> None:
-    run_query(query, runner, SOURCE, tmp_path, ["--batch_interval_millis=100"])
-    results = list(read_results(tmp_path))
+def check_query(runner: SparkPortableRunner, query: int, folder: Path, *flags: str) -> None:
+    run_query(query, runner, SOURCE, folder, ["--batch_interval_millis=100", *flags])
+    results = list(read_results(folder))
     assert bool(results) == (query != 10)
     assert check(query, WORKLOAD, results) == ""
     if query == 3:
         assert local_items_but(0, WORKLOAD, results) == "", "elements come before timers"
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_query(runner: SparkPortableRunner, tmp_path: Path, query: int) -> None:
+    check_query(runner, query, tmp_path)
+
+
+def test_windows_of_user_code_in_sdk_harnesses(runner: SparkPortableRunner, tmp_path: Path) -> None:
+    check_query(runner, 6, tmp_path, "--environment_type=PROCESS", "--environment_config={}")
