@@ -16,7 +16,7 @@ VENV_CONFORMANCE = .venv-conformance
 READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test lint format unit harness-tests spark-tests install-tests integration integration-3.5 memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills soak bench clean
+.PHONY: help wordcount test lint format unit harness-tests spark-tests install-tests integration integration-3.5 memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills soak bench bench-kafka clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -88,6 +88,22 @@ KAFKA = $(VENV)/kafka/.ready
 $(KAFKA): integration/kafka/pom.xml
 	mvn --quiet --batch-mode --file $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(abspath $(@D))
 	touch $@
+
+# The peer of benchmarks.kafka, in an environment of its own: the connector of the newest Spark is
+# often not on Maven Central yet. PySpark has what is left out here.
+VENV_STRUCTURED = .venv-structured
+SPARK_OF_STRUCTURED = 4.2.0
+CONNECTOR = spark-sql-kafka-0-10_2.13,spark-token-provider-kafka-0-10_2.13,kafka-clients,commons-pool2
+$(VENV_STRUCTURED)/.ready: benchmarks/kafka/pom.xml Makefile
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet 'pyspark==$(SPARK_OF_STRUCTURED)'
+	rm -rf $(@D)/jars
+	mvn --quiet --batch-mode --file $< dependency:copy-dependencies -Dpyspark.version=$(SPARK_OF_STRUCTURED) \
+		-DincludeArtifactIds=$(CONNECTOR) -DoutputDirectory=$(abspath $(@D))/jars
+	touch $@
+
+bench-kafka: $(READY_INTEGRATION) $(KAFKA) $(VENV_STRUCTURED)/.ready ## Kafka to Kafka, beside Structured Streaming
+	$(BIN)/python -m benchmarks.kafka
 
 integration: $(READY_INTEGRATION) $(SPARK_CLASSES) $(KAFKA) integration-3.5 ## Rare cases, clusters, Spark Connect, killed processes, Kafka, Spark 3.5
 	$(PYTEST) $(SIDE_BY_SIDE) tests/harness -m rare
@@ -170,5 +186,5 @@ bench: $(READY) ## Benchmarks
 	$(BIN)/python -m benchmarks.server
 
 clean: ## Remove virtual environments and the output of tools
-	rm -rf $(VENV) $(VENV_35) $(VENV_CONFORMANCE) .venv-protoc build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV_35) $(VENV_CONFORMANCE) $(VENV_STRUCTURED) .venv-protoc build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,0 +1,138 @@
+"""The processes that run the contenders, and one query of one of them."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.kafka.load import WINDOW_S
+from benchmarks.kafka.results import Results
+from integration.kafka_broker import Broker
+
+PEER = Path(".venv-structured")
+"""A virtual environment with a PySpark whose connector for Kafka is on Maven Central."""
+_DELAY_S = 60
+
+
+@dataclass
+class Query:
+    """One that runs, or has run.
+
+    Attributes:
+        results: what it writes.
+        first_job_s: when its first Spark job was submitted, as Unix time. Known at its end.
+        jobs: how many Spark jobs it had. Known at its end.
+    """
+
+    results: Results
+    first_job_s: float = 0.0
+    jobs: int = 0
+
+
+class Contender:
+    """One of the sides. Its process has a Spark of its own, and runs one query at a time.
+
+    Args:
+        name: of the side.
+        command: of its process.
+        broker: that has the topics.
+        folder: for checkpoints.
+        settings: more fields of its tasks.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        broker: Broker,
+        folder: Path,
+        settings: Mapping[str, Any],
+    ) -> None:
+        self.name = name
+        self._broker, self._folder, self._settings = broker, folder, settings
+        environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+
+    @contextlib.contextmanager
+    def query(self, source: str, *, updates: bool, interval_ms: int | None) -> Iterator[Query]:
+        """Run a query while the context lasts.
+
+        Args:
+            source: the topic to count.
+            updates: counts are written as they grow, not once when their window has ended.
+            interval_ms: of epochs, or micro-batches. None: what each side has by default.
+        """
+        sink = self._broker.create(f"counts-{uuid.uuid4().hex}", 2)
+        task = {
+            "servers": self._broker.config["bootstrap.servers"],
+            "source": source,
+            "sink": sink,
+            "folder": str(self._folder / sink),
+            "window_s": WINDOW_S,
+            "delay_s": _DELAY_S,
+            "updates": updates,
+            "interval_ms": interval_ms,
+            **self._settings,
+        }
+        self._say(json.dumps(task))
+        self._answer()
+        query = Query(Results(self._broker, sink, 2, self._check))
+        yield query
+        query.results.close()
+        self._say("stop")
+        for name, value in self._answer().items():
+            setattr(query, name, value)
+
+    def _say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                answer: dict[str, Any] = json.loads(line)
+                return answer
+        raise RuntimeError(f"{self.name} has ended")
+
+    def _check(self) -> None:
+        if self._process.poll() is not None:
+            raise RuntimeError(f"{self.name} has ended with {self._process.returncode}")
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+@contextlib.contextmanager
+def contenders(broker: Broker, folder: Path, names: Sequence[str]) -> Iterator[list[Contender]]:
+    """Start the contenders of some names; they end with the context."""
+    ours = [sys.executable, "-m", "benchmarks.kafka.ours"]
+    peer = [f"{PEER}/bin/python", "-m", "benchmarks.kafka.structured", str(PEER / "jars")]
+    ways: dict[str, tuple[list[str], dict[str, Any]]] = {
+        "ours": (ours, {"transactions": False, "flags": []}),
+        "ours, transactions": (ours, {"transactions": True, "flags": []}),
+        "Structured Streaming": (peer, {}),
+    }
+    with contextlib.ExitStack() as stack:
+        started = []
+        for name in names:
+            command, settings = ways[name]
+            started.append(Contender(name, command, broker, folder, settings))
+            stack.callback(started[-1].close)
+        yield started
