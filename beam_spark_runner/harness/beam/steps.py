@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from apache_beam.transforms.window import TimestampedValue, WindowFn
-from apache_beam.utils.windowed_value import WindowedValue
+from apache_beam.utils.windowed_value import WindowedValue, create
 
 from beam_spark_runner.core.mapping import check_all
 from beam_spark_runner.harness.beam.settling import Output, SendOne, Settling
@@ -259,7 +259,7 @@ class AssigningWindows:
             return
         windows_of = self._assignment.windows_of
         assigned = [
-            WindowedValue(value, origin.timestamp, windows_of(value, origin, window))
+            create(value, origin.timestamp_micros, windows_of(value, origin, window))
             for value, origin in zip(self.under_way.iterate(values), origins, strict=True)
             for window in origin.windows
         ]
@@ -273,7 +273,7 @@ class AssigningWindows:
         def run_one(value: Any, origin: WindowedValue) -> None:
             for window in origin.windows:
                 windows = self._assignment.windows_of(value, origin, window)
-                send_one(value, WindowedValue(value, origin.timestamp, windows))
+                send_one(value, create(value, origin.timestamp_micros, windows))
 
         return run_one
 

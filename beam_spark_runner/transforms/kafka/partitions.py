@@ -8,8 +8,9 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
-from apache_beam.transforms.window import TimestampedValue
+from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Duration, Timestamp
+from apache_beam.utils.windowed_value import WindowedValue, create
 
 from beam_spark_runner.transforms.kafka.client import LOG
 from beam_spark_runner.transforms.kafka.consumers import (
@@ -28,6 +29,7 @@ _WAIT_S = 0.02  # for a consumer whose requests are under way
 _STEP_S = 0.1  # of longer waits: a restriction may be split meanwhile
 _IDLE_S = 0.1
 _SILENT_S = 120.0  # for which a bounded read waits for a broker
+_GLOBAL = (GlobalWindow(),)
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
 
     def read(
         self, element: ELEMENT_TYPE, tracker: Any, estimator: Any, finalizer: Any = None
-    ) -> Iterator[TimestampedValue]:
+    ) -> Iterator[WindowedValue]:
         """Read a restriction, and commit what was read when the bundle is finalized."""
         topic, number, *_ = element
         claimed: int = tracker.current_restriction().start
@@ -198,7 +200,7 @@ class ReadPartitions(_ReadsPartitions):
 
     def process(
         self, element: ELEMENT_TYPE, tracker: Any = _RESTRICTION, estimator: Any = _ESTIMATOR
-    ) -> Iterator[TimestampedValue]:
+    ) -> Iterator[WindowedValue]:
         """Read a restriction."""
         return self.read(element, tracker, estimator)
 
@@ -209,7 +211,7 @@ class ReadPartitionsForever(_ReadsPartitions):
     @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
     def process(
         self, element: ELEMENT_TYPE, tracker: Any = _RESTRICTION, estimator: Any = _ESTIMATOR
-    ) -> Iterator[TimestampedValue]:
+    ) -> Iterator[WindowedValue]:
         """Read a restriction for as long as there are records."""
         return self.read(element, tracker, estimator)
 
@@ -223,7 +225,7 @@ class ReadPartitionsAndCommit(_ReadsPartitions):
         finalizer: Any = beam.DoFn.BundleFinalizerParam,  # Beam wants it before the others
         tracker: Any = _RESTRICTION,
         estimator: Any = _ESTIMATOR,
-    ) -> Iterator[TimestampedValue]:
+    ) -> Iterator[WindowedValue]:
         """Read a restriction."""
         return self.read(element, tracker, estimator, finalizer)
 
@@ -238,7 +240,7 @@ class ReadPartitionsForeverAndCommit(_ReadsPartitions):
         finalizer: Any = beam.DoFn.BundleFinalizerParam,  # Beam wants it before the others
         tracker: Any = _RESTRICTION,
         estimator: Any = _ESTIMATOR,
-    ) -> Iterator[TimestampedValue]:
+    ) -> Iterator[WindowedValue]:
         """Read a restriction for as long as there are records."""
         return self.read(element, tracker, estimator, finalizer)
 
@@ -253,7 +255,7 @@ class Elements:
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
 
-    def of(self, records: list[Any], estimator: Any) -> Iterator[TimestampedValue]:
+    def of(self, records: list[Any], estimator: Any) -> Iterator[WindowedValue]:
         """Yield the elements of some records in order, and then advance the watermark."""
         if not records:
             return
@@ -270,7 +272,7 @@ class Elements:
                 time_us = of_message(kind, timestamp_ms, now_us)
             if newest_us is None or time_us > newest_us:
                 newest_us = time_us
-            yield TimestampedValue(make(message), Timestamp(micros=time_us))
+            yield create(make(message), time_us, _GLOBAL)
         assert newest_us is not None
         watermark = Timestamp(micros=policy.after(newest_us, now_us))
         if watermark > estimator.current_watermark():
