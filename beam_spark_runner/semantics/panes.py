@@ -69,10 +69,11 @@ class WindowState:
     """What is remembered of one window of a key.
 
     Attributes:
+        last_us: its largest timestamp, which costs time to ask the window for.
         trigger: state of the trigger.
         values: of the next pane: all so far if panes accumulate, else those since the last pane.
         has_news: there are values that no pane had yet.
-        hold: the next pane's timestamp, as far as elements determine it; None: they do not.
+        hold_us: the next pane's timestamp, as far as elements determine it; None: they do not.
         panes: how many have fired.
         later_panes: how many of these fired after the end of the window.
         is_closed: the trigger has finished; further elements are dropped.
@@ -81,10 +82,11 @@ class WindowState:
             the one on time: a late pane has no value that was on time.
     """
 
+    last_us: int
     trigger: TriggerState = field(default_factory=TriggerState)
     values: PaneValues = field(default_factory=ListedValues)
     has_news: bool = False
-    hold: Timestamp | None = None
+    hold_us: int | None = None
     panes: int = 0
     later_panes: int = 0
     is_closed: bool = False
@@ -122,6 +124,7 @@ class PaneMachine:
         self._accumulates = windowing.accumulation_mode == AccumulationMode.ACCUMULATING
         self._lateness_us = windowing.allowed_lateness.micros
         self._times = TimestampCombiner.get_impl(windowing.timestamp_combiner, windowing.windowfn)
+        self._ends_windows = windowing.timestamp_combiner == TimestampCombiner.OUTPUT_AT_EOW
 
     def add(
         self, windows: KeyWindows, values: Iterable[WindowedValue], now: Instant
@@ -148,22 +151,32 @@ class PaneMachine:
         Returns:
             The windows that have got any.
         """
-        added: defaultdict[Any, list[WindowedValue]] = defaultdict(list)
+        added: dict[Any, list[WindowedValue]] = {}
+        ends_us: dict[Any, int] = {}
         for value in values:
             for window in value.windows:
-                if self._is_over(window, now):
+                elements = added.get(window)
+                if elements is not None:
+                    elements.append(value)
+                    continue
+                last_us = window.max_timestamp().micros
+                if self._is_over(last_us, now):
                     self._late.dropped += 1
                 else:
-                    added[window].append(value)
+                    added[window] = [value]
+                    ends_us[window] = last_us
         if self.merges:
             for window, merged in self._merge(windows, added, now).items():
                 if window in added:
-                    added[merged] += added.pop(window)
+                    added.setdefault(merged, []).extend(added.pop(window))
         for window, elements in added.items():
             state = windows.get(window)
             if state is None:
+                last_us = ends_us.get(window)
+                if last_us is None:
+                    last_us = window.max_timestamp().micros
                 state = windows[window] = WindowState(
-                    values=self._new_values(), has_ended=_has_ended(window, now)
+                    last_us, values=self._new_values(), has_ended=_has_ended(last_us, now)
                 )
             if not state.is_closed:
                 self._add(window, state, elements, now)
@@ -200,40 +213,40 @@ class PaneMachine:
     ) -> Iterator[WindowedValue]:
         """Let time go on for one window only. See ``advance``."""
         state = windows[window]
-        is_over = self._is_over(window, now)
+        is_over = self._is_over(state.last_us, now)
         if is_over:
             del windows[window]
         if not state.is_closed:
             yield from self._fire(window, state, now, closes=is_over)
 
-    def due(self, window: Any, state: WindowState, now: Instant) -> tuple[int, int | None]:
+    def due(self, state: WindowState, now: Instant) -> tuple[int, int | None]:
         """Return when ``advance`` may have something to do for a window, besides further elements.
 
         Args:
-            window: of a key.
             state: of the window.
             now: until when ``advance`` has been called.
 
         Returns:
             Event time; and processing time, if the trigger waits for it. Both in microseconds.
         """
-        last_us = window.max_timestamp().micros
+        last_us = state.last_us
         is_open = now.watermark_us <= last_us and not state.is_closed
         event_us = last_us if is_open else last_us + self._lateness_us
         # A part of the trigger whose time has come may still wait for another part.
-        later_us = (due_us for due_us in state.trigger.due_us.values() if due_us > now.clock_us)
-        clock_us = None if state.is_closed else min(later_us, default=None)
+        clock_us = None
+        if state.trigger.due_us and not state.is_closed:
+            later_us = (due_us for due_us in state.trigger.due_us.values() if due_us > now.clock_us)
+            clock_us = min(later_us, default=None)
         return min(event_us + 1, MAX_US), clock_us
 
-    def hold_us(self, window: Any, state: WindowState) -> int | None:
+    def hold_us(self, state: WindowState) -> int | None:
         """Return event time that the output's watermark must not pass; None: nothing holds it."""
-        if state.hold is not None:
-            return int(state.hold.micros)
+        if state.hold_us is not None:
+            return state.hold_us
         may_be_empty = self._has_on_time_pane and not state.has_ended and not state.is_closed
-        return int(window.max_timestamp().micros) if state.has_news or may_be_empty else None
+        return state.last_us if state.has_news or may_be_empty else None
 
-    def _is_over(self, window: Any, now: Instant) -> bool:
-        last_us = window.max_timestamp().micros
+    def _is_over(self, last_us: int, now: Instant) -> bool:
         return now.watermark_us >= MAX_US or now.watermark_us > last_us + self._lateness_us
 
     def _merge(self, windows: KeyWindows, new: Iterable[Any], now: Instant) -> dict[Any, Any]:
@@ -263,12 +276,14 @@ class PaneMachine:
         self, window: Any, own: WindowState | None, merging: list[WindowState], now: Instant
     ) -> WindowState:
         # Only a window that remains under its own name remembers the panes that have fired.
+        last_us = window.max_timestamp().micros
         state = WindowState(
+            last_us,
             values=self._new_values(),
             has_news=any(each.has_news for each in merging),
             panes=own.panes if own else 0,
             later_panes=own.later_panes if own else 0,
-            has_ended=_has_ended(window, now) and all(each.has_ended for each in merging),
+            has_ended=_has_ended(last_us, now) and all(each.has_ended for each in merging),
         )
         for each in merging:
             state.values.absorb(each.values)
@@ -276,31 +291,44 @@ class PaneMachine:
             [each.trigger for each in merging],
             state.trigger,
             now,
-            window.max_timestamp().micros,
+            last_us,
         )
         state.is_closed = self._trigger.is_finished(state.trigger)
-        if holds := [each.hold for each in merging if each.hold is not None]:
-            state.hold = self._times.merge(window, holds)
+        if holds := [each.hold_us for each in merging if each.hold_us is not None]:
+            state.hold_us = self._merged_us(window, last_us, holds)
         return state
 
     def _add(
         self, window: Any, state: WindowState, elements: list[WindowedValue], now: Instant
     ) -> None:
-        last_us = window.max_timestamp().micros
-        times = [self._times.assign_output_time(window, each.timestamp) for each in elements]
         # A time that the watermark has passed cannot be held any more, unless it is held already.
         held_us = now.watermark_us
-        if state.hold is not None:
-            held_us = min(held_us, state.hold.micros)
-        times = [time for time in times if time.micros >= held_us]
-        if state.hold is not None:
-            times.append(state.hold)
+        if state.hold_us is not None:
+            held_us = min(held_us, state.hold_us)
+        last_us = state.last_us
+        if self._ends_windows:
+            times = [last_us] if last_us >= held_us else []
+        else:
+            assign = self._times.assign_output_time
+            times = [assign(window, each.timestamp).micros for each in elements]
+            times = [time_us for time_us in times if time_us >= held_us]
+        if state.hold_us is not None:
+            times.append(state.hold_us)
         if times:
-            state.hold = self._times.merge(window, times)
+            state.hold_us = self._merged_us(window, last_us, times)
         for each in elements:
             state.values.append(each.value)
             self._trigger.add(state.trigger, now, last_us)
         state.has_news = True
+
+    def _merged_us(self, window: Any, last_us: int, times_us: list[int]) -> int:
+        if self._ends_windows:
+            return last_us
+        if len(times_us) == 1:
+            return times_us[0]
+        times = [Timestamp(micros=each) for each in times_us]
+        merged: int = self._times.merge(window, times).micros
+        return merged
 
     def _fire(
         self,
@@ -318,9 +346,9 @@ class PaneMachine:
             now: when the trigger is asked.
             closes: the window is over.
         """
-        last_us = window.max_timestamp().micros
+        last_us = state.last_us
         timing = PaneInfoTiming.EARLY
-        if _has_ended(window, now):
+        if _has_ended(last_us, now):
             timing = PaneInfoTiming.LATE if state.has_ended else PaneInfoTiming.ON_TIME
         fires = self._trigger.should_fire(state.trigger, now, last_us)
         if fires:
@@ -345,15 +373,15 @@ class PaneMachine:
             state.later_panes += 1
         values = state.values.pane(keeps=self._accumulates and not is_last)
         state.has_news = False
-        time = window.max_timestamp() if state.hold is None else state.hold
-        state.hold = None  # OutputTime: of the elements since the last output
+        time_us = state.last_us if state.hold_us is None else state.hold_us
+        state.hold_us = None  # OutputTime: of the elements since the last output
         return create(
             values,
-            whole_milliseconds(time.micros),
+            whole_milliseconds(time_us),
             (window,),
             PaneInfo(index == 0, is_last, timing, index, later),
         )
 
 
-def _has_ended(window: Any, now: Instant) -> bool:
-    return bool(now.watermark_us > window.max_timestamp().micros)
+def _has_ended(last_us: int, now: Instant) -> bool:
+    return now.watermark_us > last_us

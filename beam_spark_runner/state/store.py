@@ -8,7 +8,7 @@ from beam_spark_runner._generated import store_pb2
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.semantics.timers import Domain
-from beam_spark_runner.state.backend import Address, Page, StoredTimer
+from beam_spark_runner.state.backend import Address, Bag, Page, StoredTimer
 from beam_spark_runner.state.memory import PAGE_BYTES, CountValues
 from beam_spark_runner.state.store_cells import Records, StoredCells
 from beam_spark_runner.state.store_keys import StoreKeys, number_of, numbered
@@ -59,6 +59,10 @@ class StoredState:
     def clear(self, address: Address) -> None:
         """See ``StateBackend.clear``."""
         self._cells.clear(address)
+
+    def replace(self, bag: Bag, data: bytes) -> None:
+        """Have a bag consist of encoded elements, at least one, whatever it has had."""
+        self._cells.replace(bag, data)
 
     def timers(self, transform: str, key: bytes) -> Sequence[StoredTimer]:
         """See ``StateBackend.timers``."""
@@ -241,7 +245,16 @@ def _least_hold(timers: Sequence[StoredTimer]) -> int:
 
 
 def _coded(timer: StoredTimer) -> bytes:
-    proto = store_pb2.StoredTimer(**{**timer._asdict(), "domain": timer.domain.value})
+    family, tag, window, domain, fires_us, hold_us, pane = timer
+    proto = store_pb2.StoredTimer(
+        family=family,
+        tag=tag,
+        window=window,
+        domain=domain.value,
+        fires_us=fires_us,
+        hold_us=hold_us,
+        pane=pane,
+    )
     return bytes(proto.SerializeToString(deterministic=True))
 
 

@@ -150,7 +150,7 @@ class StoredCells:
         if head is None:
             return
         match address:
-            case Bag() if head.next == 1 and head.first:
+            case Bag() if _is_in_head(head):
                 self._records.delete(prefix)
             case Bag() | MapKeys():
                 self._records.delete_prefix(prefix)
@@ -165,6 +165,14 @@ class StoredCells:
                 for place, _ in self._between(prefix, ordered(start), ordered(end)):
                     self._records.delete(prefix + place)
                 self._was_changed(prefix, head)
+
+    def replace(self, bag: Bag, data: bytes) -> None:
+        """Have a bag consist of one piece that is not empty, whatever it has had."""
+        prefix = self._keys.of_cell(bag.cell)
+        head = self._head(prefix, bag)
+        if head is not None and not _is_in_head(head):
+            self._records.delete_prefix(prefix)
+        self._append_to_bag(prefix, None, data)
 
     def drop(self, key: bytes) -> None:
         """Remove all cells of a key."""
@@ -289,6 +297,11 @@ class StoredCells:
         assert entry is not None  # the key is listed
         values = self._records.scan(prefix + _VALUES + numbered(entry.number))
         return b"".join([map_key, _COUNT.pack(entry.values), *(value for _, value in values)])
+
+
+def _is_in_head(head: _Head) -> bool:
+    """Whether a bag has no records but its head."""
+    return head.next == 1 and bool(head.first)
 
 
 def _new_stamp() -> bytes:

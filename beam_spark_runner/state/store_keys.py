@@ -154,6 +154,7 @@ def hash_of_name(owner: bytes) -> int:
     return int.from_bytes(owner[-_NAME_BYTES:][:HASH_BYTES], "big")
 
 
+@lru_cache(4)  # a key's records are read and written together
 def _key_part(key: bytes) -> bytes:
     return hash_of(key).to_bytes(HASH_BYTES, "big") + part(key)
 

@@ -27,6 +27,7 @@ from beam_spark_runner.semantics.timers import Instant
 from beam_spark_runner.state.store import StoredState
 
 _PIECE_BYTES = 8 << 20
+_WAITING_BYTES = 1 << 20  # of panes
 
 
 class GroupsInEpochs(GroupByKey):
@@ -82,13 +83,16 @@ class GroupsInEpochs(GroupByKey):
         self._machine = PaneMachine(windowing, bags.new_values, late)
         self._stored = StoredWindows(store, bags, self._machine, coder.window_coder, now)
         self._long = None if merge is None else LongWindows(self._stored, bags, merge)
+        self._waiting_bytes = 0  # of keys whose panes wait, at most
 
     def group(self, key: bytes, values: list[bytes], order: int) -> None:
         """See ``GroupByKey.group``. The key is nested."""
+        self._waiting_bytes += sum(map(len, values))
         self._add(key, [map_all(self._decode_windowed, values)])
 
     def stream(self, key: bytes, order: int, log: ValueLog, source: Iterable[bytes] = ()) -> None:
         """See ``GroupByKey.stream``. The key is nested."""
+        self._waiting_bytes = _WAITING_BYTES
         self._add(key, self._pieces(itertools.chain(log, source)))
         log.close()
 
@@ -160,6 +164,9 @@ class GroupsInEpochs(GroupByKey):
         stored = self._stored
         for window in windows:
             self._push_panes(key, self._machine.advance_one(stored.windows, window, self._now))
+        self._waiting_bytes += stored.loaded_bytes
+        if self._waiting_bytes >= _WAITING_BYTES:
+            self.push()
         stored.save(windows)
         if self._long is not None:
             self._long.add(
@@ -170,8 +177,8 @@ class GroupsInEpochs(GroupByKey):
             )
 
     def _end(self, coded_key: bytes) -> None:
-        self._chunks.push()
         if self._is_keyed:
+            self.push()
             self._input.begin_key(coded_key)
             self._input.advance_key_until(self._stored.least_hold())
 
@@ -187,7 +194,13 @@ class GroupsInEpochs(GroupByKey):
         element = (key, values)
         self._chunks.add(element, pane.with_value(element), 0)
 
+    def push(self) -> None:
+        """See ``GroupByKey.push``. After the last key that fires, too."""
+        super().push()
+        self._waiting_bytes = 0
+
     def finish(self) -> None:
-        """Merge what waits for it; after the last key."""
+        """Push what waits, and merge what waits for that; after the last key."""
+        self.push()
         if self._long is not None:
             self._long.merge()

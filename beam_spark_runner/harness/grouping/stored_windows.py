@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from apache_beam.coders import Coder
-from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner._generated.store_pb2 import PaneState
 from beam_spark_runner.core.time import MAX_US
@@ -25,10 +24,12 @@ class Visited(NamedTuple):
     Attributes:
         state: the object that the pane machine may have changed since, or replaced.
         coded: the same, encoded.
+        hold_us: which its timer in the store has; None: the trigger may have a timer, too.
     """
 
     state: WindowState
     coded: bytes
+    hold_us: int | None
 
 
 class StoredWindows:
@@ -50,6 +51,7 @@ class StoredWindows:
 
     Attributes:
         windows: those of the key that are loaded.
+        loaded_bytes: of the values that these had when they were loaded.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class StoredWindows:
         self._asked: set[Any] = set()  # windows that need not be loaded any more
         self._used: set[bytes] = set()  # bags that windows have had since the key began
         self.windows: KeyWindows = {}
+        self.loaded_bytes = 0
 
     def begin(self, key: bytes) -> None:
         """Forget the windows of the key before.
@@ -77,6 +80,7 @@ class StoredWindows:
         self._key = self._bags.key = key
         self._visited, self._asked, self._used = {}, set(), set()
         self.windows = {}
+        self.loaded_bytes = 0
 
     def load(self, windows: Iterable[Any]) -> None:
         """Load some windows, if they are stored."""
@@ -162,11 +166,13 @@ class StoredWindows:
         self._bags.save(state.values)
         coded_window = self._coder.encode(window)
         visited = self._visited.get(window)
-        if visited is None or visited.coded != _encoded(state):
-            self.write(self._key, coded_window, state)
-        hold_us = self._machine.hold_us(window, state)
-        hold_us = MAX_US if hold_us is None else hold_us
-        event_us, clock_us = self._machine.due(window, state, self._now)
+        coded = _encoded(state)
+        if visited is None or visited.coded != coded:
+            self._store.replace(Bag(_cell(coded_window, self._key)), coded)
+        hold_us = self._hold_us(state)
+        if visited is not None and visited.hold_us == hold_us and self._is_as_open_as_it_was(state):
+            return
+        event_us, clock_us = self._machine.due(state, self._now)
         timers = [StoredTimer(_FAMILY, "", coded_window, Domain.EVENT_TIME, event_us, hold_us, b"")]
         if clock_us is not None:
             domain = Domain.PROCESSING_TIME
@@ -183,26 +189,39 @@ class StoredWindows:
             coded_window: of the key.
             state: of the window; its values are saved.
         """
-        cell = Bag(_cell(coded_window, key))
-        self._store.clear(cell)
-        self._store.append(cell, _encoded(state))
+        self._store.replace(Bag(_cell(coded_window, key)), _encoded(state))
+
+    def _hold_us(self, state: WindowState) -> int:
+        hold_us = self._machine.hold_us(state)
+        return MAX_US if hold_us is None else hold_us
+
+    def _is_as_open_as_it_was(self, state: WindowState) -> bool:
+        """Whether a window's only timer is for its end, still: it was open in all epochs before."""
+        return (
+            not state.trigger.due_us
+            and not state.is_closed
+            and self._now.watermark_us <= state.last_us
+        )
 
     def _take(self, window: Any, coded: bytes) -> None:
         proto = PaneState.FromString(coded[1:])
         values = self._bags.new_values(proto)
         self._used.update(values.bags)
+        self.loaded_bytes += values.stored_bytes
         state = WindowState(
+            window.max_timestamp().micros,
             trigger=TriggerState(set(proto.finished), dict(proto.counts), dict(proto.due_us)),
             values=values,
             has_news=proto.has_news,
-            hold=Timestamp(micros=proto.hold_us) if proto.HasField("hold_us") else None,
+            hold_us=proto.hold_us if proto.HasField("hold_us") else None,
             panes=proto.panes,
             later_panes=proto.later_panes,
             is_closed=proto.is_closed,
             has_ended=proto.has_ended,
         )
         self.windows[window] = state
-        self._visited[window] = Visited(state, coded)
+        hold_us = None if state.trigger.due_us else self._hold_us(state)
+        self._visited[window] = Visited(state, coded, hold_us)
 
     def _read(self, cell: Cell) -> bytes:
         return b"".join(pages(self._store, Bag(cell)))
@@ -213,14 +232,14 @@ def _owner(coded_window: bytes) -> str:
 
 
 def _encoded(state: WindowState) -> bytes:
-    trigger, hold, values = state.trigger, state.hold, state.values
+    trigger, values = state.trigger, state.values
     assert isinstance(values, StoredValues)
     proto = PaneState(
         finished=sorted(trigger.finished),
         counts=trigger.counts,
         due_us=trigger.due_us,
         has_news=state.has_news,
-        hold_us=None if hold is None else hold.micros,
+        hold_us=state.hold_us,
         panes=state.panes,
         later_panes=state.later_panes,
         is_closed=state.is_closed,

@@ -47,6 +47,7 @@ class ViewStage(EpochStage):
         """Fire the panes that are due."""
         with charged_to(self.program.name):
             fire_due(self._epoch.store, self._epoch.now, self._reader.fire)
+            self._reader.finish_epoch()
 
     def finish(self) -> Iterable[bytes]:
         """Write what has fired."""

@@ -140,9 +140,9 @@ def test_a_pane_that_may_be_empty_holds_the_watermark_at_the_end_of_its_window()
     windows: KeyWindows = {}
     [*machine.add(windows, [WindowedValue(1, 1, (WINDOW,))], START_OF_TIME)]
     (state,) = windows.values()
-    assert machine.hold_us(WINDOW, state) == 9_999_999
+    assert machine.hold_us(state) == 9_999_999
     [*machine.advance(windows, Instant(10_000_000, 0))]
-    assert machine.hold_us(WINDOW, state) is None
+    assert machine.hold_us(state) is None
 
 
 @pytest.mark.parametrize("trigger", [_Never(), Repeatedly(AfterCount(3))])
@@ -175,10 +175,10 @@ def test_a_clock_that_a_trigger_has_seen_is_not_due_again() -> None:
     now = Instant(0, 0)
     assert not [*machine.add(windows, [WindowedValue(1, 1, (WINDOW,))], now)]
     (state,) = windows.values()
-    assert machine.due(WINDOW, state, now) == (10_000_000, 5_000_000)
+    assert machine.due(state, now) == (10_000_000, 5_000_000)
     now = Instant(0, 5_000_000)
     assert not [*machine.advance(windows, now)]
-    assert machine.due(WINDOW, state, now) == (10_000_000, None)
+    assert machine.due(state, now) == (10_000_000, None)
     assert [*machine.add(windows, [WindowedValue(2, 2, (WINDOW,))], now)]
 
 

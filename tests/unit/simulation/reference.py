@@ -127,7 +127,7 @@ class _Group(_Stage):
 
     def holds(self) -> list[int]:
         found = [
-            self._machine.hold_us(window, state)
+            self._machine.hold_us(state)
             for windows in self._keys.values()
             for window, state in windows.items()
         ]
