@@ -33,6 +33,7 @@ class PartitionConsumer:
     Attributes:
         position: offset from which ``take`` goes on.
         has_answered: the broker has sent something since the consumer was made.
+        is_at_end: there was nothing after the last record when the broker answered last.
 
     Args:
         config: the user's.
@@ -59,7 +60,7 @@ class PartitionConsumer:
     def seek(self, offset: int) -> None:
         """Go on from another offset."""
         self.position = offset
-        self.has_answered = False
+        self.has_answered = self.is_at_end = False
         self._put_back: list[Any] = []
         self._error: Exception | None = None  # after records that were returned
         self._consumer.assign([self._module.TopicPartition(*self._partition, offset)])
@@ -93,8 +94,10 @@ class PartitionConsumer:
                 if error is None:
                     records.append(message)
                     self.position = message.offset() + 1
+                    self.is_at_end = False
                 elif self._is_end(error):
                     self.position = max(self.position, message.offset())
+                    self.is_at_end = True
                 else:
                     continue
                 self.has_answered = True
@@ -104,6 +107,15 @@ class PartitionConsumer:
                 raise
             self._error = error
         return records
+
+    def known_end(self) -> int:
+        """Return the offset after the last record, as the broker's last answer had it.
+
+        Records of open transactions count. -1: there was no answer yet.
+        """
+        partition = self._module.TopicPartition(*self._partition)
+        _, end = self._consumer.get_watermark_offsets(partition, cached=True)
+        return max(int(end), -1)
 
     def put_back(self, records: Sequence[Any]) -> None:
         """Have ``take`` return records again that were the last ones."""

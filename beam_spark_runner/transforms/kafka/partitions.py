@@ -28,6 +28,8 @@ _MOST_AT_ONCE = 1000
 _WAIT_S = 0.02  # for a consumer whose requests are under way
 _STEP_S = 0.1  # of longer waits: a restriction may be split meanwhile
 _IDLE_S = 0.1
+_CAUGHT_UP_S = 0.01
+_IS_BEHIND = 1000  # records of which the broker has told, but that it has not sent yet
 _SILENT_S = 120.0  # for which a bounded read waits for a broker
 _GLOBAL = (GlobalWindow(),)
 
@@ -102,6 +104,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
         claimed: int = tracker.current_restriction().start
         start = claimed
         consumer = self._consumers.take(topic, number, claimed)
+        end = consumer.known_end()
         silent_s = time.monotonic() + _SILENT_S
         waits_s = time.monotonic() + self._reading.polling_timeout_s
         try:
@@ -117,6 +120,13 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
                     claimed = upto
                     yield from self._elements.of(records, estimator)
                     silent_s = time.monotonic() + _SILENT_S
+                    waits_s = time.monotonic() + self._reading.polling_timeout_s
+                    if end <= start:
+                        end = consumer.known_end()
+                    if start < end <= claimed and tracker.current_restriction().stop is None:
+                        # More may come all the time: the results of these do not wait for it.
+                        tracker.defer_remainder(Duration(_CAUGHT_UP_S))
+                        break
                 elif tracker.current_restriction().stop is not None:
                     if time.monotonic() > silent_s:
                         raise KafkaAccessError(
@@ -125,6 +135,8 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
                             f"{tracker.current_restriction().stop}",
                             self._reading.transform,
                         )
+                elif self._is_behind(consumer) and time.monotonic() < waits_s:
+                    continue
                 elif consumer.has_answered or time.monotonic() > waits_s:
                     self._advance_without_records(estimator, topic, number, claimed)
                     tracker.defer_remainder(Duration(_IDLE_S))
@@ -140,6 +152,10 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
     def _is_done(tracker: Any, claimed: int) -> bool:
         stop = tracker.current_restriction().stop
         return stop is not None and claimed >= stop
+
+    @staticmethod
+    def _is_behind(consumer: PartitionConsumer) -> bool:
+        return not consumer.is_at_end and consumer.known_end() - consumer.position > _IS_BEHIND
 
     @staticmethod
     def _claimed(
