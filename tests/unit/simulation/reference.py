@@ -104,7 +104,7 @@ class _Group(_Stage):
         for pane in panes:
             output.send(self._stage, pane, key, pane.value)
         due = {
-            window: machine.due(window, windows[window], now)
+            window: machine.due(windows[window], now)
             for window in advancing
             if window in windows
         }
