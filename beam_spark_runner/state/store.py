@@ -3,6 +3,7 @@
 import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from beam_spark_runner._generated import store_pb2
 from beam_spark_runner.core.errors import InvariantError
@@ -87,7 +88,11 @@ class StoredState:
         after = [_coded(timer) for timer in timers]
         if after == [coded for _, coded in before]:
             return
-        self._rewrite(prefix, before, after)
+        if before:
+            self._rewrite(prefix, before, after)
+        else:
+            for number, coded in enumerate(after):
+                self._records.put(prefix + numbered(number), coded)
         place = store_pb2.TimerOwner(key=key, transform=transform).SerializeToString()
         self._index(owner, place, [_timer_of(coded) for _, coded in before], timers)
 
@@ -123,7 +128,7 @@ class StoredState:
             for _, coded in self._records.scan(self._keys.due_in(domain)):
                 found = store_pb2.TimerOwner.FromString(coded)
                 timers = self.timers(found.transform, found.key)
-                if domain == _EVENT or _first_due(timers, _EVENT) is None:
+                if domain == _EVENT or _firsts(timers).event_us is None:
                     yield found.transform, found.key, timers
 
     def next_due(self) -> tuple[int | None, int | None]:
@@ -189,7 +194,7 @@ class StoredState:
                 done += 1
             else:
                 self._records.delete(record)
-        following_number = number_of(before[-1][0]) + 1 if before else 0
+        following_number = number_of(before[-1][0]) + 1
         for number, coded in enumerate(after[done:], following_number):
             self._records.put(prefix + numbered(number), coded)
 
@@ -208,18 +213,20 @@ class StoredState:
             before: the timers that the index has.
             after: those that it is to have.
         """
-        for domain in (_EVENT, _CLOCK):
-            old_us, new_us = _first_due(before, domain), _first_due(after, domain)
+        old, new = _firsts(before), _firsts(after)
+        for domain, old_us, new_us in (
+            (_EVENT, old.event_us, new.event_us),
+            (_CLOCK, old.clock_us, new.clock_us),
+        ):
             if old_us == new_us:
                 continue
             if old_us is not None:
                 self._records.delete(self._keys.due(domain, old_us, owner))
             if new_us is not None:
                 self._records.put(self._keys.due(domain, new_us, owner), place)
-        old_us, new_us = _least_hold(before), _least_hold(after)
-        if old_us != new_us:
-            self._count_hold(old_us, -1)
-            self._count_hold(new_us, 1)
+        if old.hold_us != new.hold_us:
+            self._count_hold(old.hold_us, -1)
+            self._count_hold(new.hold_us, 1)
 
     def _count_hold(self, time_us: int, change: int) -> None:
         if time_us == MAX_US:
@@ -235,13 +242,24 @@ class StoredState:
             self._records.delete(record)
 
 
-def _first_due(timers: Sequence[StoredTimer], domain: bytes) -> int | None:
-    times = (timer.fires_us for timer in timers if _DUE_DOMAINS[timer.domain] == domain)
-    return min(times, default=None)
+class _Firsts(NamedTuple):
+    """Of timers: the first due time of each domain, and the least hold."""
+
+    event_us: int | None
+    clock_us: int | None
+    hold_us: int
 
 
-def _least_hold(timers: Sequence[StoredTimer]) -> int:
-    return min((timer.hold_us for timer in timers), default=MAX_US)
+def _firsts(timers: Sequence[StoredTimer]) -> _Firsts:
+    event_us = clock_us = None
+    least_us = MAX_US
+    for _, _, _, domain, fires_us, hold_us, _ in timers:
+        least_us = min(least_us, hold_us)
+        if domain is Domain.PROCESSING_TIME:
+            clock_us = fires_us if clock_us is None else min(clock_us, fires_us)
+        else:
+            event_us = fires_us if event_us is None else min(event_us, fires_us)
+    return _Firsts(event_us, clock_us, least_us)
 
 
 def _coded(timer: StoredTimer) -> bytes:
