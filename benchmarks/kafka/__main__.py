@@ -93,16 +93,16 @@ def _latency_of(
     flow = Flow(broker, source, shape, arguments.rate, _WARM_S + arguments.seconds)
     waits_s: list[tuple[float, float]] = []
     seen: dict[tuple[int, bytes], int] = {}
-    total = int(arguments.rate * (_WARM_S + arguments.seconds))
     with side.query(source, updates=True, interval_ms=interval_ms) as query:
         flow.start()
-        for where, count, at_s in query.results.arrivals(total):
+        for where, count, at_s in query.results.arrivals(flow.count):
+            flow.seen.set()
             made = flow.made[where][seen.get(where, 0) : count]
             waits_s.extend((each, at_s - each) for each in made)
             seen[where] = max(count, seen.get(where, 0))
         flow.join()
         query.results.check(flow.counts())
-    from_s = min(made for made, _ in waits_s) + _WARM_S
+    from_s = flow.began_s + _WARM_S
     cuts = statistics.quantiles((wait for made, wait in waits_s if made >= from_s), n=100)
     print(
         f"  every {interval_ms} ms: {side.name:22} p50 {cuts[49] * 1e3:6.0f} ms, "

@@ -67,30 +67,46 @@ def is_end(key: bytes) -> bool:
 class Flow(threading.Thread):
     """Writes records at a fixed rate, and notes when each was made.
 
+    It first writes those of one second, and goes on when they have been seen: a query that has just
+    been started takes its time.
+
     Attributes:
         made: times, as Unix time, by window and key, in order. Other threads may read it.
+        seen: to be set when a result has come.
+        began_s: when it went on, as Unix time.
+        count: how many records there will be.
 
     Args:
         broker: where.
         topic: made already.
         shape: of records.
         rate: records each second.
-        seconds: for how long.
+        seconds: for how long it goes on.
     """
+
+    began_s = 0.0
 
     def __init__(self, broker: Broker, topic: str, shape: Shape, rate: int, seconds: float) -> None:
         super().__init__(daemon=True)
         self._broker, self._topic, self._shape = broker, topic, shape
-        self._rate, self._seconds = rate, seconds
+        self._rate = rate
+        self.count = rate + int(rate * seconds)
+        self.seen = threading.Event()
         self.made: dict[tuple[int, bytes], list[float]] = defaultdict(list)
 
     def run(self) -> None:
         """See ``Thread``."""
         producer = _producer(self._broker, linger_ms=0)
+        self._write(producer, range(self._rate))
+        self.seen.wait()
+        self.began_s = time.time()
+        self._write(producer, range(self._rate, self.count))
+
+    def _write(self, producer: Any, numbers: range) -> None:
         value = bytes(self._shape.value_bytes)
         began_s = time.time()
-        for number in range(int(self._rate * self._seconds)):
-            while time.time() < began_s + number / self._rate:
+        for number in numbers:
+            while time.time() < began_s + (number - numbers.start) / self._rate:
                 producer.poll(0.001)
             at_s = time.time()
             at_ms = int(at_s * 1000)

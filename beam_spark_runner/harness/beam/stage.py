@@ -27,7 +27,7 @@ from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.harness.beam.adapting import adapt_beam
 from beam_spark_runner.harness.beam.chunked_steps import use_chunks
 from beam_spark_runner.harness.beam.chunks import ChunkedParDo
-from beam_spark_runner.harness.beam.estimators import use_one_estimator
+from beam_spark_runner.harness.beam.estimators import use_fast_estimators
 from beam_spark_runner.harness.beam.keyed import KeyedParDo, use_keys
 from beam_spark_runner.harness.beam.sampling import Sampling
 from beam_spark_runner.harness.beam.side_input_cache import DecodedCache
@@ -84,7 +84,7 @@ class EmbeddedStage:
         self._state = EmbeddedStateHandler(self._descriptor, description.step_names, cache)
         use_chunks(self._descriptor)
         use_keys(self._descriptor)
-        use_one_estimator()
+        use_fast_estimators()
         adapt_beam()
         self._readers = StageReaders()
         self._steps = self._make_steps()

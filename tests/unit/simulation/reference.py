@@ -104,9 +104,7 @@ class _Group(_Stage):
         for pane in panes:
             output.send(self._stage, pane, key, pane.value)
         due = {
-            window: machine.due(windows[window], now)
-            for window in advancing
-            if window in windows
+            window: machine.due(windows[window], now) for window in advancing if window in windows
         }
         self._due[key] = {
             window: time for window, time in {**self._due[key], **due}.items() if window in windows

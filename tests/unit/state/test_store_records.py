@@ -230,6 +230,24 @@ def test_appending_to_a_long_bag_does_not_write_it_again() -> None:
     assert records.scanned < 10
 
 
+@pytest.mark.parametrize("before", [(), (b"a",), (b"x" * 1000,), (b"a", b"b", b"c")])
+@pytest.mark.parametrize("after", [b"z", b"y" * 1000])
+def test_a_bag_that_is_replaced_has_nothing_of_before(
+    before: tuple[bytes, ...], after: bytes
+) -> None:
+    records, fresh = SortedRecords(), SortedRecords()
+    bag = Bag(Cell("t", "s", b"w", b"k"))
+    store = stored(records)
+    for data in before:
+        store.append(bag, data)
+    store.replace(bag, after)
+    stored(fresh).append(bag, after)
+    assert read(store, bag) == after
+    assert records.values.keys() == fresh.values.keys()
+    store.append(bag, b"!")
+    assert read(store, bag) == after + b"!"
+
+
 def test_the_longest_keys_have_room() -> None:
     for length in (100, 127, 128, 129, 5_000):  # around where a digest stands for a part
         records = SortedRecords()  # which refuse what LMDB does

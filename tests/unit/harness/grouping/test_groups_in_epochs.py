@@ -18,11 +18,12 @@ from apache_beam.transforms.core import Windowing
 from apache_beam.transforms.trigger import (
     AccumulationMode,
     AfterCount,
+    AfterProcessingTime,
     AfterWatermark,
     DefaultTrigger,
     Repeatedly,
 )
-from apache_beam.transforms.window import FixedWindows, Sessions, WindowFn
+from apache_beam.transforms.window import FixedWindows, IntervalWindow, Sessions, WindowFn
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -94,6 +95,7 @@ class Epochs:
         self,
         *elements: tuple[Any, int],
         watermark: int = -1,
+        clock: int = 0,
         interruption: Interruption | None = None,
     ) -> list[Sequence[Any]]:
         """Return the values of the panes that fire in an epoch.
@@ -101,11 +103,13 @@ class Epochs:
         Args:
             elements: values, and their timestamps in seconds.
             watermark: that comes in the epoch, in seconds; negative: none.
+            clock: processing time, in seconds.
             interruption: of what is due.
         """
         panes = Panes()
-        now = Instant(watermark * _SECOND_US, 0) if watermark >= 0 else self._before
-        groups = self._groups(panes, now, interruption)
+        watermark_us = watermark * _SECOND_US if watermark >= 0 else self._before.watermark_us
+        now = Instant(watermark_us, clock * _SECOND_US)
+        groups = self.groups(panes, now, interruption)
         coded = [
             self._windowed.encode(
                 WindowedValue(value, Timestamp(at), _windows(self._windowing.windowfn, at))
@@ -126,11 +130,11 @@ class Epochs:
         coded = (
             self._windowed.encode(WindowedValue(value, Timestamp(1), window)) for value in values
         )
-        groups = self._groups(Panes(), self._before, None)
+        groups = self.groups(Panes(), self._before, None)
         groups.stream(_KEY, 0, self.logs.new(), coded)
 
-    def _groups(
-        self, panes: Panes, now: Instant, interruption: Interruption | None
+    def groups(
+        self, panes: Panes, now: Instant, interruption: Interruption | None = None
     ) -> GroupsInEpochs:
         window_coder = self._windowing.windowfn.get_window_coder()
         edge = Edge(
@@ -195,6 +199,42 @@ def test_an_epoch_writes_what_has_come_in_it() -> None:
     assert max(written[1:]) - min(written[1:]) < 20
     (values,) = epochs.run(watermark=60)
     assert list(values) == [b"x" * 100] * 50
+
+
+def test_the_timer_of_an_open_window_is_written_once() -> None:
+    """After that: the value, how many there are, and what is known of the window."""
+    epochs = Epochs(Windowing(FixedWindows(60)))
+    epochs.run((b"a", 1))
+    for watermark in (10, 20):
+        epochs.records.puts.clear()
+        epochs.run((b"a", 30), watermark=watermark)
+        assert len(epochs.records.puts) == 3
+    assert _sorted(epochs.run((b"b", 40), watermark=60)) == [[b"a", b"a", b"a", b"b"]]
+    assert not epochs.records.values
+
+
+def test_a_timer_of_processing_time_is_written_when_it_changes() -> None:
+    trigger = AfterWatermark(early=AfterProcessingTime(5))
+    epochs = Epochs(Windowing(FixedWindows(60), trigger, AccumulationMode.ACCUMULATING))
+    assert epochs.run((b"a", 1)) == []
+    assert epochs.run((b"b", 1), clock=3) == []
+    assert _sorted(epochs.run(clock=5)) == [[b"a", b"b"]]
+    assert epochs.run((b"c", 1), clock=6) == []
+    assert _sorted(epochs.run(clock=11)) == [[b"a", b"b", b"c"]]
+    epochs.run(watermark=60, clock=12)
+    assert not epochs.records.values
+
+
+def test_panes_of_several_keys_go_together() -> None:
+    panes = Panes()
+    groups = Epochs(Windowing(FixedWindows(60))).groups(panes, Instant(60 * _SECOND_US, 0))
+    window = (IntervalWindow(0, 60),)
+    coder = WindowedValueCoder(BytesCoder(), FixedWindows(60).get_window_coder())
+    for number in range(3):
+        key = StrUtf8Coder().get_impl().encode_nested(f"k{number}")
+        groups.group(key, [coder.encode(WindowedValue(b"x" * 400_000, 1, window))], 0)
+        # Until they are a megabyte.
+        assert len(panes.seen) == (3 if number == 2 else 0)
 
 
 @pytest.mark.parametrize("mode", [AccumulationMode.ACCUMULATING, AccumulationMode.DISCARDING])
