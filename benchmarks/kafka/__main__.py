@@ -6,7 +6,8 @@ included; each has a process and a session of its own. Every count is checked. M
 and noisy: ratios of one run mean something, other figures only on a quiet machine.
 
 rate: a topic is read from its beginning to its end. Seconds are from the first Spark job until
-the last result can be read. The first run of each process is cold, and is shown by itself.
+the last result can be read. The first run of each process is cold, and is shown by itself. CPU time
+is that of the side's processes, without the broker; other work on the machine disturbs it less.
 
 latency: records come at a fixed rate, and counts are written as they grow. The time is that from
 a record's creation until a count can be read that includes it.
@@ -22,7 +23,7 @@ import uuid
 from pathlib import Path
 
 from benchmarks.kafka.contender import PEER, Contender, contenders
-from benchmarks.kafka.load import Counts, Flow, Shape, fill
+from benchmarks.kafka.load import Flow, Shape, fill
 from integration.kafka_broker import Broker, start_broker
 
 _NAMES = ("ours", "ours, transactions", "Structured Streaming")
@@ -43,30 +44,32 @@ def rate(broker: Broker, sides: list[Contender], arguments: argparse.Namespace) 
         flush=True,
     )
     taken: dict[str, list[float]] = {side.name: [] for side in sides}
+    used: dict[str, list[float]] = {side.name: [] for side in sides}
     for number in range(arguments.runs + 1):
         for side in sides:
-            seconds, jobs, whole = _run(side, expected, arguments.records)
-            taken[side.name].append(seconds)
+            called_s = time.time()
+            with side.query("backlog", updates=False, interval_ms=None) as query:
+                arrivals = query.results.arrivals(arguments.records)
+                ended_s = max(at_s for _, _, at_s in arrivals)
+                query.results.check(expected)
+            taken[side.name].append(ended_s - query.first_job_s)
+            used[side.name].append(query.cpu_s)
             label = f"run {number}" if number else "cold"
             print(
-                f"  {label}: {side.name:22} {seconds:6.2f} s in {jobs} Spark jobs; "
-                f"{whole:.2f} s from the program's call",
+                f"  {label:5} {side.name:22} {taken[side.name][-1]:6.2f} s, {query.cpu_s:6.2f} s of "
+                f"CPU, {query.jobs} Spark jobs; {ended_s - called_s:6.2f} s from the program's call",
                 flush=True,
             )
     medians = {name: statistics.median(seconds[1:]) for name, seconds in taken.items()}
     for name, median in medians.items():
         cold = arguments.records / taken[name][0]
-        line = f"  {name:22} {arguments.records / median:9,.0f} records/s, cold {cold:9,.0f}"
+        cpu_us = statistics.median(used[name][1:]) / arguments.records * 1e6
+        line = (
+            f"  {name:22} {arguments.records / median:9,.0f} records/s, cold {cold:9,.0f}; "
+            f"{cpu_us:5.2f} us of CPU each"
+        )
         peer = medians.get(_NAMES[-1])
         print(f"{line}; {peer / median:.2f} of {_NAMES[-1]}" if peer else line, flush=True)
-
-
-def _run(side: Contender, expected: Counts, records: int) -> tuple[float, int, float]:
-    called_s = time.time()
-    with side.query("backlog", updates=False, interval_ms=None) as query:
-        ended_s = max(at_s for _, _, at_s in query.results.arrivals(records))
-        query.results.check(expected)
-    return ended_s - query.first_job_s, query.jobs, ended_s - called_s
 
 
 def latency(broker: Broker, sides: list[Contender], arguments: argparse.Namespace) -> None:

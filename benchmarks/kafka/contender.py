@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from benchmarks.kafka.load import WINDOW_S
 from benchmarks.kafka.results import Results
 from integration.kafka_broker import Broker
@@ -28,11 +30,13 @@ class Query:
         results: what it writes.
         first_job_s: when its first Spark job was submitted, as Unix time. Known at its end.
         jobs: how many Spark jobs it had. Known at its end.
+        cpu_s: what the side's processes have used, of CPU time, since it was started. At its end.
     """
 
     results: Results
     first_job_s: float = 0.0
     jobs: int = 0
+    cpu_s: float = 0.0
 
 
 class Contender:
@@ -82,11 +86,13 @@ class Contender:
             "interval_ms": interval_ms,
             **self._settings,
         }
+        before_s = self._cpu_s()
         self._say(json.dumps(task))
         self._answer()
         query = Query(Results(self._broker, sink, 2, self._check))
         yield query
         query.results.close()
+        query.cpu_s = self._cpu_s() - before_s
         self._say("stop")
         for name, value in self._answer().items():
             setattr(query, name, value)
@@ -103,6 +109,15 @@ class Contender:
                 answer: dict[str, Any] = json.loads(line)
                 return answer
         raise RuntimeError(f"{self.name} has ended")
+
+    def _cpu_s(self) -> float:
+        root = psutil.Process(self._process.pid)
+        total_s = 0.0
+        for process in (root, *root.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+                times = process.cpu_times()
+                total_s += times.user + times.system
+        return total_s
 
     def _check(self) -> None:
         if self._process.poll() is not None:
