@@ -29,17 +29,16 @@ from integration.kafka_broker import Broker, start_broker
 _NAMES = ("ours", "ours, transactions", "Structured Streaming")
 _CORES = 2
 _WARM_S = 20.0
-_PARTITIONS = 4
 
 
 def rate(broker: Broker, sides: list[Contender], arguments: argparse.Namespace) -> None:
     """Read a topic from its beginning to its end."""
-    shape = Shape(arguments.keys, _PARTITIONS, arguments.bytes)
+    shape = Shape(arguments.keys, arguments.partitions, arguments.bytes)
     began_s = time.monotonic()
     expected = fill(broker, "backlog", shape, arguments.records, arguments.windows)
     print(
         f"rate: {arguments.records:,} records of {arguments.bytes} bytes, {arguments.keys:,} keys, "
-        f"{_PARTITIONS} partitions, {arguments.windows} windows; written in "
+        f"{arguments.partitions} partitions, {arguments.windows} windows; written in "
         f"{time.monotonic() - began_s:.1f} s",
         flush=True,
     )
@@ -56,8 +55,9 @@ def rate(broker: Broker, sides: list[Contender], arguments: argparse.Namespace) 
             used[side.name].append(query.cpu_s)
             label = f"run {number}" if number else "cold"
             print(
-                f"  {label:5} {side.name:22} {taken[side.name][-1]:6.2f} s, {query.cpu_s:6.2f} s of "
-                f"CPU, {query.jobs} Spark jobs; {ended_s - called_s:6.2f} s from the program's call",
+                f"  {label:5} {side.name:22} {taken[side.name][-1]:6.2f} s, "
+                f"{query.cpu_s:6.2f} s of CPU, {query.jobs} Spark jobs; "
+                f"{ended_s - called_s:6.2f} s from the program's call",
                 flush=True,
             )
     medians = {name: statistics.median(seconds[1:]) for name, seconds in taken.items()}
@@ -74,7 +74,7 @@ def rate(broker: Broker, sides: list[Contender], arguments: argparse.Namespace) 
 
 def latency(broker: Broker, sides: list[Contender], arguments: argparse.Namespace) -> None:
     """Count records that come at a fixed rate."""
-    shape = Shape(arguments.keys, _PARTITIONS, arguments.bytes)
+    shape = Shape(arguments.keys, arguments.partitions, arguments.bytes)
     print(
         f"latency: {arguments.rate:,} records/s for {arguments.seconds} s, after {_WARM_S:.0f} s "
         "that do not count",
@@ -92,7 +92,7 @@ def _latency_of(
     interval_ms: int,
     arguments: argparse.Namespace,
 ) -> None:
-    source = broker.create(f"flow-{uuid.uuid4().hex}", _PARTITIONS)
+    source = broker.create(f"flow-{uuid.uuid4().hex}", shape.partitions)
     flow = Flow(broker, source, shape, arguments.rate, _WARM_S + arguments.seconds)
     waits_s: list[tuple[float, float]] = []
     seen: dict[tuple[int, bytes], int] = {}
@@ -128,6 +128,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=_NAMES, default=_NAMES, help="these sides")
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--keys", type=int, default=10_000)
+    parser.add_argument("--partitions", type=int, default=4, help="of the topic that is read")
     parser.add_argument("--bytes", type=int, default=100, help="of a record's value")
     parser.add_argument("--windows", type=int, default=10, help="that the records' times span")
     parser.add_argument("--runs", type=int, default=3, help="warm ones")
