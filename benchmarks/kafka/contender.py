@@ -17,7 +17,8 @@ from benchmarks.kafka.load import WINDOW_S
 from benchmarks.kafka.results import Results
 from integration.kafka_broker import Broker
 
-PEER = Path(".venv-structured")
+_ROOT = Path(__file__).resolve().parents[2]
+PEER = _ROOT / ".venv-structured"
 """A virtual environment with a PySpark whose connector for Kafka is on Maven Central."""
 _DELAY_S = 60
 
@@ -60,7 +61,7 @@ class Contender:
     ) -> None:
         self.name = name
         self._broker, self._folder, self._settings = broker, folder, settings
-        environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+        environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
