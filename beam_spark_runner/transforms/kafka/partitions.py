@@ -29,7 +29,7 @@ _WAIT_S = 0.02  # for a consumer whose requests are under way
 _STEP_S = 0.1  # of longer waits: a restriction may be split meanwhile
 _IDLE_S = 0.1
 _CAUGHT_UP_S = 0.01
-_IS_BEHIND = 1000  # records of which the broker has told, but that it has not sent yet
+_IS_BEHIND = 1000  # records that the broker has reported, but not sent yet
 _SILENT_S = 120.0  # for which a bounded read waits for a broker
 _GLOBAL = (GlobalWindow(),)
 
