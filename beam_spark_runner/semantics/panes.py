@@ -152,19 +152,16 @@ class PaneMachine:
             The windows that have got any.
         """
         added: dict[Any, list[WindowedValue]] = {}
-        ends_us: dict[Any, int] = {}
         for value in values:
             for window in value.windows:
                 elements = added.get(window)
                 if elements is not None:
                     elements.append(value)
                     continue
-                last_us = window.max_timestamp().micros
-                if self._is_over(last_us, now):
+                if self._is_over(window.max_timestamp().micros, now):
                     self._late.dropped += 1
                 else:
                     added[window] = [value]
-                    ends_us[window] = last_us
         if self.merges:
             for window, merged in self._merge(windows, added, now).items():
                 if window in added:
@@ -172,9 +169,7 @@ class PaneMachine:
         for window, elements in added.items():
             state = windows.get(window)
             if state is None:
-                last_us = ends_us.get(window)
-                if last_us is None:
-                    last_us = window.max_timestamp().micros
+                last_us = window.max_timestamp().micros
                 state = windows[window] = WindowState(
                     last_us, values=self._new_values(), has_ended=_has_ended(last_us, now)
                 )

@@ -22,11 +22,18 @@ import time
 import uuid
 from pathlib import Path
 
-from benchmarks.kafka.contender import PEER, Contender, contenders
+from benchmarks.kafka.contender import (
+    OURS,
+    OURS_EXACTLY_ONCE,
+    PEER,
+    STRUCTURED,
+    Contender,
+    contenders,
+)
 from benchmarks.kafka.load import Flow, Shape, fill
 from integration.kafka_broker import Broker, start_broker
 
-_NAMES = ("ours", "ours, transactions", "Structured Streaming")
+_NAMES = (OURS, OURS_EXACTLY_ONCE, STRUCTURED)
 _CORES = 2
 _WARM_S = 20.0
 
@@ -68,8 +75,8 @@ def rate(broker: Broker, sides: list[Contender], arguments: argparse.Namespace) 
             f"  {name:22} {arguments.records / median:9,.0f} records/s, cold {cold:9,.0f}; "
             f"{cpu_us:5.2f} us of CPU each"
         )
-        peer = medians.get(_NAMES[-1])
-        print(f"{line}; {peer / median:.2f} of {_NAMES[-1]}" if peer else line, flush=True)
+        peer = medians.get(STRUCTURED)
+        print(f"{line}; {peer / median:.2f} of {STRUCTURED}" if peer else line, flush=True)
 
 
 def latency(broker: Broker, sides: list[Contender], arguments: argparse.Namespace) -> None:
@@ -142,7 +149,7 @@ def main() -> int:
         help="of epochs and micro-batches in milliseconds, of latency; 0: as fast as possible",
     )
     arguments = parser.parse_args()
-    if _NAMES[-1] in arguments.only and not (PEER / ".ready").exists():
+    if STRUCTURED in arguments.only and not (PEER / ".ready").exists():
         parser.error(f"Structured Streaming is missing: make {PEER}/.ready")
     cores = sorted(os.sched_getaffinity(0))[:_CORES]
     os.sched_setaffinity(0, cores)  # of all processes that it starts, too

@@ -18,6 +18,7 @@ from benchmarks.kafka.results import Results
 from integration.kafka_broker import Broker
 
 _ROOT = Path(__file__).resolve().parents[2]
+OURS, OURS_EXACTLY_ONCE, STRUCTURED = "ours", "ours, transactions", "Structured Streaming"
 PEER = _ROOT / ".venv-structured"
 """A virtual environment with a PySpark whose connector for Kafka is on Maven Central."""
 _DELAY_S = 60
@@ -141,9 +142,9 @@ def contenders(broker: Broker, folder: Path, names: Sequence[str]) -> Iterator[l
     ours = [sys.executable, "-m", "benchmarks.kafka.ours"]
     peer = [f"{PEER}/bin/python", "-m", "benchmarks.kafka.structured", str(PEER / "jars")]
     ways: dict[str, tuple[list[str], dict[str, Any]]] = {
-        "ours": (ours, {"transactions": False, "flags": []}),
-        "ours, transactions": (ours, {"transactions": True, "flags": []}),
-        "Structured Streaming": (peer, {}),
+        OURS: (ours, {"transactions": False}),
+        OURS_EXACTLY_ONCE: (ours, {"transactions": True}),
+        STRUCTURED: (peer, {}),
     }
     with contextlib.ExitStack() as stack:
         started = []

@@ -39,7 +39,7 @@ def start(session: Any, task: dict[str, Any]) -> Callable[[], None]:
     """Start the pipeline."""
     config = {"bootstrap.servers": task["servers"]}
     once = ExactlyOnce(_SHARDS, uuid.uuid4().hex) if task["transactions"] else None
-    flags = [f"--checkpoint_dir={task['folder']}", *task["flags"]]
+    flags = [f"--checkpoint_dir={task['folder']}"]
     if task["interval_ms"] is not None:
         flags.append(f"--batch_interval_millis={task['interval_ms']}")
     pipeline = beam.Pipeline(runner=SparkPortableRunner(session), options=PipelineOptions(flags))
