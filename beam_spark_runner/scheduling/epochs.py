@@ -5,10 +5,6 @@ from dataclasses import dataclass
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.scheduling.playback import AdvanceClock, Event
 
-_LARGEST_SHARE = 5
-"""With a backlog, the fixed cost of an epoch is at most a fifth of its time."""
-_MOST_BUDGET_US = 60_000_000
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
@@ -138,19 +134,6 @@ def wait_us(progress: Progress, epoch: Epoch, now_us: int, rest_us: int) -> int:
         rest_us: the remainder of the least time between the beginnings of two epochs.
     """
     return 0 if progress.is_due else max(0, epoch.clock_us - now_us, rest_us)
-
-
-def budget_us(interval_us: int, overhead_us: int | None) -> int:
-    """Return the time for which tasks of an epoch process restrictions of sources.
-
-    Args:
-        interval_us: what an epoch should take.
-        overhead_us: the time that the previous epoch took beyond its budget; None: its budget
-            was enough for its sources.
-    """
-    if overhead_us is None:
-        return interval_us
-    return max(interval_us, min((_LARGEST_SHARE - 1) * overhead_us, _MOST_BUDGET_US))
 
 
 def _due(next_clock_us: int | None) -> int:

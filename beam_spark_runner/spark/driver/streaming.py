@@ -30,15 +30,11 @@ from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import Manifest
 from beam_spark_runner.recovery.migration import Version
 from beam_spark_runner.scheduling.epoch_status import Took
-from beam_spark_runner.scheduling.epochs import (
-    Epoch,
-    budget_us,
-    next_timed_epoch,
-    wait_us,
-)
+from beam_spark_runner.scheduling.epochs import Epoch, next_timed_epoch, wait_us
 from beam_spark_runner.scheduling.finish import Finishing
 from beam_spark_runner.scheduling.patience import pause_s
 from beam_spark_runner.scheduling.playback import Elements
+from beam_spark_runner.scheduling.source_budget import SourceBudget
 from beam_spark_runner.scheduling.stream_status import StreamStatus
 from beam_spark_runner.spark.driver.epoch_jobs import Rows
 from beam_spark_runner.spark.driver.epoch_manifest import manifest_after, progress_of
@@ -136,7 +132,7 @@ class _StreamRun:
             and not plan.stages[destination.stage].is_splittable
         ]
         self._began_ns = -pace.interval_us * 1_000  # when the last epoch began, monotonic
-        self._overhead_us: int | None = None  # see ``budget_us``
+        self._budget = SourceBudget(pace.interval_us)
         self._status = StreamStatus(plan)
         partitions = settings.least_partitions
         self._finishing = finishing = Finishing(plan, partitions)
@@ -184,9 +180,9 @@ class _StreamRun:
             return False
         last = self._last
         self._began_ns = time.monotonic_ns()
-        budget = budget_us(self._pace.interval_us, self._overhead_us)
+        budget_us = self._budget.us
         levels = self._finishing.levels(last.finished)
-        rows = self._rows(epoch, budget)
+        rows = self._rows(epoch, budget_us)
         given_ns = time.monotonic_ns()
         reports = self._outlasting(
             lambda: self._segments.run(epoch.number, last.fence, rows, levels)
@@ -215,7 +211,7 @@ class _StreamRun:
                 total_us=took_us,
                 planning_us=(given_ns - self._began_ns + planning_ns) // 1_000,
                 jobs_us=(ran_ns - given_ns - planning_ns) // 1_000,
-                budget_us=budget,
+                budget_us=budget_us,
             )
             self._settings.on_epoch(
                 self._status.after(
@@ -230,7 +226,7 @@ class _StreamRun:
         else:
             _LOGGER.warning("epoch %d was committed by an earlier start", epoch.number)
         was_cut_off = any(each.shard and each.shard.was_cut_off for each in reports)
-        self._overhead_us = max(0, took_us - budget) if was_cut_off else None
+        self._budget.after(took_us, was_enough=not was_cut_off)
         return True
 
     @contextlib.contextmanager
@@ -295,7 +291,7 @@ class _StreamRun:
             if epoch is None:
                 return None
             rest_us = 0
-            if self._overhead_us is None:
+            if self._budget.was_enough:
                 rest_us = self._pace.interval_us - (time.monotonic_ns() - self._began_ns) // 1_000
             left_us = wait_us(progress, epoch, now_us, rest_us)
             if not left_us:
@@ -304,7 +300,7 @@ class _StreamRun:
             self._settings.on_idle()
             self._settings.check_cancelled()
 
-    def _rows(self, epoch: Epoch, budget: int) -> Rows:
+    def _rows(self, epoch: Epoch, budget_us: int) -> Rows:
         """Return what the first level reads: the epoch, and what its sources give."""
         watermarks = {} if self._playback is None else self._playback.after(epoch).watermarks_us
         mark = reports_pb2.AttemptMark(
@@ -324,7 +320,7 @@ class _StreamRun:
                 ],
                 watermarks_us=self._last.watermarks_us,
                 clock_stands=self._playback is not None,
-                budget_us=budget,
+                budget_us=budget_us,
                 drains=epoch.drains,
                 views=[
                     reports_pb2.View(dest=id_.dest, window=id_.window, file=view.file)

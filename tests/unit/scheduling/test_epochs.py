@@ -7,7 +7,6 @@ from beam_spark_runner.scheduling.epochs import (
     AwaitEvent,
     Epoch,
     Progress,
-    budget_us,
     next_played_epoch,
     next_timed_epoch,
     wait_us,
@@ -174,13 +173,3 @@ def test_a_pipeline_that_would_wait_for_ever_is_an_error() -> None:
         next_timed_epoch(Progress(epoch=1), 5)
     with pytest.raises(InvariantError, match="nothing is due"):
         next_of(EVENTS, Progress(epoch=9, events=len(EVENTS)))
-
-
-@pytest.mark.parametrize(
-    ("overhead_us", "expected_us"),
-    [(None, 500), (0, 500), (100, 500), (200, 800), (10**9, 60_000_000)],
-)
-def test_the_budget_grows_with_what_an_epoch_costs_by_itself(
-    overhead_us: int | None, expected_us: int
-) -> None:
-    assert budget_us(500, overhead_us) == expected_us

@@ -1,0 +1,93 @@
+"""For how long sources are processed in an epoch."""
+
+import itertools
+import random
+import statistics
+from collections.abc import Callable
+
+import pytest
+
+from beam_spark_runner.scheduling.source_budget import SourceBudget
+
+MS = 1_000
+INTERVAL_US = 500 * MS
+
+
+def budgets(budget: SourceBudget, beyond_us: Callable[[int], float], epochs: int = 12) -> list[int]:
+    """Return the budgets of epochs that have a backlog, after the first one of the run."""
+    budget.after(30_000 * MS, was_enough=False)  # Spark's workers start
+    chosen = [budget.us]
+    for _ in range(epochs):
+        budget.after(budget.us + round(beyond_us(budget.us)), was_enough=False)
+        chosen.append(budget.us)
+    return chosen
+
+
+def line(fixed_ms: int, slope: float) -> Callable[[int], float]:
+    return lambda budget_us: fixed_ms * MS + slope * budget_us
+
+
+@pytest.mark.parametrize(
+    ("fixed_ms", "slope", "expected_ms"),
+    [
+        (100, 0, 500),  # the interval suffices
+        (300, 0, 1_200),
+        (300, 0.5, 800),
+        (2_000, 1, 4_000),
+        (300, 10, 500),  # nearly all that an epoch does grows with its budget
+        (50_000, 0, 60_000),
+    ],
+)
+def test_the_fixed_cost_of_an_epoch_is_a_fifth_of_its_time(
+    fixed_ms: int, slope: float, expected_ms: int
+) -> None:
+    chosen = budgets(SourceBudget(INTERVAL_US), line(fixed_ms, slope))
+    assert chosen[-1] == pytest.approx(expected_ms * MS, rel=0.01)
+
+
+def test_what_elements_cost_downstream_does_not_make_epochs_longer_and_longer() -> None:
+    chosen = budgets(SourceBudget(INTERVAL_US), line(300, 3), epochs=100)
+    assert max(chosen) <= 2 * INTERVAL_US
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_budgets_follow_the_cost_although_epochs_are_noisy(seed: int) -> None:
+    noise = random.Random(seed)
+    chosen = budgets(
+        SourceBudget(INTERVAL_US),
+        lambda budget_us: line(300, 0.5)(budget_us) * noise.uniform(0.7, 1.3),
+        epochs=200,
+    )
+    assert statistics.median(chosen) == pytest.approx(800 * MS, rel=0.5)
+    assert max(chosen) < 8 * 800 * MS
+
+
+def test_a_budget_at_most_doubles_and_at_most_halves() -> None:
+    budget = SourceBudget(INTERVAL_US)
+    chosen = budgets(budget, line(10_000, 0))
+    chosen += budgets(budget, line(0, 0))
+    for earlier, later in itertools.pairwise(chosen):
+        assert earlier / 2 <= later <= 2 * earlier
+    assert chosen[-1] == INTERVAL_US
+
+
+def test_from_no_interval_at_all() -> None:
+    chosen = budgets(SourceBudget(0), line(300, 0.5))
+    assert chosen[:5] == [0, 100 * MS, 200 * MS, 400 * MS, 800 * MS]
+    assert chosen[-1] == pytest.approx(800 * MS, rel=0.01)
+
+
+def test_the_first_epoch_of_a_run_says_nothing() -> None:
+    budget = SourceBudget(INTERVAL_US)
+    budget.after(30_000 * MS, was_enough=False)
+    assert budget.us == INTERVAL_US
+
+
+def test_without_a_backlog_it_is_the_interval() -> None:
+    budget = SourceBudget(INTERVAL_US)
+    budgets(budget, line(2_000, 0))
+    assert budget.us > INTERVAL_US
+    assert not budget.was_enough
+    budget.after(90_000 * MS, was_enough=True)
+    assert budget.us == INTERVAL_US
+    assert budget.was_enough
