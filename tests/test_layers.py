@@ -59,6 +59,7 @@ MAY_IMPORT = {
     "zstandard": {"state"},
     "obstore": {"state"},
     "confluent_kafka": {"transforms"},
+    "greenlet": {"transforms"},
     "apache_beam": IMPURE,
 }
 # What pure code may import of Python: nothing that knows files, processes, threads or the clock.
@@ -74,7 +75,7 @@ PURE_MODULES = {
         "heapq",
         "html",
     ),
-    *("itertools", "json", "re", "reprlib", "struct", "traceback", "types", "typing"),
+    *("itertools", "json", "re", "reprlib", "statistics", "struct", "traceback", "types", "typing"),
 }
 PYTHONS_OWN = {
     **dict.fromkeys(PURE, PURE_MODULES),
@@ -90,7 +91,7 @@ OWN_TEST_FOLDERS = {"conformance", "simulation"}
 # Where Beam's internals may be used: what ``apache_beam`` promises nobody.
 BEAMS_INTERNALS = ("apache_beam.runners.worker", "apache_beam.runners.common")
 # A thread of user code counts its metrics where Beam's harness finds them.
-USERS_OF_INTERNALS = ("harness/beam", "transforms/full_window/handover.py")
+USERS_OF_INTERNALS = ("harness/beam", "transforms/full_window/threaded.py")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -11,7 +11,9 @@ from beam_spark_runner.transforms.full_window import (
     handover,
     keys,
     mapping,
+    records,
     sorting,
+    threaded,
     whole,
 )
 from beam_spark_runner.transforms.full_window.keys import Order
@@ -19,5 +21,15 @@ from beam_spark_runner.transforms.full_window.partition import FullWindowPartiti
 
 __all__ = ["FullWindowPartition", "Order"]
 
-for _module in (coding, functions, handover, keys, mapping, sorting, whole):
+for _module in (
+    coding,
+    functions,
+    handover,
+    keys,
+    mapping,
+    records,
+    sorting,
+    threaded,
+    whole,
+):
     cloudpickle.register_pickle_by_value(_module)

@@ -1,94 +1,18 @@
-"""Hands the records of a partition to a function that runs in a thread of its own.
+"""Hands the records of a partition to a function, and its results back.
 
-Elements are pushed into a bundle, and the function of ``map_partition`` pulls them. So it runs
-beside the bundle's thread, with at most ``CAPACITY`` records, and as many results, in between.
+Elements are pushed into a bundle, and the function of ``map_partition`` pulls them. So it needs
+a stack of its own: that of a greenlet, or where there are none, of a thread.
 """
 
-import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
 
-from apache_beam.runners.worker import statesampler
-
-CAPACITY = 100
-"""Records that the bundle has handed over and the function has not seen."""
-_LOOK_EVERY_S = 1.0  # an error raised in this thread by another one comes only between waits
+from beam_spark_runner.transforms.full_window.records import Records
+from beam_spark_runner.transforms.full_window.threaded import ThreadedHandover
 
 
-class AbandonedPartitionError(BaseException):
-    """Raised in the function's thread: the bundle has ended without the rest of its records.
-
-    Not an ``Exception``, so that code which survives those of single records does not go on.
-    """
-
-
-class SecondPassError(RuntimeError):
-    """The records of a partition are there once: they stream."""
-
-    def __init__(
-        self,
-        message: str = (
-            "the records of a partition can be read only once, and all of them have been read; "
-            "keep those that are needed again in a list"
-        ),
-    ) -> None:
-        super().__init__(message)
-
-
-class Records:
-    """An iterator over the records of a partition, which does not begin again.
-
-    As any iterator it goes on where it was left. Once it has ended, another pass over it is an
-    error: it would find an empty partition.
-    """
-
-    def __init__(self, records: Iterable[Any]) -> None:
-        self._has_ended = False
-        self._records = self._until_end(records)
-
-    def _until_end(self, records: Iterable[Any]) -> Iterator[Any]:
-        yield from records
-        self._has_ended = True
-
-    def __iter__(self) -> Iterator[Any]:
-        if self._has_ended:
-            raise SecondPassError
-        return self._records
-
-    def __next__(self) -> Any:
-        return next(self._records)
-
-
-class Handover:
-    """Runs a function over records while they arrive.
-
-    Threads: the bundle's thread calls the methods. ``run`` gets records and yields results in a
-    thread of its own; that ends with it, or at its next record or result after ``abandon``.
-
-    Args:
-        run: makes results from the records, which it may leave unread.
-    """
-
-    def __init__(self, run: Callable[[Records], Iterable[Any]]) -> None:
-        self._run = run
-        self._lock = threading.Lock()
-        self._for_bundle = threading.Condition(self._lock)  # room, results, or the end
-        self._for_function = threading.Condition(self._lock)  # records, room, or the end
-        self._records: list[Any] = []
-        self._in_hand = 0  # records that the function has taken, and not all seen
-        self._made: list[Any] = []  # results; the function's thread alone has them
-        self._results: list[Any] = []
-        self._has_all_records = False
-        self._is_abandoned = False
-        self._is_done = False
-        self._error: BaseException | None = None
-        self._tracker = _tracker_of_this_step()
-        bundle = threading.current_thread().name
-        # By the beginning of its name, the stack of a bundle's threads is found.
-        self._thread = threading.Thread(
-            target=self._work, name=f"{bundle}-map-partition", daemon=True
-        )
-        self._thread.start()
+class Handover(Protocol):
+    """Runs a function over records while they arrive. The thread of the bundle calls it."""
 
     def feed(self, records: list[Any]) -> Iterator[list[Any]]:
         """Hand records over; wait while there are too many that the function has not seen.
@@ -99,135 +23,25 @@ class Handover:
         Raises:
             BaseException: what the function has raised.
         """
-        start = 0
-        while start < len(records):
-            with self._lock:
-                while not (self._room() or self._results or self._is_done):
-                    self._for_bundle.wait(_LOOK_EVERY_S)
-                results = self._take_results()
-                if self._is_done:
-                    start = len(records)  # it has returned early, and wants no more
-                elif room := self._room():
-                    self._records += records[start : start + room]
-                    start += room
-                    self._for_function.notify()
-            if results:
-                yield results
-
-    def _room(self) -> int:
-        return CAPACITY - self._in_hand - len(self._records)
+        ...
 
     def end(self) -> Iterator[list[Any]]:
         """Say that these were all records, and yield the other results. See ``feed``."""
-        with self._lock:
-            self._has_all_records = True
-            self._for_function.notify()
-        while True:
-            with self._lock:
-                while not self._results and not self._is_done:
-                    self._for_bundle.wait(_LOOK_EVERY_S)
-                results, is_done = self._take_results(), self._is_done
-            if results:
-                yield results
-            elif is_done:
-                return
+        ...
 
-    def abandon(self) -> None:
-        """Have the function end soon; nobody wants its results any more."""
-        with self._lock:
-            self._is_abandoned = True
-            self._for_function.notify()
-
-    def join(self, timeout_s: float) -> bool:
-        """Wait for the function's end. False: it has not ended in time."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    def _take_results(self) -> list[Any]:
-        """Take what the function has made; with the lock held."""
-        if self._error is not None:
-            raise self._error
-        results, self._results = self._results, []
-        if results:
-            self._for_function.notify()
-        return results
-
-    # From here on: the function's thread.
-
-    def _work(self) -> None:
-        statesampler.set_current_tracker(self._tracker)
-        error: BaseException | None = None
-        try:
-            self._pass_on(self._run(Records(self._arriving())))
-        except BaseException as raised:
-            error = raised
-        with self._lock:
-            self._is_done, self._error = True, error
-            self._for_bundle.notify()
-
-    def _arriving(self) -> Iterator[Any]:
-        while block := self._next_block():
-            yield from block
-
-    def _next_block(self) -> list[Any]:
-        with self._lock:
-            self._in_hand = 0
-            # The bundle is not notified any earlier: two threads that work at a time change
-            # places at each block all the same, and that is what costs.
-            self._put()
-            while not self._records and not self._has_all_records:
-                self._check_wanted()
-                self._for_function.wait()
-            self._check_wanted()
-            block, self._records = self._records, []
-            self._in_hand = len(block)
-        return block
-
-    def _pass_on(self, results: Iterable[Any]) -> None:
-        try:
-            for result in results:
-                self._made.append(result)
-                if len(self._made) + len(self._results) >= CAPACITY:
-                    with self._lock:
-                        self._put()
-            with self._lock:
-                self._put()
-        finally:
-            if isinstance(results, Generator):  # it may stand in the middle of user code
-                results.close()
-
-    def _put(self) -> None:
-        """Give the bundle what was made; with the lock held."""
-        while self._made and self._results:
-            self._check_wanted()
-            self._for_function.wait()
-        self._check_wanted()
-        if self._made:
-            self._results, self._made = self._made, []
-        self._for_bundle.notify()
-
-    def _check_wanted(self) -> None:
-        if self._is_abandoned:
-            raise AbandonedPartitionError
+    def abandon(self) -> bool:
+        """End the function, whose results nobody wants any more. False: it has not ended."""
+        ...
 
 
-class _StepTracker:
-    """Counts the metrics of a thread for a step, whatever the bundle's thread does meanwhile."""
+def hand_over(run: Callable[[Records], Iterable[Any]]) -> Handover:
+    """Return what runs a function.
 
-    def __init__(self, state: Any) -> None:
-        self._state = state
-
-    def current_state(self) -> Any:
-        """Return the state of Beam's sampler that belongs to the step."""
-        return self._state
-
-    def update_metric(self, typed_metric_name: Any, value: Any) -> None:
-        """See Beam's ``StateSampler``."""
-        container = self._state.metrics_container
-        if container is not None:
-            container.get_metric_cell(typed_metric_name).update(value)
-
-
-def _tracker_of_this_step() -> _StepTracker | None:
-    tracker = statesampler.get_current_tracker()
-    return None if tracker is None else _StepTracker(tracker.current_state())
+    Args:
+        run: makes results from the records, which it may leave unread.
+    """
+    try:  # an SDK harness may have nothing but Beam
+        from beam_spark_runner.transforms.full_window.switched import SwitchedHandover
+    except ImportError:
+        return ThreadedHandover(run)
+    return SwitchedHandover(run)

@@ -18,14 +18,14 @@ from beam_spark_runner.transforms.full_window.functions import (
     emitted_at_end,
     per_window,
 )
-from beam_spark_runner.transforms.full_window.handover import Handover, Records
+from beam_spark_runner.transforms.full_window.handover import Handover, hand_over
+from beam_spark_runner.transforms.full_window.records import Records
 
 _LOGGER = logging.getLogger(__name__)
-_JOIN_S = 10.0
 
 
 class MapPartitionDoFn(PartitionDoFn):
-    """Hands the records to a function that runs in a thread of its own while they arrive."""
+    """Hands the records to a function that runs while they arrive."""
 
     def __init__(self, users: beam.DoFn, of_empty: Arguments | None) -> None:
         super().__init__(of_empty)
@@ -43,12 +43,8 @@ class MapPartitionDoFn(PartitionDoFn):
 
     def _abandon(self) -> None:
         handover, self._handover = self._handover, None
-        if handover is not None:
-            handover.abandon()
-            if not handover.join(_JOIN_S):
-                _LOGGER.warning(
-                    "the function of map_partition has not ended %.0f s after its task", _JOIN_S
-                )
+        if handover is not None and not handover.abandon():
+            _LOGGER.warning("the function of map_partition has not ended with its task")
 
     def start_bundle(self) -> None:
         """See ``DoFn``."""
@@ -60,18 +56,17 @@ class MapPartitionDoFn(PartitionDoFn):
         """See ``PartitionDoFn.begin``."""
         super().begin(args, kwargs)
         process = self._users.process
-        self._handover = Handover(lambda records: results_of(process(records, *args, **kwargs)))
+        self._handover = hand_over(lambda records: results_of(process(records, *args, **kwargs)))
 
     def take(self, values: list[Any], origins: list[WindowedValue]) -> Iterator[Chunk]:
         """See ``PartitionDoFn.take``."""
         assert self._handover is not None
-        return map(emitted_at_end, self._handover.feed(per_window(values, origins)))
+        return _emitted(self._handover.feed(per_window(values, origins)))
 
     def end(self) -> Iterator[Chunk]:
         """See ``PartitionDoFn.end``."""
         assert self._handover is not None
-        yield from map(emitted_at_end, self._handover.end())
-        self._handover.join(_JOIN_S)
+        yield from _emitted(self._handover.end())
         self._handover = None
         if last := self.finish_whole():
             yield emitted_at_end(last)
@@ -80,7 +75,9 @@ class MapPartitionDoFn(PartitionDoFn):
         self, records: Iterable[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Iterator[Any]:
         """See ``PartitionDoFn.run``."""
-        return results_of(self._users.process(Records(records), *args, **kwargs))
+        for result in results_of(self._users.process(Records(records), *args, **kwargs)):
+            _check(type(result))
+            yield result
 
     def start_whole(self) -> None:
         """See ``PartitionDoFn.start_whole``."""
@@ -91,29 +88,41 @@ class MapPartitionDoFn(PartitionDoFn):
         return [_result_of_finish(each) for each in self._users.finish_bundle() or ()]
 
 
-def results_of(results: Any) -> Iterator[Any]:
-    """Check what a function of ``map_partition`` returns, and yield its results.
+def results_of(results: Any) -> Iterable[Any]:
+    """Return the results of what a function of ``map_partition`` returns.
 
     Raises:
-        TypeError: it returns, or yields, what is no result here.
+        TypeError: it returns what has no results.
     """
-    if results is None:
-        return
     if isinstance(results, str | bytes | dict):
         raise TypeError(
             f"the function of map_partition returned a {type(results).__name__}; it has to return "
             "an iterable of results, such as a list or a generator"
         )
-    for result in results:
-        if isinstance(result, _SPECIAL):
-            raise TypeError(
-                f"the function of map_partition made a {type(result).__name__}; its results are "
-                "bare values, in the global window at its end"
-            )
-        yield result
+    return () if results is None else results
 
 
 _SPECIAL = (WindowedValue, TimestampedValue, beam.pvalue.TaggedOutput)
+
+
+def _check(kind: type) -> None:
+    """Check the type of a result.
+
+    Raises:
+        TypeError: it is no value by itself.
+    """
+    if issubclass(kind, _SPECIAL):
+        raise TypeError(
+            f"the function of map_partition made a {kind.__name__}; its results are "
+            "bare values, in the global window at its end"
+        )
+
+
+def _emitted(several: Iterable[list[Any]]) -> Iterator[Chunk]:
+    for results in several:
+        for kind in set(map(type, results)):
+            _check(kind)
+        yield emitted_at_end(results)
 
 
 def _result_of_finish(result: Any) -> Any:

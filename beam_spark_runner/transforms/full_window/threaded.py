@@ -1,0 +1,184 @@
+"""Hands the records of a partition to a function that runs in a thread of its own.
+
+Each block of records costs two switches between threads. But it needs nothing that an SDK
+harness may not have.
+"""
+
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any
+
+from apache_beam.runners.worker import statesampler
+
+from beam_spark_runner.transforms.full_window.records import (
+    CAPACITY,
+    AbandonedPartitionError,
+    Records,
+)
+
+_JOIN_S = 10.0  # for which a bundle waits for the end of a function that it has abandoned
+_LOOK_EVERY_S = 1.0  # an error raised in this thread by another one comes only between waits
+
+
+class ThreadedHandover:
+    """A ``Handover`` between two threads.
+
+    Threads: the bundle's thread calls the methods. ``run`` gets records and yields results in a
+    thread of its own; that ends with it, or at its next record or result after ``abandon``.
+
+    Args:
+        run: makes results from the records, which it may leave unread.
+    """
+
+    def __init__(self, run: Callable[[Records], Iterable[Any]]) -> None:
+        self._run = run
+        self._lock = threading.Lock()
+        self._for_bundle = threading.Condition(self._lock)  # room, results, or the end
+        self._for_function = threading.Condition(self._lock)  # records, room, or the end
+        self._records: list[Any] = []
+        self._in_hand = 0  # records that the function has taken, and not all seen
+        self._made: list[Any] = []  # results; the function's thread alone has them
+        self._results: list[Any] = []
+        self._has_all_records = False
+        self._is_abandoned = False
+        self._is_done = False
+        self._error: BaseException | None = None
+        self._tracker = _tracker_of_this_step()
+        bundle = threading.current_thread().name
+        # By the beginning of its name, the stack of a bundle's threads is found.
+        self._thread = threading.Thread(
+            target=self._work, name=f"{bundle}-map-partition", daemon=True
+        )
+        self._thread.start()
+
+    def feed(self, records: list[Any]) -> Iterator[list[Any]]:
+        """See ``Handover.feed``."""
+        start = 0
+        while start < len(records):
+            with self._lock:
+                while not (self._room() or self._results or self._is_done):
+                    self._for_bundle.wait(_LOOK_EVERY_S)
+                results = self._take_results()
+                if self._is_done:
+                    start = len(records)  # it has returned early, and wants no more
+                elif room := self._room():
+                    self._records += records[start : start + room]
+                    start += room
+                    self._for_function.notify()
+            if results:
+                yield results
+
+    def _room(self) -> int:
+        return CAPACITY - self._in_hand - len(self._records)
+
+    def end(self) -> Iterator[list[Any]]:
+        """See ``Handover.end``."""
+        with self._lock:
+            self._has_all_records = True
+            self._for_function.notify()
+        while True:
+            with self._lock:
+                while not self._results and not self._is_done:
+                    self._for_bundle.wait(_LOOK_EVERY_S)
+                results, is_done = self._take_results(), self._is_done
+            if results:
+                yield results
+            elif is_done:
+                return
+
+    def abandon(self) -> bool:
+        """See ``Handover.abandon``."""
+        with self._lock:
+            self._is_abandoned = True
+            self._for_function.notify()
+        self._thread.join(_JOIN_S)
+        return not self._thread.is_alive()
+
+    def _take_results(self) -> list[Any]:
+        """Take what the function has made; with the lock held."""
+        if self._error is not None:
+            raise self._error
+        results, self._results = self._results, []
+        if results:
+            self._for_function.notify()
+        return results
+
+    # From here on: the function's thread.
+
+    def _work(self) -> None:
+        statesampler.set_current_tracker(self._tracker)
+        error: BaseException | None = None
+        try:
+            self._pass_on(self._run(Records(self._arriving())))
+        except BaseException as raised:
+            error = raised
+        with self._lock:
+            self._is_done, self._error = True, error
+            self._for_bundle.notify()
+
+    def _arriving(self) -> Iterator[Any]:
+        while block := self._next_block():
+            yield from block
+
+    def _next_block(self) -> list[Any]:
+        with self._lock:
+            self._in_hand = 0
+            # The bundle is not notified any earlier: two threads that work at a time change
+            # places at each block all the same, and that is what costs.
+            self._put()
+            while not self._records and not self._has_all_records:
+                self._check_wanted()
+                self._for_function.wait()
+            self._check_wanted()
+            block, self._records = self._records, []
+            self._in_hand = len(block)
+        return block
+
+    def _pass_on(self, results: Iterable[Any]) -> None:
+        try:
+            for result in results:
+                self._made.append(result)
+                if len(self._made) + len(self._results) >= CAPACITY:
+                    with self._lock:
+                        self._put()
+            with self._lock:
+                self._put()
+        finally:
+            if isinstance(results, Generator):  # it may stand in the middle of user code
+                results.close()
+
+    def _put(self) -> None:
+        """Give the bundle what was made; with the lock held."""
+        while self._made and self._results:
+            self._check_wanted()
+            self._for_function.wait()
+        self._check_wanted()
+        if self._made:
+            self._results, self._made = self._made, []
+        self._for_bundle.notify()
+
+    def _check_wanted(self) -> None:
+        if self._is_abandoned:
+            raise AbandonedPartitionError
+
+
+class _StepTracker:
+    """Counts the metrics of a thread for a step, whatever the bundle's thread does meanwhile."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def current_state(self) -> Any:
+        """Return the state of Beam's sampler that belongs to the step."""
+        return self._state
+
+    def update_metric(self, typed_metric_name: Any, value: Any) -> None:
+        """See Beam's ``StateSampler``."""
+        container = self._state.metrics_container
+        if container is not None:
+            container.get_metric_cell(typed_metric_name).update(value)
+
+
+def _tracker_of_this_step() -> _StepTracker | None:
+    tracker = statesampler.get_current_tracker()
+    return None if tracker is None else _StepTracker(tracker.current_state())
