@@ -256,6 +256,11 @@ def _folded(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
 ) -> Any:
+    if _adds_several(combine_fn):
+        rest = iter(values)
+        while several := [*itertools.islice(rest, _CHUNK)]:  # it may make a list of them
+            accumulator = combine_fn.add_inputs(accumulator, several, *args, **kwargs)
+        return accumulator
     add = combine_fn.add_input
     if args or kwargs:
         for value in values:
@@ -264,6 +269,14 @@ def _folded(
         for value in values:
             accumulator = add(accumulator, value)
     return accumulator
+
+
+def _adds_several(combine_fn: beam.CombineFn) -> bool:
+    """Whether ``add_inputs`` is more than a loop over ``add_input``, and as new as it."""
+    for kind in type(combine_fn).__mro__:
+        if "add_inputs" in vars(kind) or "add_input" in vars(kind):
+            return kind is not beam.CombineFn and "add_inputs" in vars(kind)
+    return False
 
 
 class ReduceDoFn(PartitionDoFn):
