@@ -6,6 +6,7 @@ metadata says who has written the others. A batch that is processed again is bel
 Source: Java ``KafkaExactlyOnceSink``.
 """
 
+import contextlib
 import json
 import threading
 import time
@@ -18,6 +19,7 @@ from beam_spark_runner.transforms.kafka.delivery import Delivery
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.outgoing import Outgoing
 
+_CONNECT_S = 2.0
 _TIMEOUT_S = 30.0
 _RETRY_S = 300.0
 _PAUSE_S = 0.1
@@ -143,6 +145,9 @@ class ShardWriter:
         self._module = confluent(transform)
         self._name, self._transform = name, transform
         self._delivery = Delivery({**config, "transactional.id": name}, transform)
+        # Without a connection, librdkafka would look for one again after half a second.
+        with contextlib.suppress(self._module.KafkaException):
+            self._delivery.producer.list_topics(topic, _CONNECT_S)
         self._call("begin", self._delivery.producer.init_transactions, _TIMEOUT_S)
         self._offset = topic, 0
         common = {key: config[key] for key in config if key.startswith(_OF_ALL_CLIENTS)}
