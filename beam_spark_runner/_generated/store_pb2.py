@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0bstore.proto\x12\x14\x62\x65\x61m_spark_runner.v1\"\xc1\x03\n\tPaneState\x12\x10\n\x08\x66inished\x18\x01 \x03(\r\x12;\n\x06\x63ounts\x18\x02 \x03(\x0b\x32+.beam_spark_runner.v1.PaneState.CountsEntry\x12:\n\x06\x64ue_us\x18\x03 \x03(\x0b\x32*.beam_spark_runner.v1.PaneState.DueUsEntry\x12\x10\n\x08has_news\x18\x05 \x01(\x08\x12\x14\n\x07hold_us\x18\x06 \x01(\x12H\x00\x88\x01\x01\x12\r\n\x05panes\x18\x07 \x01(\x04\x12\x13\n\x0blater_panes\x18\x08 \x01(\x04\x12\x11\n\tis_closed\x18\t \x01(\x08\x12\x11\n\thas_ended\x18\x0e \x01(\x08\x12\x0c\n\x04\x62\x61gs\x18\n \x03(\x0c\x12\x0e\n\x06stored\x18\x0b \x01(\x04\x12\x14\n\x0cstored_bytes\x18\x0c \x01(\x04\x12\x14\n\x0cmerged_bytes\x18\r \x01(\x04\x1a-\n\x0b\x43ountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1a,\n\nDueUsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x12:\x02\x38\x01\x42\n\n\x08_hold_usJ\x04\x08\x04\x10\x05\",\n\nTimerOwner\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\ttransform\x18\x02 \x01(\t\"{\n\x0bStoredTimer\x12\x0e\n\x06\x66\x61mily\x18\x01 \x01(\t\x12\x0b\n\x03tag\x18\x02 \x01(\t\x12\x0e\n\x06window\x18\x03 \x01(\x0c\x12\x0e\n\x06\x64omain\x18\x04 \x01(\t\x12\x10\n\x08\x66ires_us\x18\x05 \x01(\x12\x12\x0f\n\x07hold_us\x18\x06 \x01(\x12\x12\x0c\n\x04pane\x18\x07 \x01(\x0c\"O\n\x04Link\x12\r\n\x05\x65poch\x18\x01 \x01(\x06\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x06\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\x12\x0b\n\x03lap\x18\x04 \x01(\x04\x12\x0b\n\x03key\x18\x05 \x01(\x0c\"F\n\x08\x44\x65ltaEnd\x12)\n\x05\x63hain\x18\x01 \x03(\x0b\x32\x1a.beam_spark_runner.v1.Link\x12\x0f\n\x07records\x18\x02 \x01(\x04\"B\n\x07\x43opyTag\x12\x0c\n\x04\x62oot\x18\x01 \x01(\t\x12)\n\x05\x63hain\x18\x02 \x03(\x0b\x32\x1a.beam_spark_runner.v1.Linkb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0bstore.proto\x12\x14\x62\x65\x61m_spark_runner.v1\"\xd1\x03\n\tPaneState\x12\x10\n\x08\x66inished\x18\x01 \x03(\r\x12;\n\x06\x63ounts\x18\x02 \x03(\x0b\x32+.beam_spark_runner.v1.PaneState.CountsEntry\x12:\n\x06\x64ue_us\x18\x03 \x03(\x0b\x32*.beam_spark_runner.v1.PaneState.DueUsEntry\x12\x10\n\x08has_news\x18\x05 \x01(\x08\x12\x14\n\x07hold_us\x18\x06 \x01(\x12H\x00\x88\x01\x01\x12\r\n\x05panes\x18\x07 \x01(\x04\x12\x13\n\x0blater_panes\x18\x08 \x01(\x04\x12\x11\n\tis_closed\x18\t \x01(\x08\x12\x11\n\thas_ended\x18\x0e \x01(\x08\x12\x0e\n\x06inline\x18\x0f \x01(\x0c\x12\x0c\n\x04\x62\x61gs\x18\n \x03(\x0c\x12\x0e\n\x06stored\x18\x0b \x01(\x04\x12\x14\n\x0cstored_bytes\x18\x0c \x01(\x04\x12\x14\n\x0cmerged_bytes\x18\r \x01(\x04\x1a-\n\x0b\x43ountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1a,\n\nDueUsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x12:\x02\x38\x01\x42\n\n\x08_hold_usJ\x04\x08\x04\x10\x05\",\n\nTimerOwner\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\ttransform\x18\x02 \x01(\t\"{\n\x0bStoredTimer\x12\x0e\n\x06\x66\x61mily\x18\x01 \x01(\t\x12\x0b\n\x03tag\x18\x02 \x01(\t\x12\x0e\n\x06window\x18\x03 \x01(\x0c\x12\x0e\n\x06\x64omain\x18\x04 \x01(\t\x12\x10\n\x08\x66ires_us\x18\x05 \x01(\x12\x12\x0f\n\x07hold_us\x18\x06 \x01(\x12\x12\x0c\n\x04pane\x18\x07 \x01(\x0c\"O\n\x04Link\x12\r\n\x05\x65poch\x18\x01 \x01(\x06\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x06\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\x12\x0b\n\x03lap\x18\x04 \x01(\x04\x12\x0b\n\x03key\x18\x05 \x01(\x0c\"F\n\x08\x44\x65ltaEnd\x12)\n\x05\x63hain\x18\x01 \x03(\x0b\x32\x1a.beam_spark_runner.v1.Link\x12\x0f\n\x07records\x18\x02 \x01(\x04\"B\n\x07\x43opyTag\x12\x0c\n\x04\x62oot\x18\x01 \x01(\t\x12)\n\x05\x63hain\x18\x02 \x03(\x0b\x32\x1a.beam_spark_runner.v1.Linkb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -26,19 +26,19 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_PANESTATE_DUEUSENTRY']._options = None
   _globals['_PANESTATE_DUEUSENTRY']._serialized_options = b'8\001'
   _globals['_PANESTATE']._serialized_start=38
-  _globals['_PANESTATE']._serialized_end=487
-  _globals['_PANESTATE_COUNTSENTRY']._serialized_start=378
-  _globals['_PANESTATE_COUNTSENTRY']._serialized_end=423
-  _globals['_PANESTATE_DUEUSENTRY']._serialized_start=425
-  _globals['_PANESTATE_DUEUSENTRY']._serialized_end=469
-  _globals['_TIMEROWNER']._serialized_start=489
-  _globals['_TIMEROWNER']._serialized_end=533
-  _globals['_STOREDTIMER']._serialized_start=535
-  _globals['_STOREDTIMER']._serialized_end=658
-  _globals['_LINK']._serialized_start=660
-  _globals['_LINK']._serialized_end=739
-  _globals['_DELTAEND']._serialized_start=741
-  _globals['_DELTAEND']._serialized_end=811
-  _globals['_COPYTAG']._serialized_start=813
-  _globals['_COPYTAG']._serialized_end=879
+  _globals['_PANESTATE']._serialized_end=503
+  _globals['_PANESTATE_COUNTSENTRY']._serialized_start=394
+  _globals['_PANESTATE_COUNTSENTRY']._serialized_end=439
+  _globals['_PANESTATE_DUEUSENTRY']._serialized_start=441
+  _globals['_PANESTATE_DUEUSENTRY']._serialized_end=485
+  _globals['_TIMEROWNER']._serialized_start=505
+  _globals['_TIMEROWNER']._serialized_end=549
+  _globals['_STOREDTIMER']._serialized_start=551
+  _globals['_STOREDTIMER']._serialized_end=674
+  _globals['_LINK']._serialized_start=676
+  _globals['_LINK']._serialized_end=755
+  _globals['_DELTAEND']._serialized_start=757
+  _globals['_DELTAEND']._serialized_end=827
+  _globals['_COPYTAG']._serialized_start=829
+  _globals['_COPYTAG']._serialized_end=895
 # @@protoc_insertion_point(module_scope)

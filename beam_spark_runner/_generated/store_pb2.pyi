@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class PaneState(_message.Message):
-    __slots__ = ("finished", "counts", "due_us", "has_news", "hold_us", "panes", "later_panes", "is_closed", "has_ended", "bags", "stored", "stored_bytes", "merged_bytes")
+    __slots__ = ("finished", "counts", "due_us", "has_news", "hold_us", "panes", "later_panes", "is_closed", "has_ended", "inline", "bags", "stored", "stored_bytes", "merged_bytes")
     class CountsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,7 @@ class PaneState(_message.Message):
     LATER_PANES_FIELD_NUMBER: _ClassVar[int]
     IS_CLOSED_FIELD_NUMBER: _ClassVar[int]
     HAS_ENDED_FIELD_NUMBER: _ClassVar[int]
+    INLINE_FIELD_NUMBER: _ClassVar[int]
     BAGS_FIELD_NUMBER: _ClassVar[int]
     STORED_FIELD_NUMBER: _ClassVar[int]
     STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -43,11 +44,12 @@ class PaneState(_message.Message):
     later_panes: int
     is_closed: bool
     has_ended: bool
+    inline: bytes
     bags: _containers.RepeatedScalarFieldContainer[bytes]
     stored: int
     stored_bytes: int
     merged_bytes: int
-    def __init__(self, finished: _Optional[_Iterable[int]] = ..., counts: _Optional[_Mapping[int, int]] = ..., due_us: _Optional[_Mapping[int, int]] = ..., has_news: bool = ..., hold_us: _Optional[int] = ..., panes: _Optional[int] = ..., later_panes: _Optional[int] = ..., is_closed: bool = ..., has_ended: bool = ..., bags: _Optional[_Iterable[bytes]] = ..., stored: _Optional[int] = ..., stored_bytes: _Optional[int] = ..., merged_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, finished: _Optional[_Iterable[int]] = ..., counts: _Optional[_Mapping[int, int]] = ..., due_us: _Optional[_Mapping[int, int]] = ..., has_news: bool = ..., hold_us: _Optional[int] = ..., panes: _Optional[int] = ..., later_panes: _Optional[int] = ..., is_closed: bool = ..., has_ended: bool = ..., inline: _Optional[bytes] = ..., bags: _Optional[_Iterable[bytes]] = ..., stored: _Optional[int] = ..., stored_bytes: _Optional[int] = ..., merged_bytes: _Optional[int] = ...) -> None: ...
 
 class TimerOwner(_message.Message):
     __slots__ = ("key", "transform")

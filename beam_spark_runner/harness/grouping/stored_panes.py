@@ -1,8 +1,12 @@
-"""Stores the values of panes for a later epoch: in bags, which are appended to, never rewritten."""
+"""Stores the values of panes for a later epoch.
+
+A few small ones are part of their window's state, which is written whenever it changes. Others
+are in bags, which are appended to, never rewritten.
+"""
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from apache_beam.coders import BytesCoder, Coder
@@ -16,7 +20,8 @@ GROUPING = ""
 """Stands for the transform in addresses of the store: no step has such an id."""
 _NAME_BYTES = 8
 _MANY = 64
-
+_INLINE_BYTES = 192
+"""A bag costs more time than to write so much again; with it, a window is one record still."""
 
 _NOTHING = PaneState()
 
@@ -38,25 +43,27 @@ class StoredValues:
     """See ``PaneValues``.
 
     Args:
-        read: gives what some bags have, and further values.
+        read: gives what is inline, what some bags have, and further values.
         proto: what is stored of the window.
 
     Attributes:
+        inline: the values that are stored with the window, encoded.
         bags: names of those in the store.
-        stored: how many values they have.
+        stored: how many values are inline and in bags.
         stored_bytes: their size.
         merged_bytes: of these, what accumulators were merged into.
         added: what is not in the store yet.
     """
 
-    __slots__ = ("_read", "added", "bags", "merged_bytes", "stored", "stored_bytes")
+    __slots__ = ("_read", "added", "bags", "inline", "merged_bytes", "stored", "stored_bytes")
 
     def __init__(
         self,
-        read: Callable[[Sequence[bytes], list[Any]], "list[Any] | StoredPane"],
+        read: Callable[["StoredValues"], "list[Any] | StoredPane"],
         proto: PaneState = _NOTHING,
     ) -> None:
         self._read = read
+        self.inline = proto.inline
         self.bags = list(proto.bags)
         self.stored = proto.stored
         self.stored_bytes = proto.stored_bytes
@@ -74,6 +81,7 @@ class StoredValues:
 
     def absorb(self, other: "StoredValues") -> None:
         """See ``PaneValues.absorb``."""
+        self.inline += other.inline
         self.bags += other.bags
         self.stored += other.stored
         self.stored_bytes += other.stored_bytes
@@ -82,9 +90,9 @@ class StoredValues:
 
     def pane(self, *, keeps: bool) -> list[Any] | StoredPane:
         """See ``PaneValues.pane``."""
-        values = self._read(self.bags, self.added)
+        values = self._read(self)
         if not keeps:
-            self.bags, self.added = [], []
+            self.inline, self.bags, self.added = b"", [], []
             self.stored = self.stored_bytes = self.merged_bytes = 0
         return values
 
@@ -122,31 +130,34 @@ class PaneBags:
         return StoredValues(self._read, proto)
 
     def save(self, values: StoredValues) -> None:
-        """Add what has come to the store."""
-        if not values.added:
+        """Add what has come to the store, or to what the window stores."""
+        coded = map(self._framed.encode, values.added)
+        values.stored += len(values.added)
+        values.added = []
+        small, size = [values.inline], len(values.inline)
+        values.stored_bytes -= size
+        for each in coded:
+            small.append(each)
+            size += len(each)
+            if size > _INLINE_BYTES:
+                break
+        if size <= _INLINE_BYTES:
+            values.inline = b"".join(small)
+            values.stored_bytes += size
             return
+        values.inline = b""
         if not values.bags:
             values.bags.append(os.urandom(_NAME_BYTES))
         bag = self._bag(values.bags[-1])
-        piece: list[bytes] = []
-        room = PAGE_BYTES
-        for coded in map(self._framed.encode, values.added):
-            piece.append(coded)
-            room -= len(coded)
-            if room <= 0:
-                self._store.append(bag, b"".join(piece))
-                values.stored_bytes += PAGE_BYTES - room
-                piece, room = [], PAGE_BYTES
-        self._store.append(bag, b"".join(piece))
-        values.stored_bytes += PAGE_BYTES - room
-        values.stored += len(values.added)
-        values.added = []
+        for page in _joined(itertools.chain(small, coded)):
+            self._store.append(bag, page)
+            values.stored_bytes += len(page)
 
     def replace(self, values: StoredValues, accumulator: Any) -> None:
         """Have an accumulator stand for all values of a window."""
         for bag in values.bags:
             self.clear(bag)
-        values.bags = []
+        values.inline, values.bags = b"", []
         values.stored = values.stored_bytes = 0
         values.added = [accumulator]
         self.save(values)
@@ -156,15 +167,16 @@ class PaneBags:
         """Remove a bag of the key."""
         self._store.clear(self._bag(bag))
 
-    def _read(self, bags: Sequence[bytes], added: list[Any]) -> list[Any] | StoredPane:
-        pages = self._pages(bags)
-        first = next(pages, b"")
-        second = next(pages, None)
-        if second is None:
-            return [*self._framed.decode_all(first), *added]
-        every = itertools.chain((first, second), pages)
+    def _read(self, values: StoredValues) -> list[Any] | StoredPane:
+        pages = itertools.chain(self._pages(values.bags), (values.inline,))
+        first = next(pages)
+        second = next(pages, b"")
+        third = next(pages, None)
+        if third is None:
+            return [*self._framed.decode_all(first + second), *values.added]
+        every = itertools.chain((first, second, third), pages)
         stored = itertools.chain.from_iterable(map(self._frames.decode_all, every))
-        return StoredPane(itertools.chain(stored, map(self._encode, [*added])), self._decode)
+        return StoredPane(itertools.chain(stored, map(self._encode, [*values.added])), self._decode)
 
     def _pages(self, bags: Sequence[bytes]) -> Iterator[bytes]:
         """Yield the contents of bags; small ones make one page together."""
@@ -181,3 +193,17 @@ class PaneBags:
 
     def _bag(self, name: bytes) -> Bag:
         return Bag(Cell(GROUPING, "values", name, self.key))
+
+
+def _joined(several: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield pages of as much as it takes to fill one, or a little more."""
+    page: list[bytes] = []
+    room = PAGE_BYTES
+    for each in several:
+        page.append(each)
+        room -= len(each)
+        if room <= 0:
+            yield b"".join(page)
+            page, room = [], PAGE_BYTES
+    if page:
+        yield b"".join(page)

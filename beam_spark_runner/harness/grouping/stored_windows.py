@@ -37,7 +37,8 @@ class StoredWindows:
 
     Each window has a cell in the store, and a timer for when it has to be looked at again, whose
     hold is the window's. The timer's owner is the key in that window: so each of very many windows
-    of a key comes up when it is due, without the others. Its values are in bags of their own.
+    of a key comes up when it is due, without the others. Its values are in the cell if they are few
+    and small; others are in bags of their own.
 
     What is saved has come to the present instant. What is not saved is in the store as it was, and
     due when it was.
@@ -244,6 +245,7 @@ def _encoded(state: WindowState) -> bytes:
         later_panes=state.later_panes,
         is_closed=state.is_closed,
         has_ended=state.has_ended,
+        inline=values.inline,
         bags=values.bags,
         stored=values.stored,
         stored_bytes=values.stored_bytes,
