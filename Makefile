@@ -7,6 +7,8 @@ READY = $(VENV)/.ready
 PYTEST = $(BIN)/python -m pytest
 # Files side by side in two processes: each has a Spark of its own, with two slots.
 SIDE_BY_SIDE = --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Tests of clusters wait three quarters of their time, for executors that come and go.
+WAITING = --numprocesses 3 --dist loadfile
 SPARK_CLASSES = $(VENV)/spark-classes.jsa
 # Tests start some hundred Python processes: they compile each module once.
 unexport PYTHONDONTWRITEBYTECODE
@@ -108,7 +110,7 @@ bench-kafka: $(READY_INTEGRATION) $(KAFKA) $(VENV_STRUCTURED)/.ready ## Kafka to
 integration: $(READY_INTEGRATION) $(SPARK_CLASSES) $(KAFKA) integration-3.5 ## Rare cases, clusters, Spark Connect, killed processes, Kafka, Spark 3.5
 	$(PYTEST) $(SIDE_BY_SIDE) tests/harness -m rare
 	ALL_EXAMPLES=1 $(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/harness -m 'rare or (hypothesis and not slow)'
-	$(PYTEST) $(SIDE_BY_SIDE) integration --ignore=integration/test_compose.py
+	$(PYTEST) $(WAITING) integration --ignore=integration/test_compose.py
 
 # Needs a Docker engine, Go and debootstrap; integration/compose.py builds all else.
 compose-test: $(READY) ## The containers of docker/: word counts, a killed worker, a killed job server
