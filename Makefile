@@ -7,7 +7,7 @@ READY = $(VENV)/.ready
 PYTEST = $(BIN)/python -m pytest
 # Files side by side in two processes: each has a Spark of its own, with two slots.
 SIDE_BY_SIDE = --numprocesses 2 --dist loadfile --no-loadscope-reorder
-# Tests of clusters wait three quarters of their time, for executors that come and go.
+# Tests of clusters wait most of their time, for executors that come and go.
 WAITING = --numprocesses 3 --dist loadfile
 SPARK_CLASSES = $(VENV)/spark-classes.jsa
 # Tests start some hundred Python processes: they compile each module once.
