@@ -3,11 +3,11 @@
 import statistics
 from collections import deque
 
-_LARGEST_SHARE = 5
-"""With a backlog, the fixed cost of an epoch is at most a fifth of its time."""
+_LARGEST_SHARE = 10
+"""With a backlog, the fixed cost of an epoch is at most a tenth of its time."""
 _LARGEST_US = 60_000_000
-_CHANGE = 2
-"""The largest from one epoch to the next, up or down: what single epochs take is noisy."""
+_GROWTH, _SHRINKING = 4, 2
+"""The largest from one epoch to the next: what single epochs take is noisy."""
 _FIRST_GROWTH_US = 100_000  # from no budget at all
 _EPOCHS = 6
 """So many of the last ones count."""
@@ -37,8 +37,8 @@ class SourceBudget:
         >>> budget = SourceBudget(500_000)
         >>> for _ in range(6):  # 300 ms, and half a second for each second
         ...     budget.after(300_000 + budget.us * 3 // 2, was_enough=False)
-        >>> budget.us  # four fifths of an epoch of 1.5 s are 1.2 s: 0.8 s, and half as much again
-        800000
+        >>> budget.us  # nine tenths of an epoch of 3 s are 2.7 s: 1.8 s, and half as much again
+        1800000
     """
 
     def __init__(self, interval_us: int) -> None:
@@ -67,8 +67,8 @@ class SourceBudget:
         self._budgets_us.append(self.us)
         self._beyond_us.append(max(0, took_us - self.us))
         wanted_us = (_LARGEST_SHARE - 1) * self._fixed_us() / (1 + self._slope)
-        most_us = min(_LARGEST_US, max(_CHANGE * self.us, _FIRST_GROWTH_US))
-        least_us = max(self._interval_us, self.us / _CHANGE)
+        most_us = min(_LARGEST_US, max(_GROWTH * self.us, _FIRST_GROWTH_US))
+        least_us = max(self._interval_us, self.us / _SHRINKING)
         self.us = round(max(least_us, min(wanted_us, most_us)))
 
     def _fixed_us(self) -> float:
