@@ -6,7 +6,7 @@ from collections import deque
 _LARGEST_SHARE = 10
 """With a backlog, the fixed cost of an epoch is at most a tenth of its time."""
 _LARGEST_US = 60_000_000
-_GROWTH, _SHRINKING = 4, 2
+_GROWTH, _SHRINKING = 3, 2
 """The largest from one epoch to the next: what single epochs take is noisy."""
 _FIRST_GROWTH_US = 100_000  # from no budget at all
 _EPOCHS = 6

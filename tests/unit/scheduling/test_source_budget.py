@@ -59,21 +59,21 @@ def test_budgets_follow_the_cost_although_epochs_are_noisy(seed: int) -> None:
         epochs=200,
     )
     assert statistics.median(chosen) == pytest.approx(1_800 * MS, rel=0.5)
-    assert max(chosen) < 8 * 1_800 * MS
+    assert max(chosen) < 12 * 1_800 * MS
 
 
-def test_a_budget_grows_fourfold_and_is_halved_at_most() -> None:
+def test_a_budget_grows_threefold_and_is_halved_at_most() -> None:
     budget = SourceBudget(INTERVAL_US)
     chosen = budgets(budget, line(10_000, 0))
     chosen += budgets(budget, line(0, 0))
     for earlier, later in itertools.pairwise(chosen):
-        assert earlier / 2 <= later <= 4 * earlier
+        assert earlier / 2 <= later <= 3 * earlier
     assert chosen[-1] == INTERVAL_US
 
 
 def test_from_no_interval_at_all() -> None:
     chosen = budgets(SourceBudget(0), line(300, 0.5))
-    assert chosen[:4] == [0, 100 * MS, 400 * MS, 1_600 * MS]
+    assert chosen[:4] == [0, 100 * MS, 300 * MS, 900 * MS]
     assert chosen[-1] == pytest.approx(1_800 * MS, rel=0.01)
 
 
