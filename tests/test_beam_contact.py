@@ -107,6 +107,8 @@ BEAMS_URNS = {
     "CODER_TIMER": common_urns.coders.TIMER,
     "CODER_WINDOWED_VALUE": common_urns.coders.WINDOWED_VALUE,
     "CODER_GLOBAL_WINDOW": common_urns.coders.GLOBAL_WINDOW,
+    "CODER_INTERVAL_WINDOW": common_urns.coders.INTERVAL_WINDOW,
+    "CODER_CUSTOM_WINDOW": common_urns.coders.CUSTOM_WINDOW,
     "WINDOW_FN_GLOBAL": common_urns.global_windows,
     "WINDOW_FN_FIXED": common_urns.fixed_windows,
     "WINDOW_FN_SLIDING": common_urns.sliding_windows,

@@ -195,10 +195,13 @@ class _Builder:
     def let_residuals_be_read(self, collection: PCollectionId) -> None:
         """Have residuals of an input come in the coder in which the input came.
 
-        An SDK encodes them as its own collection says.
+        An SDK encodes them as its own collection says: by the coder of its elements, or of windowed
+        values, where the end of windows has to stand in front of them.
         """
-        coder = self.graph.pcollections[collection].coder
-        self.descriptor.pcollections[collection].coder_id = self.on_edge(collection, coder)
+        coder = self.on_edge(collection, self.graph.pcollections[collection].coder)
+        if self._window_on_edge(collection) != self._window(collection):
+            coder = self.windowed_coder(collection, coder)
+        self.descriptor.pcollections[collection].coder_id = coder
 
     def let_keys_be_read(self, collection: PCollectionId) -> None:
         """Have the SDK name keys, when it asks for state, as the runner encodes them.
@@ -233,7 +236,7 @@ class _Builder:
 
     def windowed_coder(self, collection: PCollectionId, element: CoderId) -> CoderId:
         """Add the coder of windowed values of ``element`` in the windows of ``collection``."""
-        window = self.graph.windowings[self.graph.pcollections[collection].windowing].window_coder
+        window = self._window_on_edge(collection)
         self._add_coders([element, window])
         id_ = CoderId(f"windowed({element},{window})")
         self.descriptor.coders[id_].CopyFrom(
@@ -243,6 +246,13 @@ class _Builder:
             )
         )
         return id_
+
+    def _window(self, collection: PCollectionId) -> CoderId:
+        return self.graph.windowings[self.graph.pcollections[collection].windowing].window_coder
+
+    def _window_on_edge(self, collection: PCollectionId) -> CoderId:
+        window = self._window(collection)
+        return window if self._wire is None else self._wire.window(window)
 
     def _add_environment(self, id_: EnvironmentId) -> None:
         """Without its dependencies: starting a worker needs them, running a stage does not."""
@@ -283,10 +293,10 @@ class _Builder:
 
     def _key_and_window_coders(self, transform: Transform) -> tuple[CoderId | None, CoderId]:
         """Return the coders of the keys and of the windows of a keyed step's elements."""
-        collection = self.graph.pcollections[main_input(transform)]
-        coder = self.graph.coders[collection.coder]
+        collection = main_input(transform)
+        coder = self.graph.coders[self.graph.pcollections[collection].coder]
         key = coder.components[0] if coder.urn == urns.CODER_KV else None
-        return key, self.graph.windowings[collection.windowing].window_coder
+        return key, self._window(collection)
 
     def _add_collection(
         self, id_: PCollectionId, facts_of: PCollectionId, *, is_on_edge: bool = False

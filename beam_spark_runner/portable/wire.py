@@ -6,25 +6,38 @@ follows for bytes. The rows are the same as those of the embedded harness: a bar
 value in a row is the outer encoding of an element, and a length with the bytes
 after it is the nested encoding of bytes.
 
-Source: Beam ``LengthPrefixUnknownCoders`` and ``WireCoders``.
+Of windows, the runner has to know when they end. In front of those whose coder may exist only in
+an SDK, that SDK puts the last moment of the window, and a length.
+
+Source: Beam ``LengthPrefixUnknownCoders``, ``WireCoders``; proto ``StandardCoders.CUSTOM_WINDOW``.
 """
 
 from collections.abc import Callable, Iterable, MutableMapping
+from typing import Any
 
 from apache_beam.coders import BytesCoder, Coder, FloatCoder, IterableCoder, TupleCoder
-from apache_beam.coders.coders import WindowedValueCoder
+from apache_beam.coders.coders import (
+    LengthPrefixCoder,
+    TimestampPrefixingOpaqueWindowCoder,
+    TimestampPrefixingWindowCoder,
+    WindowedValueCoder,
+)
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from apache_beam.runners.pipeline_context import PipelineContext
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvalidPipelineError, InvariantError
 from beam_spark_runner.core.ids import CoderId
+from beam_spark_runner.core.varint import read_varint
 from beam_spark_runner.graph.model import Graph
 
 _PREFIXED = frozenset({urns.CODER_BYTES, urns.CODER_STRING, urns.CODER_LENGTH_PREFIX})
 """Their nested encoding begins with a length as it is."""
+_TIMESTAMP_BYTES = 8
 _CUSTOM_OF_GO = "beam:go:coder:custom:v1"
 """Writes a length in front by itself, which takes the place of that of a length-prefix coder."""
+_WINDOWS = frozenset({urns.CODER_GLOBAL_WINDOW, urns.CODER_INTERVAL_WINDOW})
+"""Whose windows each SDK and runner knows."""
 _ITERABLES = frozenset({urns.CODER_ITERABLE, urns.CODER_STATE_BACKED_ITERABLE})
 
 
@@ -133,8 +146,16 @@ class WireCoders:
         coder = self._graph.coders[id_]
         if coder.urn != urns.CODER_TIMER:
             raise InvariantError(f"the timers of a DoFn have the coder {id_}, which is for others")
-        self._bring([window])
-        return self._add(urns.CODER_TIMER, (self._part(key or coder.components[0]), window))
+        parts = (self._part(key or coder.components[0]), self.window(window))
+        return self._add(urns.CODER_TIMER, parts)
+
+    def window(self, id_: CoderId) -> CoderId:
+        """Return the coder for windows of the coder ``id_``: the runner sees when they end."""
+        self._bring([id_])
+        if self._graph.coders[id_].urn in _WINDOWS:
+            return id_
+        prefixed = self._add(urns.CODER_LENGTH_PREFIX, (id_,))
+        return self._add(urns.CODER_CUSTOM_WINDOW, (prefixed,))
 
     def values(self, id_: CoderId) -> CoderId:
         """Return the coder for values whose number the runner has to know: ``id_`` is theirs."""
@@ -163,14 +184,9 @@ class WireCoders:
 def coder_seen_by_the_runner(
     descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str
 ) -> WindowedValueCoder:
-    """Return the coder for what crosses an edge whose port has the coder ``id_``.
-
-    Window coders are Beam's own or, for a custom WindowFn, of a class that must be
-    importable here: the runner groups by windows.
-    """
+    """Return the coder for what crosses an edge whose port has the coder ``id_``."""
     element, window = descriptor.coders[id_].component_coder_ids
-    windows = PipelineContext(descriptor).coders.get_by_id(window)
-    return WindowedValueCoder(_seen(descriptor, element), windows)
+    return WindowedValueCoder(_seen(descriptor, element), _seen_windows(descriptor, window))
 
 
 def timer_coders_seen_by_the_runner(
@@ -178,7 +194,7 @@ def timer_coders_seen_by_the_runner(
 ) -> tuple[Coder, Coder]:
     """Return the coders for key and window of timers, whose own coder is ``id_``."""
     key, window = descriptor.coders[id_].component_coder_ids
-    return _seen(descriptor, key), PipelineContext(descriptor).coders.get_by_id(window)
+    return _seen(descriptor, key), _seen_windows(descriptor, window)
 
 
 def value_coder_seen_by_the_runner(
@@ -186,6 +202,36 @@ def value_coder_seen_by_the_runner(
 ) -> Coder:
     """Return the coder for values that the runner counts."""
     return _seen(descriptor, id_)
+
+
+def window_namer(coder: Coder) -> Callable[[Any], bytes]:
+    """Return what encodes a window as its SDK names it in requests for state and side inputs.
+
+    There it is encoded by the SDK's own coder alone.
+
+    Args:
+        coder: of windows, on an edge: as the runner or the SDK sees them.
+    """
+    encode: Callable[[Any], bytes] = coder.encode
+    is_prefixed = isinstance(coder, TimestampPrefixingOpaqueWindowCoder) or (
+        isinstance(coder, TimestampPrefixingWindowCoder)
+        and isinstance(coder._get_component_coders()[0], LengthPrefixCoder)
+    )
+    if not is_prefixed:
+        return encode
+
+    def name(window: Any) -> bytes:
+        coded = encode(window)
+        _, start = read_varint(coded, _TIMESTAMP_BYTES)
+        return coded[start:]
+
+    return name
+
+
+def _seen_windows(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str) -> Coder:
+    if descriptor.coders[id_].spec.urn == urns.CODER_CUSTOM_WINDOW:
+        return TimestampPrefixingOpaqueWindowCoder()
+    return PipelineContext(descriptor).coders.get_by_id(id_)
 
 
 def _seen(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str) -> Coder:

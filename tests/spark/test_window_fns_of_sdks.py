@@ -1,7 +1,5 @@
 """Window fns that no Spark worker can load: their SDK harness merges windows."""
 
-import os
-import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,28 +17,13 @@ from apache_beam.transforms.window import (
 
 from beam_spark_runner.core.errors import BundleFailedError
 from tests.spark.harvest import BEAMS_OWN, REUSED_PROCESS, harvest, run
+from tests.spark.of_the_sdk import OfTheSdk
 
 pytestmark = pytest.mark.spark
 IN_HARNESSES = (
     pytest.param(REUSED_PROCESS, id="process"),
     pytest.param(BEAMS_OWN, id="Beam's own harness", marks=pytest.mark.rare),
 )
-
-
-class OfTheSdk:
-    """Cannot be unpickled in a Spark worker."""
-
-    def __reduce__(self) -> Any:
-        return _load, (type(self), dict(self.__dict__))
-
-
-def _load(kind: type, state: dict[str, Any]) -> Any:
-    is_harness = "CONTROL_API_SERVICE_DESCRIPTOR" in os.environ
-    if not is_harness and "daemon" in str(sys.modules["__main__"].__spec__):
-        raise RuntimeError("a Spark worker has unpickled a WindowFn")
-    made: Any = object.__new__(kind)
-    made.__dict__.update(state)
-    return made
 
 
 class Visits(OfTheSdk, WindowFn):  # type: ignore[misc]

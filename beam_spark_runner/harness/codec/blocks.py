@@ -20,7 +20,11 @@ from apache_beam.coders import (
     WindowedValueCoder,
 )
 from apache_beam.coders.coder_impl import create_InputStream
-from apache_beam.coders.coders import GlobalWindowCoder, IntervalWindowCoder
+from apache_beam.coders.coders import (
+    GlobalWindowCoder,
+    IntervalWindowCoder,
+    TimestampPrefixingOpaqueWindowCoder,
+)
 from apache_beam.transforms.userstate import Timer
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -302,6 +306,9 @@ def _end_of_window(coder: Coder, block: bytes, position: int) -> int:
         return position
     if isinstance(coder, IntervalWindowCoder):
         return _read_length(block, position + _TIMESTAMP_BYTES)[1]
+    if isinstance(coder, TimestampPrefixingOpaqueWindowCoder):
+        length, position = _read_length(block, position + _TIMESTAMP_BYTES)
+        return position + length
     stream = create_InputStream(block[position:])
     try:
         coder.get_impl().decode_from_stream(stream, True)

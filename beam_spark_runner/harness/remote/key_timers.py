@@ -22,7 +22,7 @@ from beam_spark_runner.core.ids import TimerFamilyId, TransformId
 from beam_spark_runner.core.time import MAX_US, whole_milliseconds
 from beam_spark_runner.harness.beam.timer_coder import timer_coder
 from beam_spark_runner.harness.codec.blocks import TimerCodec
-from beam_spark_runner.portable.wire import timer_coders_seen_by_the_runner
+from beam_spark_runner.portable.wire import timer_coders_seen_by_the_runner, window_namer
 from beam_spark_runner.semantics.timer_loops import TimerLoops
 from beam_spark_runner.semantics.timers import (
     Domain,
@@ -144,6 +144,7 @@ class KeyTimers:
 
     def __init__(self, declared: DeclaredTimers) -> None:
         self._declared = declared
+        self._name_window = window_namer(declared.window_coder)
         self._queues: dict[tuple[bytes, Hashable], TimerQueue] = {}
 
     def __len__(self) -> int:
@@ -259,8 +260,7 @@ class KeyTimers:
         assert declared.transform is not None
         for key, window in expired:
             coded_key = declared.key_coder.get_impl().encode_nested(key)
-            coded_window = declared.window_coder.encode(window)
-            store.drop_window(declared.transform, coded_window, coded_key)
+            store.drop_window(declared.transform, self._name_window(window), coded_key)
 
     def would_leave(self, to: Instant, holds_us: Mapping[bytes, int] = _NO_HOLDS) -> bool:
         """Whether timers remain if the advance is interrupted; see ``TimerQueue.would_leave``."""

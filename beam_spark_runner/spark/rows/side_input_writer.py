@@ -12,6 +12,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core import routing, urns
 from beam_spark_runner.harness.beam.window_assignment import MOST_WINDOWS
+from beam_spark_runner.portable.wire import window_namer
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.rows.keys import join_key
 from beam_spark_runner.spark.rows.writing import (
@@ -40,7 +41,7 @@ class SideInputWriter(Writer):
     def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:
         super().__init__(edge, outlet)
         element_coder = coder.wrapped_value_coder
-        self._coded_window = functools.lru_cache(MOST_WINDOWS)(coder.window_coder.get_impl().encode)
+        self._coded_window = functools.lru_cache(MOST_WINDOWS)(window_namer(coder.window_coder))
         self._run_bytes = max(1, outlet.row_limit_bytes // 2)
         self._runs: dict[bytes, _Run] = {}
         self._is_multimap = edge.access_pattern == urns.SIDE_INPUT_MULTIMAP

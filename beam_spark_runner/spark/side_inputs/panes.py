@@ -14,6 +14,7 @@ from apache_beam.coders import WindowedValueCoder
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core import routing
+from beam_spark_runner.portable.wire import window_namer
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.rows.side_input_writer import SideInputWriter
 from beam_spark_runner.spark.rows.writing import EncodingError, Outlet
@@ -32,7 +33,7 @@ class PaneId(NamedTuple):
     """Of what a pane is the last one, until another one fires.
 
     Attributes:
-        window: encoded.
+        window: as SDKs name it, see ``portable.wire.window_namer``.
         part: of the side input, see ``rows.view_writer``.
     """
 
@@ -52,7 +53,7 @@ class PanesOfView:
     """
 
     def __init__(self, edge: Edge, coder: WindowedValueCoder, *, most_element_bytes: int) -> None:
-        self._encode_window = coder.window_coder.get_impl().encode
+        self._name_window = window_namer(coder.window_coder)
         self._last: dict[PaneId, tuple[int, int]] = {}  # number of the pane, end of its window
         self._count = 0
         self._spooled = _SpooledRows()
@@ -63,7 +64,7 @@ class PanesOfView:
         """Take panes: pairs of a part and its values, each with the epoch in which it has come."""
         for (part, pane), origin in zip(values, origins, strict=True):
             (window,) = origin.windows
-            place = PaneId(self._encode_window(window), part)
+            place = PaneId(self._name_window(window), part)
             self._last[place] = self._count, window.max_timestamp().micros
             for epoch, some in groupby(pane, itemgetter(0)):
                 self._rows.begin(self._count, epoch)

@@ -72,7 +72,7 @@ def test_the_environment_is_that_of_the_window_fn_even_if_no_step_is_in_it() -> 
 def test_the_stage_has_beams_own_transform_and_coders() -> None:
     description = describe_window_merging(*windowed(Visits(5), ProcessEnvironment("")), "Group")
     descriptor = description.descriptor("localhost:1")
-    merge = descriptor.transforms["merge"]
+    merge = descriptor.transforms["ask"]
     assert merge.unique_name == "Group"
     assert merge.spec.urn == "beam:transform:merge_windows:v1"
     spec = beam_runner_api_pb2.FunctionSpec.FromString(merge.spec.payload)
@@ -81,7 +81,7 @@ def test_the_stage_has_beams_own_transform_and_coders() -> None:
         port = beam_fn_api_pb2.RemoteGrpcPort.FromString(descriptor.transforms[edge].spec.payload)
         assert port.api_service_descriptor.url == "localhost:1"
         assert PipelineContext(descriptor).coders.get_by_id(port.coder_id)
-    assert description.step_names == {"merge": "Group"}
+    assert description.step_names == {"ask": "Group"}
 
 
 def test_questions_and_answers_are_what_an_sdk_reads_and_writes() -> None:
@@ -91,11 +91,11 @@ def test_questions_and_answers_are_what_an_sdk_reads_and_writes() -> None:
     windows = [beam.window.IntervalWindow(start, start + 5) for start in (0, 3, 20)]
     encode = IntervalWindowCoder().encode
 
-    question = coders.get_by_id(descriptor.pcollections["windows"].coder_id)
+    question = coders.get_by_id(descriptor.pcollections["questions"].coder_id)
     nested = question.value_coder()  # without the length, which the stream has
     assert nested.decode(coded_question(map(encode, windows))) == (b"", windows)
 
     whole = beam.window.IntervalWindow(0, 8)
-    answer = coders.get_by_id(descriptor.pcollections["merged"].coder_id).value_coder()
+    answer = coders.get_by_id(descriptor.pcollections["answers"].coder_id).value_coder()
     coded = answer.encode((b"", ([windows[2]], [(whole, windows[:2])])))
     assert decoded_answer(coded) == [(encode(whole), [*map(encode, windows[:2])])]

@@ -332,6 +332,14 @@ def _create(
     )
 
 
+def _coder_of_blocks(
+    factory: Any, port: beam_fn_api_pb2.RemoteGrpcPort, operation: BlockSource | BlockSink
+) -> WindowedValueCoder:
+    """Return the coder in which blocks are: elements as the runner sees them, in real windows."""
+    seen = coder_seen_by_the_runner(factory.descriptor, port.coder_id)
+    return WindowedValueCoder(seen.wrapped_value_coder, operation.windowed_coder.window_coder)
+
+
 def _create_source_of(
     kind: type[BlockSource],
     factory: Any,
@@ -342,7 +350,7 @@ def _create_source_of(
 ) -> BlockSource:
     operation = _create(kind, factory, transform_id, transform, port, consumers)
     operation.prepare(
-        reader_for(coder_seen_by_the_runner(factory.descriptor, port.coder_id)),
+        reader_for(_coder_of_blocks(factory, port, operation)),
         [reader for readers in consumers.values() for reader in readers],
     )
     return operation
@@ -380,5 +388,5 @@ def _create_sink(
     consumers: Mapping[str, Sequence[operations.Operation]],
 ) -> BlockSink:
     operation = _create(BlockSink, factory, transform_id, transform, port, consumers)
-    operation.prepare(writer_for(coder_seen_by_the_runner(factory.descriptor, port.coder_id)))
+    operation.prepare(writer_for(_coder_of_blocks(factory, port, operation)))
     return operation
