@@ -1,6 +1,6 @@
 """Elements that wait, from epoch to epoch, until what their step looks up is there."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from apache_beam.coders import WindowedValueCoder
@@ -29,8 +29,8 @@ class WaitingElements:
     Args:
         store: of the stage.
         coder: of the elements.
-        is_ready: whether what the step looks up for a window of its input is there. The answer is
-            the same for the whole epoch.
+        are_ready: whether what the step looks up is there, for some windows of its input. The
+            answers are the same for the whole epoch.
         is_expired: whether a window of the input is over, so that what it looks up may be gone:
             new elements in it are dropped, as too late.
         late: counts those that are dropped.
@@ -41,12 +41,13 @@ class WaitingElements:
         store: StateBackend,
         coder: WindowedValueCoder,
         *,
-        is_ready: Callable[[Any], bool],
+        are_ready: Callable[[Sequence[Any]], Sequence[bool]],
         is_expired: Callable[[Any], bool],
         late: LateElements,
     ) -> None:
         self._store = store
-        self._is_ready = is_ready
+        self._are_ready = are_ready
+        self._passing: list[WindowedValue] = []  # the chunk that comes
         self._is_expired, self._late = is_expired, late
         self._encode = coder.get_impl().encode_nested
         self._decode_all = coder.get_impl().decode_all
@@ -59,6 +60,7 @@ class WaitingElements:
 
     def pass_on(self, push: Push, values: list[Any], origins: list[WindowedValue]) -> None:
         """Push the elements that are ready. One in several windows may be so in some of them."""
+        self._passing = origins
         if all(self._passes(window) for origin in origins for window in origin.windows):
             push(values, origins)
             return
@@ -90,8 +92,15 @@ class WaitingElements:
     def _ready(self, window: Any) -> bool:
         known = self._known.get(window)
         if known is None:
-            known = self._known[window] = self._is_ready(window)
+            self._learn([window, *(each for origin in self._passing for each in origin.windows)])
+            known = self._known[window]
         return known
+
+    def _learn(self, windows: Iterable[Any]) -> None:
+        """Ask for all windows at once: it may take a bundle of an SDK's."""
+        unknown = [window for window in dict.fromkeys(windows) if window not in self._known]
+        if unknown:
+            self._known.update(zip(unknown, self._are_ready(unknown), strict=True))
 
     def _wait(self, window: Any, element: WindowedValue) -> None:
         coded = self._encode_window(window)
@@ -100,8 +109,10 @@ class WaitingElements:
 
     def ready_windows(self) -> Iterator[bytes]:
         """Yield the windows, encoded, whose elements need not wait any more."""
-        for coded in list(self._holds):
-            if self._ready(self._decode_window(coded)):
+        windows = {coded: self._decode_window(coded) for coded in self._holds}
+        self._learn(windows.values())
+        for coded, window in windows.items():
+            if self._ready(window):
                 yield coded
 
     def release(self, bundle: BundleInput) -> None:

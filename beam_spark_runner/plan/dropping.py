@@ -34,10 +34,10 @@ def dropping_step(plan: Plan, stage: Stage) -> TransformId | None:
         )
     if not sides:
         return next(iter(stage.transforms), None)
-    return _known_to_the_user(graph, sides[0].transform)
+    return known_to_the_user(graph, sides[0].transform)
 
 
-def _known_to_the_user(graph: Graph, id_: TransformId) -> TransformId:
+def known_to_the_user(graph: Graph, id_: TransformId) -> TransformId:
     """Return the step for which ``graph.passes.await_side_inputs`` has made a step; else itself."""
     step = graph.transforms[id_]
     if step.urn != urns.FLATTEN:

@@ -124,6 +124,15 @@ def _of_par_do(par_do: beam_runner_api_pb2.ParDoPayload, where: str) -> PayloadF
     )
 
 
+def window_mapping_fn(transform: Transform, local_name: str) -> beam_runner_api_pb2.FunctionSpec:
+    """Return what maps windows of a step's main input to those of a side input.
+
+    Source: proto SideInput.
+    """
+    par_do = parse(beam_runner_api_pb2.ParDoPayload, transform.payload, transform.name)
+    return par_do.side_inputs[local_name].window_mapping_fn
+
+
 def forms_of(transform: Transform) -> Iterator[tuple[str, tuple[CoderId, ...]]]:
     """Describe the states and timers of a transform: the kind of each, and its coders.
 

@@ -36,7 +36,7 @@ _PREFIXED = frozenset({urns.CODER_BYTES, urns.CODER_STRING, urns.CODER_LENGTH_PR
 _TIMESTAMP_BYTES = 8
 _CUSTOM_OF_GO = "beam:go:coder:custom:v1"
 """Writes a length in front by itself, which takes the place of that of a length-prefix coder."""
-_WINDOWS = frozenset({urns.CODER_GLOBAL_WINDOW, urns.CODER_INTERVAL_WINDOW})
+WINDOW_CODERS = frozenset({urns.CODER_GLOBAL_WINDOW, urns.CODER_INTERVAL_WINDOW})
 """Whose windows each SDK and runner knows."""
 _ITERABLES = frozenset({urns.CODER_ITERABLE, urns.CODER_STATE_BACKED_ITERABLE})
 
@@ -152,7 +152,7 @@ class WireCoders:
     def window(self, id_: CoderId) -> CoderId:
         """Return the coder for windows of the coder ``id_``: the runner sees when they end."""
         self._bring([id_])
-        if self._graph.coders[id_].urn in _WINDOWS:
+        if self._graph.coders[id_].urn in WINDOW_CODERS:
             return id_
         prefixed = self._add(urns.CODER_LENGTH_PREFIX, (id_,))
         return self._add(urns.CODER_CUSTOM_WINDOW, (prefixed,))
@@ -186,7 +186,8 @@ def coder_seen_by_the_runner(
 ) -> WindowedValueCoder:
     """Return the coder for what crosses an edge whose port has the coder ``id_``."""
     element, window = descriptor.coders[id_].component_coder_ids
-    return WindowedValueCoder(_seen(descriptor, element), _seen_windows(descriptor, window))
+    windows = window_coder_seen_by_the_runner(descriptor, window)
+    return WindowedValueCoder(_seen(descriptor, element), windows)
 
 
 def timer_coders_seen_by_the_runner(
@@ -194,7 +195,7 @@ def timer_coders_seen_by_the_runner(
 ) -> tuple[Coder, Coder]:
     """Return the coders for key and window of timers, whose own coder is ``id_``."""
     key, window = descriptor.coders[id_].component_coder_ids
-    return _seen(descriptor, key), _seen_windows(descriptor, window)
+    return _seen(descriptor, key), window_coder_seen_by_the_runner(descriptor, window)
 
 
 def value_coder_seen_by_the_runner(
@@ -228,7 +229,10 @@ def window_namer(coder: Coder) -> Callable[[Any], bytes]:
     return name
 
 
-def _seen_windows(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str) -> Coder:
+def window_coder_seen_by_the_runner(
+    descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, id_: str
+) -> Coder:
+    """Return the coder for windows of an edge."""
     if descriptor.coders[id_].spec.urn == urns.CODER_CUSTOM_WINDOW:
         return TimestampPrefixingOpaqueWindowCoder()
     return PipelineContext(descriptor).coders.get_by_id(id_)

@@ -66,6 +66,23 @@ class SideInputRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WindowMapping:
+    """How the windows of a side input are found, for those of the step that looks it up.
+
+    Attributes:
+        step: the one that looks it up, for messages.
+        coded_windowing: of the side input.
+        pickled: a function of Python's that finds them; empty: the default of SDKs does.
+        asks: a stage that an SDK harness runs, which finds them; None: this process does.
+    """
+
+    step: str
+    coded_windowing: bytes
+    pickled: bytes = b""
+    asks: "StageProgram | None" = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageProgram:
     """One stage of the level. ``local`` edges stay in the task."""
 
@@ -78,6 +95,7 @@ class StageProgram:
     side_inputs: Mapping[tuple[str, str], SideInputRows]  # (transform id, local name)
     views: Mapping[tuple[str, str], Edge]  # the same in epochs: what a stage of the level gathers
     collection: str  # the name of what it reads, for messages
+    mappings: Mapping[tuple[str, str], WindowMapping] = field(default_factory=dict)  # of ``views``
     # Merges the accumulators that the stage reads, in epochs; with an id that no other stage has.
     merger: "StageProgram | None" = None
     # Merges the windows of the groups that the stage reads, by a WindowFn of an SDK harness.

@@ -1,22 +1,40 @@
-"""Maps windows of a main input to those of a side input."""
+"""Maps windows of a main input to those of a side input, by functions of Python's."""
 
 from collections.abc import Callable
 from typing import Any
 
+from apache_beam.internal import pickler
 from apache_beam.transforms.sideinputs import default_window_mapping_fn
 
+from beam_spark_runner.harness.failures import charge
+from beam_spark_runner.portable.window_mapping import SideWindow
 from beam_spark_runner.portable.windowing import decode_windowing
 
 
-def side_window_of(coded_windowing: bytes) -> Callable[[Any], Any]:
-    """Return the mapping to windows of a side input, as SDKs define it where users do not.
+def side_window_of(
+    coded_windowing: bytes, pickled: bytes = b"", step: str = ""
+) -> Callable[[Any], SideWindow]:
+    """Return the mapping to windows of a side input.
 
     Args:
         coded_windowing: of the side input, as ``graph.model.Windowing.coded``.
+        pickled: the function; empty: the one that SDKs define where users do not.
+        step: is charged with what the function raises.
 
     Source: ``WindowFn.getDefaultWindowMappingFn`` in Java.
     """
-    mapping: Callable[[Any], Any] = default_window_mapping_fn(
-        decode_windowing(coded_windowing).windowfn
+    window_fn = decode_windowing(coded_windowing).windowfn
+    encode = window_fn.get_window_coder().encode
+    mapping: Callable[[Any], Any] = (
+        pickler.loads(pickled) if pickled else default_window_mapping_fn(window_fn)
     )
-    return mapping
+
+    def map_window(window: Any) -> SideWindow:
+        try:
+            side = mapping(window)
+        except Exception as error:
+            charge(error, step)
+            raise
+        return SideWindow(side.max_timestamp().micros, encode(side))
+
+    return map_window

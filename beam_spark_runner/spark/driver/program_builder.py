@@ -1,5 +1,6 @@
 """From a segment of the plan to the programs of its tasks."""
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -8,13 +9,19 @@ from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
-from beam_spark_runner.plan.dropping import dropping_step
+from beam_spark_runner.plan.dropping import dropping_step, known_to_the_user
 from beam_spark_runner.plan.feeding import inputs
 from beam_spark_runner.plan.merging import merging_part
 from beam_spark_runner.plan.model import Delivery, Level, Plan, Segment, SideInput, Stage
 from beam_spark_runner.plan.truncating import truncating_part
 from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.portable.stage_description import StageDescription
+from beam_spark_runner.portable.window_mapping import (
+    MappedBy,
+    describe_window_mapping,
+    mapped_by,
+    pickled_mapping,
+)
 from beam_spark_runner.portable.window_merging import describe_window_merging, is_of_an_sdk
 from beam_spark_runner.portable.windowing import allowed_lateness_us
 from beam_spark_runner.spark.program import (
@@ -23,6 +30,7 @@ from beam_spark_runner.spark.program import (
     ShardPlaces,
     SideInputRows,
     StageProgram,
+    WindowMapping,
 )
 
 
@@ -245,6 +253,7 @@ class ProgramBuilder:
                 if side.destination in side_inputs
             },
             views={(side.transform, side.local_name): edge for side, edge in self._views(stage)},
+            mappings=self._mappings(stage, edge),
             collection=self._plan.graph.pcollections[stage.input].name,
             lateness_us=max(map(self._lateness_us, self._readers_of_view(stage) or (stage,))),
             drops_as=dropping_step(self._plan, stage),
@@ -286,6 +295,27 @@ class ProgramBuilder:
         for side in stage.side_inputs:
             if self._plan.destinations[side.destination].stage is not None:
                 yield side, self.edges[side.destination]
+
+    def _mappings(self, stage: Stage, edge: Edge) -> Mapping[tuple[str, str], WindowMapping]:
+        graph = self._plan.graph
+        found: dict[tuple[str, str], WindowMapping] = {}
+        number = itertools.count(4)
+        for side, view in self._views(stage):
+            reader = graph.transforms[known_to_the_user(graph, side.transform)]
+            by = mapped_by(graph, reader, side.local_name)
+            asks = None
+            if by is MappedBy.SDK:
+                description = describe_window_mapping(graph, reader, side.local_name)
+                asks = self._helper(stage, edge, next(number), description)
+            found[side.transform, side.local_name] = WindowMapping(
+                step=reader.name,
+                coded_windowing=view.coded_windowing,
+                pickled=pickled_mapping(reader, side.local_name)
+                if by is MappedBy.FUNCTION
+                else b"",
+                asks=asks,
+            )
+        return found
 
     def _helper(
         self,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 from beam_spark_runner._generated import reports_pb2
+from beam_spark_runner.portable.window_mapping import SideWindow
 from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.spark.program import Edge, StageProgram
 from beam_spark_runner.spark.rows.reading import StageEpoch
@@ -44,7 +45,7 @@ class StagesOfEpoch(StagesOfTask, Protocol):
         """Whether a window of a stage's input is over, so that its elements are too late."""
         ...
 
-    def has_view(self, edge: Edge, window: Any) -> bool:
+    def has_view(self, edge: Edge, window: SideWindow) -> bool:
         """Whether the content of a side input is known for a window of its own."""
         ...
 

@@ -15,7 +15,7 @@ from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.harness.waiting import WAITING
 from beam_spark_runner.portable.monitoring import lateness_counter
-from beam_spark_runner.portable.windowing import decode_windowing
+from beam_spark_runner.portable.window_mapping import SideWindow
 from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.spark.program import Edge, LevelProgram, StageProgram
 from beam_spark_runner.spark.rows.reading import StageEpoch
@@ -146,19 +146,16 @@ class EpochStages(OpenStages):
         """Whether a window of a stage's input is over, so that its elements are too late."""
         return self.watermarks.is_expired(program, window)
 
-    def has_view(self, edge: Edge, window: Any) -> bool:
+    def has_view(self, edge: Edge, window: SideWindow) -> bool:
         """Whether the content of a side input is known for a window of its own.
 
         It is, if a pane of the window has fired; and if none can fire any more in time, since it
         is empty then. Of one that is gathered in parts, time has passed it in all of them: then
         the panes of all have fired.
         """
-        if self.watermarks.before_us(edge.dest) > window.max_timestamp().micros:
+        if self.watermarks.before_us(edge.dest) > window.end_us:
             return True
-        if edge.in_parts:
-            return False
-        encode = _window_encoder(edge.coded_windowing)
-        return encode(window) in self._view_files[edge.dest]
+        return not edge.in_parts and window.name in self._view_files[edge.dest]
 
     def finish(self) -> list[bytes]:
         """See ``OpenStages.finish``; before that, run what is due, stage by stage."""
@@ -248,14 +245,6 @@ class EpochStages(OpenStages):
         stage = kind_of(program)(self._level, program, self._outlet, self, self._now_us)
         self._made.append(stage)
         return stage
-
-
-@functools.lru_cache(64)
-def _window_encoder(coded_windowing: bytes) -> Callable[[Any], bytes]:
-    encode: Callable[[Any], bytes] = (
-        decode_windowing(coded_windowing).windowfn.get_window_coder().encode
-    )
-    return encode
 
 
 @functools.lru_cache(256)

@@ -7,13 +7,13 @@ from typing import Any
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner._generated import reports_pb2
-from beam_spark_runner.harness.beam.side_windows import side_window_of
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.waiting import WaitingElements
 from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.rows.readers import reader_for
 from beam_spark_runner.spark.task.epoch_stage import EpochStage
 from beam_spark_runner.spark.task.open_stage import JoinedInput, charged_to
+from beam_spark_runner.spark.task.side_windows import MapWindows, window_mapper
 from beam_spark_runner.spark.task.stage_inputs import InputFromWithin
 
 
@@ -23,17 +23,19 @@ class MayWait(EpochStage):
     def _wait_in_front(self) -> None:
         """Set ``_waiting``; ``_joined`` is set."""
         self._waiting: WaitingElements | None = None
-        self._looks_up: Sequence[tuple[Edge, Callable[[Any], Any]]] = ()
+        self._looks_up: Sequence[tuple[Edge, MapWindows]] = ()
         # See ``graph.passes.await_side_inputs``.
         if not self.program.views or self.program.input.is_keyed:
             return
+        window_coder = self._harness.input_coder.window_coder
         self._looks_up = [
-            (edge, side_window_of(edge.coded_windowing)) for edge in self.program.views.values()
+            (edge, window_mapper(self._job, self.program.mappings[reader], window_coder))
+            for reader, edge in self.program.views.items()
         ]
         self._waiting = WaitingElements(
             self._stages.store_of(self.program),
             self._harness.input_coder,
-            is_ready=self._is_ready,
+            are_ready=self._are_ready,
             is_expired=functools.partial(self._stages.is_expired, self.program),
             late=self._stages.late_of(self.program),
         )
@@ -64,9 +66,13 @@ class MayWait(EpochStage):
             self.waiting = self._described(self._waiting)
         return super().finish()
 
-    def _is_ready(self, window: Any) -> bool:
-        """Whether the side inputs of the stage are, for a window of its main input."""
-        return all(self._stages.has_view(edge, to_side(window)) for edge, to_side in self._looks_up)
+    def _are_ready(self, windows: Sequence[Any]) -> Sequence[bool]:
+        """Whether the side inputs of the stage are, for windows of its main input."""
+        ready = [True] * len(windows)
+        for edge, to_sides in self._looks_up:
+            for index, side in enumerate(to_sides(windows)):
+                ready[index] &= self._stages.has_view(edge, side)
+        return ready
 
     def _described(self, waiting: WaitingElements) -> reports_pb2.Waiting | None:
         """Say which elements wait for what; None: none do."""
@@ -75,8 +81,8 @@ class MayWait(EpochStage):
         window, coded, hold_us = earliest
         missing = {
             int(edge.dest)
-            for edge, to_side in self._looks_up
-            if not self._stages.has_view(edge, to_side(window))
+            for edge, to_sides in self._looks_up
+            if not self._stages.has_view(edge, to_sides([window])[0])
         }
         return reports_pb2.Waiting(hold_us=hold_us, window=coded, views=sorted(missing))
 

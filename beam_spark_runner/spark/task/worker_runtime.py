@@ -7,6 +7,7 @@ a long time, or too many other jobs have. A task of another job changes nothing.
 
 import contextlib
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from beam_spark_runner.backchannel.log_lines import STDERR, LogHandler
@@ -23,6 +24,7 @@ from beam_spark_runner.harness.beam.stage import EmbeddedStage
 from beam_spark_runner.harness.bundle import StageHarness
 from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
 from beam_spark_runner.harness.remote.stage import RemoteStage
+from beam_spark_runner.portable.window_mapping import SideWindow
 from beam_spark_runner.spark.program import LevelProgram, SideInputRows, StageProgram
 from beam_spark_runner.spark.side_inputs.lookup import GatheredRows
 from beam_spark_runner.spark.task.running_tasks import RunningTasks
@@ -66,6 +68,8 @@ class JobRuntime:
             process_log.begin_job()
         self._stages: dict[StageId, EmbeddedStage | RemoteStage] = {}
         self._side_inputs: dict[str, GatheredRows] = {}
+        # What SDKs have said of windows, by the stage that asks: see ``side_windows``.
+        self.side_windows: defaultdict[StageId, dict[bytes, SideWindow]] = defaultdict(dict)
 
     @contextlib.contextmanager
     def running(self, program: LevelProgram, attempt: int, look: Look) -> Iterator[None]:

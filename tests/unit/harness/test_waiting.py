@@ -1,5 +1,6 @@
 """Elements that wait for side inputs, over records in memory."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from apache_beam.coders import StrUtf8Coder, WindowedValueCoder
@@ -46,7 +47,7 @@ class Epochs:
         waiting = WaitingElements(
             self.store,
             CODER,
-            is_ready=lambda window: window.start in ready,
+            are_ready=lambda windows: [window.start in ready for window in windows],
             is_expired=lambda window: window.start == expired,
             late=self.late,
         )
@@ -79,11 +80,12 @@ def test_the_window_of_the_earliest_element_that_waits() -> None:
     store = StoredState(SortedRecords(), 1, count_values)
 
     def waiting(*ready: int) -> WaitingElements:
-        def is_ready(window: Any) -> bool:
-            return window.start in ready
-
         return WaitingElements(
-            store, CODER, is_ready=is_ready, is_expired=lambda window: False, late=LateElements()
+            store,
+            CODER,
+            are_ready=lambda windows: [window.start in ready for window in windows],
+            is_expired=lambda window: False,
+            late=LateElements(),
         )
 
     some = waiting()
@@ -149,3 +151,31 @@ def test_what_waits_may_go_to_what_waits_elsewhere() -> None:
     assert new.store.least_hold() == 4_000_000
     assert new.epoch(ready=(10,)) == ([("last of 1", 10)], False)
     assert not new.records.values
+
+
+def test_windows_of_a_chunk_are_asked_for_at_once_and_once() -> None:
+    asked: list[list[int]] = []
+
+    def are_ready(windows: Sequence[Any]) -> list[bool]:
+        asked.append(sorted(int(window.start) for window in windows))
+        return [window.start == 10 for window in windows]
+
+    store, seen = StoredState(SortedRecords(), 1, count_values), Seen()
+
+    def epoch(*elements: WindowedValue) -> None:
+        waiting = WaitingElements(
+            store,
+            CODER,
+            are_ready=are_ready,
+            is_expired=lambda window: False,
+            late=LateElements(),
+        )
+        waiting.release(seen)
+        for _ in range(2):
+            waiting.pass_on(seen.push, [each.value for each in elements], list(elements))
+        waiting.save()
+
+    epoch(element("a", 0), element("b", 10), element("c", 0, 20))
+    assert asked == [[0, 10, 20]]
+    epoch(element("d", 30))
+    assert asked[1:] == [[0, 20], [30]]
