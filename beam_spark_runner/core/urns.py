@@ -68,6 +68,8 @@ CODER_WINDOWED_VALUE = "beam:coder:windowed_value:v1"
 CODER_GLOBAL_WINDOW = "beam:coder:global_window:v1"
 CODER_INTERVAL_WINDOW = "beam:coder:interval_window:v1"
 CODER_CUSTOM_WINDOW = "beam:coder:custom_window:v1"
+WINDOW_CODERS = frozenset({CODER_GLOBAL_WINDOW, CODER_INTERVAL_WINDOW})
+"""Whose windows each SDK and runner knows."""
 
 WINDOW_FN_GLOBAL = "beam:window_fn:global_windows:v1"
 WINDOW_FN_FIXED = "beam:window_fn:fixed_windows:v1"

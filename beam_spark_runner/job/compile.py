@@ -17,6 +17,7 @@ from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.coders import Coders, check_key_coders
 from beam_spark_runner.portable.pipeline import from_proto
 from beam_spark_runner.portable.test_stream import events_of, service_of
+from beam_spark_runner.portable.window_checks import check_windows
 
 
 def compile_pipeline(
@@ -53,11 +54,11 @@ def compile_pipeline(
     in_epochs = _runs_in_epochs(described, ends=ends, streams=streams)
     passes = STREAMING if in_epochs else DRAINING if drains else BATCH
     graph = run_passes(described, passes, observe)
+    coders = Coders(graph, may_unpickle=may_unpickle)
     check_key_coders(
-        graph,
-        Coders(graph, may_unpickle=may_unpickle),
-        allow_non_deterministic_key_coders=allow_non_deterministic_key_coders,
+        graph, coders, allow_non_deterministic_key_coders=allow_non_deterministic_key_coders
     )
+    check_windows(graph, coders, streams=in_epochs)
     return build(graph, streams=in_epochs)
 
 

@@ -8,9 +8,11 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.environments import IN_SDK_HARNESSES
 from beam_spark_runner.core.ids import CoderId, PCollectionId, TransformId
 from beam_spark_runner.graph import facts
-from beam_spark_runner.graph.model import Graph, Transform
+from beam_spark_runner.graph.model import Graph, Transform, Windowing
 from beam_spark_runner.plan.feeding import inputs
 from beam_spark_runner.plan.levels import levels
 from beam_spark_runner.plan.model import Delivery, Destination, Plan, Stage
@@ -142,6 +144,13 @@ def _digest(plan: Plan, stage: Stage, states: Iterable[str]) -> str:
         windowing.window_fn_urn,
         windowing.window_fn_parameters,
         windowing.trigger,
+        *(("windows with their end",) if _have_their_end(plan.graph, windowing) else ()),
         *states,
     )
     return hashlib.blake2b("\0".join(described).encode(), digest_size=4).hexdigest()
+
+
+def _have_their_end(graph: Graph, windowing: Windowing) -> bool:
+    """Whether windows are stored as SDK harnesses give them: see ``portable.wire``."""
+    is_remote = any(each.urn in IN_SDK_HARNESSES for each in graph.environments.values())
+    return is_remote and graph.coders[windowing.window_coder].urn not in urns.WINDOW_CODERS

@@ -36,8 +36,6 @@ _PREFIXED = frozenset({urns.CODER_BYTES, urns.CODER_STRING, urns.CODER_LENGTH_PR
 _TIMESTAMP_BYTES = 8
 _CUSTOM_OF_GO = "beam:go:coder:custom:v1"
 """Writes a length in front by itself, which takes the place of that of a length-prefix coder."""
-WINDOW_CODERS = frozenset({urns.CODER_GLOBAL_WINDOW, urns.CODER_INTERVAL_WINDOW})
-"""Whose windows each SDK and runner knows."""
 _ITERABLES = frozenset({urns.CODER_ITERABLE, urns.CODER_STATE_BACKED_ITERABLE})
 
 
@@ -152,7 +150,7 @@ class WireCoders:
     def window(self, id_: CoderId) -> CoderId:
         """Return the coder for windows of the coder ``id_``: the runner sees when they end."""
         self._bring([id_])
-        if self._graph.coders[id_].urn in WINDOW_CODERS:
+        if self._graph.coders[id_].urn in urns.WINDOW_CODERS:
             return id_
         prefixed = self._add(urns.CODER_LENGTH_PREFIX, (id_,))
         return self._add(urns.CODER_CUSTOM_WINDOW, (prefixed,))

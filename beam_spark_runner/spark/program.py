@@ -72,14 +72,21 @@ class WindowMapping:
     Attributes:
         step: the one that looks it up, for messages.
         coded_windowing: of the side input.
+        coded_main: of the step's input, where the runner knows its windows before they come.
         pickled: a function of Python's that finds them; empty: the default of SDKs does.
         asks: a stage that an SDK harness runs, which finds them; None: this process does.
     """
 
     step: str
     coded_windowing: bytes
+    coded_main: bytes = b""
     pickled: bytes = b""
     asks: "StageProgram | None" = None
+
+    @property
+    def may_look_back(self) -> bool:
+        """Whether a window may be looked up by one that ends later, as it never is by default."""
+        return bool(self.pickled) or self.asks is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,19 @@ from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeatedly
 from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
-from apache_beam.transforms.window import FixedWindows, TimestampedValue, WindowFn
+from apache_beam.transforms.window import (
+    FixedWindows,
+    IntervalWindow,
+    Sessions,
+    TimestampedValue,
+    WindowFn,
+)
 
 from beam_spark_runner.core.errors import BundleFailedError
 from tests.spark.harvest import BEAMS_OWN, REUSED_PROCESS, Harvest, harvest, run
 from tests.spark.lanes import Lane, LaneCoder, Lanes
 from tests.spark.of_the_sdk import OfTheSdk
+from tests.spark.restrictions import RESTRICTION
 
 pytestmark = pytest.mark.spark
 EVERYWHERE = (
@@ -75,6 +82,19 @@ class AtTheEnd(beam.DoFn):  # type: ignore[misc]
         yield key, sorted(kept.read())
 
 
+class Counts(beam.DoFn):  # type: ignore[misc]
+    """Counts up to the time of an element. What is left after the first number is deferred."""
+
+    def process(self, pair: tuple[str, int], tracker: Any = RESTRICTION) -> Iterable[Any]:
+        number = begin = tracker.current_restriction().start
+        while tracker.try_claim(number):
+            yield pair[0], number
+            number += 1
+            if begin == 0:
+                tracker.defer_remainder()
+                return
+
+
 TIMES = [1, 2, 3, 11, 13, 24]
 IN_LANES = [[1, 3], [2], [11, 13], [24]]
 
@@ -119,6 +139,7 @@ def test_windows_of_an_sdk(
             "sums": pairs | beam.CombinePerKey(sum),
             "state": pairs | beam.ParDo(AtTheEnd()),
             "beside": pairs | "look up" >> beside,
+            "counted": pairs | beam.ParDo(Counts()),
             "merged": pairs
             | "join" >> beam.WindowInto(joined)
             | "merge" >> beam.GroupByKey()
@@ -136,6 +157,13 @@ def test_windows_of_an_sdk(
         for key in "ab"
         for times in IN_LANES
         for time in times
+    )
+    assert _in_windows(found, "counted") == sorted(
+        ((key, number), names[str(times)])
+        for key in "ab"
+        for times in IN_LANES
+        for time in times
+        for number in range(time)
     )
     assert _in_windows(found, "merged") == sorted(
         ((key, times), lane)
@@ -195,6 +223,19 @@ class WithState(beam.DoFn):  # type: ignore[misc]
         yield sorted(seen.read()), sorted(view)
 
 
+class TenBefore(OfTheSdk):
+    """Maps windows to the ten seconds before those in which they end."""
+
+    def __call__(self, window: Any) -> IntervalWindow:
+        begin = window.max_timestamp().micros // 10_000_000 * 10 - 10
+        return IntervalWindow(begin, begin + 10)
+
+
+class TenBeforeHere(TenBefore):
+    def __reduce__(self) -> Any:
+        return type(self), ()
+
+
 def _at(*times: int) -> list[TimestampedValue]:
     return [TimestampedValue(time, time) for time in times]
 
@@ -231,3 +272,34 @@ def test_an_error_of_the_mapping_names_the_step(spark_session: Any, flags: tuple
     with pytest.raises(BundleFailedError, match="nothing is looked up from here") as raised:
         run(spark_session, lambda p: _looked_up(p, flags, stream), *flags)
     assert raised.value.step in ("look up", "with state")
+
+
+def _before(p: beam.Pipeline, flags: tuple[str, ...], windows: WindowFn) -> dict[str, Any]:
+    events = p | (
+        Stream(coder=VarIntCoder())
+        .add_elements(_at(4, 14), tag="side")
+        .advance_watermark_to_infinity("side")
+        .advance_watermark_to(15, tag="main")
+        .add_elements(_at(16), tag="main")
+        .advance_watermark_to(28, tag="main")
+        .add_elements(_at(29), tag="main")
+        .advance_watermark_to_infinity("main")
+    )
+    side = events["side"] | "into tens" >> beam.WindowInto(FixedWindows(10))
+    view = AsIterBy(side, TenBefore() if flags else TenBeforeHere())
+    main = events["main"] | "windows" >> beam.WindowInto(windows)
+    return {"seen": main | "look up" >> beam.Map(lambda each, seen: (each, list(seen)), view)}
+
+
+@pytest.mark.parametrize("flags", EVERYWHERE)
+def test_windows_that_have_ended_are_kept_as_long_as_they_are_looked_up(
+    spark_session: Any, flags: tuple[str, ...]
+) -> None:
+    found = harvest(spark_session, lambda p: _before(p, flags, FixedWindows(10)), *flags)
+    assert sorted(found["seen"]) == [(16, [4]), (29, [14])]
+
+
+def test_a_window_that_may_have_been_deleted_is_no_empty_one(spark_session: Any) -> None:
+    with pytest.raises(BundleFailedError, match="may have been deleted") as raised:
+        run(spark_session, lambda p: _before(p, (), Sessions(3)))
+    assert raised.value.step == "look up"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from beam_spark_runner.backchannel.transport import Route
 from beam_spark_runner.core import routing, urns
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
+from beam_spark_runner.graph import facts
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.plan.dropping import dropping_step, known_to_the_user
@@ -32,6 +33,9 @@ from beam_spark_runner.spark.program import (
     StageProgram,
     WindowMapping,
 )
+
+_ENUMERABLE = frozenset({urns.WINDOW_FN_GLOBAL, urns.WINDOW_FN_FIXED, urns.WINDOW_FN_SLIDING})
+"""WindowFns of which the runner knows the windows at any time, whatever the elements are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,6 +306,7 @@ class ProgramBuilder:
         number = itertools.count(4)
         for side, view in self._views(stage):
             reader = graph.transforms[known_to_the_user(graph, side.transform)]
+            main = facts.windowing(graph, facts.main_input(reader))
             by = mapped_by(graph, reader, side.local_name)
             asks = None
             if by is MappedBy.SDK:
@@ -310,6 +315,7 @@ class ProgramBuilder:
             found[side.transform, side.local_name] = WindowMapping(
                 step=reader.name,
                 coded_windowing=view.coded_windowing,
+                coded_main=main.coded if main.window_fn_urn in _ENUMERABLE else b"",
                 pickled=pickled_mapping(reader, side.local_name)
                 if by is MappedBy.FUNCTION
                 else b"",

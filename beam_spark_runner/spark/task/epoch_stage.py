@@ -45,6 +45,10 @@ class StagesOfEpoch(StagesOfTask, Protocol):
         """Whether a window of a stage's input is over, so that its elements are too late."""
         ...
 
+    def is_over(self, program: StageProgram, end_us: int) -> bool:
+        """Whether a stage's input has passed a window that ends at that time, by its lateness."""
+        ...
+
     def has_view(self, edge: Edge, window: SideWindow) -> bool:
         """Whether the content of a side input is known for a window of its own."""
         ...

@@ -12,7 +12,7 @@ from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.ids import TransformId
-from beam_spark_runner.core.time import MAX_US
+from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.harness.waiting import WAITING
 from beam_spark_runner.portable.monitoring import lateness_counter
 from beam_spark_runner.portable.window_mapping import SideWindow
@@ -27,6 +27,7 @@ from beam_spark_runner.spark.task.epoch_stage import EpochStage
 from beam_spark_runner.spark.task.epoch_watermarks import EpochWatermarks
 from beam_spark_runner.spark.task.open_stage import OpenStage
 from beam_spark_runner.spark.task.open_stages import OpenStages
+from beam_spark_runner.spark.task.side_windows import looked_up_from_us
 from beam_spark_runner.spark.task.stage_kinds import kind_of, uses_shard
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime
 from beam_spark_runner.state.memory import CountValues
@@ -146,6 +147,10 @@ class EpochStages(OpenStages):
         """Whether a window of a stage's input is over, so that its elements are too late."""
         return self.watermarks.is_expired(program, window)
 
+    def is_over(self, program: StageProgram, end_us: int) -> bool:
+        """See ``StagesOfEpoch``."""
+        return self.watermarks.is_over(program, end_us)
+
     def has_view(self, edge: Edge, window: SideWindow) -> bool:
         """Whether the content of a side input is known for a window of its own.
 
@@ -173,7 +178,21 @@ class EpochStages(OpenStages):
             self.views += stage.views
         interrupted = {stage.program.stage for stage in self._made if stage.was_interrupted}
         self.watermarks.advance(self._level.stages, self.store_of, interrupted)
+        self._look_back()
         return [*infos, *self._counted_late()]
+
+    def _look_back(self) -> None:
+        """Have the windows of side inputs kept that are over, and may still be looked up."""
+        looks_up_us = self.watermarks.looks_up_us
+        for program in self._level.stages:
+            for reader, mapping in program.mappings.items():
+                dest = int(program.views[reader].dest)
+                watermark_us = looks_up_us[dest]
+                if mapping.may_look_back and mapping.coded_main and MIN_US < watermark_us < MAX_US:
+                    from_us = looked_up_from_us(
+                        self.job, mapping, watermark_us, program.lateness_us
+                    )
+                    looks_up_us[dest] = min(watermark_us, from_us)
 
     def _counted_late(self) -> Iterator[bytes]:
         for step, late in self._late.items():

@@ -49,8 +49,11 @@ class EpochWatermarks:
 
     def is_expired(self, program: StageProgram, window: Any) -> bool:
         """See ``StagesOfEpoch.is_expired``."""
-        expires_us = expiry_us(window.max_timestamp().micros, program.lateness_us)
-        return expires_us <= self.before_us(int(program.input.dest))
+        return self.is_over(program, window.max_timestamp().micros)
+
+    def is_over(self, program: StageProgram, end_us: int) -> bool:
+        """See ``StagesOfEpoch.is_over``."""
+        return expiry_us(end_us, program.lateness_us) <= self.before_us(int(program.input.dest))
 
     def advance_of(self, program: StageProgram) -> tuple[Instant, Instant]:
         """Return until when a stage that stores keys came before, and until when it comes now."""

@@ -4,11 +4,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from apache_beam.coders import Coder
-from apache_beam.transforms.window import GlobalWindows
+from apache_beam.transforms.window import GlobalWindows, WindowFn
+from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner.core.errors import FnApiProtocolError
+from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.harness.beam.side_windows import side_window_of
 from beam_spark_runner.portable.window_mapping import SideWindow, answer_reader, coded_question
+from beam_spark_runner.portable.windowing import decode_windowing
+from beam_spark_runner.semantics.timers import expiry_us
 from beam_spark_runner.spark.program import StageProgram, WindowMapping
 from beam_spark_runner.spark.task.helper_bundle import run_helper
 from beam_spark_runner.spark.task.worker_runtime import JobRuntime
@@ -43,6 +47,31 @@ def window_mapper(job: JobRuntime, mapping: WindowMapping, window_coder: Coder) 
         return [known[window] for window in coded]
 
     return ask
+
+
+def looked_up_from_us(
+    job: JobRuntime, mapping: WindowMapping, watermark_us: int, lateness_us: int
+) -> int:
+    """Return when the first window of a side input expires that may still be looked up.
+
+    It is that to which the first window maps that has not expired: later ones map to no earlier
+    ones.
+
+    Args:
+        job: of the task.
+        mapping: to the windows of the side input; it has the windowing of the stage's input.
+        watermark_us: that nothing is behind which may still look up.
+        lateness_us: how long windows of the stage's input live on after their end.
+
+    Returns:
+        Event time.
+    """
+    window_fn = decode_windowing(mapping.coded_main).windowfn
+    at = Timestamp(micros=max(MIN_US, watermark_us - lateness_us))
+    windows = window_fn.assign(WindowFn.AssignContext(at))
+    first = min(windows, key=lambda window: window.max_timestamp())
+    (side,) = window_mapper(job, mapping, window_fn.get_window_coder())([first])
+    return expiry_us(side.end_us, lateness_us)
 
 
 def _answers(

@@ -4,12 +4,15 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.harness.bundle import BundleInput
+from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.waiting import WaitingElements
-from beam_spark_runner.spark.program import Edge
+from beam_spark_runner.portable.window_mapping import SideWindow
+from beam_spark_runner.spark.program import Edge, WindowMapping
 from beam_spark_runner.spark.rows.readers import reader_for
 from beam_spark_runner.spark.task.epoch_stage import EpochStage
 from beam_spark_runner.spark.task.open_stage import JoinedInput, charged_to
@@ -23,14 +26,15 @@ class MayWait(EpochStage):
     def _wait_in_front(self) -> None:
         """Set ``_waiting``; ``_joined`` is set."""
         self._waiting: WaitingElements | None = None
-        self._looks_up: Sequence[tuple[Edge, MapWindows]] = ()
+        self._looks_up: Sequence[tuple[Edge, WindowMapping, MapWindows]] = ()
         # See ``graph.passes.await_side_inputs``.
         if not self.program.views or self.program.input.is_keyed:
             return
         window_coder = self._harness.input_coder.window_coder
         self._looks_up = [
-            (edge, window_mapper(self._job, self.program.mappings[reader], window_coder))
+            (edge, mapping, window_mapper(self._job, mapping, window_coder))
             for reader, edge in self.program.views.items()
+            for mapping in (self.program.mappings[reader],)
         ]
         self._waiting = WaitingElements(
             self._stages.store_of(self.program),
@@ -69,10 +73,28 @@ class MayWait(EpochStage):
     def _are_ready(self, windows: Sequence[Any]) -> Sequence[bool]:
         """Whether the side inputs of the stage are, for windows of its main input."""
         ready = [True] * len(windows)
-        for edge, to_sides in self._looks_up:
+        for edge, mapping, to_sides in self._looks_up:
             for index, side in enumerate(to_sides(windows)):
                 ready[index] &= self._stages.has_view(edge, side)
+                if mapping.may_look_back and not mapping.coded_main:
+                    self._check_is_kept(mapping, windows[index], side)
         return ready
+
+    def _check_is_kept(self, mapping: WindowMapping, window: Any, side: SideWindow) -> None:
+        """Raise a BundleFailedError if the content of a window may have been deleted.
+
+        See ``looked_up_from_us``, which needs to know windows before they come.
+        """
+        if self._stages.is_over(self.program, side.end_us) and not self._stages.is_expired(
+            self.program, window
+        ):
+            error = LookupError(
+                f"the window {window} looks up a window of the side input that has ended at "
+                f"{Timestamp(micros=side.end_us)}, and what it had may have been deleted since: "
+                "windows that have ended can be looked up from fixed, sliding and global windows "
+                "only"
+            )
+            charge(error, mapping.step)
 
     def _described(self, waiting: WaitingElements) -> reports_pb2.Waiting | None:
         """Say which elements wait for what; None: none do."""
@@ -81,7 +103,7 @@ class MayWait(EpochStage):
         window, coded, hold_us = earliest
         missing = {
             int(edge.dest)
-            for edge, to_sides in self._looks_up
+            for edge, _, to_sides in self._looks_up
             if not self._stages.has_view(edge, to_sides([window])[0])
         }
         return reports_pb2.Waiting(hold_us=hold_us, window=coded, views=sorted(missing))
