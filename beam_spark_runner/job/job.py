@@ -10,11 +10,12 @@ from pathlib import Path
 
 from apache_beam.runners.runner import PipelineState
 
-from beam_spark_runner.core.errors import OptionsError, RunnerError
+from beam_spark_runner.core.errors import OptionsError, RunnerError, SparkJobError
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.harness.values.spill import MEMORY_LIMIT_BYTES
 from beam_spark_runner.job.control import JobControl
 from beam_spark_runner.job.event_service import ServedEvents, events_of_test_stream
+from beam_spark_runner.job.last_commit import say_where_to_continue
 from beam_spark_runner.job.packages import share_packages
 from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.progress_lines import batch_line, stream_line
@@ -278,6 +279,8 @@ class Job:
                     telemetry.close()
                 except Exception:
                     _LOGGER.exception("the backchannel did not close")
+            if state == PipelineState.CANCELLED or isinstance(self._error, SparkJobError):
+                say_where_to_continue(self._config, self._checkpoints, self.messages.warn)
             if self._error is not None:
                 self.messages.fail(self._error)
             if self._progress is not None:

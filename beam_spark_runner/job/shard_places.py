@@ -9,6 +9,7 @@ from beam_spark_runner.core.storage_urls import is_url
 from beam_spark_runner.job.checkpoint_folder import CheckpointFolder
 from beam_spark_runner.job.checkpoint_objects import CheckpointObjects
 from beam_spark_runner.options.config import RunnerConfig
+from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.recovery.driver_start import Checkpoints
 from beam_spark_runner.recovery.savepoint import (
     CopyingStorage,
@@ -142,6 +143,20 @@ def save(source: CopyingStorage, target: CopyingStorage) -> int:
         CheckpointStorageError: one of the folders cannot be used.
     """
     return make_savepoint(Savepoint(source, target), _LINEAGE, secrets.token_hex(8))
+
+
+def committed_epoch(places: ShardPlaces) -> int | None:
+    """Return the number of the last epoch that was committed; None: there is none.
+
+    Args:
+        places: where a job has its state.
+
+    Raises:
+        CorruptManifestError: what was committed last is damaged.
+        RunnerError: the folder cannot be read.
+    """
+    found = newest(existing_storage(places.deltas, "checkpoint_dir", places.store), places.lineage)
+    return found[-1].epoch if found else None
 
 
 def save_job(places: ShardPlaces | None, path: str) -> int:

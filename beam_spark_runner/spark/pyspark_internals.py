@@ -4,9 +4,11 @@ No other file uses a private name of PySpark's. ``tests/spark/test_pyspark_conta
 each of these functions with the oldest and the newest PySpark that is supported.
 """
 
+import contextlib
 import functools
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 
 from beam_spark_runner.core.errors import InvariantError
@@ -34,6 +36,28 @@ def start_jvm(conf: Any = None) -> None:
 def jvm() -> "JVMView | None":
     """Return the JVM that this process is connected to."""
     return SparkContext._jvm
+
+
+def jvm_answers() -> bool:
+    """Whether the JVM that this process is connected to is still there."""
+    java: Any = jvm()
+    try:
+        java.java.lang.System.nanoTime()
+    except (Py4JError, OSError):
+        return False
+    return True
+
+
+def have_jvm_ignore_sigterm() -> None:
+    """Let this process alone decide what SIGTERM does, also if its whole process group gets it.
+
+    PySpark starts the JVM with the same for Ctrl-C. The JVM ends with this process, however that
+    ends: then its stdin does.
+    """
+    java: Any = jvm()
+    misc = java.sun.misc  # of the module jdk.unsupported, which every JDK has
+    with contextlib.suppress(Py4JJavaError):  # with -Xrs the JVM leaves signals to the system
+        misc.Signal.handle(misc.Signal("TERM"), misc.SignalHandler.SIG_IGN)
 
 
 def has_context() -> bool:

@@ -49,6 +49,7 @@ class Program:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # a process group of its own
             # A test run in the background of a script ignores Ctrl-C, and so would its children.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
@@ -67,6 +68,11 @@ class Program:
         """Send a signal, as a terminal or a scheduler does: to the program only."""
         self._began = time.monotonic()
         self._process.send_signal(number)
+
+    def send_to_group(self, number: signal.Signals) -> None:
+        """Send a signal to the program and what it has started, as a shell or ``systemd`` does."""
+        self._began = time.monotonic()
+        os.killpg(self.pid, number)
 
     def wait_for(self, file: Path) -> None:
         """Wait until the program has made a file."""

@@ -2,11 +2,12 @@
 
 import re
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cli.programs import Program, lines_of, run
+from tests.cli.programs import Program, last_words, lines_of, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -95,6 +96,63 @@ def test_sigterm_may_drain(tmp_path: Path, is_blocked: bool) -> None:
         assert (ended.code, ended.out) == (0, "DRAINED\n")
     assert (tmp_path / "summed").exists() is not is_blocked
     assert lines_of(ended.err) == []
+
+
+OWN_SESSION = """
+    from pyspark.sql import SparkSession
+    SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    """
+SLOWLY = "--batch_interval_millis=5000"  # so that no epoch is too slow
+CONTINUES = r"the same command continues after epoch \d+, the last one in --checkpoint_dir="
+
+
+def ticking(folder: Path, script: str, *flags: str, **environment: str) -> Program:
+    """Start a program, and wait until it has committed an epoch."""
+    checkpoints = folder / "checkpoints"
+    program = Program(
+        folder, script, LOCAL, SLOWLY, f"--checkpoint_dir={checkpoints}", *flags, **environment
+    )
+    assert program.wait_until(lambda: any(checkpoints.glob("*.manifest")))
+    return program
+
+
+def test_sigterm_to_all_processes_ends_the_program_alone(tmp_path: Path) -> None:
+    """A JVM that the program has started ends with it, and not before."""
+    program = ticking(tmp_path, TICKS)
+    program.send_to_group(signal.SIGTERM)
+    ended = program.end(60)
+    assert (ended.code, ended.out) == (128 + signal.SIGTERM, "")
+    (line,) = lines_of(ended.err)
+    assert re.search(f"{CONTINUES}{re.escape(str(tmp_path))}", line)
+
+
+def test_sigterm_to_all_processes_may_drain(tmp_path: Path) -> None:
+    program = ticking(tmp_path, TICKS, "--drain_on_sigterm")
+    program.send_to_group(signal.SIGTERM)
+    ended = program.end(60)
+    assert (ended.code, ended.out) == (0, "DRAINED\n")
+    assert (tmp_path / "summed").exists()
+    assert lines_of(ended.err) == []
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("flags", [(), ("--drain_on_sigterm",)], ids=" ".join)
+def test_sigterm_that_ends_the_jvm_as_well_says_where_to_continue(
+    tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    """The program has started it by itself. Nothing can be drained then."""
+    script = OWN_SESSION + TICKS
+    program = ticking(tmp_path, script, *flags, PYSPARK_PYTHON=sys.executable)
+    program.send_to_group(signal.SIGTERM)
+    ended = program.end(60)
+    assert re.search(CONTINUES, ended.err)
+    assert "did not close" not in ended.err
+    if flags:
+        assert ended.code == 1
+        assert re.search(r"Spark was stopped|Spark's JVM has ended", last_words(ended.err))
+    else:
+        assert ended.code == 128 + signal.SIGTERM
+        assert "beam_spark_runner/" not in ended.err  # PySpark may say what has become of its JVM
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")

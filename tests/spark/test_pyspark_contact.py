@@ -32,6 +32,7 @@ def test_the_jvm_and_its_context(spark_session: SparkSession) -> None:
     jvm = pyspark_internals.jvm()
     assert jvm is not None
     assert jvm.java.lang.Math.max(3, 4) == 4
+    assert pyspark_internals.jvm_answers()
     assert pyspark_internals.has_context()
     assert not pyspark_internals.is_stopped(context)
     assert pyspark_internals.scala_context(context).applicationId() == context.applicationId

@@ -1,6 +1,7 @@
 """The one line that people read, out of the pages that Spark says."""
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from beam_spark_runner.spark.driver.spark_errors import machines_were_lost, reason_of
 
@@ -103,3 +104,12 @@ Extension modules: numpy._core._multiarray_umath, pyarrow.lib (total: 2)
 def test_reason(text: str, reason: str) -> None:
     assert reason_of(ValueError(text)) == reason
     assert not machines_were_lost(ValueError(text))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError(111, "refused")],
+)
+def test_a_jvm_that_has_ended(error: Exception) -> None:
+    assert reason_of(error).startswith("Spark's JVM has ended, or does not answer (")
+    assert not machines_were_lost(error)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 from beam_spark_runner.spark import pyspark_internals
 
@@ -106,6 +106,8 @@ def _java_causes(error: BaseException) -> Iterator[tuple[str, str | None]]:
 def reason_of(error: BaseException) -> str:
     """Return one line for people: what Spark says, after what it means where that is known."""
     text = str(error)
+    if isinstance(error, (Py4JNetworkError, ConnectionError)):
+        return f"Spark's JVM has ended, or does not answer ({_line(text)})"
     crash = _CRASH.search(text)
     if crash is not None:
         frames = _CRASHED_THREAD.search(text, crash.end())

@@ -94,6 +94,7 @@ def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -
             if launches_jvm:
                 with signals_deferred():
                     pyspark_internals.start_jvm(_conf_of_jvm(master, settings))
+                    pyspark_internals.have_jvm_ignore_sigterm()
             with sigint_as_it_was():
                 session = builder.getOrCreate()
         except Exception as error:

@@ -1,10 +1,12 @@
 """Opens the Spark session of a pipeline: the user's if there is one, otherwise a new one."""
 
 import contextlib
+import logging
 import os
 import re
 import sys
 import threading
+import warnings
 from typing import Any, Protocol
 
 import pyspark
@@ -26,6 +28,7 @@ from beam_spark_runner.spark.session.launch import (
     version_of,
 )
 
+_LOGGER = logging.getLogger(__name__)
 _DEFAULT_APP_NAME = "beam"
 _SERVED = (3, 5)  # the oldest Spark that we run on
 
@@ -90,7 +93,20 @@ class _Owned:
             # spark-submit's context lives as long as the program: on YARN a second one
             # cannot be had.
             if is_connect(self.spark) or "PYSPARK_GATEWAY_PORT" not in os.environ:
-                self.spark.stop()
+                _stop(self.spark)
+
+
+def _stop(spark: Any) -> None:
+    """Stop a Spark. If its JVM has ended, there is nothing to stop, and nothing to be told."""
+    warnings.filterwarnings(
+        "ignore", message="Unable to cleanly shutdown Spark JVM", category=RuntimeWarning
+    )
+    try:
+        spark.stop()
+    except Exception:
+        if is_connect(spark) or pyspark_internals.jvm_answers():
+            raise
+        _LOGGER.debug("Spark's JVM has ended before its session was closed", exc_info=True)
 
 
 _owned: _Owned | None = None

@@ -1,0 +1,32 @@
+"""What a streaming pipeline that was ended from outside has committed, for whoever ended it."""
+
+from collections.abc import Callable
+
+from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.job.shard_places import committed_epoch
+from beam_spark_runner.options.config import RunnerConfig
+from beam_spark_runner.spark.program import ShardPlaces
+
+
+def say_where_to_continue(
+    config: RunnerConfig, places: ShardPlaces | None, warn: Callable[[str], None]
+) -> None:
+    """Say from where the same command continues; nothing if the job has kept nothing.
+
+    Args:
+        config: of the job.
+        places: where a streaming job has its state; None: it has not begun.
+        warn: takes the text.
+    """
+    if places is None or config.checkpoint_dir is None:
+        return
+    folder = f"--checkpoint_dir={config.checkpoint_dir}"
+    try:
+        epoch = committed_epoch(places)
+    except RunnerError as error:
+        warn(f"what was committed in {folder} cannot be read: {error}")
+        return
+    if epoch is None:
+        warn(f"no epoch was committed in {folder}: the same command starts from the beginning")
+    else:
+        warn(f"the same command continues after epoch {epoch:,}, the last one in {folder}")
