@@ -93,14 +93,21 @@ def _epochs(streams: Sequence[tuple[Measured, StreamWatch, EpochStatus]]) -> Ite
         "steps",
         unit="bytes",
     )
+    rates = _gauge(
+        "elements_per_second",
+        "Elements that a step has emitted in a second, over the last ten seconds.",
+        "step",
+    )
     for each, watch, status in streams:
+        for step, rate in watch.rates().items():
+            rates.add_metric((*each.labels, step), rate)
         epochs.add_metric(each.labels, status.epoch)
         for part, took_us in status.parts_us.items():
             last.add_metric((*each.labels, part.value), took_us / 1e6)
             total.add_metric((*each.labels, part.value), watch.took_us[part] / 1e6)
         for steps, size in status.stored_bytes.items():
             stored.add_metric((*each.labels, steps), size)
-    yield from (epochs, last, total, stored)
+    yield from (epochs, last, total, stored, rates)
 
 
 def _steps(streams: Sequence[tuple[Measured, EpochStatus]]) -> Iterator[Metric]:

@@ -4,17 +4,20 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from apache_beam.portability.api import metrics_pb2
 from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.job.stream_warnings import StreamWarnings
 from beam_spark_runner.plan.model import Plan
-from beam_spark_runner.portable.monitoring import element_counts
+from beam_spark_runner.portable.monitoring import element_counts, watermark_gauges
 from beam_spark_runner.scheduling.epoch_status import EpochStatus, Part
-from beam_spark_runner.scheduling.stream_line import StreamLine
+from beam_spark_runner.scheduling.step_rates import StepRates
+from beam_spark_runner.scheduling.stream_line import StreamLine, rates_text
 
 _LINE_EVERY_S = 60.0
+_COUNTS_EVERY_S = 1.0  # parsing all metrics takes a part of a short epoch
 _SOURCES = (urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS, urns.TEST_STREAM)
 
 
@@ -61,8 +64,17 @@ class StreamWatch:
         self.took_us = dict.fromkeys(Part, 0)
         self._messages, self._committed, self._now_s = messages, committed, now_s
         self._also = also
+        self._ids = {step.name: str(id_) for id_, step in plan.graph.transforms.items()}
         sources = [each for each in plan.graph.transforms.values() if each.urn in _SOURCES]
         self._emitted = frozenset(id_ for each in sources for id_ in each.outputs.values())
+        self._sources = sorted({each.name for each in sources})
+        self._makers = {
+            str(id_): each.name
+            for each in plan.graph.transforms.values()
+            for id_ in each.outputs.values()
+        }
+        self._rates = StepRates()
+        self._next_counts_s = now_s()
         self._plays = any(each.urn == urns.TEST_STREAM for each in sources)
         self._warnings = StreamWarnings(messages.warn, interval_us)
         self._logged = StreamLine()
@@ -74,11 +86,16 @@ class StreamWatch:
             self.took_us[part] += took_us
         self.status = status
         now_s = self._now_s()
+        if now_s >= self._next_counts_s:
+            self._next_counts_s = now_s + _COUNTS_EVERY_S
+            self._rates.note(self._emitted_by_step(), now_s)
         self._warnings.after_epoch(status, now_s)
         self._also(status)
         if now_s >= self._next_line_s:
             self._next_line_s = now_s + _LINE_EVERY_S
             self._messages.inform(self.text(self._logged))
+            if rates := self.rates():
+                self._messages.inform(f"elements/s of each step: {rates_text(rates)}")
 
     def idle(self) -> None:
         """Note that nothing is due."""
@@ -92,7 +109,42 @@ class StreamWatch:
         now_us = status.clock_us if status and self._plays else time.time_ns() // 1_000
         counts = element_counts(self._committed())
         emitted = sum(counts.get(collection, 0) for collection in self._emitted)
-        return line.text(status, now_us=now_us, elements=emitted, now_s=self._now_s())
+        rates = self.rates()
+        return line.text(
+            status,
+            now_us=now_us,
+            elements=emitted,
+            now_s=self._now_s(),
+            sources={name: rates[name] for name in self._sources if name in rates},
+        )
+
+    def rates(self) -> dict[str, float]:
+        """Return how many elements each step emits in a second, over the last ten.
+
+        Returns:
+            By the full name of the step. Empty until two epochs are committed.
+        """
+        return self._rates.per_second(self._now_s())
+
+    def _emitted_by_step(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for collection, count in element_counts(self._committed()).items():
+            if (name := self._makers.get(collection)) is not None:  # else one of the runner's
+                found[name] = found.get(name, 0) + count
+        return found
+
+    def watermark_gauges(self) -> list[metrics_pb2.MonitoringInfo]:
+        """Return the watermarks of all steps as Beam's metrics, see ``monitoring``."""
+        status = self.status
+        if status is None:
+            return []
+        return [
+            gauge
+            for name, step in status.steps.items()
+            for gauge in watermark_gauges(
+                self._ids.get(name, name), step.input_us, step.output_us, status.clock_us // 1_000
+            )
+        ]
 
     def watermarks(self) -> dict[str, StepWatermarks]:
         """See ``SparkPipelineResult.watermarks``."""

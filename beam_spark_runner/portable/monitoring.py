@@ -29,6 +29,8 @@ STRING_SET_LIMIT_CHARS = 1_000_000
 METRICS_NAMESPACE = "beam_spark_runner"
 PENDING_RESIDUALS = "sdf_pending_residuals"
 WATERMARK_HOLD = "sdf_watermark_hold"
+INPUT_WATERMARK = "input_watermark"
+OUTPUT_WATERMARK = "output_watermark"
 DROPPED_DUE_TO_LATENESS = "dropped_due_to_lateness"
 
 _STRINGS = IterableCoder(StrUtf8Coder())
@@ -122,7 +124,27 @@ def residual_gauges(
         hold_us: the least of their output watermarks; shown in milliseconds.
         at_ms: when that was so.
     """
-    values = {PENDING_RESIDUALS: count, WATERMARK_HOLD: hold_us // 1000}
+    return _gauges(transform, {PENDING_RESIDUALS: count, WATERMARK_HOLD: hold_us // 1000}, at_ms)
+
+
+def watermark_gauges(
+    transform: str, input_us: int, output_us: int, at_ms: int
+) -> tuple[metrics_pb2.MonitoringInfo, ...]:
+    """Say how far event time has come in a step, in a form that clients of all SDKs read.
+
+    Args:
+        transform: its id.
+        input_us: watermark of its input; shown in milliseconds, as Java has timestamps.
+        output_us: the same of its output.
+        at_ms: when that was so.
+    """
+    values = {INPUT_WATERMARK: input_us // 1000, OUTPUT_WATERMARK: output_us // 1000}
+    return _gauges(transform, values, at_ms)
+
+
+def _gauges(
+    transform: str, values: Mapping[str, int], at_ms: int
+) -> tuple[metrics_pb2.MonitoringInfo, ...]:
     return tuple(
         monitoring_infos.int64_user_gauge(
             METRICS_NAMESPACE, name, GaugeData(value, at_ms / 1000), transform

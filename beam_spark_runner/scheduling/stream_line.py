@@ -1,11 +1,14 @@
 """The line that says how far a streaming pipeline is."""
 
 from collections import deque
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.scheduling.epoch_status import EpochStatus
 
 _RATE_OVER_S = 10.0
+_NO_RATES: Mapping[str, float] = MappingProxyType({})
 
 
 class StreamLine:
@@ -24,7 +27,15 @@ class StreamLine:
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
-    def text(self, status: EpochStatus | None, *, now_us: int, elements: int, now_s: float) -> str:
+    def text(
+        self,
+        status: EpochStatus | None,
+        *,
+        now_us: int,
+        elements: int,
+        now_s: float,
+        sources: Mapping[str, float] = _NO_RATES,
+    ) -> str:
         """Return the line.
 
         Args:
@@ -32,12 +43,14 @@ class StreamLine:
             now_us: with which the watermark is compared: microseconds since the Unix epoch.
             elements: that sources have emitted so far.
             now_s: monotonic.
+            sources: what each of them emits in a second; of less than two, nothing is said.
         """
         if status is None:
             return "before the first epoch"
         parts = [f"epoch {status.epoch:,}", _watermark(status, now_us)]
         if (rate := self._rate(elements, now_s)) is not None:
-            parts.append(f"{rate:,.0f} elements/s")
+            each = f" ({rates_text(sources)})" if len(sources) > 1 else ""
+            parts.append(f"{rate:,.0f} elements/s{each}")
         steps = status.steps.values()
         if restrictions := sum(step.restrictions or 0 for step in steps):
             text = f"{restrictions:,} restrictions" if restrictions > 1 else "1 restriction"
@@ -65,6 +78,26 @@ def _watermark(status: EpochStatus, now_us: int) -> str:
     if output_us == MIN_US:
         return f"watermark at the beginning of time ({name})"
     return f"watermark {duration((now_us - output_us) // 1_000_000)} behind ({name})"
+
+
+def rates_text(rates: Mapping[str, float]) -> str:
+    """Write down how many elements steps emit in a second; those that emit none are counted.
+
+    Example:
+        >>> rates_text({"Read": 1250.4, "Sum": 0.25, "Write": 0.0, "Late": 0.0})
+        'Read 1,250, Sum 0.3, none in 2 others'
+        >>> rates_text({"Read": 0.0})
+        'none'
+    """
+    said = [
+        f"{step} {rate:,.0f}" if rate >= 10 else f"{step} {rate:.1f}"
+        for step, rate in rates.items()
+        if rate > 0
+    ]
+    idle = len(rates) - len(said)
+    if idle and said:
+        said.append("none in 1 other" if idle == 1 else f"none in {idle} others")
+    return ", ".join(said) or "none"
 
 
 def duration(seconds: int) -> str:

@@ -44,7 +44,11 @@ def job(job_id: str = "1", status: EpochStatus | None = None, *infos: Any) -> Me
         job_id=job_id,
         plan=SimpleNamespace(graph=GRAPH, streams=False),
         step_names={TransformId("Read"): "My/Read"},
-        watch=SimpleNamespace(status=status, took_us={Part.TASKS: 9_000_000, Part.COMMIT: 0}),
+        watch=SimpleNamespace(
+            status=status,
+            took_us={Part.TASKS: 9_000_000, Part.COMMIT: 0},
+            rates=lambda: {"Read": 12.5},
+        ),
         attempted=lambda: [info.SerializeToString() for info in infos],
     )
     return Measured("orders", found)
@@ -81,6 +85,7 @@ def test_a_streaming_pipeline() -> None:
     assert found["beam_spark_output_watermark_timestamp_seconds", of("Many")] == float("-inf")
     held = of("Read", held_by="restriction")
     assert found["beam_spark_watermark_hold_timestamp_seconds", held] == 2.5
+    assert found["beam_spark_elements_per_second", of("Read")] == 12.5
     assert found["beam_spark_pending_restrictions", of("Many")] == 200
     assert found["beam_spark_backlog", of("Read")] == 12
     assert ("beam_spark_backlog", of("Many")) not in found

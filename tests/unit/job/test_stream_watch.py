@@ -12,6 +12,7 @@ from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.job.messages import JobMessages
 from beam_spark_runner.job.stream_watch import StreamWatch
 from beam_spark_runner.plan.model import Plan
+from beam_spark_runner.portable.monitoring import to_metric_results
 from beam_spark_runner.scheduling.epoch_status import Blocked, EpochStatus, Part, StepStatus
 from tests.unit.portable.pipelines import proto_of
 
@@ -33,7 +34,7 @@ def plan() -> Plan:
 class Watched:
     def __init__(self) -> None:
         self.now_s = 100.0
-        self.emitted = 0
+        self.emitted = self.reads = 0
         self.messages = JobMessages({})
         (self._source,) = (
             collection
@@ -46,6 +47,7 @@ class Watched:
         )
 
     def _committed(self) -> list[bytes]:
+        self.reads += 1
         counts = {self._source: self.emitted, "another": 99}
         return [
             monitoring_infos.int64_counter(
@@ -74,8 +76,47 @@ def test_a_line_each_minute_as_long_as_epochs_are_committed() -> None:
     watched.now_s += 600
     assert watched.lines() == [
         "epoch 7 · watermark 10 s behind (Sum)",
+        "elements/s of each step: TestStream 10",
         "epoch 7 · watermark 10 s behind (Sum) · 10 elements/s",
+        "elements/s of each step: TestStream 10",
     ]
+
+
+def test_rates_of_steps_fall_when_nothing_comes() -> None:
+    watched = Watched()
+    assert watched.watch.rates() == {}
+    for number in range(3):
+        watched.emitted = 100 * number
+        watched.watch.take(STATUS)
+        watched.now_s += 2
+    assert watched.watch.rates() == {"TestStream": 200 / 6}
+    watched.now_s += 100
+    assert watched.watch.rates() == {"TestStream": 0}
+
+
+def test_metrics_are_not_read_in_each_of_many_short_epochs() -> None:
+    watched = Watched()
+    for _ in range(100):
+        watched.watch.take(STATUS)
+        watched.now_s += 0.05
+        watched.emitted += 1
+    assert watched.reads < 10
+
+
+def test_watermarks_as_gauges_in_milliseconds() -> None:
+    watched = Watched()
+    assert watched.watch.watermark_gauges() == []
+    watched.watch.take(STATUS)
+    found = to_metric_results(
+        [each.SerializeToString() for each in watched.watch.watermark_gauges()], step_names={}
+    ).query()["gauges"]
+    assert {
+        (each.key.step, each.key.metric.namespace, each.key.metric.name): each.committed.value
+        for each in found
+    } == {
+        ("Sum", "beam_spark_runner", "input_watermark"): MAX_US // 1000,
+        ("Sum", "beam_spark_runner", "output_watermark"): 2_000,
+    }
 
 
 def test_what_waits_is_looked_at_while_nothing_is_due() -> None:

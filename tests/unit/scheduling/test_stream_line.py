@@ -62,3 +62,11 @@ def test_the_rate_is_that_of_the_last_ten_seconds() -> None:
         for now_s, elements in [(0, 0), (5, 5_000), (10, 10_000), (20, 10_000), (25, 10_500)]
     ]
     assert said[1:] == ["1,000 elements/s", "1,000 elements/s", "0 elements/s", "33 elements/s"]
+
+
+def test_several_sources_have_each_its_rate() -> None:
+    line, status = StreamLine(), EpochStatus(epoch=1)
+    line.text(status, now_us=NOW_US, elements=0, now_s=0.0)
+    sources = {"Orders": 1_000.0, "Rates": 250.0}
+    said = line.text(status, now_us=NOW_US, elements=2_500, now_s=2.0, sources=sources)
+    assert said.endswith("1,250 elements/s (Orders 1,000, Rates 250)")

@@ -1,0 +1,56 @@
+"""How many elements steps of a streaming pipeline emit in a second."""
+
+from collections import deque
+from collections.abc import Mapping
+
+_OVER_S = 10.0
+
+
+class StepRates:
+    """Computes rates over the last ten seconds, from counts as epochs have committed them.
+
+    Example:
+        >>> rates = StepRates()
+        >>> rates.note({"Read": 100}, now_s=0.0)
+        >>> rates.per_second(now_s=0.0)
+        {}
+        >>> rates.note({"Read": 700, "Sum": 30}, now_s=6.0)
+        >>> rates.per_second(now_s=6.0)
+        {'Read': 100.0, 'Sum': 5.0}
+        >>> rates.per_second(now_s=15.0)  # of the ten seconds since the fifth one
+        {'Read': 60.0, 'Sum': 3.0}
+        >>> rates.per_second(now_s=16.0)
+        {'Read': 0.0, 'Sum': 0.0}
+    """
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, Mapping[str, int]]] = deque()
+
+    def note(self, counts: Mapping[str, int], now_s: float) -> None:
+        """Learn how many elements steps have emitted so far.
+
+        Args:
+            counts: by step; a step that is missing has emitted none.
+            now_s: monotonic.
+        """
+        self._seen.append((now_s, counts))
+        while len(self._seen) > 2 and now_s - self._seen[1][0] >= _OVER_S:
+            self._seen.popleft()
+
+    def per_second(self, now_s: float) -> dict[str, float]:
+        """Return the elements per second of each step; empty: not known yet.
+
+        Args:
+            now_s: monotonic.
+        """
+        if not self._seen:
+            return {}
+        first_s, before = self._seen[0]
+        for seen_s, counts in self._seen:
+            if now_s - seen_s >= _OVER_S:
+                first_s, before = seen_s, counts
+        over_s = min(now_s - first_s, _OVER_S)
+        if over_s <= 0:
+            return {}
+        last = self._seen[-1][1]
+        return {step: (count - before.get(step, 0)) / over_s for step, count in last.items()}
