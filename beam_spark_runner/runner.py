@@ -4,12 +4,10 @@ import contextlib
 import html
 import logging
 import shutil
-import signal
 import sys
 import tempfile
-import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
@@ -36,6 +34,7 @@ from beam_spark_runner.job.job import Job
 from beam_spark_runner.job.loopback import LoopbackPool, serve_loopback
 from beam_spark_runner.job.packages import asks_for_packages, collect_packages
 from beam_spark_runner.job.prepare import prepare
+from beam_spark_runner.job.sigterm import sigterm_raises
 from beam_spark_runner.job.stream_watch import StepWatermarks
 from beam_spark_runner.job.submission import Submitter
 from beam_spark_runner.options import RunnerConfig
@@ -97,7 +96,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         """Compile and start a pipeline.
 
         Returns:
-            A ``SparkPipelineResult``; with --job_endpoint what Beam's PortableRunner returns.
+            A ``SparkPipelineResult``; with --job_endpoint a ``SubmittedPipelineResult``.
 
         Raises:
             OptionsError, PipelineError: nothing has run.
@@ -107,7 +106,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         if config.job_endpoint is not None:
             return Submitter(config).run_portable_pipeline(pipeline, options)
         closing = contextlib.ExitStack()
-        with _sigterm_raises():
+        with sigterm_raises():
             try:
                 return self._start(pipeline, options, config, closing)
             except BaseException:
@@ -222,35 +221,6 @@ def _is_called_by_interactive_beam() -> bool:
 _INTERACTIVE = "apache_beam.runners.interactive.interactive_runner"
 
 
-@contextlib.contextmanager
-def _sigterm_raises(first: Callable[[], None] | None = None) -> Iterator[None]:
-    """Make SIGTERM end the program orderly: its default action runs no Python at all.
-
-    Then temporary folders would stay, of pyspark's gateway and of Beam's pipeline.
-
-    Args:
-        first: what the first SIGTERM does instead.
-    """
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-
-    def leave(number: int, _: object) -> None:
-        nonlocal first
-        if first is not None:
-            instead, first = first, None
-            instead()
-            return
-        raise SystemExit(128 + number)  # as a shell reports a signal
-
-    signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
 def _is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and not stream.closed and stream.isatty()
 
@@ -288,7 +258,7 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
         Raises:
             RunnerError: the pipeline failed, and why.
         """
-        with _sigterm_raises(self._job.drain if self._job.drains_on_sigterm else None):
+        with sigterm_raises(self._job.drain if self._job.drains_on_sigterm else None):
             try:
                 ended = self._job.wait(None if duration is None else duration / 1000)
             except (KeyboardInterrupt, SystemExit):

@@ -133,6 +133,22 @@ class JobServerLostError(RunnerError):
         )
 
 
+class JobServerRefusedError(RunnerError):
+    """A job server does not do what its client asks.
+
+    Args:
+        endpoint: of the server.
+        reason: its own, or what it lacks.
+    """
+
+    def __init__(self, endpoint: str, reason: str) -> None:
+        super().__init__(endpoint, reason)
+        self.endpoint, self.reason = endpoint, reason
+
+    def __str__(self) -> str:
+        return f"the job server at {self.endpoint} refuses: {self.reason}"
+
+
 class CheckpointStorageError(RunnerError):
     """A disk or folder that a streaming pipeline commits to is full, unavailable, or broken.
 

@@ -14,6 +14,9 @@ import grpc
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.options.access import ClientAccess, ServerAccess, host_of
 
+REFUSED_BY_US = ("beam-spark-runner", "refused")
+"""In the trailing metadata of what a service of this package refuses: gRPC itself, and other job
+servers, use the same status codes."""
 _HEADER = "authorization"  # RFC 6750
 _TOKEN_OPTION = "client_token_file"
 _LEAST_TOKEN = 16  # characters

@@ -52,9 +52,13 @@ class PreparedJob:
         Args:
             wanted: what only a streaming pipeline can do.
         """
-        if not self.plan.streams:
-            feature = f"{wanted} a pipeline that runs in batch"
-            raise UnsupportedFeatureError(feature, self.job_id)
+        check_streams(wanted, self.job_id, streams=self.plan.streams)
+
+
+def check_streams(wanted: str, job_id: str, *, streams: bool) -> None:
+    """See ``PreparedJob.check_streams``."""
+    if not streams:
+        raise UnsupportedFeatureError(f"{wanted} a pipeline that runs in batch", job_id)
 
 
 def prepare(

@@ -19,10 +19,8 @@ from apache_beam.runners.portability.portable_runner import JobServiceHandle, Po
 
 from beam_spark_runner.core.errors import JobServerLostError, OptionsError
 from beam_spark_runner.job.access import open_channel
+from beam_spark_runner.job.submitted import LOST, SubmittedPipelineResult
 from beam_spark_runner.options import RunnerConfig
-
-_LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-"""How calls end whose server has gone: killed, or stopped while they were under way."""
 
 
 class Submitter(PortableRunner):  # type: ignore[misc]
@@ -36,6 +34,22 @@ class Submitter(PortableRunner):  # type: ignore[misc]
         super().__init__()
         assert config.job_endpoint is not None
         self._endpoint, self._access = config.job_endpoint, config.job_server_access
+        self._drains_on_sigterm = config.drains_on_sigterm
+        self._channel: grpc.Channel | None = None
+
+    def run_portable_pipeline(
+        self, pipeline: beam_runner_api_pb2.Pipeline, options: PipelineOptions
+    ) -> SubmittedPipelineResult:
+        """Submit a pipeline.
+
+        Raises:
+            OptionsError: the job server does not answer, or has another certificate.
+        """
+        result = super().run_portable_pipeline(pipeline, options)
+        assert self._channel is not None
+        return SubmittedPipelineResult(
+            result, self._channel, self._endpoint, drains_on_sigterm=self._drains_on_sigterm
+        )
 
     def create_job_service(self, options: PipelineOptions) -> JobServiceHandle:
         """Connect to the job server.
@@ -52,6 +66,7 @@ class Submitter(PortableRunner):  # type: ignore[misc]
             ready.cancel()
             channel.close()
             raise OptionsError("job_endpoint", self._silence(timeout_s)) from error
+        self._channel = channel
         return _Handle(options, channel, self._endpoint, self._open)
 
     def _open(self, endpoint: str) -> grpc.Channel:
@@ -107,7 +122,7 @@ class _Handle(JobServiceHandle):  # type: ignore[misc]
         try:
             yield from states
         except grpc.RpcError as error:
-            if error.code() not in _LOST:
+            if error.code() not in LOST:
                 raise
             raise JobServerLostError(self._endpoint, job_id, error.details()) from error
 
@@ -116,5 +131,5 @@ def _until_lost(messages: Iterator[Any]) -> Iterator[Any]:
     try:
         yield from messages
     except grpc.RpcError as error:
-        if error.code() not in _LOST:
+        if error.code() not in LOST:
             raise

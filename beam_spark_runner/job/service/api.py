@@ -13,6 +13,8 @@ from beam_spark_runner.job.service.job_service import JobService
 from beam_spark_runner.job.service.jobs import Jobs
 from beam_spark_runner.job.service.legacy import LegacyRetrievalService, LegacyStagingService
 from beam_spark_runner.job.service.staging import StagingService
+from beam_spark_runner.job.service.streaming_jobs_service import StreamingJobsService
+from beam_spark_runner.job.streaming_jobs import add_to_server
 from beam_spark_runner.options.server import ServerConfig
 
 _MOST_CALLS = 1_000  # a thread each, made when it is needed; a client has two or three
@@ -66,6 +68,7 @@ class JobApi:
         beam_artifact_api_pb2_grpc.add_LegacyArtifactRetrievalServiceServicer_to_server(
             LegacyRetrievalService(), self._server
         )
+        add_to_server(StreamingJobsService(jobs), self._server)
         self._server.start()
 
     def _listen(self, option: str, config: ServerConfig, port: int) -> str:

@@ -9,6 +9,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from beam_spark_runner.core.errors import (
+    CheckpointStorageError,
     EnvironmentStartError,
     InvalidPipelineError,
     OptionsError,
@@ -19,6 +20,8 @@ from beam_spark_runner.core.errors import (
     UnsupportedFeatureError,
 )
 from beam_spark_runner.core.rendering import message_of
+from beam_spark_runner.job.access import REFUSED_BY_US
+from beam_spark_runner.recovery.savepoint import NothingCommittedError, SavepointExistsError
 
 _LOGGER = logging.getLogger(__name__)
 _MOST_OF_A_TEXT = 4_000  # gRPC's clients take 8 KB of trailing metadata
@@ -44,9 +47,17 @@ class ServerIsEndingError(RunnerError):
     """No more jobs are taken."""
 
 
+class JobHasEndedError(RunnerError):
+    """What is asked of a job, only one that runs can do."""
+
+
 _CODES: tuple[tuple[type[Exception], Any], ...] = (
     (UnknownIdError, grpc.StatusCode.NOT_FOUND),
     (NotStagedError, grpc.StatusCode.FAILED_PRECONDITION),
+    (JobHasEndedError, grpc.StatusCode.FAILED_PRECONDITION),
+    (NothingCommittedError, grpc.StatusCode.FAILED_PRECONDITION),
+    (SavepointExistsError, grpc.StatusCode.ALREADY_EXISTS),
+    (CheckpointStorageError, grpc.StatusCode.FAILED_PRECONDITION),
     (TooLargeError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (TooManyJobsError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (ServerIsEndingError, grpc.StatusCode.UNAVAILABLE),
@@ -106,4 +117,5 @@ def _abort(context: Any, method: str, error: Exception) -> None:
     code = code_of(error)
     if code is grpc.StatusCode.INTERNAL:
         _LOGGER.error("%s failed", method, exc_info=error)
+    context.set_trailing_metadata((REFUSED_BY_US,))
     context.abort(code, message_of(error, _MOST_OF_A_TEXT) or type(error).__name__)

@@ -12,10 +12,13 @@ from google.protobuf import struct_pb2
 
 from beam_spark_runner.job.identity import folder_of
 from beam_spark_runner.job.job import Job
-from beam_spark_runner.job.prepare import PreparedJob
+from beam_spark_runner.job.prepare import PreparedJob, check_streams
 from beam_spark_runner.job.prometheus import Measured
 from beam_spark_runner.job.record import JobRecord
+from beam_spark_runner.job.service.refusals import JobHasEndedError
+from beam_spark_runner.job.stream_watch import StepWatermarks
 from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.recovery.savepoint import NothingCommittedError
 from beam_spark_runner.spark.session.handle import SessionHandle
 
 OpenSession = Callable[[RunnerConfig], SessionHandle]
@@ -56,9 +59,11 @@ class ServedJob:
         )
         self.record.change_state(PipelineState.STOPPED)
         self._prepared: PreparedJob | None = prepared
+        self._streams = prepared.plan.streams
         self._job: Job | None = None
         self._is_cancelled = self._drains = False
         self._last_metrics = beam_job_api_pb2.MetricResults()
+        self._last_watermarks: dict[str, StepWatermarks] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
 
@@ -77,6 +82,7 @@ class ServedJob:
             if job is not None:
                 job.wait()
                 self._last_metrics = _metrics_of(job)
+                self._last_watermarks = job.watch.watermarks()
         finally:
             self._forget()
 
@@ -136,10 +142,43 @@ class ServedJob:
         with self._lock:
             if self._prepared is None:  # it has ended
                 return
-            self._prepared.check_streams("draining")
+            self._check_streams("draining")
             self._drains = True
             if self._job is not None:
                 self._job.drain()
+
+    def watermarks(self) -> dict[str, StepWatermarks]:
+        """See ``SparkPipelineResult.watermarks``. After its end: those of its last epoch.
+
+        Raises:
+            UnsupportedFeatureError: it runs in batch.
+        """
+        self._check_streams("watermarks of")
+        with self._lock:
+            job = self._job
+        return self._last_watermarks if job is None else job.watermarks()
+
+    def save(self, path: str) -> int:
+        """See ``SparkPipelineResult.savepoint``.
+
+        Raises:
+            UnsupportedFeatureError: it runs in batch.
+            JobHasEndedError: it has.
+        """
+        self._check_streams("a savepoint of")
+        if PipelineState.is_terminal(self.record.state):
+            raise JobHasEndedError(
+                f"job {self.job_id} has ended; beam-spark-savepoint copies what it has committed "
+                "in its --checkpoint_dir"
+            )
+        with self._lock:
+            job = self._job
+        if job is None:
+            raise NothingCommittedError
+        return job.save(path)
+
+    def _check_streams(self, wanted: str) -> None:
+        check_streams(wanted, self.job_id, streams=self._streams)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for the end; False if it has not come in time."""
@@ -163,6 +202,9 @@ class ServedJob:
 
 def _metrics_of(job: Job) -> beam_job_api_pb2.MetricResults:
     parse = metrics_pb2.MonitoringInfo.FromString
+    # A client of any SDK can read these, and has no other call for them.
+    watermarks = job.watch.watermark_gauges()
     return beam_job_api_pb2.MetricResults(
-        attempted=map(parse, job.attempted()), committed=map(parse, job.tally.committed)
+        attempted=[*map(parse, job.attempted()), *watermarks],
+        committed=[*map(parse, job.tally.committed), *watermarks],
     )

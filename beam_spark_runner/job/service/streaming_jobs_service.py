@@ -1,0 +1,52 @@
+"""The server's end of ``StreamingJobs``."""
+
+from pathlib import Path
+from typing import Any
+
+from beam_spark_runner._generated import streaming_jobs_pb2
+from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.storage_urls import is_url
+from beam_spark_runner.job.service.jobs import Jobs
+from beam_spark_runner.job.service.refusals import refuses
+from beam_spark_runner.options.values import checkpoint_folder
+
+
+class StreamingJobsService:
+    """The gRPC side. See ``protos/streaming_jobs.proto``.
+
+    Args:
+        jobs: what is served.
+    """
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+
+    @refuses
+    def GetWatermarks(self, request: Any, context: Any) -> Any:
+        """See ``ServedJob.watermarks``."""
+        watermarks = self._jobs.job(request.job_id).watermarks()
+        return streaming_jobs_pb2.GetWatermarksResponse(
+            steps={
+                name: streaming_jobs_pb2.StepWatermarks(
+                    input_us=step.input.micros, output_us=step.output.micros
+                )
+                for name, step in watermarks.items()
+            }
+        )
+
+    @refuses
+    def MakeSavepoint(self, request: Any, context: Any) -> Any:
+        """See ``ServedJob.save``."""
+        job = self._jobs.job(request.job_id)
+        return streaming_jobs_pb2.MakeSavepointResponse(epoch=job.save(_folder(request.path)))
+
+
+def _folder(path: str) -> str:
+    folder = checkpoint_folder("path", path)
+    if folder is None or not (is_url(folder) or Path(folder).is_absolute()):
+        raise OptionsError(
+            "path",
+            f"{path!r} must be an absolute path on the job server's machine, or the URL of a "
+            "folder in an object store",
+        )
+    return folder

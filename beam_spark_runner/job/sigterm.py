@@ -1,0 +1,35 @@
+"""What SIGTERM does to a program that waits for a pipeline."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+
+
+@contextlib.contextmanager
+def sigterm_raises(first: Callable[[], None] | None = None) -> Iterator[None]:
+    """Make SIGTERM end the program orderly: its default action runs no Python at all.
+
+    Then temporary folders would stay, of pyspark's gateway and of Beam's pipeline.
+
+    Args:
+        first: what the first SIGTERM does instead.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def leave(number: int, _: object) -> None:
+        nonlocal first
+        if first is not None:
+            instead, first = first, None
+            instead()
+            return
+        raise SystemExit(128 + number)  # as a shell reports a signal
+
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,0 +1,177 @@
+"""The result of a pipeline that a job server runs."""
+
+import atexit
+import contextlib
+import functools
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from apache_beam.metrics.metric import MetricResults
+from apache_beam.portability.api import beam_job_api_pb2
+from apache_beam.runners.portability import portable_runner
+from apache_beam.runners.runner import PipelineState
+from apache_beam.utils.timestamp import Timestamp
+
+from beam_spark_runner._generated import streaming_jobs_pb2
+from beam_spark_runner.core.errors import JobServerLostError, JobServerRefusedError, OptionsError
+from beam_spark_runner.job.access import REFUSED_BY_US
+from beam_spark_runner.job.sigterm import sigterm_raises
+from beam_spark_runner.job.stream_watch import StepWatermarks
+from beam_spark_runner.job.streaming_jobs import StreamingJobsStub
+
+LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+"""How calls end whose server has gone: killed, or stopped while they were under way."""
+_LOGGER = logging.getLogger(__name__)
+_OURS = "only a job server of beam_spark_runner, of this version or a later one, does"
+
+
+class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[misc]
+    """Beam's, and what ``SparkPipelineResult`` has for pipelines that stream.
+
+    Args:
+        result: Beam's, whose place this one takes.
+        channel: to the job server.
+        endpoint: HOST:PORT of the server.
+        drains_on_sigterm: the first SIGTERM drains the pipeline.
+    """
+
+    def __init__(
+        self,
+        result: portable_runner.PipelineResult,
+        channel: grpc.Channel,
+        endpoint: str,
+        *,
+        drains_on_sigterm: bool,
+    ) -> None:
+        super().__init__(
+            result._job_service,
+            result._job_id,
+            result._message_stream,
+            result._state_stream,
+            result._cleanup_callbacks,
+        )
+        if self._cleanup_callbacks:
+            result._cleanup_callbacks = ()  # which Beam would call when the program ends
+            atexit.register(functools.partial(self._cleanup, on_exit=True))
+        self._streaming_jobs = StreamingJobsStub(channel)
+        self._endpoint = endpoint
+        self._drains_on_sigterm = drains_on_sigterm
+
+    @property
+    def job_id(self) -> str:
+        """What names the job on the server."""
+        return str(self._job_id)
+
+    def metrics(self) -> MetricResults:
+        """Return the metrics as they are now."""
+        self._metrics = None  # Beam's would go on returning the first ones
+        return super().metrics()
+
+    def wait_until_finish(self, duration: int | None = None) -> str:
+        """Wait for the end, or for ``duration`` milliseconds.
+
+        With --drain_on_sigterm, the first SIGTERM drains the pipeline, and the second one ends this
+        program; the job goes on.
+
+        Raises:
+            RuntimeError: the pipeline failed or was cancelled, and why.
+            JobServerLostError: the server no longer answers.
+        """
+        with contextlib.ExitStack() as waiting:
+            if self._drains_on_sigterm:
+                waiting.enter_context(sigterm_raises(self._begin_to_drain))
+            try:
+                return str(super().wait_until_finish(duration))
+            except RuntimeError:
+                if self._state == PipelineState.DRAINED:  # which Beam takes for a failure
+                    return str(self._state)
+                raise
+
+    def _begin_to_drain(self) -> None:
+        """Drain in a thread: gRPC may hold locks where a signal interrupts it."""
+        threading.Thread(target=self._drain_and_log, name="drain-the-job", daemon=True).start()
+
+    def _drain_and_log(self) -> None:
+        try:
+            self.drain()
+        except Exception as error:
+            _LOGGER.error("the pipeline was not drained at SIGTERM: %s", error)
+
+    def drain(self) -> str:
+        """See ``SparkPipelineResult.drain``: by ``Drain`` of Beam's Job API.
+
+        Returns:
+            The state, which may still be RUNNING.
+
+        Raises:
+            JobServerRefusedError: the pipeline runs in batch, or the server cannot drain.
+            JobServerLostError: the server no longer answers.
+        """
+        answer = self._ask(
+            self._job_service.Drain,
+            beam_job_api_pb2.DrainJobRequest(job_id=self._job_id),
+            f"it cannot drain jobs; {_OURS}",
+        )
+        return str(self.runner_api_state_to_pipeline_state(answer.state))
+
+    def savepoint(self, path: str) -> int:
+        """See ``SparkPipelineResult.savepoint``.
+
+        Args:
+            path: as the server's machine knows it: absolute, or the URL of a folder in an object
+                store.
+
+        Returns:
+            The number of the epoch that the savepoint has.
+
+        Raises:
+            OptionsError: there is no path.
+            JobServerRefusedError: the server has a reason, or makes no savepoints.
+            JobServerLostError: the server no longer answers.
+        """
+        if not path:
+            raise OptionsError("path", "must be a folder")
+        answer = self._ask(
+            self._streaming_jobs.MakeSavepoint,
+            streaming_jobs_pb2.MakeSavepointRequest(job_id=self._job_id, path=path),
+            f"it makes no savepoints; {_OURS}",
+        )
+        return int(answer.epoch)
+
+    def watermarks(self) -> dict[str, StepWatermarks]:
+        """See ``SparkPipelineResult.watermarks``.
+
+        Raises:
+            JobServerRefusedError: the pipeline runs in batch, or the server tells no watermarks.
+            JobServerLostError: the server no longer answers.
+        """
+        answer = self._ask(
+            self._streaming_jobs.GetWatermarks,
+            streaming_jobs_pb2.GetWatermarksRequest(job_id=self._job_id),
+            f"it tells no watermarks; {_OURS}",
+        )
+        return {
+            name: StepWatermarks(Timestamp(micros=step.input_us), Timestamp(micros=step.output_us))
+            for name, step in answer.steps.items()
+        }
+
+    def _ask(self, call: Callable[[Any], Any], request: Any, lack: str) -> Any:
+        """Call the server.
+
+        Args:
+            call: of a stub.
+            request: what it takes.
+            lack: what is the matter with a server that does not know the call.
+        """
+        try:
+            return call(request)
+        except grpc.RpcError as error:
+            is_ours = REFUSED_BY_US in [tuple(each) for each in error.trailing_metadata() or ()]
+            if error.code() in LOST and not is_ours:
+                raise JobServerLostError(self._endpoint, self.job_id, error.details()) from error
+            is_unknown = error.code() is grpc.StatusCode.UNIMPLEMENTED and not is_ours
+            reason = lack if is_unknown else error.details()
+            raise JobServerRefusedError(self._endpoint, reason) from error
