@@ -95,6 +95,11 @@ class _Seal:
 _seal = _Seal()
 
 
+def meet_when_storing(meet: Callable[[Sealing], None]) -> None:
+    """Call ``meet`` from now on whenever a task in this process stores a delta."""
+    _seal.meet = meet
+
+
 def die_at(moment: Driving, nth: int) -> None:
     """Have this process, a driver, die when it comes to a moment for the nth time."""
     times = itertools.count(1)

@@ -103,6 +103,8 @@ class Counts(beam.DoFn):  # type: ignore[misc]
 
 SINK = "Sink"
 """The step of ``sources_to_files`` that asks for stable input."""
+GATHERS, RENAMED = "ParDo(Gathers)", "Collect"
+"""The one with state, and its name in a later version."""
 
 
 class Appends(beam.DoFn):  # type: ignore[misc]
@@ -122,6 +124,16 @@ class Appends(beam.DoFn):  # type: ignore[misc]
             file.write(f"{sums}\n")
 
 
+class _CountsSome(beam.DoFn):  # type: ignore[misc]
+    """Knows of each key what it has seen; what there was before it was added, it cannot know."""
+
+    SEEN = BagStateSpec("seen", VarIntCoder())
+
+    def process(self, pair: tuple[str, int], seen: Any = beam.DoFn.StateParam(SEEN)) -> None:
+        assert pair[1] not in list(seen.read()), pair
+        seen.add(pair[1])
+
+
 def _plus(pair: tuple[str, int], rates: list[int]) -> tuple[str, int]:
     return pair[0], pair[1] + sum(rates)
 
@@ -133,6 +145,7 @@ def sources_to_files(
     strikes: Sequence[beam.DoFn],
     *,
     pairs: Callable[[beam.Pipeline], Any] | None = None,
+    is_changed: bool = False,
 ) -> None:
     """Sources, a windowed side input, state with timers, a grouping, and a sink.
 
@@ -143,22 +156,38 @@ def sources_to_files(
         strikes: steps that pass elements on: after the sources, after the state, in the sink.
         pairs: a source that stands in for one of ``Counts``, and gives the same; the side input
             has another one.
+        is_changed: a later version of the pipeline: other steps come first, the one with state
+            has the name ``RENAMED``, and there is one more.
     """
     after_sources, after_state, in_sink = strikes
     counts = beam.ParDo(Counts()).with_output_types(tuple[str, int])
     window = FixedWindows(4)
-    rates = pipeline | "Rate" >> beam.Create([("rate", count)]) | "Rates" >> counts | beam.Values()
-    rates = rates | "Rate windows" >> beam.WindowInto(window)
-    if pairs is not None:
-        read = pairs(pipeline)
+
+    def make_rates() -> Any:
+        rates = pipeline | "Rate" >> beam.Create([("rate", count)]) | "Rates" >> counts
+        return rates | beam.Values() | "Rate windows" >> beam.WindowInto(window)
+
+    def make_pairs() -> Any:
+        if pairs is not None:
+            read = pairs(pipeline)
+        else:
+            keys = pipeline | beam.Create([(f"key {n}", count) for n in range(KEYS)])
+            read = keys | "Pairs" >> counts
+        read = read | beam.WindowInto(window)
+        return read | "After sources" >> beam.ParDo(after_sources).with_output_types(
+            tuple[str, int]
+        )
+
+    if is_changed:
+        read = make_pairs()
+        _ = read | "New" >> beam.ParDo(_CountsSome())
+        rates = make_rates()
     else:
-        keys = pipeline | beam.Create([(f"key {n}", count) for n in range(KEYS)])
-        read = keys | "Pairs" >> counts
-    read = read | beam.WindowInto(window)
-    read = read | "After sources" >> beam.ParDo(after_sources).with_output_types(tuple[str, int])
+        rates, read = make_rates(), make_pairs()
     rated = read | beam.Map(_plus, beam.pvalue.AsList(rates)).with_output_types(tuple[str, int])
     gathered = rated | beam.ParDo(Counted("elements")).with_output_types(tuple[str, int])
-    gathered = gathered | beam.ParDo(Gathers()).with_output_types(tuple[str, list[int]])
+    gathers = beam.ParDo(Gathers()).with_output_types(tuple[str, list[int]])
+    gathered = gathered | (RENAMED if is_changed else GATHERS) >> gathers
     gathered = gathered | "After state" >> beam.ParDo(after_state).with_output_types(
         tuple[str, list[int]]
     )
