@@ -177,12 +177,12 @@ def test_nobody_asks_without_the_token(papers: Papers) -> None:
         grpc.insecure_channel(api.url) as channel,
     ):
         stub = StreamingJobsStub(channel)
-        for ask in (
-            lambda: stub.GetWatermarks(streaming_jobs_pb2.GetWatermarksRequest(job_id="a")),
-            lambda: stub.MakeSavepoint(streaming_jobs_pb2.MakeSavepointRequest(job_id="a")),
+        for ask, request_ in (
+            (stub.GetWatermarks, streaming_jobs_pb2.GetWatermarksRequest(job_id="a")),
+            (stub.MakeSavepoint, streaming_jobs_pb2.MakeSavepointRequest(job_id="a")),
         ):
             with pytest.raises(grpc.RpcError) as raised:
-                ask()
+                ask(request_)
             assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 

@@ -4,10 +4,9 @@ import dataclasses
 import functools
 import logging
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from beam_spark_runner.core.errors import CheckpointStorageError, RunnerError, SparkJobError
-from beam_spark_runner.core.ids import StageId
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.portable.monitoring import relabelled
 from beam_spark_runner.recovery.manifest import DeltaId, Head, Manifest
@@ -22,6 +21,7 @@ from beam_spark_runner.recovery.migration import (
 from beam_spark_runner.scheduling.finish import Finishing
 from beam_spark_runner.spark.driver.run_context import RunSettings
 from beam_spark_runner.spark.driver.spark_errors import reason_of
+from beam_spark_runner.spark.program import ShardPlaces
 from beam_spark_runner.spark.task.resharding import SCHEMA, Resharding, StoringStage, make_shards
 from beam_spark_runner.state import chain
 
@@ -49,12 +49,35 @@ def adapted(
         SparkJobError: it failed. The checkpoint is as it was.
     """
     before, after = last.partitions, settings.least_partitions
-    if before == after and not has_changed(last, version):
+    if (before == after or last.is_final) and not has_changed(last, version):
         return None
     heads = last.heads
     if before != after or has_moved_state(last, version):
-        heads = _new_shards(plan, settings, last, version)
+        places = settings.limits.shards
+        assert places is not None
+        splittable = {int(id_) for id_, stage in plan.stages.items() if stage.is_splittable}
+        resharding = resharding_after(last, version, places, after, splittable)
+        heads = heads_of(resharding, _made(settings, resharding))
         _LOGGER.info("state was redistributed: %d partitions before, %d now", before, after)
+    return migration_after(last, version, finishing, heads, after)
+
+
+def migration_after(
+    last: Manifest,
+    version: Version,
+    finishing: Finishing,
+    heads: Mapping[tuple[int, int], Head],
+    partitions: int,
+) -> Manifest:
+    """Return the manifest that commits a migration, as the next epoch.
+
+    Args:
+        last: the newest manifest.
+        version: of this run.
+        finishing: of its plan.
+        heads: of the shards from now on.
+        partitions: their number from now on.
+    """
     now, metrics = migrated(last, version), last.metrics
     if dict(last.steps) != dict(version.steps):
         metrics = relabelled(metrics, step_ids(last, version))
@@ -62,7 +85,7 @@ def adapted(
         now,
         epoch=last.epoch + 1,
         parent=last.epoch,
-        partitions=after,
+        partitions=partitions,
         heads=heads,
         finished=finished_now(last, version, finishing),
         metrics=metrics,
@@ -78,27 +101,48 @@ def finished_now(
     return finishing.adapted(before, known, last.partitions, last.key_groups)
 
 
-def _new_shards(
-    plan: Plan, settings: RunSettings, last: Manifest, version: Version
-) -> dict[tuple[int, int], Head]:
-    places = settings.limits.shards
-    assert places is not None
+def resharding_after(
+    last: Manifest,
+    version: Version,
+    places: ShardPlaces,
+    partitions: int,
+    splittable: Collection[int],
+) -> Resharding:
+    """Return which shards are to be made, of which.
+
+    Args:
+        last: the newest manifest.
+        version: of this run.
+        places: of the shards.
+        partitions: from now on.
+        splittable: numbers of the stages that store restrictions.
+    """
     stages: defaultdict[int, list[StoringStage]] = defaultdict(list)
     for each in moved_stages(last, version):
         if each.before.kept:
-            is_splittable = plan.stages[StageId(each.now.stage)].is_splittable
-            stages[each.now.level].append(StoringStage(each, is_splittable))
-    resharding = Resharding(
+            stages[each.now.level].append(StoringStage(each, each.now.stage in splittable))
+    return Resharding(
         places=places,
         epoch=last.epoch + 1,
         before=last.partitions,
-        after=settings.least_partitions,
+        after=partitions,
         heads={place: chain.Version(*head.delta) for place, head in last.heads.items()},
         stages={level: tuple(storing) for level, storing in stages.items()},
     )
+
+
+def heads_of(
+    resharding: Resharding, made: Iterable[tuple[int, int, int]]
+) -> dict[tuple[int, int], Head]:
+    """Return the heads of new shards.
+
+    Args:
+        resharding: which has made them.
+        made: level, partition and attempt of each that is not empty.
+    """
     return {
         (level, partition): Head(DeltaId(resharding.epoch, attempt))
-        for level, partition, attempt in _made(settings, resharding)
+        for level, partition, attempt in made
     }
 
 

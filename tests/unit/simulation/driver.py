@@ -7,10 +7,10 @@ from random import Random
 from typing import Protocol, TypeVar
 
 from beam_spark_runner.core.ids import SegmentId
+from beam_spark_runner.core.routing import KEY_GROUPS
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import FencedError, Head, Manifest
-from beam_spark_runner.recovery.migration import Version
 from beam_spark_runner.scheduling import segments
 from beam_spark_runner.scheduling.attempts import Accepted, judge
 from beam_spark_runner.scheduling.epochs import (
@@ -20,7 +20,14 @@ from beam_spark_runner.scheduling.epochs import (
 )
 from beam_spark_runner.scheduling.playback import Elements, End, not_played
 from beam_spark_runner.spark.driver.epoch_manifest import manifest_after, progress_of
+from beam_spark_runner.spark.driver.migration import (
+    heads_of,
+    migration_after,
+    resharding_after,
+)
 from beam_spark_runner.spark.driver.playback import KnownEvents, Playback
+from beam_spark_runner.spark.program import ShardPlaces
+from beam_spark_runner.spark.task.resharding import Resharding
 from tests.unit.simulation.elements import (
     COUNTED,
     GROUPED,
@@ -30,13 +37,12 @@ from tests.unit.simulation.elements import (
     TaskInput,
     partition_of,
 )
-from tests.unit.simulation.hosts import LINEAGE, Attempt
+from tests.unit.simulation.hosts import LINEAGE, Attempt, MadeShard, Moving
 from tests.unit.simulation.pipeline import (
     BUDGET_US,
-    FINISHING,
-    PARTITIONS,
     TAG,
     Pipeline,
+    finishing,
 )
 from tests.unit.simulation.storage import Answers, PausedError, StorageError
 
@@ -49,7 +55,7 @@ _MOST_TRIES = 4
 _PAUSE = 0.4  # probability of a pause after a step in which there may be one
 
 
-NO_VERSION = Version(plan={}, steps={})
+_PLACES = ShardPlaces(lineage=LINEAGE, deltas="", local=None, key_groups=KEY_GROUPS)
 
 
 @dataclass(frozen=True)
@@ -58,12 +64,12 @@ class Made:
 
     Attributes:
         manifest: what it commits.
-        epoch: what the epoch has begun with.
+        epoch: what the epoch has begun with; None: it is a migration.
         tasks: the attempts that were accepted, by level and partition.
     """
 
     manifest: Manifest
-    epoch: Epoch
+    epoch: Epoch | None
     tasks: Mapping[tuple[int, int], Attempt]
 
 
@@ -86,6 +92,10 @@ class Cluster(Protocol):
         """Begin an attempt on some host."""
         ...
 
+    def begin_moving(self, resharding: Resharding, number: int) -> Moving:
+        """Begin to make a shard on some host."""
+        ...
+
     def note_made(self, made: Made) -> None:
         """Learn what a manifest stands for before it is committed."""
         ...
@@ -104,9 +114,10 @@ class Driver:
         random: for what happens inside its Spark jobs.
         faults: probability of faults there.
         began: how many epochs were committed before it.
+        partitions: of each level.
         skew_us: by which its clock is wrong.
         is_paused: it does nothing until it is woken.
-        doing: "start", "job", "commit" or "sweep".
+        doing: "start", "sweep", "move", "job" or "commit".
         pauses_in: in the midst of which of these it will pause.
         running: attempts for which it waits.
         start: what it knows; None: it has not started yet.
@@ -118,11 +129,12 @@ class Driver:
     random: Random
     faults: float
     began: int
+    partitions: int
     skew_us: int = 0
     is_paused: bool = False
     doing: str = "start"
     pauses_in: str = ""
-    running: list[Attempt] = field(default_factory=list)
+    running: list[Attempt | Moving] = field(default_factory=list)
     start: DriverStart | None = None
     end: str = ""
     _result: object = None  # of what was done last
@@ -130,6 +142,7 @@ class Driver:
 
     def __post_init__(self) -> None:
         self._steps = self._run()
+        self._version = self.cluster.pipeline.version
         events = self.cluster.pipeline.events
         self._playback: Playback | None = None
         if events is not None:
@@ -153,11 +166,14 @@ class Driver:
         checkpoints = Checkpoints(
             storage=self.answers, lineage=LINEAGE, restart="auto", key_groups=128
         )
-        yield from self._ask(lambda _: DriverStart(checkpoints, NO_VERSION, PARTITIONS))
+        yield from self._ask(lambda _: DriverStart(checkpoints, self._version, self.partitions))
         assert isinstance(self._result, DriverStart)
         self.start = self._result
         self.doing = "sweep"
         yield from self._ask(lambda start: start.sweep())
+        if not (yield from self._migrated()):
+            self.end = "gave up"
+            return
         while True:
             self.doing = "job"
             yield from self._next()
@@ -174,6 +190,48 @@ class Driver:
                 self.cluster.note_won(self, mine)
             self.doing = "sweep"
             yield from self._ask(lambda start: start.sweep())
+
+    def _migrated(self) -> Asks:
+        """Go on with another number of partitions, if the last run had another; False: gave up."""
+        assert self.start is not None
+        while (last := self.start.manifest).partitions != self.partitions and not last.is_final:
+            self.doing = "move"
+            splittable = {SOURCE}
+            resharding = resharding_after(last, self._version, _PLACES, self.partitions, splittable)
+            made: list[tuple[int, int, int]] = []
+            for number in range(len(resharding.new_shards())):
+                shard = yield from self._made_shard(resharding, number)
+                if shard is None:
+                    return False
+                if shard.attempt is not None:
+                    made.append((shard.level, shard.partition, shard.attempt))
+            mine = migration_after(
+                last,
+                self._version,
+                finishing(self.partitions),
+                heads_of(resharding, made),
+                self.partitions,
+            )
+            self.cluster.note_made(Made(mine, None, {}))
+            self.doing = "commit"
+            yield from self._ask(lambda start, mine=mine: start.commit(mine))  # type: ignore[misc]
+            committed: object = self._result
+            if committed == mine:
+                self.cluster.note_won(self, mine)
+        return True
+
+    def _made_shard(
+        self, resharding: Resharding, number: int
+    ) -> Generator[None, None, MadeShard | None]:
+        for _ in range(_MOST_TRIES):
+            moving = self.cluster.begin_moving(resharding, number)
+            self.running = [moving]
+            while not moving.has_ended:
+                yield
+            self.running = []
+            if moving.report is not None:
+                return moving.report
+        return None
 
     def _ask(self, act: Callable[[DriverStart], object]) -> Steps:
         """Begin an act again and again, until all its questions have been answered."""
@@ -207,7 +265,7 @@ class Driver:
     def _accepted(self, epoch: Epoch) -> Asks:
         """Run the epoch until its tasks have worked on the same data; False: it gave up."""
         assert self.start is not None
-        levels = self._levels = FINISHING.levels(self.start.manifest.finished)
+        levels = self._levels = finishing(self.partitions).levels(self.start.manifest.finished)
         order = segments.SegmentOrder({_SEGMENT: frozenset()})
         action = order.start()
         while isinstance(action, segments.Run):
@@ -216,19 +274,19 @@ class Driver:
                 if not (yield from self._run_level(level, epoch)):
                     return False
             reports = [each.report for each in self._tasks.values() if each.report is not None]
-            verdict = judge(reports, dict.fromkeys(levels, PARTITIONS), first=levels[0])
+            verdict = judge(reports, dict.fromkeys(levels, self.partitions), first=levels[0])
             is_good = isinstance(verdict, Accepted)
             event = segments.Ran(_SEGMENT) if is_good else segments.Rejected(_SEGMENT, "mixed")
             action = order.on(event)
         return isinstance(action, segments.Finish)
 
     def _run_level(self, level: int, epoch: Epoch) -> Asks:
-        for partition in range(PARTITIONS):
+        for partition in range(self.partitions):
             if not (yield from self._run_task(level, partition, epoch)):
                 return False
             if level > self._levels[0] and self.random.random() < self.faults:
                 # The executor that has a task's rows is lost while they are read.
-                lost = self.random.randrange(PARTITIONS)
+                lost = self.random.randrange(self.partitions)
                 if not (yield from self._run_task(level - 1, lost, epoch)):
                     return False
         return True
@@ -240,7 +298,7 @@ class Driver:
             task, read = self._input(level, partition, epoch)
             copies = 2 if self.random.random() < self.faults else 1
             begun = [self.cluster.begin(level, task, head, read) for _ in range(copies)]
-            self.running = begun
+            self.running = [*begun]
             while not any(each.report for each in begun) and self.running:
                 yield
                 self.running = [each for each in begun if not each.has_ended]
@@ -256,8 +314,8 @@ class Driver:
         last = self.start.manifest
         read: list[Attempt] = []
         if level > self._levels[0]:
-            read = [self._tasks[level - 1, each] for each in range(PARTITIONS)]
-            rows, arriving_us = sent(read, partition)
+            read = [self._tasks[level - 1, each] for each in range(self.partitions)]
+            rows, arriving_us = sent(read, partition, self.partitions)
         elif level:
             rows, arriving_us = [], dict.fromkeys(LEVELS[level], MAX_US)
         else:
@@ -271,6 +329,7 @@ class Driver:
             arriving_us=arriving_us,
             rows=rows,
             partition=partition,
+            partitions=self.partitions,
         )
         return task, tuple(each.number for each in read)
 
@@ -287,19 +346,19 @@ class Driver:
             metrics=(b"%d" % count,),
             gathers=(),
             lags=(),
-            finishing=FINISHING,
+            finishing=finishing(self.partitions),
         )
         self.cluster.note_made(Made(mine, epoch, dict(self._tasks)))
         return mine
 
 
-def sent(read: list[Attempt], partition: int) -> tuple[list[Row], dict[int, int]]:
+def sent(read: list[Attempt], partition: int, partitions: int) -> tuple[list[Row], dict[int, int]]:
     """Return the rows that attempts have sent to a task, and the watermarks."""
     rows: list[Row] = []
     arriving_us: dict[int, int] = {}
     for each in read:
         assert each.output is not None
-        rows += [row for row in each.output.rows if partition_of(row.key, PARTITIONS) == partition]
+        rows += [row for row in each.output.rows if partition_of(row.key, partitions) == partition]
         for dest, watermark_us in each.output.outputs_us.items():
             arriving_us[dest] = min(watermark_us, arriving_us.get(dest, MAX_US))
     return rows, arriving_us

@@ -1,6 +1,5 @@
 """What the simulated pipeline is made of: rows between levels, and what comes out of it."""
 
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,6 +15,8 @@ from apache_beam.transforms.core import Windowing
 from apache_beam.transforms.window import WindowFn
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.core.routing import KEY_GROUPS, partitions_of_keys
 
 SECOND_US = 1_000_000
 SOURCE, GROUPED, COUNTED, TOTALS = range(4)
@@ -55,6 +56,7 @@ class TaskInput:
         arriving_us: the same, as those say who feed it.
         rows: for this task.
         partition: of the task.
+        partitions: of its level.
     """
 
     number: int
@@ -65,6 +67,7 @@ class TaskInput:
     arriving_us: Mapping[int, int]
     rows: Sequence[Row]
     partition: int
+    partitions: int
 
 
 class Advance(NamedTuple):
@@ -171,4 +174,4 @@ def decoded_key(coded: bytes) -> str:
 
 def partition_of(key: str, partitions: int) -> int:
     """Return the task that has a key."""
-    return zlib.crc32(key.encode()) % partitions
+    return int(partitions_of_keys([coded_key(key)], 1, KEY_GROUPS, partitions)[0])

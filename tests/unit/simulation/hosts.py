@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
+
+import pyarrow as pa
 
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.recovery.manifest import Head
 from beam_spark_runner.scheduling.attempts import IN_THIS_JOB, Attempts, Report, ShardReport
+from beam_spark_runner.spark.task.resharding import Resharding, make_shards
 from beam_spark_runner.state.chain import Version
 from beam_spark_runner.state.shards import Shard, open_shard
 from tests.unit.simulation.elements import TaskInput, TaskOutput
@@ -152,3 +156,57 @@ class Attempt:
             shard=shard,
             finished=frozenset(output.finished),
         )
+
+
+class MadeShard(NamedTuple):
+    """What a task of a migration reports.
+
+    Attributes:
+        level: of the new shard.
+        partition: of it.
+        attempt: that has made it; None: it is empty.
+    """
+
+    level: int
+    partition: int
+    attempt: int | None
+
+
+@dataclass
+class Moving:
+    """One attempt at making a new shard in a migration.
+
+    Attributes:
+        host: where it runs.
+        resharding: of the migration.
+        number: of the shard, see ``Resharding.new_shards``.
+        report: once it has ended well.
+        has_ended: well or not.
+    """
+
+    host: Host
+    resharding: Resharding
+    number: int
+    report: MadeShard | None = None
+    has_ended: bool = False
+    _has_begun: bool = False
+
+    def step(self) -> None:
+        """Begin; then make the shard."""
+        if not self._has_begun:
+            self._has_begun = True
+            return
+        self.has_ended = True
+        numbers = pa.RecordBatch.from_pydict({"id": [self.number]})
+        try:
+            batches = list(make_shards(self.resharding, iter([numbers])))
+        except (RunnerError, KilledError):
+            return
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        if not any(row["problem"] for row in rows):
+            attempt = rows[0]["attempt"] if rows else None
+            self.report = MadeShard(*self.resharding.new_shards()[self.number], attempt)
+
+    def kill(self) -> None:
+        """The process ends."""
+        self.has_ended = True

@@ -1,5 +1,6 @@
 """The simulated pipeline, and a task of one of its levels."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +10,9 @@ from apache_beam.transforms.core import Windowing
 
 from beam_spark_runner.core.ids import DestinationId, PCollectionId, SegmentId, StageId
 from beam_spark_runner.core.time import MAX_US, MIN_US
+from beam_spark_runner.plan.compatibility import StagePlace
 from beam_spark_runner.plan.model import Delivery, Destination, Level, Plan, Segment, Stage
+from beam_spark_runner.recovery.migration import Version
 from beam_spark_runner.scheduling.finish import Finishing
 from beam_spark_runner.scheduling.playback import Event
 from beam_spark_runner.semantics import watermarks
@@ -32,12 +35,14 @@ from tests.unit.simulation.stages import Grouping, run_counter, run_grouping, ru
 from tests.unit.state.sorted_records import count_values
 
 PARTITIONS = 2
+"""At first."""
 _READS = {SOURCE: "nothing", GROUPED: "read", COUNTED: "read", TOTALS: "counted"}
 TAG = "main"
 BUDGET_US = 500_000
 
 
-def _finishing() -> Finishing:
+@functools.cache
+def finishing(partitions: int) -> Finishing:
     """Return the rules by which the pipeline's stages finish."""
     collections = [PCollectionId(each) for each in ("nothing", "read", "counted")]
     stages = {
@@ -84,10 +89,7 @@ def _finishing() -> Finishing:
         segments=(segment,),
         streams=True,
     )
-    return Finishing(plan, PARTITIONS)
-
-
-FINISHING = _finishing()
+    return Finishing(plan, partitions)
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,26 @@ class Pipeline:
     def groupings(self) -> Mapping[int, Grouping]:
         """By stage."""
         return {GROUPED: Grouping(GROUPED, self.grouping), TOTALS: Grouping(TOTALS, self.totals)}
+
+    @cached_property
+    def version(self) -> Version:
+        """Where it stores what."""
+        return Version(
+            plan={
+                f"step {stage}": StagePlace(
+                    stage=stage,
+                    level=level,
+                    is_exchanged=True,
+                    dest=stage,
+                    is_fed=stage == SOURCE,
+                    transform="counter" if stage == COUNTED else "",
+                    kept="something" if stores(self, level) else "",
+                )
+                for level, numbers in LEVELS.items()
+                for stage in numbers
+            },
+            steps={},
+        )
 
     def interruption(self, random: Random) -> Interruption:
         """Return when the firing of a stage ends: what a timer takes, the attempt draws."""

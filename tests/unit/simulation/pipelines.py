@@ -31,7 +31,7 @@ from beam_spark_runner.scheduling.playback import (
     TimedElement,
 )
 from tests.unit.simulation.elements import SECOND_US
-from tests.unit.simulation.pipeline import PARTITIONS, TAG, Pipeline
+from tests.unit.simulation.pipeline import TAG, Pipeline
 from tests.unit.simulation.sources import KEYS, Sources
 
 _WINDOW_FNS: Sequence[Callable[[], WindowFn]] = (
@@ -93,7 +93,7 @@ def pipeline(seed: int, length: int = 30) -> Pipeline:
     random = Random(seed)
     late_us = random.choice((0, 0, 4 * SECOND_US))
     return Pipeline(
-        sources=Sources(random.randrange(1, 4), length, PARTITIONS, late_us),
+        sources=Sources(random.randrange(1, 4), length, late_us),
         grouping=windowing(random),
         totals=windowing(random),
         events=events(random, length) if random.random() < 0.3 else None,

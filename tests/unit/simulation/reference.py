@@ -23,6 +23,7 @@ from tests.unit.simulation.elements import (
     Row,
     TaskInput,
     TaskOutput,
+    partition_of,
     windowed,
 )
 from tests.unit.simulation.pipeline import PARTITIONS, Pipeline, stores
@@ -48,32 +49,32 @@ class _Stage:
 class _SourceStage(_Stage):
     def __init__(self, pipeline: Pipeline) -> None:
         self._sources = pipeline.sources
-        self._left: list[Slice] = []
+        self.left: list[Slice] = []
 
     def run(self, task: TaskInput, attempt: int, output: TaskOutput) -> None:
         if task.feeds_impulses:
-            self._left = [
+            self.left = [
                 Slice(source, 0, (), task.clock_us, self._sources.hold_us(source, 0))
-                for source in self._sources.of_partition(task.partition)
+                for source in self._sources.of_partition(task.partition, task.partitions)
             ]
         left = []
-        for each in self._left:
+        for each in self.left:
             taken = each
             if each.due_us <= task.clock_us:
                 taken = self._sources.take(each.source, each.position, task.clock_us, attempt)
                 output.rows += taken.rows
             if not self._sources.is_done(taken):
                 left.append(taken)
-        self._left = left
+        self.left = left
 
     def due(self) -> tuple[list[int], list[int]]:
-        return [], [each.due_us for each in self._left]
+        return [], [each.due_us for each in self.left]
 
     def holds(self) -> list[int]:
-        return [each.hold_us for each in self._left]
+        return [each.hold_us for each in self.left]
 
     def is_empty(self) -> bool:
-        return not self._left
+        return not self.left
 
 
 class _Group(_Stage):
@@ -111,6 +112,15 @@ class _Group(_Stage):
         }
         if not windows:
             del self._keys[key], self._due[key]
+
+    def all_keys(self) -> Sequence[str]:
+        return [*self._keys]
+
+    def give(self, key: str, other: "_Group") -> None:
+        """Let another task have what there is of a key."""
+        other._keys[key] = self._keys[key]
+        if key in self._due:
+            other._due[key] = self._due[key]
 
     def check_settled(self, now: Instant) -> None:
         """No key would do anything if it were advanced once more."""
@@ -186,6 +196,13 @@ class _Counter(_Stage):
         counted.take(rows, before)
         assert counted.advance(now, None, advance.fired) == advance.fired
 
+    def all_keys(self) -> Sequence[str]:
+        return [*self._keys]
+
+    def give(self, key: str, other: "_Counter") -> None:
+        """Let another task have what there is of a key."""
+        other._keys[key] = self._keys[key]
+
     def check_settled(self, now: Instant) -> None:
         """No timer is due any more."""
         for counted in self._keys.values():
@@ -216,16 +233,51 @@ class Reference:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._stages: dict[tuple[int, int], _Stage] = {}
-        for partition in range(PARTITIONS):
+        self._begin(PARTITIONS)
+
+    def _begin(self, partitions: int) -> None:
+        for partition in range(partitions):
             for stage in (stage for stages in LEVELS.values() for stage in stages):
                 made: _Stage
                 if stage == SOURCE:
-                    made = _SourceStage(pipeline)
+                    made = _SourceStage(self._pipeline)
                 elif stage == COUNTED:
                     made = _Counter()
                 else:
-                    made = _Group(pipeline, stage)
+                    made = _Group(self._pipeline, stage)
                 self._stages[stage, partition] = made
+
+    def begin_with(self, partitions: int) -> None:
+        """Begin with another number of partitions: nothing has run yet."""
+        self._stages.clear()
+        self._begin(partitions)
+
+    def move(self, partitions: int, slices: Sequence[Sequence[Slice]]) -> None:
+        """Have another number of partitions from now on.
+
+        Args:
+            partitions: of each level.
+            slices: what is stored of sources, by the partition in which the runner has put it.
+        """
+        before = self._stages
+        self._stages = {}
+        self._begin(partitions)
+        left: list[Slice] = []
+        for (number, _), stage in before.items():
+            if isinstance(stage, _SourceStage):
+                left += stage.left
+            else:
+                assert isinstance(stage, _Group | _Counter)
+                for key in stage.all_keys():
+                    target = self._stages[number, partition_of(key, partitions)]
+                    stage.give(key, target)  # type: ignore[arg-type]  # of the same kind
+        assert sorted(each for some in slices for each in some) == sorted(
+            each._replace(rows=()) for each in left
+        ), "restrictions were lost or doubled"
+        for partition, some in enumerate(slices):
+            target = self._stages[SOURCE, partition]
+            assert isinstance(target, _SourceStage)
+            target.left = [*some]
 
     def is_empty(self) -> bool:
         """Whether nothing is left in any task."""

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from beam_spark_runner.core.time import MAX_US
 from tests.unit.simulation.elements import COUNTED, GROUPED, SECOND_US, Row
 
-KEYS = ("ada", "bob", "cid", "dot", "eve")
+KEYS = ("aed", "bol", "car", "dan", "fed")
+"""Of four partitions, each has one of them but the third."""
 
 
 class Slice(NamedTuple):
@@ -29,18 +30,16 @@ class Sources:
     Attributes:
         count: of them.
         length: elements of each.
-        partitions: of each level.
         most_late_us: by which elements may be behind the watermark.
     """
 
     count: int
     length: int
-    partitions: int
     most_late_us: int
 
-    def of_partition(self, partition: int) -> Sequence[int]:
-        """Return which sources a task has."""
-        return range(partition, self.count, self.partitions)
+    def of_partition(self, partition: int, partitions: int) -> Sequence[int]:
+        """Return which sources a task begins to read."""
+        return range(partition, self.count, partitions)
 
     def element(self, source: int, position: int) -> tuple[str, int, int]:
         """Return the key, the value and the timestamp of an element."""

@@ -12,6 +12,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.ids import DestinationId
+from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.harness.due import fire_due
 from beam_spark_runner.harness.grouping.epoch_groups import GroupsInEpochs
 from beam_spark_runner.harness.values.spill import ValueLogs
@@ -49,7 +50,7 @@ def run_sources(
     clock_us = task.clock_us
     timers, values = StoredTimers(store, lambda: clock_us), StoredValues(store, _RESTRICTION)
     if task.feeds_impulses:
-        for source in sources.of_partition(task.partition):
+        for source in sources.of_partition(task.partition, task.partitions):
             _store(timers, values, Slice(source, 0, (), clock_us, sources.hold_us(source, 0)))
     for timer in list(timers.due()):
         timers.remove(timer)
@@ -60,6 +61,17 @@ def run_sources(
         output.rows += taken.rows
         if not sources.is_done(taken):
             _store(timers, values, taken)
+
+
+def stored_slices(store: StoredState) -> list[Slice]:
+    """Return what is stored of sources."""
+    timers, values = StoredTimers(store, lambda: MAX_US), StoredValues(store, _RESTRICTION)
+    found = []
+    for timer in timers.due():
+        values.set_current_key(timer.key)
+        source, position = values.read(timer.window, timer.id).value
+        found.append(Slice(source, position, (), timer.fire_at_us, timer.hold_us))
+    return found
 
 
 def _store(timers: StoredTimers, values: StoredValues, left: Slice) -> None:

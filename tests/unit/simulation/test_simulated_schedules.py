@@ -12,12 +12,16 @@ import pytest
 
 from tests.unit.simulation.elements import SECOND_US
 from tests.unit.simulation.pipelines import pipeline
-from tests.unit.simulation.world import MOST_DRIVERS, World
+from tests.unit.simulation.world import MOST_DRIVERS, MOST_PARTITIONS, World
 
 pytestmark = pytest.mark.slow
 
 STEPS = int(os.environ.get("SIMULATION_STEPS", "100000")) * 7 // 10
 PARTS = 7
+DOINGS = {
+    False: ("start", "job", "commit", "sweep"),
+    True: ("start", "move", "job", "commit", "sweep"),
+}
 _MOST_DISTURBED = 2_000  # steps of one schedule
 
 FOUND = {
@@ -29,16 +33,16 @@ FOUND = {
 """Seeds and lengths of pipelines by which errors were found, and which."""
 
 
-def disturb(world: World, random: Random) -> None:
+def disturb(world: World, random: Random, *, migrates: bool) -> None:
     """Let one thing happen that must make no difference."""
     drivers = world.drivers
-    match random.randrange(10):
+    match random.randrange(11 if migrates else 10):
         case 0 if drivers:
             world.kill(random.choice(drivers))
         case 1 if len(drivers) < MOST_DRIVERS:
             world.start()
         case 2 if drivers:
-            random.choice(drivers).pauses_in = random.choice(("start", "job", "commit", "sweep"))
+            random.choice(drivers).pauses_in = random.choice(DOINGS[migrates])
         case 3 if drivers:
             driver = random.choice(drivers)
             driver.is_paused = False
@@ -58,17 +62,26 @@ def disturb(world: World, random: Random) -> None:
                 world.step_stray()
         case 9:
             world.deltas.fault = random.choice(("full", "hidden", "stored"))
+        case 10 if len(drivers) < MOST_DRIVERS:
+            world.start(random.randrange(1, MOST_PARTITIONS + 1))
 
 
-def run(seed: int, folder: Path, length: int = 30) -> int:
-    """Run a schedule over a pipeline of that length; return how many steps it took."""
+def run(seed: int, folder: Path, length: int = 30, *, migrates: bool = True) -> int:
+    """Run a schedule over a pipeline of that length; return how many steps it took.
+
+    Args:
+        seed: of both.
+        folder: for files.
+        length: of the pipeline.
+        migrates: drivers may have different numbers of partitions.
+    """
     random = Random(seed)
     world = World(pipeline(seed, length), seed, folder / str(seed))
     rate = random.choice((0.01, 0.03, 0.1))
     try:
         while not world.is_done and world.steps < _MOST_DISTURBED:
             if random.random() < rate:
-                disturb(world, random)
+                disturb(world, random, migrates=migrates)
             else:
                 world.step()
         world.finish()
@@ -88,4 +101,4 @@ def test_whatever_happens_an_epoch_counts_once(part: int, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("seed", "length"), FOUND)
 def test_what_was_wrong_once(seed: int, length: int, tmp_path: Path) -> None:
-    run(seed, tmp_path, length)
+    run(seed, tmp_path, length, migrates=False)  # which there was not yet

@@ -21,11 +21,12 @@ from hypothesis.stateful import (
 from tests.unit.simulation.driver import Driver
 from tests.unit.simulation.elements import SECOND_US
 from tests.unit.simulation.pipelines import pipeline
-from tests.unit.simulation.world import MOST_DRIVERS, World
+from tests.unit.simulation.world import MOST_DRIVERS, MOST_PARTITIONS, World
 
 pytestmark = pytest.mark.slow
 
 STEPS = int(os.environ.get("SIMULATION_STEPS", "100000")) * 3 // 10
+DOINGS = ["start", "move", "job", "commit", "sweep"]
 _LENGTH = 10  # of a pipeline: about how many epochs it takes
 _STEPS_OF_AN_EXAMPLE = 500  # they are somewhat more
 
@@ -77,7 +78,12 @@ class Worlds(RuleBasedStateMachine):
     def another_driver_starts(self) -> None:
         self.world.start()
 
-    @rule(which=st.integers(0, 2), doing=st.sampled_from(["start", "job", "commit", "sweep"]))
+    @precondition(lambda self: len(self.world.drivers) < MOST_DRIVERS)
+    @rule(partitions=st.integers(1, MOST_PARTITIONS))
+    def a_driver_starts_with_other_partitions(self, partitions: int) -> None:
+        self.world.start(partitions)
+
+    @rule(which=st.integers(0, 2), doing=st.sampled_from(DOINGS))
     def a_driver_pauses(self, which: int, doing: str) -> None:
         self.some(which).pauses_in = doing
 

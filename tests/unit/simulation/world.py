@@ -10,17 +10,24 @@ from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.recovery.driver_start import KEPT
 from beam_spark_runner.recovery.manifest import Head, Manifest, encode, epoch_in, fence_in
 from beam_spark_runner.recovery.sweep import delta_name
+from beam_spark_runner.spark.task import resharding
+from beam_spark_runner.spark.task.resharding import Resharding
 from beam_spark_runner.state import local_copy
 from beam_spark_runner.state.chain import Version
-from beam_spark_runner.state.shards import open_shard
+from beam_spark_runner.state.shards import Shard, open_shard
+from beam_spark_runner.state.store import StoredState
 from tests.unit.simulation.driver import Driver, Made, fed
-from tests.unit.simulation.elements import LEVELS, Row, TaskInput, TaskOutput, partition_of
-from tests.unit.simulation.hosts import LINEAGE, Attempt, Host
+from tests.unit.simulation.elements import LEVELS, SOURCE, Row, TaskInput, TaskOutput, partition_of
+from tests.unit.simulation.hosts import LINEAGE, Attempt, Host, Moving
 from tests.unit.simulation.pipeline import PARTITIONS, Pipeline
 from tests.unit.simulation.reference import Reference
+from tests.unit.simulation.sources import Slice
+from tests.unit.simulation.stages import stored_slices
 from tests.unit.simulation.storage import Answers, Deltas, Files
+from tests.unit.state.sorted_records import count_values
 
 MOST_DRIVERS = 3
+MOST_PARTITIONS = 4
 _HOSTS = 2
 _STEP_US = 5_000
 _LONGEST_SLEEP_US = 60_000_000
@@ -51,7 +58,7 @@ class World:
         self.files = Files()
         self.files.on_created, self.files.on_deleted = self._created, self._deleted
         self.deltas = Deltas(self.files)
-        self.strays: list[Attempt] = []  # attempts for which nobody waits
+        self.strays: list[Attempt | Moving] = []  # attempts for which nobody waits
         self._folder, self._random = folder, Random(seed)
         self._now_us = 1_000_000_000
         self._made: dict[bytes, Made] = {}
@@ -59,6 +66,8 @@ class World:
         self._emitted = 0
         self._at = self.hosts[0]  # where code runs now
         self._patch = pytest.MonkeyPatch()
+        self._patch.setattr(resharding, "delta_files", lambda _: self.deltas)
+        self._patch.setattr(resharding, "folder_of_copies", lambda _: self._at.folder)
         self._patch.setattr(
             local_copy, "boot_id", lambda: f"{self.hosts.index(self._at)}.{self._at.boots}"
         )
@@ -77,11 +86,13 @@ class World:
         """Whether the pipeline has come to its end."""
         return bool(self.chain) and self.chain[-1].is_final
 
-    def start(self) -> Driver:
-        """Start the program."""
+    def start(self, partitions: int | None = None) -> Driver:
+        """Start the program; with another number of partitions, if that is given."""
         answers = Answers(self.files, Random(self._random.random()))
         random = Random(self._random.random())
-        driver = Driver(self, answers, random, self.faults, len(self.chain))
+        if partitions is None:
+            partitions = self.chain[-1].partitions if self.chain else PARTITIONS
+        driver = Driver(self, answers, random, self.faults, len(self.chain), partitions)
         self.drivers.append(driver)
         return driver
 
@@ -175,6 +186,9 @@ class World:
         number = self._random.getrandbits(63)
         return Attempt(number, host, self.pipeline, level, task, head, self.deltas, read)
 
+    def begin_moving(self, resharding: Resharding, number: int) -> Moving:
+        return Moving(self._random.choice(self.hosts), resharding, number)
+
     def note_made(self, made: Made) -> None:
         self._made[encode(made.manifest)] = made
 
@@ -187,11 +201,11 @@ class World:
         self.steps += 1
         self._now_us += _STEP_US
 
-    def _running(self) -> list[Attempt]:
+    def _running(self) -> list[Attempt | Moving]:
         every = [*self.strays, *(each for driver in self.drivers for each in driver.running)]
         return [each for each in every if not each.has_ended]
 
-    def _step_attempt(self, attempt: Attempt) -> None:
+    def _step_attempt(self, attempt: Attempt | Moving) -> None:
         self._at = attempt.host
         attempt.step()
 
@@ -225,18 +239,43 @@ class World:
                 assert manifest.watermarks_us[dest] >= watermark_us, "a watermark has gone back"
         before_us = self.chain[-1].watermarks_us if self.chain else {}
         self.chain.append(manifest)
-        self._check_epoch(made, dict(before_us))
+        if made.epoch is None:
+            self._check_migration(manifest)
+        else:
+            self._check_epoch(made, dict(before_us))
         for needed in self._needed(self.chain[-KEPT:]):
             assert needed in self.files.content, "a delta is missing"
         if manifest.is_final:
             self._check_final(manifest)
 
+    def _check_migration(self, manifest: Manifest) -> None:
+        """Nothing has happened, and each restriction is in one place."""
+        before = self.chain[-2]
+        assert manifest.metrics == before.metrics
+        assert manifest.watermarks_us == before.watermarks_us
+        assert (manifest.next_event_us, manifest.next_clock_us) == (
+            before.next_event_us,
+            before.next_clock_us,
+        )
+        slices = [self._slices(manifest, partition) for partition in range(manifest.partitions)]
+        self._reference.move(manifest.partitions, slices)
+
+    def _slices(self, manifest: Manifest, partition: int) -> list[Slice]:
+        head = manifest.heads.get((0, partition))
+        if head is None:
+            return []
+        with self._opened(0, partition, head) as shard:
+            return stored_slices(StoredState(shard, SOURCE, count_values))
+
     def _check_epoch(self, made: Made, before_us: dict[int, int]) -> None:
         """The outputs of an epoch are those of the undisturbed run."""
+        partitions = made.manifest.partitions
+        if made.manifest.epoch == 1:
+            self._reference.begin_with(partitions)
         outputs: list[TaskOutput] = []
         for level in sorted({level for level, _ in made.tasks}):  # others have finished
             before, outputs = outputs, []
-            for partition in range(PARTITIONS):
+            for partition in range(partitions):
                 attempt = made.tasks[level, partition]
                 rows, arriving_us = self._input(made, level, partition, before)
                 assert attempt.output is not None
@@ -261,30 +300,35 @@ class World:
     def _input(
         self, made: Made, level: int, partition: int, before: list[TaskOutput]
     ) -> tuple[list[Row], dict[int, int]]:
+        partitions = made.manifest.partitions
         if level:
             rows = [row for output in before for row in output.rows]
             dests = LEVELS[level]
-            return [row for row in rows if partition_of(row.key, PARTITIONS) == partition], {
+            return [row for row in rows if partition_of(row.key, partitions) == partition], {
                 dest: min((output.outputs_us[dest] for output in before), default=MAX_US)
                 for dest in dests
             }
+        assert made.epoch is not None
         return fed(self.pipeline, made.epoch, partition)
 
     def _check_final(self, manifest: Manifest) -> None:
         """Nothing is left, neither in the undisturbed run nor in the shards."""
         assert self._reference.is_empty(), "the pipeline has ended with something left"
         assert set(manifest.watermarks_us.values()) == {MAX_US}
-        self._at = self.hosts[0]
         for (level, partition), head in manifest.heads.items():
-            with open_shard(
-                self._folder / "oracle",
-                self.deltas,
-                lineage=LINEAGE,
-                level=level,
-                partition=partition,
-                head=Version(*head.delta),
-            ) as shard:
+            with self._opened(level, partition, head) as shard:
                 assert not list(shard.scan(b"")), "something is left in a shard"
+
+    def _opened(self, level: int, partition: int, head: Head) -> Shard:
+        """Open a shard on a host that takes no part."""
+        return open_shard(
+            self._folder / "oracle",
+            self.deltas,
+            lineage=LINEAGE,
+            level=level,
+            partition=partition,
+            head=Version(*head.delta),
+        )
 
     def _needed(self, manifests: list[Manifest]) -> set[str]:
         """Return the names of the deltas that manifests need."""
