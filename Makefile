@@ -162,7 +162,7 @@ kills: $(READY) $(SPARK_CLASSES) ## Over 700 runs in which a process is killed a
 	KILLS=400 $(PYTEST) integration/test_faults.py integration/test_faults_in_one_process.py
 	KILLS=80 $(PYTEST) integration/test_cluster.py -k killed_executors
 	STREAM_KILLS=200 $(PYTEST) integration/test_streams_killed.py integration/test_streams_lose_processes.py \
-		integration/test_file_sinks.py
+		integration/test_file_sinks.py integration/test_migrations_killed.py
 
 soak: $(READY) ## A streaming pipeline for 10,000 epochs and an hour: what it needs must not grow
 	$(BIN)/python -m benchmarks.soak

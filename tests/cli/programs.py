@@ -70,7 +70,7 @@ class Program:
         self._process.send_signal(number)
 
     def send_to_group(self, number: signal.Signals) -> None:
-        """Send a signal to the program and what it has started, as a shell or ``systemd`` does."""
+        """Send a signal to the program and what it has started, as a shell or a terminal does."""
         self._began = time.monotonic()
         os.killpg(self.pid, number)
 

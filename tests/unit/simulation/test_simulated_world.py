@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 STEPS = int(os.environ.get("SIMULATION_STEPS", "100000")) * 3 // 10
 DOINGS = ["start", "move", "job", "commit", "sweep"]
 _LENGTH = 10  # of a pipeline: about how many epochs it takes
-_STEPS_OF_AN_EXAMPLE = 500  # they are somewhat more
+_STEPS_OF_AN_EXAMPLE = 400  # they are somewhat more
 
 
 class Worlds(RuleBasedStateMachine):
