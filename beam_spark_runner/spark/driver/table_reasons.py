@@ -11,19 +11,20 @@ _MISSING_FORMAT = re.compile(
 )
 _MISSING_DRIVER = re.compile(r"No suitable driver|ClassNotFoundException: \S*[Dd]river")
 _PACKAGES = {
-    "avro": "org.apache.spark:spark-avro_2.13:{spark}",
-    "protobuf": "org.apache.spark:spark-protobuf_2.13:{spark}",
-    "kafka": "org.apache.spark:spark-sql-kafka-0-10_2.13:{spark}",
-    "delta": "io.delta:delta-spark_2.13",
-    "iceberg": "org.apache.iceberg:iceberg-spark-runtime-{minor}_2.13",
-    "hudi": "org.apache.hudi:hudi-spark{minor}-bundle_2.13",
-    "bigquery": "com.google.cloud.spark:spark-bigquery-with-dependencies_2.13",
-    "snowflake": "net.snowflake:spark-snowflake_2.13",
-    "mongodb": "org.mongodb.spark:mongo-spark-connector_2.13",
-    "org.apache.spark.sql.cassandra": "com.datastax.spark:spark-cassandra-connector_2.13",
-    "org.elasticsearch.spark.sql": "org.elasticsearch:elasticsearch-spark-30_2.13",
-    "com.databricks.spark.xml": "com.databricks:spark-xml_2.13",
+    "avro": "org.apache.spark:spark-avro_{scala}:{spark}",
+    "protobuf": "org.apache.spark:spark-protobuf_{scala}:{spark}",
+    "kafka": "org.apache.spark:spark-sql-kafka-0-10_{scala}:{spark}",
+    "delta": "io.delta:delta-spark{of_spark_4}_{scala}",
+    "iceberg": "org.apache.iceberg:iceberg-spark-runtime-{minor}_{scala}",
+    "hudi": "org.apache.hudi:hudi-spark{minor}-bundle_{scala}",
+    "bigquery": "com.google.cloud.spark:spark-bigquery-with-dependencies_{scala}",
+    "snowflake": "net.snowflake:spark-snowflake_{scala}",
+    "mongodb": "org.mongodb.spark:mongo-spark-connector_{scala}",
+    "org.apache.spark.sql.cassandra": "com.datastax.spark:spark-cassandra-connector_{scala}",
+    "org.elasticsearch.spark.sql": "org.elasticsearch:elasticsearch-spark-30_{scala}",
+    "com.databricks.spark.xml": "com.databricks:spark-xml_{scala}",
 }
+"""Coordinates of connectors; ``_package_of`` says what the fields are."""
 _DRIVERS = {
     "postgresql": "org.postgresql:postgresql",
     "mysql": "com.mysql:mysql-connector-j",
@@ -44,6 +45,7 @@ _NO_CONNECTION = re.compile(
     r"[Cc]onnection (to \S+ )?(was )?(refused|attempt failed|timed out)|Communications link failure"
     r"|UnknownHostException|authentication failed|Access denied|permission denied"
 )
+_NEW_SCHEMA = "overwriteSchema"  # Delta's option, which it names far down in its error
 _EXISTS_WITHOUT_SCHEMA = re.compile(r"UNABLE_TO_INFER_SCHEMA|Unable to infer schema")
 
 
@@ -89,11 +91,22 @@ def reason_for(error: BaseException, format_: str, options: Mapping[str, str], v
             "its class by the option driver"
         )
     if _MISSING_FORMAT.search(text):
-        minor = ".".join(version.split(".")[:2])
-        package = _PACKAGES.get(format_.lower(), "the package of the connector")
-        known = package.format(spark=version, minor=minor)
-        return f"Spark has no connector for {format_ or 'it'}. {_add(known)}"
+        return (
+            f"Spark has no connector for {format_ or 'it'}. {_add(_package_of(format_, version))}"
+        )
     return reason_of(error)
+
+
+def _package_of(format_: str, version: str) -> str:
+    """Return the coordinates of a connector for a version of Spark, or words for an unknown one."""
+    minor = ".".join(version.split(".")[:2])
+    is_spark_3 = version.startswith("3.")
+    return _PACKAGES.get(format_.lower(), "the package of the connector").format(
+        spark=version,
+        minor=minor,
+        of_spark_4="" if is_spark_3 else f"_{minor}",
+        scala="2.12" if is_spark_3 else "2.13",  # as the PySpark on PyPI has it
+    )
 
 
 def _add(package: str) -> str:

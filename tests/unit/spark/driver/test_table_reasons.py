@@ -1,0 +1,65 @@
+"""Which package to add, if Spark has no connector or driver."""
+
+import pytest
+
+from beam_spark_runner.spark.driver.table_reasons import lacks_connector, reason_for
+
+NO_SOURCE = Exception("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: it. Make sure …")
+NO_DRIVER = Exception("java.sql.SQLException: No suitable driver")
+ADD = "Add it, where the session is started: --spark_conf spark.jars.packages="
+
+
+@pytest.mark.parametrize(
+    ("format_", "version", "package"),
+    [
+        ("delta", "4.3.0", "io.delta:delta-spark_4.3_2.13:VERSION"),
+        ("delta", "3.5.6", "io.delta:delta-spark_2.12:VERSION"),
+        ("Iceberg", "4.1.2", "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:VERSION"),
+        ("iceberg", "3.5.6", "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:VERSION"),
+        ("hudi", "3.5.6", "org.apache.hudi:hudi-spark3.5-bundle_2.12:VERSION"),
+        ("avro", "4.3.0", "org.apache.spark:spark-avro_2.13:4.3.0"),
+        ("kafka", "3.5.6", "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.6"),
+    ],
+)
+def test_connectors_are_those_of_the_version_of_spark(
+    format_: str, version: str, package: str
+) -> None:
+    assert lacks_connector(NO_SOURCE)
+    assert (
+        reason_for(NO_SOURCE, format_, {}, version)
+        == f"Spark has no connector for {format_}. {ADD}{package}"
+    )
+
+
+def test_connectors_that_nobody_knows() -> None:
+    assert reason_for(NO_SOURCE, "mine", {}, "4.3.0") == (
+        "Spark has no connector for mine. Add the package of the connector, where the session is "
+        "started: --spark_conf spark.jars.packages=GROUP:NAME:VERSION"
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("jdbc:mysql://host/x", f"{ADD}com.mysql:mysql-connector-j:VERSION"),
+        ("jdbc:odd:x", "Add the package with the JDBC driver of odd, where the session is started"),
+        ("", "Spark has no JDBC driver for it. Add the package with the JDBC driver of the data"),
+    ],
+)
+def test_drivers(url: str, expected: str) -> None:
+    reason = reason_for(NO_DRIVER, "jdbc", {"url": url}, "4.3.0")
+    assert expected in reason
+    assert reason.endswith("If it is there, name its class by the option driver")
+
+
+def test_an_overwrite_that_would_change_the_schema_of_a_delta_table() -> None:
+    error = Exception(
+        "A schema mismatch detected when writing to the Delta table (Table ID: 1).\n"
+        "To overwrite your schema or change partitioning, please set:\n"
+        '\'.option("overwriteSchema", "true")\'.\n'
+    )
+    reason = reason_for(error, "delta", {}, "4.1.2")
+    assert reason.startswith("A schema mismatch detected when writing to the Delta table")
+    assert reason.endswith(
+        ". With options={'overwriteSchema': True} the write changes the schema of the table"
+    )
