@@ -32,7 +32,9 @@ def attempt_of_task() -> int:
     """Of all tasks of all Spark jobs, no two have the same."""
     from pyspark import TaskContext
 
-    return int(TaskContext.get().taskAttemptId())
+    context = TaskContext.get()
+    assert context is not None
+    return int(context.taskAttemptId())
 
 
 def whole(records: Iterator[Any]) -> Iterator[Any]:
