@@ -1,13 +1,19 @@
 """Spark tables that cannot be read or written, and pipelines that fail."""
 
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import pytest
 
-from beam_spark_runner.core.errors import PipelineRefusedError, TableError
+from beam_spark_runner.core.errors import (
+    BundleFailedError,
+    PipelineRefusedError,
+    SparkJobError,
+    TableError,
+)
 from beam_spark_runner.core.table_ddl import schema_of_ddl
 from beam_spark_runner.core.tables import TableRead
 from beam_spark_runner.options import RunnerConfig
@@ -70,8 +76,34 @@ def test_another_schema_than_was_given_is_refused(spark_session: Any) -> None:
         query = "SELECT id, 'x' AS name FROM range(3)"
         return {"read": p | ReadFromSpark(query=query, schema="id INT, name STRING")}
 
-    with pytest.raises(PipelineRefusedError, match="≠  id      INT           BIGINT"):
+    with pytest.raises(PipelineRefusedError, match="≠  id      INT           BIGINT") as raised:
         harvest(spark_session, build)
+    shown = str(raised.value)
+    assert "the query " in shown
+    assert "has another schema than the pipeline" in shown
+    assert "column  the pipeline  the table" in shown
+    assert "name    STRING        STRING" in shown
+
+
+@pytest.mark.parametrize("read", [{"table": "no_such_table"}, {"path": "/no/such/path"}])
+def test_what_is_not_there_when_the_pipeline_runs(spark_session: Any, read: dict[str, Any]) -> None:
+    """With a schema, nothing is looked up when the transform is applied."""
+    (name,) = read.values()
+    with pytest.raises(PipelineRefusedError, match=f"Mine/Read: .*{name}"):
+        harvest(
+            spark_session, lambda p: {"read": p | "Mine" >> ReadFromSpark(**read, schema="id INT")}
+        )
+
+
+def test_columns_are_checked_when_the_pipeline_runs(spark_session: Any) -> None:
+    """As at a job server, whose clients have no Spark: the table has a column of no use to Beam."""
+    spark_session.sql("SELECT 1 AS id, INTERVAL '1' MONTH AS month").createOrReplaceTempView("odd")
+    read = TableRead(table="odd")
+    with (
+        open_session(RunnerConfig(), spark_session) as session,
+        pytest.raises(TableError, match="Step: the table odd has columns that Beam cannot have: "),
+    ):
+        open_frame(read, session, "Step")
 
 
 def test_a_missing_connector_is_found_before_anything_runs(
@@ -79,6 +111,49 @@ def test_a_missing_connector_is_found_before_anything_runs(
 ) -> None:
     with pytest.raises(PipelineRefusedError, match="no connector for iceberg"):
         write_nothing_much(spark_session, path=str(tmp_path / "out"), format="iceberg")
+
+
+def test_a_value_that_does_not_fit_names_step_and_column(
+    spark_session: Any, tmp_path: Path
+) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        rows = p | beam.Create([{"amount": 1 << 40}])
+        out = str(tmp_path / "out")
+        return {"written": rows | "Mine" >> WriteToSpark(schema="amount INT", path=out)}
+
+    with pytest.raises(BundleFailedError, match="column amount: a value does not fit") as raised:
+        harvest(spark_session, build)
+    assert raised.value.step == "Mine/Encode"
+
+
+def test_a_decimal_that_would_lose_digits(spark_session: Any, tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    frame = spark_session.sql("SELECT CAST(1.25 AS DECIMAL(10,2)) AS price")
+    frame.write.parquet(out)
+
+    def build(p: beam.Pipeline, price: str) -> dict[str, Any]:
+        rows = p | beam.Create([{"price": Decimal(price)}])
+        write = WriteToSpark(path=out, mode="append", schema="price DECIMAL(38,18)")
+        return {"written": rows | "Mine" >> write}
+
+    harvest(spark_session, lambda p: build(p, "2.5"))
+    with pytest.raises(SparkJobError, match=r"Mine/Write: .*column price: a value does not fit"):
+        harvest(spark_session, lambda p: build(p, "0.001"))
+    stored = spark_session.read.parquet(out).collect()
+    assert sorted(row.price for row in stored) == [Decimal("1.25"), Decimal("2.50")]
+
+
+def test_streaming_pipelines(spark_session: Any, tmp_path: Path) -> None:
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        rows = p | "In" >> ReadFromSpark(query="SELECT 1 AS id")
+        return {"written": rows | "Out" >> WriteToSpark(path=str(tmp_path / "out"))}
+
+    with pytest.raises(PipelineRefusedError) as raised:
+        harvest(spark_session, build, "--streaming")
+    for step in ("In/Read", "Out/Write"):
+        assert f"{step}: a Spark table in a streaming pipeline is not supported" in str(
+            raised.value
+        )
 
 
 def read_elsewhere(p: beam.Pipeline) -> None:
@@ -107,3 +182,16 @@ def test_a_frame_that_is_not_here_is_refused(spark_session: Any) -> None:
         pytest.raises(TableError, match=r"Step: .* works in the process that has the DataFrame"),
     ):
         open_frame(gone, session, "Step")
+
+
+@pytest.mark.rare
+@pytest.mark.connect
+def test_a_frame_of_another_spark_is_refused(spark_session: Any, connect_server: str) -> None:
+    from pyspark.sql.connect.session import SparkSession
+
+    theirs: Any = SparkSession.builder.remote(connect_server).create()
+    try:
+        with pytest.raises(TableError, match="belongs to another Spark than that of the pipeline"):
+            harvest(spark_session, lambda p: {"read": p | ReadFromSpark(dataframe=theirs.range(3))})
+    finally:
+        theirs.stop()
