@@ -215,11 +215,16 @@ def sweep(executable: str) -> list[str]:
     Raises:
         EnvironmentStartError: the program cannot be run.
     """
-    template = f'{{{{.ID}}}} {{{{.Label "{OWNER_LABEL}"}}}}'
-    listed = _ask(executable, "ps", "--all", f"--filter=label={OWNER_LABEL}", "--format", template)
+    listed = _ask(executable, "ps", "--all", "--quiet", f"--filter=label={OWNER_LABEL}")
+    ids = listed.stdout.split()  # none, if the daemon does not answer: pulling says so
+    if not ids:
+        return []
+    # In templates of "ps", podman has no labels. One that has ended meanwhile is missing.
+    template = f'{{{{.Id}}}} {{{{index .Config.Labels "{OWNER_LABEL}"}}}}'
+    found = _ask(executable, "inspect", "--type=container", "--format", template, *ids)
     here = _Owner.of(os.getpid())
     left = []
-    for line in listed.stdout.splitlines():  # none, if the daemon does not answer: pulling says so
+    for line in found.stdout.splitlines():
         id_, _, label = line.partition(" ")
         owner = _Owner.parse(label)
         if owner is None or here is None:
