@@ -79,6 +79,8 @@ def category_of(entry: beam_fn_api_pb2.LogEntry) -> type[Warning] | None:
 def is_chatter(entry: beam_fn_api_pb2.LogEntry) -> bool:
     """Whether an entry is only about the SDK's own start, or of what the runner reports itself.
 
+    The boot programs of Beam's containers log how they start, with all pipeline options.
+
     Go's client logs the messages of its job. With LOOPBACK it is the SDK harness, too, so that each
     of them comes back here: passed on once more, it would go round for ever.
     """
@@ -88,11 +90,21 @@ def is_chatter(entry: beam_fn_api_pb2.LogEntry) -> bool:
     severity: int = entry.severity
     info: int = _Severity.INFO
     error: int = _Severity.ERROR
+    if is_of_boot_program(entry):
+        return severity < info
     if where.endswith("/apache_beam/runners/worker/sdk_worker_main.py"):
         return severity < error
     if where.endswith(("/runners/worker/sdk_worker.py", "/apache_beam/runners/common.py")):
         return severity <= info or severity == error
     return severity <= info and "/apache_beam/runners/worker/" in where
+
+
+def is_of_boot_program(entry: beam_fn_api_pb2.LogEntry) -> bool:
+    """Whether a boot program has sent an entry, or the SDK in its container has printed it.
+
+    Source: Beam Go ``container/tools/logging.go``; all loggers of SDKs say where they were called.
+    """
+    return not entry.log_location
 
 
 class LogSink(Protocol):

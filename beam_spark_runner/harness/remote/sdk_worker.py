@@ -26,6 +26,7 @@ from beam_spark_runner.harness.environments.docker import start_container
 from beam_spark_runner.harness.environments.external import PooledHarness
 from beam_spark_runner.harness.environments.packages import StagedFiles
 from beam_spark_runner.harness.environments.process import start_process
+from beam_spark_runner.harness.environments.tail import Tail
 from beam_spark_runner.harness.fn_api.connection import SdkConnection
 from beam_spark_runner.harness.fn_api.server import FnApiServer
 from beam_spark_runner.harness.remote.settings import HarnessSettings
@@ -80,6 +81,9 @@ class SdkWorker:
                 dependencies=map(to_proto, staged.artifacts) if staged else (),
             ),
         )
+        self._logged = Tail()
+        """What the boot program of a container has logged: it passes on what its SDK prints."""
+        self.connection.logs.keep = self._logged.stream().add
         self._harness: _Harness | None = None
         self.url = server.url
         self.start_timeout_s = 0.0
@@ -100,13 +104,13 @@ class SdkWorker:
                     harness.wait(_LAST_WORDS_S)
                     raise EnvironmentStartError(
                         f"{harness.subject} ended{_with(harness.exit_code)} before it connected",
-                        harness.tail,
+                        self._last_lines(harness),
                     )
                 if time.monotonic() > deadline:
                     raise EnvironmentStartError(
                         f"{harness.subject} did not connect within {timeout_s:g} s "
                         "(--environment_start_timeout)",
-                        harness.tail,
+                        self._last_lines(harness),
                     )
         except BaseException:
             self.stop()
@@ -160,15 +164,18 @@ class SdkWorker:
         if harness is None or not isinstance(error, LostHarnessError):
             return error
         if isinstance(error, EnvironmentStartError):
-            return EnvironmentStartError(f"{stage}: {error.problem}", harness.tail)
+            return EnvironmentStartError(f"{stage}: {error.problem}", self._last_lines(harness))
         # Any of those that it had in hand may have ended it.
         stages = ", ".join(self.connection.running)
         if harness.wait(_LAST_WORDS_S):
             return SdkDisconnectedError(
                 f"{stages}: {harness.subject} ended{_with(harness.exit_code)} while a bundle ran",
-                harness.tail,
+                self._last_lines(harness),
             )
-        return SdkDisconnectedError(f"{stages}: {error.problem}", harness.tail)
+        return SdkDisconnectedError(f"{stages}: {error.problem}", self._last_lines(harness))
+
+    def _last_lines(self, harness: _Harness) -> str:
+        return "\n".join(filter(None, (harness.tail, self._logged.text)))
 
     def stop(self, *, orderly: bool = False) -> _Harness | None:
         """End the harness. ``orderly``: it may tear its DoFns down first.

@@ -12,6 +12,7 @@ from beam_spark_runner.backchannel.log_lines import (
     LogLines,
     LogSink,
     is_chatter,
+    is_of_boot_program,
     put_category,
 )
 from beam_spark_runner.harness.beam.plugin.sdk_logging import left_out_by, mark_of, take_category
@@ -25,6 +26,8 @@ class LogStream:
 
     def __init__(self) -> None:
         self.sink: LogSink = STDERR
+        self.keep: Callable[[bytes], None] = lambda line: None
+        """Takes the lines that the boot program of a container passes on, for error messages."""
         self._mark = 0
         self._is_broken = False
         self._changed = threading.Condition()
@@ -82,6 +85,8 @@ class LoggingService(beam_fn_api_pb2_grpc.BeamFnLoggingServicer):  # type: ignor
                     else:
                         if category := take_category(entry):
                             put_category(entry, category)
+                        if is_of_boot_program(entry):
+                            stream.keep(f"{entry.message}\n".encode())
                         if not is_chatter(entry) and lines.has_room():
                             _split_trace(entry)
                             lines.send(entry)
