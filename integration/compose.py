@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from integration.container_images import debian_image, go_image, why_not
+from integration.container_engine import DOCKER
+from integration.container_images import debian_image, go_image
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "docker" / "compose.yaml"
@@ -98,7 +99,7 @@ def compose_up(variables: Mapping[str, str]) -> Iterator[Composed]:
     Raises:
         RuntimeError: something is missing here, or has failed.
     """
-    if missing := why_not("go", *(() if "BASE_IMAGE" in os.environ else ("debootstrap",))):
+    if missing := DOCKER.why_not("go", *(() if "BASE_IMAGE" in os.environ else ("debootstrap",))):
         raise RuntimeError(f"the compose test cannot run: {missing}")
     with tempfile.TemporaryDirectory(prefix="beam-compose-") as folder:
         # Builds reach package registries over the network of this machine.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from integration.cluster import Cluster, start_cluster
+from integration.container_engine import DOCKER, PODMAN, Engine
 from tests.conftest import connect_server  # noqa: F401  (a fixture)
 
 if TYPE_CHECKING:
@@ -34,3 +35,23 @@ def local_session() -> "Iterator[SparkSession]":
     session = start_classic("local[2]", "integration", {"spark.ui.enabled": "false"})
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module", params=[DOCKER, PODMAN], ids=lambda engine: engine.program)
+def engine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Engine]:
+    """What runs containers here, with all that images are made with."""
+    chosen: Engine = request.param
+    if missing := chosen.why_not("go", "debootstrap"):
+        pytest.skip(missing)
+    with pytest.MonkeyPatch.context() as patch:
+        if chosen == PODMAN:
+            # By default podman raises limits as far as the kernel has them, which root may not do
+            # everywhere.
+            settings = tmp_path_factory.mktemp("podman") / "containers.conf"
+            settings.write_text(
+                '[containers]\ndefault_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]\n'
+            )
+            patch.setenv("CONTAINERS_CONF", str(settings))
+        yield chosen

@@ -5,11 +5,12 @@ come from Go's module proxy; Python's base is a small Debian, which ``debootstra
 """
 
 import functools
+import hashlib
+import importlib.metadata
 import io
 import os
 import shutil
 import subprocess
-import sys
 import sysconfig
 import tarfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -17,52 +18,57 @@ from pathlib import Path
 
 import apache_beam
 
+from integration.container_engine import DEBIAN, DOCKER, Engine
+
 _BUILD = Path(__file__).parents[1] / "build" / "containers"
 _BOOT = "opt/apache/beam/boot"
-_DEBIAN = "bookworm"  # whose Python is 3.11
 _IDLE = ("nice", "-n", "10")
 _PACKAGES = "opt/apache/beam/packages"
 _CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
 _APT = "etc/apt/apt.conf.d"
 
 
-def why_not(*programs: str) -> str:
-    """Return why no containers can be had here; empty: they can.
-
-    Args:
-        programs: what is needed beside a Docker engine.
-    """
-    for program in ("docker", *programs):
-        if shutil.which(program) is None:
-            return f"needs {program}"
-    if "debootstrap" in programs and (os.geteuid() or sys.version_info[:2] != (3, 11)):
-        return f"debootstrap needs root, and Debian {_DEBIAN} has Python 3.11"
-    asked = subprocess.run(
-        ["docker", "version", "--format", "{{.Server.Version}}"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return f"no Docker engine answers: {asked.stderr.strip()}" if asked.returncode else ""
-
-
 @functools.cache
-def go_image() -> str:
+def go_image(engine: Engine = DOCKER) -> str:
     """Make an image for Go programs that are linked statically: Beam's boot program, and /tmp."""
     boot = _boot("go")
     image = f"beam-spark-runner-test/go:{apache_beam.__version__}"
-    _import(image, [(boot, _BOOT)])
+    _import(engine, image, [(boot, _BOOT)])
     return image
 
 
 @functools.cache
-def python_image() -> str:
-    """Make an image with the Beam of this virtual environment, and without this package."""
-    boot = _boot("python")
-    image = f"beam-spark-runner-test/python:{apache_beam.__version__}"
-    packages = Path(sysconfig.get_path("purelib"))
-    _import(image, [(_debian(), ""), (packages, _PACKAGES), (boot, _BOOT)])
+def python_image(engine: Engine = DOCKER) -> str:
+    """Make an image with the Beam of this virtual environment, and without this package.
+
+    Its boot program starts the interpreter at once. One that the engine has of an earlier call is
+    taken, if the same packages were installed then.
+    """
+    image = f"beam-spark-runner-test/python:{apache_beam.__version__}-{_packages_digest()}"
+    if not engine.has(image):
+        boot = _boot("python")
+        packages = Path(sysconfig.get_path("purelib"))
+        base = _debian("python3-venv")
+        _import(engine, image, [(base, ""), (packages, _PACKAGES), (boot, _BOOT)])
     return image
+
+
+@functools.cache
+def python_image_with_venvs(engine: Engine = DOCKER) -> str:
+    """Make such an image whose boot program makes a virtual environment first, as Beam's own do."""
+    base = python_image(engine)
+    image = f"{base}-venvs"
+    container = engine.ask("create", base, "--id=never-started")
+    engine.ask("commit", "--change=ENV RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=", container, image)
+    engine.ask("rm", container)
+    return image
+
+
+def _packages_digest() -> str:
+    """Return what differs if an image of Python would have something else in it."""
+    found = sorted(f"{each.name} {each.version}" for each in importlib.metadata.distributions())
+    content = "\n".join((*found, Path(__file__).read_text()))
+    return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
 @functools.cache
@@ -72,9 +78,10 @@ def debian_image() -> str:
     Returns:
         what stands in for ``python:3.11-slim-bookworm``.
     """
-    image = f"beam-spark-runner-test/debian:{_DEBIAN}"
+    image = f"beam-spark-runner-test/debian:{DEBIAN}"
     settings = [(path, str(path)[1:]) for path in _settings_of_registries()]
-    _import(image, [(_debian("python3-venv"), ""), *settings], _changes_of_registries())
+    content = [(_debian("python3-venv"), ""), *settings]
+    _import(DOCKER, image, content, _changes_of_registries())
     return image
 
 
@@ -93,10 +100,10 @@ def _changes_of_registries() -> Iterator[str]:
             yield f"ENV {name}={value}"
 
 
-def image_that_fails() -> str:
+def image_that_fails(engine: Engine = DOCKER) -> str:
     """Make an image whose program is none: containers of it end at once."""
     image = "beam-spark-runner-test/fails:1"
-    _import(image, [(Path(__file__), _BOOT)])
+    _import(engine, image, [(Path(__file__), _BOOT)])
     return image
 
 
@@ -112,13 +119,13 @@ def _boot(sdk: str) -> Path:
 
 def _debian(*more: str) -> Path:
     """Make a Debian with Python, and more packages."""
-    base = _BUILD / "-".join(("debian", _DEBIAN, *more))
+    base = _BUILD / "-".join(("debian", DEBIAN, *more))
     if not base.exists():
         half = base.with_name(f"{base.name}.half")
         shutil.rmtree(half, ignore_errors=True)
         half.parent.mkdir(parents=True, exist_ok=True)
         packages = f"--include={','.join(('python3', 'ca-certificates', *more))}"
-        command = ["debootstrap", "--variant=minbase", packages, _DEBIAN, str(half)]
+        command = ["debootstrap", "--variant=minbase", packages, DEBIAN, str(half)]
         subprocess.run([*_IDLE, *command], check=True)
         shutil.rmtree(half / "var/cache/apt", ignore_errors=True)
         half.rename(base)
@@ -135,10 +142,13 @@ _OF_HARNESSES = (
 
 
 def _import(
-    image: str, content: Sequence[tuple[Path, str]], changes: Iterable[str] = _OF_HARNESSES
+    engine: Engine,
+    image: str,
+    content: Sequence[tuple[Path, str]],
+    changes: Iterable[str] = _OF_HARNESSES,
 ) -> None:
     """Make an image of files and folders, by their paths in it; ``changes``: as in a Dockerfile."""
-    command = ["docker", "import", *(f"--change={change}" for change in changes), "-", image]
+    command = [engine.program, "import", *(f"--change={change}" for change in changes), "-", image]
     with subprocess.Popen(
         [*_IDLE, *command], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
     ) as importing:
@@ -152,7 +162,7 @@ def _import(
                 tar.add(_users(), "etc/passwd")  # Go's SDK asks for its user's home
             _add(tar, "opt/apache/beam/bin/python", kind=tarfile.SYMTYPE, link="/usr/bin/python3")
     if importing.returncode:
-        raise RuntimeError(f"docker import ended with status {importing.returncode}")
+        raise RuntimeError(f"{engine.program} import ended with status {importing.returncode}")
 
 
 def _wanted(member: tarfile.TarInfo, replaced: Collection[str]) -> tarfile.TarInfo | None:
