@@ -18,7 +18,7 @@ VENV_CONFORMANCE = .venv-conformance
 READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test lint format unit harness-tests spark-tests install-tests integration integration-3.5 memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills soak bench bench-kafka clean
+.PHONY: help wordcount test lint format unit harness-tests spark-tests install-tests integration integration-3.5 memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-docker conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills soak bench bench-kafka clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -173,6 +173,10 @@ conformance-process: $(READY_CONFORMANCE) $(READY) ## Beam's suites with SDK har
 
 conformance-loopback: $(READY_CONFORMANCE) ## Beam's suites with SDK harnesses in the client; an hour
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-loopback
+
+# Needs a Docker engine, Go and debootstrap; the image is made of this environment's packages.
+conformance-docker: $(READY_CONFORMANCE) ## Beam's PortableRunnerTest, through a job server, with SDK harnesses in containers
+	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-docker PortableRunnerTest
 
 # Go's module proxy has the SDK's sources, which Go builds here.
 conformance-go: $(READY_CONFORMANCE) ## Tests of Beam's Go SDK, submitted to the job server by Go programs

@@ -36,11 +36,8 @@ class CrossLanguageOnJobServerTest(
             # Tests share harnesses; what differs from job to job would keep them from that.
             options = PipelineOptions(["--environment_cache_millis=600000"])
             options.view_as(GoogleCloudOptions).job_name = None
-            portable = options.view_as(PortableOptions)
-            portable.job_endpoint = _SERVER
-            environment = runners.environment_under_test()
-            if environment is not None:
-                portable.environment_type, portable.environment_config = environment
+            options.view_as(PortableOptions).job_endpoint = _SERVER
+            runners.choose_environment(options)
             pipeline = TestPipeline(client, options)
         pipeline.not_use_test_runner_api = True
         return pipeline

@@ -5,7 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from integration.validates_runner.ledger import Expectations, Verdict, collapse
-from integration.validates_runner.runners import SPARK_EMBEDDED, SPARK_LOOPBACK, SPARK_PROCESS
+from integration.validates_runner.runners import (
+    SPARK_DOCKER,
+    SPARK_EMBEDDED,
+    SPARK_LOOPBACK,
+    SPARK_PROCESS,
+)
 from integration.validates_runner.suites import HERE
 
 if sys.version_info >= (3, 11):
@@ -17,6 +22,7 @@ EXPECTATIONS = HERE / "expectations.toml"
 DIFFERENCES = {
     SPARK_PROCESS: HERE / "expectations_process.toml",
     SPARK_LOOPBACK: HERE / "expectations_loopback.toml",
+    SPARK_DOCKER: HERE / "expectations_docker.toml",
 }
 """Of a runner: which tests fail on it and not otherwise, or the other way round."""
 OWN_RUNNER = HERE / "own_runner.txt"

@@ -9,11 +9,7 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam import pipeline as beam_pipeline
-from apache_beam.options.pipeline_options import (
-    GoogleCloudOptions,
-    PipelineOptions,
-    PortableOptions,
-)
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 from apache_beam.portability.api import beam_job_api_pb2
 from apache_beam.runners.portability import local_job_service, portable_runner_test
 
@@ -21,7 +17,7 @@ from integration.job_server import start_job_server
 from integration.validates_runner import runners
 
 # Now, and not in the first test that needs it: a Spark may take longer to start than a test may.
-_SERVER = None if runners.environment_under_test() is None else start_job_server()
+_SERVER = start_job_server() if runners.has_environment() else None
 
 
 class _Job(local_job_service.BeamJob):  # type: ignore[misc]
@@ -65,14 +61,7 @@ class PortableRunnerOnJobServiceTest(
     def create_options(self) -> PipelineOptions:
         """Beam's own, and where the runner under test is to run user code."""
         options = super().create_options()
-        environment = runners.environment_under_test()
-        if environment is not None:
-            portable = options.view_as(PortableOptions)
-            portable.environment_type, portable.environment_config = environment
-            if portable.environment_type == "PROCESS":
-                portable.environment_cache_millis = 600_000  # tests share harnesses
-            # What differs from job to job keeps harnesses from being shared.
-            options.view_as(GoogleCloudOptions).job_name = None
+        runners.choose_environment(options)
         return options
 
     def create_pipeline(self, is_drain: bool = False) -> beam.Pipeline:

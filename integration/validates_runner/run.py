@@ -16,7 +16,8 @@ from types import MappingProxyType
 from typing import Any
 
 from integration.expansion_service import IN_PROCESSES, IN_THE_SERVICE, expansion_service
-from integration.validates_runner.runners import SPARK_LOOPBACK
+from integration.validates_runner.containers import variables_of_containers
+from integration.validates_runner.runners import SPARK_DOCKER, SPARK_LOOPBACK
 from integration.validates_runner.suites import HERE, ROOT, SUITES, Suite, pytest_arguments
 
 _TEST_TIMEOUT_S = 120
@@ -78,14 +79,17 @@ def run_suite(
 
 @contextlib.contextmanager
 def _environment(suite: Suite, runner: str) -> Iterator[dict[str, str]]:
-    """Yield the environment variables of a suite's processes, with the service that it wants."""
+    """Yield the environment variables of a suite's processes, with what it and its runner want."""
     modules = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": modules}
-    if not suite.wants_expansion_service:
+    with contextlib.ExitStack() as resources:
+        if runner == SPARK_DOCKER:
+            environment |= resources.enter_context(variables_of_containers())
+        if suite.wants_expansion_service:
+            where = IN_THE_SERVICE if runner == SPARK_LOOPBACK else IN_PROCESSES
+            port = resources.enter_context(expansion_service(*where))
+            environment["EXPANSION_PORT"] = str(port)
         yield environment
-        return
-    with expansion_service(*IN_THE_SERVICE if runner == SPARK_LOOPBACK else IN_PROCESSES) as port:
-        yield {**environment, "EXPANSION_PORT": str(port)}
 
 
 def _run_to_the_end(

@@ -1,6 +1,7 @@
 """The runners that suites are run on, by name, each in the place of Beam's default runner."""
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -8,8 +9,14 @@ from typing import Any
 
 from apache_beam import pipeline as beam_pipeline
 from apache_beam.metrics.metric import MetricResults
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import (
+    GoogleCloudOptions,
+    PipelineOptions,
+    StandardOptions,
+)
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
+
+from integration.validates_runner import containers
 
 PRISM = Path(sys.executable).parent / "prism"
 UNDER_TEST = "RunnerUnderTest"
@@ -57,7 +64,7 @@ def _spark_embedded() -> PipelineRunner:
 
 
 def _options(*flags: str) -> Mapping[str, Any]:
-    """Parse options; at once, since tests declare some of their own that contradict each other."""
+    """Parse options, before tests declare some of their own that contradict each other."""
     given: Mapping[str, Any] = PipelineOptions(list(flags)).get_all_options(drop_default=True)
     return given
 
@@ -116,6 +123,7 @@ def _direct() -> PipelineRunner:
 SPARK_EMBEDDED = "spark-embedded"
 SPARK_PROCESS = "spark-process"
 SPARK_LOOPBACK = "spark-loopback"
+SPARK_DOCKER = "spark-docker"
 SPARK_ONE_PARTITION = "spark-one-partition"
 """A few elements are one bundle."""
 SPARK_ONE_PROCESS = "spark-one-process"
@@ -125,17 +133,35 @@ FN_API = "FnApiRunner"
 DIRECT = "DirectRunner"
 _LOOPBACK = "--environment_type=LOOPBACK"
 _ONE_PARTITION = "--parallelism=1"
+_SHARED = "--environment_cache_millis=600000"
+"""Tests share harnesses."""
+_ENVIRONMENTS: dict[str, Callable[[], Collection[str]]] = {
+    SPARK_PROCESS: lambda: (
+        "--environment_type=PROCESS",
+        '--environment_config={"command": ""}',
+        _SHARED,
+    ),
+    SPARK_LOOPBACK: lambda: (_LOOPBACK,),
+    SPARK_DOCKER: lambda: (
+        "--environment_type=DOCKER",
+        f"--environment_config={os.environ[containers.IMAGE]}",
+        f"--docker_executable={os.environ[containers.EXECUTABLE]}",
+        _SHARED,
+    ),
+}
+"""Of runners whose user code runs in SDK harnesses: the options that say where."""
+
+
+@functools.cache
+def _environment(runner: str) -> Mapping[str, Any]:
+    return _options(*_ENVIRONMENTS[runner]())
+
+
 RUNNERS: dict[str, Callable[[], PipelineRunner]] = {
     SPARK_EMBEDDED: _spark_embedded,
-    SPARK_PROCESS: functools.partial(
-        _spark_with,
-        _options(
-            "--environment_type=PROCESS",
-            "--environment_config={}",
-            "--environment_cache_millis=600000",  # tests share harnesses
-        ),
-    ),
-    SPARK_LOOPBACK: functools.partial(_spark_with, _options(_LOOPBACK)),
+    SPARK_PROCESS: lambda: _spark_with(_environment(SPARK_PROCESS)),
+    SPARK_LOOPBACK: lambda: _spark_with(_environment(SPARK_LOOPBACK)),
+    SPARK_DOCKER: lambda: _spark_with(_environment(SPARK_DOCKER)),
     SPARK_ONE_PARTITION: functools.partial(_spark_with, _options(_ONE_PARTITION)),
     SPARK_ONE_PROCESS: functools.partial(_spark_with, _options(_LOOPBACK, _ONE_PARTITION)),
     NOTHING: DoNothingRunner,
@@ -143,20 +169,24 @@ RUNNERS: dict[str, Callable[[], PipelineRunner]] = {
     DIRECT: _direct,
 }
 
-
-_CLIENTS_ENVIRONMENTS = {
-    SPARK_PROCESS: ("PROCESS", '{"command": ""}'),
-    SPARK_LOOPBACK: ("LOOPBACK", None),
-}
 _installed: list[str] = []
 
 
-def environment_under_test() -> tuple[str, str | None] | None:
-    """Return what a client of a job service says of the environment: its type and config.
+def has_environment() -> bool:
+    """Whether user code of the runner under test runs in SDK harnesses."""
+    return _installed[-1] in _ENVIRONMENTS
 
-    None: nothing but what Beam's own suites say.
+
+def choose_environment(options: PipelineOptions) -> None:
+    """Have a job service's client run user code where the runner under test is to run it.
+
+    Args:
+        options: of the client's pipeline. If it is in Spark's workers, they stay as they are.
     """
-    return _CLIENTS_ENVIRONMENTS.get(_installed[-1])
+    if has_environment():
+        options._all_options.update({"environment_config": None, **_environment(_installed[-1])})
+        # What differs from job to job keeps harnesses from being shared.
+        options.view_as(GoogleCloudOptions).job_name = None
 
 
 def is_spark_under_test() -> bool:
@@ -173,6 +203,8 @@ def install(name: str, *, in_place_of: Collection[str] = ()) -> None:
     """
     make = RUNNERS[name]
     _installed.append(name)
+    if has_environment():
+        _environment(name)  # now: tests declare options of their own that contradict each other
     create_runner = beam_pipeline.create_runner
 
     def create(runner_name: str) -> PipelineRunner:
