@@ -117,7 +117,9 @@ BEAMS_URNS = {
 OUR_URNS = {
     name: value
     for name, value in vars(urns).items()
-    if name.isupper() and not value.startswith("beam_spark_runner:")  # transforms of our own
+    if isinstance(value, str)
+    and name.isupper()
+    and not value.startswith("beam_spark_runner:")  # transforms of our own
 }
 
 

@@ -9,12 +9,12 @@ from apache_beam.transforms.window import GlobalWindow, TimestampedValue
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.transforms.full_window.functions import AggregateDoFn
-from beam_spark_runner.transforms.full_window.handover import SecondPassError
 from beam_spark_runner.transforms.full_window.mapping import (
     FunctionDoFn,
     MapPartitionDoFn,
     results_of,
 )
+from beam_spark_runner.transforms.full_window.records import SecondPassError
 from beam_spark_runner.transforms.full_window.whole import KeyDoFn
 
 AT_ZERO = WindowedValue("last", 0, (GlobalWindow(),))
@@ -30,8 +30,14 @@ def test_results_that_are_no_iterable_of_results(results: Any) -> None:
     "result", [AT_ZERO, TimestampedValue(1, 2), beam.pvalue.TaggedOutput("tag", 1)]
 )
 def test_results_that_are_more_than_a_value(result: Any) -> None:
+    fn = MapPartitionDoFn(FunctionDoFn(lambda _: [1, result]), ((), {}))
     with pytest.raises(TypeError, match="its results are bare values, in the global window"):
-        [*results_of([1, result])]
+        [*fn.run([], (), {})]
+    fn.start_bundle()
+    fn.begin((), {})
+    with pytest.raises(TypeError, match="its results are bare values, in the global window"):
+        [*fn.end()]
+    fn.teardown()
 
 
 def test_a_function_may_return_nothing() -> None:
