@@ -134,7 +134,9 @@ def test_sigterm_of_a_client_may_drain(server: Server, tmp_path: Path) -> None:
     program.send(signal.SIGTERM)
     ended = program.end(120)
     assert (ended.code, ended.out) == (0, "DRAINED\n"), ended.err
-    assert lines_of(ended.err) == []
+    # Beam's SDK harness does not know all options of Beam's own.
+    lines = [line for line in lines_of(ended.err) if "Discarding unparseable args" not in line]
+    assert lines == []
 
 
 def streams(pipeline: beam.Pipeline) -> None:
