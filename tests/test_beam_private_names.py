@@ -16,6 +16,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.options.value_provider import RuntimeValueProvider
 from apache_beam.runners import common, runner
+from apache_beam.runners.portability import portable_runner
 from apache_beam.runners.worker import bundle_processor, operations, sdk_worker
 from apache_beam.testing import test_stream
 from apache_beam.transforms import core, sideinputs
@@ -30,8 +31,10 @@ _PYTHONS = {"_replace", "_asdict", "_fields", "_getframe", "_exit", "_option_str
 ELSEWHERE = {
     "harness/failures.py": {"_tagged_with_step"},  # errors of every room
     "import_hook.py": {"_RUNNER_MAP"},  # must not import anything else of this package
+    "job/submitted.py": {"_message_stream", "_state_stream"},  # ours takes the place of a result
     "options/config.py": {"_flags", "_all_options"},  # whether an option was set, or is a default
     "portable/coders.py": {"_known_urns"},  # which coders Beam has; others become bytes
+    "portable/wire.py": {"_get_component_coders"},  # whether a window has its length in front
 }
 """Outside of the room for Beam's internals, with the reason."""
 PYSPARKS = "spark/pyspark_internals.py"
@@ -146,6 +149,7 @@ PROOFS: dict[str, Callable[[], object]] = {
         is sideinputs._global_window_mapping_fn
     ),
     "_known_urns": lambda: "beam:coder:varint:v1" in coders.Coder._known_urns,
+    "_message_stream": lambda: _is_set_by(portable_runner.PipelineResult, "_message_stream"),
     "_output_format": lambda: _is_set_by(test_stream._TestStreamFormatter, "_output_format"),
     "_output_tag": lambda: _is_set_by(test_stream._TimingEventGenerator, "_output_tag"),
     "_pipeline_options": lambda: (
@@ -159,6 +163,7 @@ PROOFS: dict[str, Callable[[], object]] = {
     "_sample_resolution_sec": lambda: _is_set_by(
         test_stream._TimingEventGenerator, "_sample_resolution_sec"
     ),
+    "_state_stream": lambda: _is_set_by(portable_runner.PipelineResult, "_state_stream"),
     "_tagged_with_step": lambda: (
         # The module may be compiled.
         "getattr(exn, '_tagged_with_step', False)"

@@ -84,7 +84,7 @@ def rates_text(rates: Mapping[str, float]) -> str:
     """Write down how many elements steps emit in a second; those that emit none are counted.
 
     Example:
-        >>> rates_text({"Read": 1250.4, "Sum": 0.25, "Write": 0.0, "Late": 0.0})
+        >>> rates_text({"Read": 1250.4, "Sum": 0.26, "Write": 0.0, "Late": 0.0})
         'Read 1,250, Sum 0.3, none in 2 others'
         >>> rates_text({"Read": 0.0})
         'none'

@@ -94,6 +94,11 @@ def reason_for(error: BaseException, format_: str, options: Mapping[str, str], v
         return (
             f"Spark has no connector for {format_ or 'it'}. {_add(_package_of(format_, version))}"
         )
+    if _NEW_SCHEMA in text:
+        return (
+            f"{reason_of(error).rstrip('.')}. With options={{'{_NEW_SCHEMA}': True}} the write "
+            "changes the schema of the table"
+        )
     return reason_of(error)
 
 
