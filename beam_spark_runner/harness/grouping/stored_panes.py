@@ -21,7 +21,7 @@ GROUPING = ""
 _NAME_BYTES = 8
 _MANY = 64
 _INLINE_BYTES = 192
-"""A bag costs more time than to write so much again; with it, a window is one record still."""
+"""With so much, a window is one record of the store still, see ``state.store_cells``."""
 
 _NOTHING = PaneState()
 
