@@ -14,7 +14,7 @@ from beam_spark_runner.plan.model import Delivery, Plan, Stage
 from beam_spark_runner.portable.environments import can_do, coded_environment, has_remote_code
 from beam_spark_runner.portable.payloads import read_payload
 from beam_spark_runner.portable.stage_description import StageDescription
-from beam_spark_runner.portable.wire import WireCoders
+from beam_spark_runner.portable.wire import WireCoders, add_coders
 
 SOURCE_URN = "beam_spark_runner:source:v1"
 SINK_URN = "beam_spark_runner:sink:v1"
@@ -146,11 +146,7 @@ class _Builder:
     def __init__(self, graph: Graph, stage: Stage) -> None:
         self.graph = graph
         self.descriptor = beam_fn_api_pb2.ProcessBundleDescriptor()
-        self._wire = (
-            WireCoders(graph, self.descriptor.coders, self._add_coders)
-            if has_remote_code(graph)
-            else None
-        )
+        self._wire = WireCoders(graph, self.descriptor.coders) if has_remote_code(graph) else None
         self._sized = sized_restrictions(graph)
         self._present = _collections_inside(graph, stage)
         self._environment = stage.environment or ""
@@ -324,19 +320,7 @@ class _Builder:
         self._add_coders([coder, windowing.window_coder])
 
     def _add_coders(self, wanted: Iterable[CoderId]) -> None:
-        pending = list(wanted)
-        while pending:
-            id_ = pending.pop()
-            if id_ in self.descriptor.coders:
-                continue
-            coder = self.graph.coders[id_]
-            self.descriptor.coders[id_].CopyFrom(
-                beam_runner_api_pb2.Coder(
-                    spec=beam_runner_api_pb2.FunctionSpec(urn=coder.urn, payload=coder.payload),
-                    component_coder_ids=coder.components,
-                )
-            )
-            pending.extend(coder.components)
+        add_coders(self.graph, self.descriptor.coders, wanted)
 
 
 def _on_wire(payload: bytes, wire: WireCoders, key: CoderId | None, window: CoderId) -> bytes:

@@ -4,8 +4,6 @@ It reads and emits KVs of a nonce and of what is asked or answered, all of which
 runner. Within these bytes, each window has its length in front.
 """
 
-from collections.abc import Iterable
-
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 
 from beam_spark_runner.core import urns
@@ -30,7 +28,7 @@ class WindowQuestions:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._descriptor = beam_fn_api_pb2.ProcessBundleDescriptor(id="ask-about-windows")
-        self._wire = WireCoders(graph, self._descriptor.coders, self._bring)
+        self._wire = WireCoders(graph, self._descriptor.coders)
 
     def window(self, id_: CoderId) -> CoderId:
         """Add the coder of a window, which is on edges encoded by the coder ``id_``."""
@@ -45,17 +43,6 @@ class WindowQuestions:
             )
         )
         return id_
-
-    def _bring(self, wanted: Iterable[CoderId]) -> None:
-        for id_ in wanted:
-            coder = self._graph.coders[id_]
-            self._descriptor.coders[id_].CopyFrom(
-                beam_runner_api_pb2.Coder(
-                    spec=beam_runner_api_pb2.FunctionSpec(urn=coder.urn, payload=coder.payload),
-                    component_coder_ids=coder.components,
-                )
-            )
-            self._bring(coder.components)
 
     def described(
         self,

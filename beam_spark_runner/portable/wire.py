@@ -39,6 +39,27 @@ _CUSTOM_OF_GO = "beam:go:coder:custom:v1"
 _ITERABLES = frozenset({urns.CODER_ITERABLE, urns.CODER_STATE_BACKED_ITERABLE})
 
 
+def add_coders(
+    graph: Graph,
+    coders: MutableMapping[str, beam_runner_api_pb2.Coder],
+    wanted: Iterable[CoderId],
+) -> None:
+    """Add coders of a graph to those of a descriptor, with all that they refer to."""
+    pending = list(wanted)
+    while pending:
+        id_ = pending.pop()
+        if id_ in coders:
+            continue
+        coder = graph.coders[id_]
+        coders[id_].CopyFrom(
+            beam_runner_api_pb2.Coder(
+                spec=beam_runner_api_pb2.FunctionSpec(urn=coder.urn, payload=coder.payload),
+                component_coder_ids=coder.components,
+            )
+        )
+        pending.extend(coder.components)
+
+
 class PagedIterableCoder(IterableCoder):  # type: ignore[misc]
     """Of values of a group which the SDK reads page by page if there are many."""
 
@@ -52,18 +73,15 @@ class WireCoders:
     Args:
         graph: has the coders that the SDK gave its collections.
         coders: of the descriptor; gets what is made here.
-        bring: adds a coder of the graph to them, with all that it refers to.
     """
 
     def __init__(
         self,
         graph: Graph,
         coders: MutableMapping[str, beam_runner_api_pb2.Coder],
-        bring: Callable[[Iterable[CoderId]], None],
     ) -> None:
         self._graph = graph
         self._coders = coders
-        self._bring = bring
 
     def element(self, id_: CoderId) -> CoderId:
         """Return the coder for elements of the coder ``id_``."""
@@ -75,7 +93,7 @@ class WireCoders:
     def keyed(self, id_: CoderId) -> CoderId:
         """Return the coder for pairs of which only the key is for the runner to see."""
         key, value = self._graph.coders[id_].components
-        self._bring([value])
+        add_coders(self._graph, self._coders, [value])
         return self._add(urns.CODER_KV, (self._part(key), value))
 
     def whole(self, id_: CoderId) -> CoderId:
@@ -84,7 +102,7 @@ class WireCoders:
         So it does not matter whether a length is in front already. Java's and Python's SDKs write
         none in front of the elements of a TestStream that are bytes or texts; Go's does.
         """
-        self._bring([id_])
+        add_coders(self._graph, self._coders, [id_])
         if self._graph.coders[id_].urn == _CUSTOM_OF_GO:
             id_ = self._add(urns.CODER_LENGTH_PREFIX, (id_,))
         return self._add(urns.CODER_LENGTH_PREFIX, (id_,))
@@ -100,7 +118,7 @@ class WireCoders:
         key, size = self._pair(id_, id_)
         element, restriction_and_state = self._pair(key, id_)
         parts = self._pair(restriction_and_state, id_)
-        self._bring([size])
+        add_coders(self._graph, self._coders, [size])
         paired = (self._part(element), self._add(urns.CODER_KV, map(self._part, parts)))
         return self._add(urns.CODER_KV, (self._add(urns.CODER_KV, paired), size))
 
@@ -149,7 +167,7 @@ class WireCoders:
 
     def window(self, id_: CoderId) -> CoderId:
         """Return the coder for windows of the coder ``id_``: the runner sees when they end."""
-        self._bring([id_])
+        add_coders(self._graph, self._coders, [id_])
         if self._graph.coders[id_].urn in urns.WINDOW_CODERS:
             return id_
         prefixed = self._add(urns.CODER_LENGTH_PREFIX, (id_,))
@@ -160,7 +178,7 @@ class WireCoders:
         return self._part(id_)
 
     def _part(self, id_: CoderId) -> CoderId:
-        self._bring([id_])
+        add_coders(self._graph, self._coders, [id_])
         if self._graph.coders[id_].urn in _PREFIXED:
             return id_
         return self._add(urns.CODER_LENGTH_PREFIX, (id_,))

@@ -36,6 +36,8 @@ from beam_spark_runner.spark.program import (
 
 _ENUMERABLE = frozenset({urns.WINDOW_FN_GLOBAL, urns.WINDOW_FN_FIXED, urns.WINDOW_FN_SLIDING})
 """WindowFns of which the runner knows the windows at any time, whatever the elements are."""
+_MERGER, _WINDOW_MERGER, _TRUNCATOR, _WINDOW_MAPPERS = range(1, 5)
+"""Numbers of the helpers of a stage; there may be several of the last kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,7 +276,7 @@ class ProgramBuilder:
         part = merging_part(self._plan.graph, stage)
         if part is None:
             return None
-        return self._helper(stage, edge, 1, describe(self._plan, stage.id, part=part))
+        return self._helper(stage, edge, _MERGER, describe(self._plan, stage.id, part=part))
 
     def _window_merger(self, stage: Stage, edge: Edge) -> StageProgram | None:
         graph = self._plan.graph
@@ -282,7 +284,9 @@ class ProgramBuilder:
         windowing = graph.windowings[graph.pcollections[arriving].windowing]
         if not (edge.is_windowed_by_sdk and edge.coded_windowing and windowing.merges):
             return None
-        return self._helper(stage, edge, 2, describe_window_merging(graph, windowing, edge.name))
+        return self._helper(
+            stage, edge, _WINDOW_MERGER, describe_window_merging(graph, windowing, edge.name)
+        )
 
     def _truncator(self, stage: Stage, edge: Edge) -> StageProgram | None:
         if not (self._plan.streams and stage.is_splittable):
@@ -292,7 +296,7 @@ class ProgramBuilder:
         views: dict[tuple[str, str], Edge] = {
             (step, side.local_name): edge for side, edge in self._views(stage)
         }
-        return self._helper(stage, edge, 3, describe(plan, stage.id, part=part), views)
+        return self._helper(stage, edge, _TRUNCATOR, describe(plan, stage.id, part=part), views)
 
     def _views(self, stage: Stage) -> Iterator[tuple[SideInput, Edge]]:
         """Yield the side inputs of a stage that a stage gathers, as all are in epochs."""
@@ -303,7 +307,7 @@ class ProgramBuilder:
     def _mappings(self, stage: Stage, edge: Edge) -> Mapping[tuple[str, str], WindowMapping]:
         graph = self._plan.graph
         found: dict[tuple[str, str], WindowMapping] = {}
-        number = itertools.count(4)
+        number = itertools.count(_WINDOW_MAPPERS)
         for side, view in self._views(stage):
             reader = graph.transforms[known_to_the_user(graph, side.transform)]
             main = facts.windowing(graph, facts.main_input(reader))

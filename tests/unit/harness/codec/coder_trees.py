@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 from apache_beam.coders import RowCoder, coders
-from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.transforms.window import GlobalWindow, IntervalWindow
 from apache_beam.typehints import row_type
@@ -149,16 +148,3 @@ def graph_of(coder: coders.Coder) -> tuple[Graph, CoderId]:
         ),
         id_,
     )
-
-
-def bring(graph: Graph, into: Any, wanted: Any) -> None:
-    """Add coders of a graph to a descriptor's, with all that they refer to."""
-    for id_ in wanted:
-        coder = graph.coders[id_]
-        into[id_].CopyFrom(
-            beam_runner_api_pb2.Coder(
-                spec=beam_runner_api_pb2.FunctionSpec(urn=coder.urn, payload=coder.payload),
-                component_coder_ids=coder.components,
-            )
-        )
-        bring(graph, into, coder.components)

@@ -25,6 +25,7 @@ from beam_spark_runner.harness.codec.columns import reader_for, writer_for
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.portable.wire import (
     WireCoders,
+    add_coders,
     coder_seen_by_the_runner,
     timer_coders_seen_by_the_runner,
 )
@@ -33,7 +34,7 @@ from beam_spark_runner.state.backend import Bag, Cell, MapValues
 from beam_spark_runner.state.memory import MemoryState
 from tests.examples import examples
 from tests.unit.harness.codec.block_elements import PANES, TIMES, WINDOWS, elements_in
-from tests.unit.harness.codec.coder_trees import CODED, MILLISECONDS, SMALL, Coded, bring, graph_of
+from tests.unit.harness.codec.coder_trees import CODED, MILLISECONDS, SMALL, Coded, graph_of
 from tests.unit.spark.rows.written_rows import (
     KEY_ENDS,
     as_spark_would,
@@ -67,11 +68,9 @@ class Wire:
         graph, id_ = graph_of(coders.WindowedValueCoder(coder, window_coder))
         element, window = graph.coders[id_].components
         descriptor = beam_fn_api_pb2.ProcessBundleDescriptor()
-        wire = WireCoders(
-            graph, descriptor.coders, lambda wanted: bring(graph, descriptor.coders, wanted)
-        )
+        wire = WireCoders(graph, descriptor.coders)
         element = wire.grouped(element, in_pages=True) if is_grouped else wire.element(element)
-        bring(graph, descriptor.coders, [window])
+        add_coders(graph, descriptor.coders, [window])
         descriptor.coders["edge"].CopyFrom(
             beam_runner_api_pb2.Coder(
                 spec=beam_runner_api_pb2.FunctionSpec(urn="beam:coder:windowed_value:v1"),
@@ -291,9 +290,7 @@ def test_timers_of_any_key(data: st.DataObject) -> None:
     timers = coders._TimerCoder(coder, window_coder)
     graph, id_ = graph_of(timers)
     descriptor = beam_fn_api_pb2.ProcessBundleDescriptor()
-    wire = WireCoders(
-        graph, descriptor.coders, lambda wanted: bring(graph, descriptor.coders, wanted)
-    )
+    wire = WireCoders(graph, descriptor.coders)
     id_ = wire.timers(id_, key=None, window=graph.coders[id_].components[1])
     of_sdk = PipelineContext(descriptor).coders.get_by_id(id_).get_impl()
     key, window = timer_coders_seen_by_the_runner(descriptor, id_)
