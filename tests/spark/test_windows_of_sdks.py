@@ -7,9 +7,8 @@ import apache_beam as beam
 import pytest
 from apache_beam.coders import Coder, StrUtf8Coder, VarIntCoder
 from apache_beam.testing.test_stream import TestStream as Stream
-from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeatedly
-from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.userstate import BagStateSpec
 from apache_beam.transforms.window import (
     FixedWindows,
     IntervalWindow,
@@ -23,6 +22,7 @@ from tests.spark.harvest import BEAMS_OWN, REUSED_PROCESS, Harvest, harvest, run
 from tests.spark.lanes import Lane, LaneCoder, Lanes
 from tests.spark.of_the_sdk import OfTheSdk
 from tests.spark.restrictions import RESTRICTION
+from tests.stateful import Collect
 
 pytestmark = pytest.mark.spark
 EVERYWHERE = (
@@ -57,29 +57,6 @@ class Joined(Lanes):
 
 class JoinedOfTheSdk(OfTheSdk, Joined):
     coder: Coder = CoderOfTheSdk()
-
-
-class AtTheEnd(beam.DoFn):  # type: ignore[misc]
-    """Emits what a key has had in a window, when that ends."""
-
-    KEPT = BagStateSpec("kept", VarIntCoder())
-    END = TimerSpec("end", TimeDomain.WATERMARK)
-
-    def process(
-        self,
-        pair: tuple[str, int],
-        window: Any = beam.DoFn.WindowParam,
-        kept: Any = beam.DoFn.StateParam(KEPT),
-        end: Any = beam.DoFn.TimerParam(END),
-    ) -> None:
-        kept.add(pair[1])
-        end.set(window.max_timestamp())
-
-    @on_timer(END)  # type: ignore[untyped-decorator]
-    def emit(
-        self, key: str = beam.DoFn.KeyParam, kept: Any = beam.DoFn.StateParam(KEPT)
-    ) -> Iterable[Any]:
-        yield key, sorted(kept.read())
 
 
 class Counts(beam.DoFn):  # type: ignore[misc]
@@ -137,7 +114,7 @@ def test_windows_of_an_sdk(
         return {
             "groups": pairs | beam.Reshuffle() | beam.GroupByKey() | beam.MapTuple(_listed),
             "sums": pairs | beam.CombinePerKey(sum),
-            "state": pairs | beam.ParDo(AtTheEnd()),
+            "state": pairs | beam.ParDo(Collect()),
             "beside": pairs | "look up" >> beside,
             "counted": pairs | beam.ParDo(Counts()),
             "merged": pairs
