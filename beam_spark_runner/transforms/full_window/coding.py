@@ -1,6 +1,8 @@
 """Elements as bytes with their timestamp, windows and pane: for sorters, and across a grouping."""
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+import operator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from apache_beam.coders import Coder, WindowedValueCoder
@@ -8,7 +10,8 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN, WindowedValue
 
-from beam_spark_runner.transforms.full_window.sorting import ExternalSorter, WindowedBytes
+from beam_spark_runner.transforms.full_window.runs import Block
+from beam_spark_runner.transforms.full_window.sorting import ExternalSorter
 
 _bare = WindowedValue(None, MIN_TIMESTAMP, (GlobalWindow(),))
 
@@ -54,21 +57,20 @@ class ElementCodec:
     ) -> None:
         """Code elements and hand them to a sorter."""
         if self._is_global and all(map(_is_bare, distinct(origins))):
-            sorter.add([*map(key, values)], [*map(self._value.encode, values)])
+            sorter.add([*map(key, values)], Block([*map(self._value.encode, values)], []))
             return
         for value, origin in zip(values, origins, strict=True):
-            coded = [WindowedBytes(each) for each in self.encode(value, origin)]
-            sorter.add([key(value)] * len(coded), coded)
+            coded = self.encode(value, origin)
+            sorter.add([key(value)] * len(coded), Block(coded, [1] * len(coded)))
 
-    def decode(self, coded: Sequence[bytes]) -> tuple[list[Any], list[WindowedValue]]:
+    def decode(self, block: Block) -> tuple[list[Any], list[WindowedValue]]:
         """Return values, and what has the timestamp, windows and pane of each."""
-        if WindowedBytes not in set(map(type, coded)):
+        coded, windowed = block
+        if not windowed:
             return [*map(self._value.decode, coded)], [_bare] * len(coded)
         origins = [
-            self._windowed.decode(bytes(each))
-            if type(each) is WindowedBytes
-            else _bare.with_value(self._value.decode(each))
-            for each in coded
+            self._windowed.decode(each) if flag else _bare.with_value(self._value.decode(each))
+            for each, flag in zip(coded, windowed, strict=True)
         ]
         return [each.value for each in origins], origins
 
@@ -80,7 +82,10 @@ class ElementCodec:
 
 
 def distinct(origins: list[WindowedValue]) -> Iterable[WindowedValue]:
-    """Return each of the windowed values once: those of a chunk are often one and the same."""
+    """Return each of some windowed values once: those of a chunk are often one and the same."""
+    first = origins[0]
+    if all(map(operator.is_, origins, itertools.repeat(first))):
+        return (first,)
     return {id(origin): origin for origin in origins}.values()
 
 

@@ -19,7 +19,8 @@ from apache_beam.typehints.decorators import IOTypeHints
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.transforms.full_window.coding import ElementCodec, distinct
-from beam_spark_runner.transforms.full_window.sorting import ExternalSorter, WindowedBytes
+from beam_spark_runner.transforms.full_window.runs import Block
+from beam_spark_runner.transforms.full_window.sorting import ExternalSorter
 
 _CHUNK = 128  # elements
 _windows_of = operator.attrgetter("windows")
@@ -194,9 +195,10 @@ class SortPartitionDoFn(PartitionDoFn):
         self.begin(args, kwargs)
         assert self._sorter is not None
         rest = iter(records)
-        while coded := [*map(WindowedBytes, itertools.islice(rest, _CHUNK))]:
-            values, _ = self._codec.decode(coded)
-            self._sorter.add([*map(self._key, values)], coded)
+        while coded := [*itertools.islice(rest, _CHUNK)]:
+            block = Block(coded, [1] * len(coded))
+            values, _ = self._codec.decode(block)
+            self._sorter.add([*map(self._key, values)], block)
         for results, origins in self.end():
             yield from _windowed(results, origins)
 

@@ -75,7 +75,7 @@ class MapPartitionDoFn(PartitionDoFn):
         self, records: Iterable[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Iterator[Any]:
         """See ``PartitionDoFn.run``."""
-        for result in results_of(self._users.process(Records(records), *args, **kwargs)):
+        for result in results_of(self._users.process(Records([records]), *args, **kwargs)):
             _check(type(result))
             yield result
 

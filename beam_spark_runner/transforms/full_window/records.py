@@ -33,15 +33,18 @@ class Records:
 
     As any iterator it goes on where it was left. Once it has ended, another pass over it is an
     error: it would find an empty partition.
+
+    Args:
+        blocks: of records, one after the other.
     """
 
-    def __init__(self, records: Iterable[Any]) -> None:
+    def __init__(self, blocks: Iterable[Iterable[Any]]) -> None:
         self._has_ended = False
-        self._records = itertools.chain(records, self._end())
+        self._records = itertools.chain.from_iterable(self._until_end(blocks))
 
-    def _end(self) -> Iterator[Any]:
+    def _until_end(self, blocks: Iterable[Iterable[Any]]) -> Iterator[Iterable[Any]]:
+        yield from blocks
         self._has_ended = True
-        yield from ()
 
     def __iter__(self) -> Iterator[Any]:
         if self._has_ended:

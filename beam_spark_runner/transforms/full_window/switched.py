@@ -79,7 +79,7 @@ class SwitchedHandover:
     # From here on: the function's greenlet.
 
     def _work(self) -> None:
-        results = self._run(Records(itertools.chain.from_iterable(iter(self._next_block, None))))
+        results = self._run(Records(iter(self._next_block, None)))
         several = iter(results)
         try:
             # What was made is there for the bundle, whenever the function waits for records.

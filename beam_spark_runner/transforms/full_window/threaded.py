@@ -109,18 +109,14 @@ class ThreadedHandover:
         statesampler.set_current_tracker(self._tracker)
         error: BaseException | None = None
         try:
-            self._pass_on(self._run(Records(self._arriving())))
+            self._pass_on(self._run(Records(iter(self._next_block, None))))
         except BaseException as raised:
             error = raised
         with self._lock:
             self._is_done, self._error = True, error
             self._for_bundle.notify()
 
-    def _arriving(self) -> Iterator[Any]:
-        while block := self._next_block():
-            yield from block
-
-    def _next_block(self) -> list[Any]:
+    def _next_block(self) -> list[Any] | None:
         with self._lock:
             self._in_hand = 0
             # The bundle is not notified any earlier: two threads that work at a time change
@@ -132,7 +128,7 @@ class ThreadedHandover:
             self._check_wanted()
             block, self._records = self._records, []
             self._in_hand = len(block)
-        return block
+        return block or None
 
     def _pass_on(self, results: Iterable[Any]) -> None:
         try:

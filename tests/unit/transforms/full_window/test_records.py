@@ -8,7 +8,7 @@ from beam_spark_runner.transforms.full_window.records import Records, SecondPass
 
 
 def test_a_pass_may_go_on_where_it_was_left() -> None:
-    records = Records([1, 2, 3, 4])
+    records = Records([[1, 2], [3, 4]])
     assert next(records) == 1
     assert [*itertools.islice(records, 2)] == [2, 3]
     assert [*records] == [4]

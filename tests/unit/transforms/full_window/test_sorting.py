@@ -18,18 +18,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_spark_runner.transforms.full_window.sorting import (
-    ExternalSorter,
-    UnsortableKeyError,
-    WindowedBytes,
-)
+from beam_spark_runner.transforms.full_window.runs import Block
+from beam_spark_runner.transforms.full_window.sorting import ExternalSorter, UnsortableKeyError
 
 SMALL = 1 << 12
 
 
-def decode(coded: Sequence[bytes]) -> tuple[list[Any], list[bool]]:
+def decode(block: Block) -> tuple[list[Any], list[int]]:
     """What an element is, and whether it was windowed."""
-    return [*map(pickle.loads, coded)], [type(each) is WindowedBytes for each in coded]
+    return [*map(pickle.loads, block.coded)], [*(block.windowed or [0] * len(block.coded))]
 
 
 def sorter_of(
@@ -43,7 +40,7 @@ def sorter_of(
     sorter = ExternalSorter(decode, key, descends=descends, memory_bytes=memory_bytes)
     for start in range(0, len(values), at_once):
         some = values[start : start + at_once]
-        sorter.add([*map(key, some)], [*map(pickle.dumps, some)])
+        sorter.add([*map(key, some)], Block([*map(pickle.dumps, some)], []))
     return sorter
 
 
@@ -131,7 +128,7 @@ def test_timestamps_go_along() -> None:
     sorter = ExternalSorter(decode, int, descends=False, memory_bytes=SMALL)
     for number in range(2_000):
         coded = pickle.dumps(number)
-        sorter.add([number], [WindowedBytes(coded) if number % 3 else coded])
+        sorter.add([number], Block([coded], [int(number % 3 > 0)]))
     found = [pair for values, flags in sorter.sorted() for pair in zip(values, flags, strict=True)]
     assert found == [(number, number % 3 > 0) for number in range(2_000)]
 
@@ -156,11 +153,12 @@ def test_files_have_no_names_and_are_closed(monkeypatch: Any, tmp_path: Path) ->
 
 SPILL = """
 import os, signal
+from beam_spark_runner.transforms.full_window.runs import Block
 from beam_spark_runner.transforms.full_window.sorting import ExternalSorter
-sorter = ExternalSorter(lambda coded: ([*map(int, coded)], coded), int, descends=False,
-                        memory_bytes=4096)
+sorter = ExternalSorter(lambda block: ([*map(int, block.coded)], block.coded), int,
+                        descends=False, memory_bytes=4096)
 for number in range(10_000):
-    sorter.add([number], [b"%d" % number])
+    sorter.add([number], Block([b"%d" % number], []))
 print(sorter.spilled_bytes > 0, flush=True)
 rest = sorter.sorted()
 next(rest)
@@ -196,7 +194,7 @@ def test_memory_stays_within_a_few_times_the_limit(key: Callable[[Any], Any]) ->
         sorter = ExternalSorter(decode, key, descends=False, memory_bytes=limit)
         for _ in range(400):
             some = [chance.randbytes(100) for _ in range(128)]
-            sorter.add([*map(key, some)], [*map(pickle.dumps, some)])
+            sorter.add([*map(key, some)], Block([*map(pickle.dumps, some)], []))
         _, while_adding = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
         assert sum(len(values) for values, _ in sorter.sorted()) == 400 * 128

@@ -71,7 +71,7 @@ def test_a_function_that_goes_on_although_it_is_abandoned() -> None:
             try:
                 yield next(records)
             except BaseException:  # the worst of user code
-                records = Records(itertools.count())
+                records = Records([itertools.count()])
 
     handover = SwitchedHandover(run)
     assert [*handover.feed([1])] == [[1]]

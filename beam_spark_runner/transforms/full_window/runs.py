@@ -1,0 +1,116 @@
+"""Coded records that wait to be sorted, in memory, and those that are sorted, on disk.
+
+Pickled by value, see ``functions``.
+"""
+
+import array
+import tempfile
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from beam_spark_runner.transforms.full_window.ordering import Places
+
+_BESIDE_BYTES = 8 + 1 + 3 * 8  # length and flag; while it is sorted: offset, place and sum
+_SCHEMA = pa.schema([("coded", pa.large_binary()), ("is_windowed", pa.int8())])
+
+
+class Block(NamedTuple):
+    """Coded records.
+
+    Attributes:
+        coded: elements.
+        windowed: for each, whether it is coded with its timestamp, windows and pane. Empty: none.
+    """
+
+    coded: list[bytes]
+    windowed: list[int]
+
+    def part(self, start: int, end: int | None = None) -> "Block":
+        """Return some of the records."""
+        return Block(self.coded[start:end], self.windowed[start:end])
+
+    def at(self, places: list[int]) -> "Block":
+        """Return the records at some places."""
+        windowed = [self.windowed[i] for i in places] if any(self.windowed) else []
+        return Block([self.coded[i] for i in places], windowed)
+
+    @staticmethod
+    def of(batch: pa.RecordBatch) -> "Block":
+        """Take the records of a batch with ``_SCHEMA``."""
+        coded, windowed = batch.columns
+        flags = windowed.to_numpy()
+        return Block(coded.to_pylist(), flags.tolist() if flags.any() else [])
+
+
+class WaitingRecords:
+    """Coded records in the order they came in, one after the other in one piece of memory."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+        self._lengths = array.array("q")
+        self._windowed = array.array("b")
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of memory, with what ``in_order`` needs beside a block."""
+        return len(self._bytes) + len(self._lengths) * _BESIDE_BYTES
+
+    def extend(self, block: Block) -> None:
+        """Take further records."""
+        coded, windowed = block
+        self._bytes += b"".join(coded)
+        self._lengths.extend(map(len, coded))
+        self._windowed.frombytes(bytes(windowed or len(coded)))
+
+    def in_order(self, places: Places, block_bytes: int) -> Iterator[pa.RecordBatch]:
+        """Yield the records at some places, as many at once as reach ``block_bytes``.
+
+        Nothing can be added meanwhile.
+        """
+        if not len(places):
+            return
+        lengths = np.asarray(self._lengths)
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._bytes)]
+        coded = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self), buffers)
+        windowed = pa.array(np.asarray(self._windowed))
+        ends = np.cumsum(lengths[places])
+        start = size = 0
+        while start < len(places):
+            end = int(np.searchsorted(ends, size + block_bytes)) + 1
+            some = pa.array(places[start:end])
+            yield pa.record_batch([coded.take(some), windowed.take(some)], schema=_SCHEMA)
+            start, size = end, int(ends[min(end, len(ends)) - 1])
+
+
+class Run:
+    """Sorted records in an Arrow file without a name: it is gone with the process."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        # Arrow takes no notice of how much was written, which a raw file may cut short.
+        self._file = tempfile.TemporaryFile(prefix="beam-sort-")  # noqa: SIM115
+        try:
+            with pa.ipc.new_file(self._file, _SCHEMA) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+            self.size_bytes = self._file.tell()
+            self._reader = pa.ipc.open_file(self._file)
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self, number: int) -> Block | None:
+        """Return the records of a batch; None if there are fewer batches."""
+        if number == self._reader.num_record_batches:
+            return None
+        return Block.of(self._reader.get_batch(number))
+
+    def close(self) -> None:
+        """Give the disk space back."""
+        self._file.close()
