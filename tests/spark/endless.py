@@ -50,13 +50,16 @@ class Endless(Counting):
 
 
 def three_of(element: tuple[str, int], tracker: Any) -> Iterator[TimestampedValue]:
-    """Count three numbers, and wait: for an hour after the first ones."""
+    """Count three numbers, and wait: for an hour after the first ones.
+
+    The runner may end a bundle between two of the three.
+    """
     begun = tracker.current_restriction().start
-    for number in range(begun, begun + 3):
+    for number in range(begun, begun - begun % 3 + 3):
         if not tracker.try_claim(number):
             return
         yield TimestampedValue((element[0], number), number)
-    tracker.defer_remainder(Duration(0.3 if begun else HOUR_S))
+    tracker.defer_remainder(Duration(HOUR_S if begun < 3 else 0.3))
 
 
 def count(provider: Counting) -> beam.ParDo:
