@@ -7,7 +7,7 @@ READY = $(VENV)/.ready
 PYTEST = $(BIN)/python -m pytest
 # Files side by side in two processes: each has a Spark of its own, with two slots.
 SIDE_BY_SIDE = --numprocesses 2 --dist loadfile --no-loadscope-reorder
-# Tests of clusters wait most of their time, for executors that come and go.
+# Rare tests and those of clusters wait for limits that pass, and for executors that come and go.
 WAITING = --numprocesses 3 --dist loadfile
 SPARK_CLASSES = $(VENV)/spark-classes.jsa
 # Tests start some hundred Python processes: they compile each module once.
@@ -18,7 +18,7 @@ VENV_CONFORMANCE = .venv-conformance
 READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test lint format unit harness-tests spark-tests install-tests integration integration-3.5 memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-docker conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills soak bench bench-kafka clean
+.PHONY: help wordcount test lint format unit harness-tests spark-tests install-tests integration integration-3.5 memory memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-docker conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills soak bench bench-kafka clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -38,7 +38,7 @@ wordcount: $(READY) ## Run Beam's own word count on Spark, over Beam's own sourc
 # and one thread that collects garbage, the first pipeline of each takes a third of the CPU time.
 $(SPARK_CLASSES): $(READY) build_support/archive_spark_classes.py
 	$(BIN)/python build_support/archive_spark_classes.py $(abspath $@)
-test spark-tests random-pipelines random-streams integration kills conformance-quick: export SPARK_SUBMIT_OPTS = \
+test spark-tests random-pipelines random-streams integration memory kills conformance-quick: export SPARK_SUBMIT_OPTS = \
 	-XX:SharedArchiveFile=$(abspath $(SPARK_CLASSES)) -Xlog:disable \
 	-XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
@@ -109,8 +109,8 @@ bench-kafka: $(READY_INTEGRATION) $(KAFKA) $(VENV_STRUCTURED)/.ready ## Kafka to
 
 integration: $(READY_INTEGRATION) $(SPARK_CLASSES) $(KAFKA) integration-3.5 ## Rare cases, clusters, Spark Connect, killed processes, Kafka, Spark 3.5
 	$(PYTEST) $(SIDE_BY_SIDE) tests/harness -m rare
-	ALL_EXAMPLES=1 $(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/harness -m 'rare or (hypothesis and not slow)'
-	$(PYTEST) $(WAITING) integration --ignore=integration/test_compose.py
+	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests --ignore=tests/harness -m 'rare or (hypothesis and not slow)'
+	$(PYTEST) $(WAITING) integration --ignore=integration/test_compose.py --ignore=integration/test_memory.py
 
 # Needs a Docker engine, Go and debootstrap; integration/compose.py builds all else.
 compose-test: $(READY) ## The containers of docker/: word counts, a killed worker, a killed job server
@@ -127,7 +127,10 @@ integration-3.5: $(READY_35) ## The oldest Spark and Beam that are supported
 	$(VENV_35)/bin/python -m pytest integration/test_spark_3_5.py tests/spark/test_texts_of_spark.py \
 		tests/spark/test_pyspark_contact.py tests/test_beam_contact.py tests/test_beam_private_names.py
 
-memory-3.5: $(READY) $(READY_35) ## Gigabytes through the oldest Spark; a quarter of an hour
+memory: $(READY) $(SPARK_CLASSES) ## Gigabytes through workers with little memory; a quarter of an hour
+	$(PYTEST) integration/test_memory.py
+
+memory-3.5: $(READY) $(READY_35) ## The same on the oldest Spark
 	PYTHON_OF_PROGRAMS=$(abspath $(VENV_35))/bin/python $(PYTEST) integration/test_memory.py
 
 $(READY_CONFORMANCE): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner/import_hook.py

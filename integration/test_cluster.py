@@ -32,7 +32,7 @@ from integration.streams import KEYS, windows_of_state
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 RUNS = 8
-KILLS = int(os.environ.get("KILLS", "32")) // 4
+KILLS = int(os.environ.get("KILLS", "16")) // 4
 
 
 @pytest.fixture(scope="module")
