@@ -7,6 +7,7 @@ from apache_beam.internal import cloudpickle
 
 from beam_spark_runner.transforms.full_window import (
     coding,
+    element_sorter,
     functions,
     handover,
     keys,
@@ -25,6 +26,7 @@ __all__ = ["FullWindowPartition", "Order"]
 
 for _module in (
     coding,
+    element_sorter,
     functions,
     handover,
     keys,

@@ -18,9 +18,8 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.typehints.decorators import IOTypeHints
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_spark_runner.transforms.full_window.coding import ElementCodec, distinct
-from beam_spark_runner.transforms.full_window.runs import Block
-from beam_spark_runner.transforms.full_window.sorting import ExternalSorter
+from beam_spark_runner.transforms.full_window.coding import ElementCodec
+from beam_spark_runner.transforms.full_window.element_sorter import ElementSorter, distinct
 
 _CHUNK = 128  # elements
 _windows_of = operator.attrgetter("windows")
@@ -149,7 +148,7 @@ class SortPartitionDoFn(PartitionDoFn):
         self._key = key
         self._descends = descends
         self._memory_bytes = memory_bytes
-        self._sorter: ExternalSorter | None = None
+        self._sorter: ElementSorter | None = None
 
     def setup(self) -> None:
         """See ``DoFn``."""
@@ -172,14 +171,14 @@ class SortPartitionDoFn(PartitionDoFn):
     def begin(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """See ``PartitionDoFn.begin``."""
         super().begin(args, kwargs)
-        self._sorter = self._codec.sorter(
-            self._key, descends=self._descends, memory_bytes=self._memory_bytes
+        self._sorter = ElementSorter(
+            self._codec, self._key, descends=self._descends, memory_bytes=self._memory_bytes
         )
 
     def take(self, values: list[Any], origins: list[WindowedValue]) -> Iterable[Chunk]:
         """See ``PartitionDoFn.take``."""
         assert self._sorter is not None
-        self._codec.add(self._sorter, self._key, values, origins)
+        self._sorter.add(values, origins)
         return ()
 
     def end(self) -> Iterator[Chunk]:
@@ -196,9 +195,7 @@ class SortPartitionDoFn(PartitionDoFn):
         assert self._sorter is not None
         rest = iter(records)
         while coded := [*itertools.islice(rest, _CHUNK)]:
-            block = Block(coded, [1] * len(coded))
-            values, _ = self._codec.decode(block)
-            self._sorter.add([*map(self._key, values)], block)
+            self._sorter.add_coded(coded)
         for results, origins in self.end():
             yield from _windowed(results, origins)
 

@@ -13,36 +13,34 @@ import pyarrow as pa
 
 from beam_spark_runner.transforms.full_window.ordering import Places
 
-_BESIDE_BYTES = 8 + 1 + 3 * 8  # length and flag; while it is sorted: offset, place and sum
-_SCHEMA = pa.schema([("coded", pa.large_binary()), ("is_windowed", pa.int8())])
+_BESIDE_BYTES = 8 + 2 + 3 * 8  # length and number; while it is sorted: offset, place and sum
+_SCHEMA = pa.schema([("coded", pa.large_binary()), ("number", pa.int16())])
 
 
 class Block(NamedTuple):
     """Coded records.
 
     Attributes:
-        coded: elements.
-        windowed: for each, whether it is coded with its timestamp, windows and pane. Empty: none.
+        coded: values, or elements.
+        numbers: one for each of them, which comes back with it; below 2^15.
     """
 
     coded: list[bytes]
-    windowed: list[int]
+    numbers: list[int]
 
     def part(self, start: int, end: int | None = None) -> "Block":
         """Return some of the records."""
-        return Block(self.coded[start:end], self.windowed[start:end])
+        return Block(self.coded[start:end], self.numbers[start:end])
 
     def at(self, places: list[int]) -> "Block":
         """Return the records at some places."""
-        windowed = [self.windowed[i] for i in places] if any(self.windowed) else []
-        return Block([self.coded[i] for i in places], windowed)
+        return Block([self.coded[i] for i in places], [self.numbers[i] for i in places])
 
     @staticmethod
     def of(batch: pa.RecordBatch) -> "Block":
         """Take the records of a batch with ``_SCHEMA``."""
-        coded, windowed = batch.columns
-        flags = windowed.to_numpy()
-        return Block(coded.to_pylist(), flags.tolist() if flags.any() else [])
+        coded, numbers = batch.columns
+        return Block(coded.to_pylist(), numbers.to_numpy().tolist())
 
 
 class WaitingRecords:
@@ -51,7 +49,7 @@ class WaitingRecords:
     def __init__(self) -> None:
         self._bytes = bytearray()
         self._lengths = array.array("q")
-        self._windowed = array.array("b")
+        self._numbers = array.array("h")
 
     def __len__(self) -> int:
         return len(self._lengths)
@@ -63,10 +61,10 @@ class WaitingRecords:
 
     def extend(self, block: Block) -> None:
         """Take further records."""
-        coded, windowed = block
+        coded, numbers = block
         self._bytes += b"".join(coded)
         self._lengths.extend(map(len, coded))
-        self._windowed.frombytes(bytes(windowed or len(coded)))
+        self._numbers.extend(numbers)
 
     def in_order(self, places: Places, block_bytes: int) -> Iterator[pa.RecordBatch]:
         """Yield the records at some places, as many at once as reach ``block_bytes``.
@@ -79,13 +77,13 @@ class WaitingRecords:
         offsets = np.concatenate(([0], np.cumsum(lengths)))
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._bytes)]
         coded = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self), buffers)
-        windowed = pa.array(np.asarray(self._windowed))
+        numbers = pa.array(np.asarray(self._numbers))
         ends = np.cumsum(lengths[places])
         start = size = 0
         while start < len(places):
             end = int(np.searchsorted(ends, size + block_bytes)) + 1
             some = pa.array(places[start:end])
-            yield pa.record_batch([coded.take(some), windowed.take(some)], schema=_SCHEMA)
+            yield pa.record_batch([coded.take(some), numbers.take(some)], schema=_SCHEMA)
             start, size = end, int(ends[min(end, len(ends)) - 1])
 
 

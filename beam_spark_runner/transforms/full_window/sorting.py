@@ -67,10 +67,10 @@ class ExternalSorter:
 
     def add(self, keys: Sequence[Any], block: Block) -> None:
         """Take records with their keys."""
-        coded, windowed = block
+        coded, numbers = block
         self._new_keys += keys
         self._new.coded.extend(coded)
-        self._new.windowed.extend(windowed or bytes(len(coded)))
+        self._new.numbers.extend(numbers)
         self._new_bytes += sum(map(len, coded))
         if len(self._new_keys) >= _NEW_RECORDS or self._new_bytes >= self._block_bytes:
             self._settle()

@@ -101,11 +101,8 @@ class SortPartition(beam.PTransform):  # type: ignore[misc]
         type_ = pcoll.element_type or typehints.Any
         key_type, record_type = checks.types_of_pair(type_) if self._is_keyed else (None, type_)
         checks.check_sortable(self._field, record_type, _where(pcoll))
-        window_fn = pcoll.windowing.windowfn
         codec = ElementCodec(
-            registry.get_coder(record_type),
-            window_fn.get_window_coder(),
-            is_global=isinstance(window_fn, GlobalWindows),
+            registry.get_coder(record_type), pcoll.windowing.windowfn.get_window_coder()
         )
         fn = SortPartitionDoFn(
             self._key,

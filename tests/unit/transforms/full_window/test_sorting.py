@@ -25,8 +25,8 @@ SMALL = 1 << 12
 
 
 def decode(block: Block) -> tuple[list[Any], list[int]]:
-    """What an element is, and whether it was windowed."""
-    return [*map(pickle.loads, block.coded)], [*(block.windowed or [0] * len(block.coded))]
+    """What an element is, and its number."""
+    return [*map(pickle.loads, block.coded)], block.numbers
 
 
 def sorter_of(
@@ -40,7 +40,7 @@ def sorter_of(
     sorter = ExternalSorter(decode, key, descends=descends, memory_bytes=memory_bytes)
     for start in range(0, len(values), at_once):
         some = values[start : start + at_once]
-        sorter.add([*map(key, some)], Block([*map(pickle.dumps, some)], []))
+        sorter.add([*map(key, some)], Block([*map(pickle.dumps, some)], [0] * len(some)))
     return sorter
 
 
@@ -124,13 +124,13 @@ def test_keys_without_an_order_are_named(memory_bytes: int) -> None:
         values_of(sorter_of([1, "a", None] * 300, lambda value: value, memory_bytes=memory_bytes))
 
 
-def test_timestamps_go_along() -> None:
+def test_numbers_go_along() -> None:
     sorter = ExternalSorter(decode, int, descends=False, memory_bytes=SMALL)
     for number in range(2_000):
         coded = pickle.dumps(number)
-        sorter.add([number], Block([coded], [int(number % 3 > 0)]))
-    found = [pair for values, flags in sorter.sorted() for pair in zip(values, flags, strict=True)]
-    assert found == [(number, number % 3 > 0) for number in range(2_000)]
+        sorter.add([number], Block([coded], [number % 3]))
+    found = [pair for some in sorter.sorted() for pair in zip(*some, strict=True)]
+    assert found == [(number, number % 3) for number in range(2_000)]
 
 
 def test_records_that_are_larger_than_the_memory() -> None:
@@ -158,7 +158,7 @@ from beam_spark_runner.transforms.full_window.sorting import ExternalSorter
 sorter = ExternalSorter(lambda block: ([*map(int, block.coded)], block.coded), int,
                         descends=False, memory_bytes=4096)
 for number in range(10_000):
-    sorter.add([number], Block([b"%d" % number], []))
+    sorter.add([number], Block([b"%d" % number], [0]))
 print(sorter.spilled_bytes > 0, flush=True)
 rest = sorter.sorted()
 next(rest)
@@ -194,7 +194,7 @@ def test_memory_stays_within_a_few_times_the_limit(key: Callable[[Any], Any]) ->
         sorter = ExternalSorter(decode, key, descends=False, memory_bytes=limit)
         for _ in range(400):
             some = [chance.randbytes(100) for _ in range(128)]
-            sorter.add([*map(key, some)], Block([*map(pickle.dumps, some)], []))
+            sorter.add([*map(key, some)], Block([*map(pickle.dumps, some)], [0] * len(some)))
         _, while_adding = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
         assert sum(len(values) for values, _ in sorter.sorted()) == 400 * 128

@@ -1,0 +1,114 @@
+"""Sorts elements, each with its timestamp, windows and pane.
+
+Pickled by value, see ``functions``.
+"""
+
+import itertools
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_spark_runner.transforms.full_window.coding import ElementCodec
+from beam_spark_runner.transforms.full_window.runs import Block
+from beam_spark_runner.transforms.full_window.sorting import ExternalSorter
+
+_MOST_ORIGINS = 1_000  # in a table, the number of which fits into a record
+_MOST_OF_CHUNK = 16  # from then on, elements hardly share them
+
+
+class ElementSorter:
+    """An ``ExternalSorter`` of elements.
+
+    Often many elements have the same timestamp, windows and pane: those of an element of a source,
+    say. These are in a table, and are coded once; others are coded with their element.
+
+    Args:
+        codec: of the elements.
+        key: what a value is sorted by.
+        descends: the largest key comes first.
+        memory_bytes: see ``ExternalSorter``.
+    """
+
+    def __init__(
+        self,
+        codec: ElementCodec,
+        key: Callable[[Any], Any],
+        *,
+        descends: bool,
+        memory_bytes: int,
+    ) -> None:
+        self._codec = codec
+        self._key = key
+        self._sorter = ExternalSorter(
+            self._decode, key, descends=descends, memory_bytes=memory_bytes
+        )
+        self._numbers: dict[bytes, int] = {}  # coded timestamp, windows and pane -> from 1 on
+        self._origins: list[WindowedValue] = []
+
+    def add(self, values: list[Any], origins: list[WindowedValue]) -> None:
+        """Take elements; one with several windows counts as several elements."""
+        if numbers := self._numbers_of(origins):
+            coded = [*map(self._codec.encode_value, values)]
+            self._sorter.add([*map(self._key, values)], Block(coded, numbers))
+            return
+        for value, origin in zip(values, origins, strict=True):
+            coded = self._codec.encode(value, origin)
+            self._sorter.add([self._key(value)] * len(coded), Block(coded, [0] * len(coded)))
+
+    def add_coded(self, coded: list[bytes]) -> None:
+        """Take elements that are coded with their timestamp, window and pane."""
+        block = Block(coded, [0] * len(coded))
+        values, _ = self._decode(block)
+        self._sorter.add([*map(self._key, values)], block)
+
+    def sorted(self) -> Iterator[tuple[list[Any], list[WindowedValue]]]:
+        """See ``ExternalSorter.sorted``."""
+        return self._sorter.sorted()
+
+    def close(self) -> None:
+        """See ``ExternalSorter.close``."""
+        self._sorter.close()
+
+    def _numbers_of(self, origins: list[WindowedValue]) -> list[int]:
+        """Return the place in the table for each of some elements; or nothing."""
+        places: dict[int, int] = {}
+        for origin in distinct(origins):
+            if len(places) == _MOST_OF_CHUNK or len(origin.windows) != 1:
+                return []
+            coded = self._codec.encode_origin(origin)
+            if coded not in self._numbers:
+                if len(self._origins) == _MOST_ORIGINS:
+                    return []
+                self._origins.append(self._codec.decode_origin(coded))
+                self._numbers[coded] = len(self._origins)
+            places[id(origin)] = self._numbers[coded]
+        if len(places) == 1:
+            return [*places.values()] * len(origins)
+        return [places[id(origin)] for origin in origins]
+
+    def _decode(self, block: Block) -> tuple[list[Any], list[WindowedValue]]:
+        """Return values, and what has the timestamp, windows and pane of each."""
+        coded, numbers = block
+        found = set(numbers)
+        if 0 not in found:
+            values = [*map(self._codec.decode_value, coded)]
+            if len(found) == 1:
+                return values, [self._origins[numbers[0] - 1]] * len(values)
+            return values, [self._origins[number - 1] for number in numbers]
+        elements = [
+            self._origins[number - 1].with_value(self._codec.decode_value(each))
+            if number
+            else self._codec.decode(each)
+            for each, number in zip(coded, numbers, strict=True)
+        ]
+        return [each.value for each in elements], elements
+
+
+def distinct(origins: list[WindowedValue]) -> Iterable[WindowedValue]:
+    """Return each of some windowed values once: those of a chunk are often one and the same."""
+    first = origins[0]
+    if all(map(operator.is_, origins, itertools.repeat(first))):
+        return (first,)
+    return {id(origin): origin for origin in origins}.values()
