@@ -170,7 +170,7 @@ def _timed(run: Callable[[], None]) -> tuple[float, int]:
 def main() -> None:
     """Measure, and print a line for each case."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.partitions", description=__doc__)
-    parser.add_argument("--size", type=int, default=5_000_000, help="elements")
+    parser.add_argument("--size", type=int, default=40_000_000, help="elements")
     parser.add_argument("--sort-size", type=int, default=20_000_000, help="records of 100 bytes")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("cases", nargs="*", help="beginnings of their names; all if none is given")
