@@ -9,7 +9,7 @@ import apache_beam as beam
 from apache_beam.transforms import core
 
 from beam_spark_runner.harness.beam.calling import Calling
-from beam_spark_runner.harness.beam.steps import Filtering, Mapped, MappedTuples, Step
+from beam_spark_runner.harness.beam.steps import Filtering, Making, Mapped, MappedTuples, Step
 from beam_spark_runner.harness.values.closed import Closed
 from beam_spark_runner.harness.values.constants import is_plain
 
@@ -26,6 +26,8 @@ def step_for(
     more = kwargs or {}
     if type(fn) is core._KeyWithNone:  # in front of every global combiner
         return Mapped(_key_with_none, closed=Closed.of(_key_with_none))
+    if getattr(fn, "makes_new_results", False) is True:  # which no DoFn says but this package's
+        return Making(_bound(process, args, more))
     if isinstance(fn, core.CallableWrapperDoFn) and hasattr(process, "__code__"):
         loop = _loops().get(process.__code__)
         if loop is not None:

@@ -238,6 +238,39 @@ class Filtering:
         return run_one
 
 
+class Making:
+    """A ``process`` to whose results nobody else refers, as DoFns of this package say of theirs.
+
+    Such results may wait for each other, even if they could be changed.
+
+    Args:
+        process: returns an iterable of results that are values.
+    """
+
+    def __init__(self, process: Callable[[Any], Iterable[Any]]) -> None:
+        self._process = process
+        self.limit = 1
+        self.under_way = UnderWay()
+
+    def run(
+        self, values: list[Any], origins: list[WindowedValue], kind: Kind, output: Output
+    ) -> None:
+        """See ``Step.run``."""
+        for position, value in enumerate(self.under_way.iterate(values)):
+            results = iter(self._process(value))
+            while some := [*itertools.islice(results, self.limit)]:
+                output.send(some, [origins[position]] * len(some), Kind.OWN, are_values=True)
+
+    def one_by_one(self, send_one: SendOne) -> SendOne:
+        """See ``Step.one_by_one``."""
+
+        def run_one(value: Any, origin: WindowedValue) -> None:
+            for result in self._process(value):
+                send_one(result, origin)
+
+        return run_one
+
+
 class AssigningWindows:
     """``beam.WindowInto``: the values as they are, in other windows."""
 

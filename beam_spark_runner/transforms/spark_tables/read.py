@@ -150,6 +150,8 @@ class _ReadTable(beam.PTransform):  # type: ignore[misc]
 class DecodeRows(beam.DoFn):  # type: ignore[misc]
     """Makes rows of Arrow batches."""
 
+    makes_new_results = True  # see ``harness.beam.steps.Making``
+
     def process(self, coded: bytes) -> Iterator[beam.Row]:
         """Return the rows of an Arrow stream."""
         # An iterator, and no list: its rows are handed on a chunk at a time.

@@ -15,6 +15,7 @@ from beam_spark_runner.harness.beam.calling import Calling
 from beam_spark_runner.harness.beam.step_choice import step_for
 from beam_spark_runner.harness.beam.steps import (
     Filtering,
+    Making,
     Mapped,
     MappedTuples,
 )
@@ -40,6 +41,15 @@ class Repeat(beam.DoFn):  # type: ignore[misc]
         return (each for each in [number] * number) if number % 3 == 1 else (number,) * number
 
 
+class New(beam.DoFn):  # type: ignore[misc]
+    """Makes lists, to which nobody else refers."""
+
+    makes_new_results = True
+
+    def process(self, number: int) -> Any:
+        return ([number] for _ in range(number))
+
+
 class Never(beam.DoFn):  # type: ignore[misc]
     def process(self, number: int) -> None:
         return None
@@ -57,6 +67,7 @@ SHAPES: list[tuple[Any, type, Callable[[int], list[Any]]]] = [
     (beam.FlatMap(lambda n: str(n)), Calling, lambda n: list(str(n))),
     (beam.ParDo(Repeat()), Calling, lambda n: [n] * n),
     (beam.ParDo(Never()), Calling, lambda n: []),
+    (beam.ParDo(New()), Making, lambda n: [[n]] * n),
 ]
 
 
@@ -300,3 +311,11 @@ def test_stop_iteration_is_an_error(transform: Any, limit: int) -> None:
         step.run(values, [origin(0)] * 100, Kind.OWN, Output())
     with pytest.raises((StopIteration, RuntimeError)):
         step.one_by_one(Output().send_one)(values[0], origin(0))
+
+
+def test_new_results_wait_for_each_other() -> None:
+    step = step_for(New())
+    step.limit = 4
+    output = Output()
+    step.run([6, 3], [origin(0), origin(1)], Kind.OWN, output)
+    assert output.sizes == [4, 2, 3]
