@@ -112,9 +112,13 @@ def test_sessions_and_plans_of_spark_connect(connect_server: str) -> None:
     session = remote.builder.remote(connect_server).create()
     try:
         assert "Range" in pyspark_internals.plan_text(session.range(1))
+        assert f"sc://{pyspark_internals.server_of(session)}" == connect_server
         another = pyspark_internals.new_connect_session(session)
         assert another.session_id != session.session_id
         assert another.range(2).count() == 2
+        moved = pyspark_internals.in_session(session.range(3), another)
+        assert moved.sparkSession is another
+        assert moved.count() == 3
         another.stop()
         pyspark_internals.default_connect_session(remote)  # raises if there is no such name
         if session.version >= "4":

@@ -186,6 +186,22 @@ def test_a_frame_that_is_not_here_is_refused(spark_session: Any) -> None:
 
 @pytest.mark.rare
 @pytest.mark.connect
+def test_a_frame_of_another_server_on_the_same_host_is_refused(connect_server: str) -> None:
+    """It would be read from the pipeline's own server, which may have another table of its name."""
+    from pyspark.sql.connect.session import SparkSession
+
+    ours: Any = SparkSession.builder.remote(connect_server).create()
+    theirs: Any = SparkSession(connection="sc://127.0.0.1:9")  # frames are asked nothing so far
+    try:
+        with pytest.raises(TableError, match="belongs to another Spark than that of the pipeline"):
+            harvest(ours, lambda p: {"read": p | ReadFromSpark(dataframe=theirs.range(3))})
+    finally:
+        theirs.client.close()
+        ours.stop()
+
+
+@pytest.mark.rare
+@pytest.mark.connect
 def test_a_frame_of_another_spark_is_refused(spark_session: Any, connect_server: str) -> None:
     from pyspark.sql.connect.session import SparkSession
 

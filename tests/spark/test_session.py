@@ -183,6 +183,25 @@ def test_another_master_than_the_active_sessions_is_an_error(spark_session: Any)
         open_session(RunnerConfig(spark_master_url="local[4]"), spark_session)
 
 
+@pytest.mark.connect
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "127.0.0.1", "[::1]:{port}"])
+def test_another_connect_server_than_the_sessions_is_an_error(
+    connect_server: str, address: str
+) -> None:
+    from pyspark.sql.connect.session import SparkSession
+
+    port = connect_server.rpartition(":")[2]
+    wanted = f"sc://{address.format(port=port)}"
+    session = SparkSession.builder.remote(connect_server).create()
+    try:
+        same = RunnerConfig(spark_master_url=f"{connect_server}/;user_agent=tests")
+        open_session(same, session).close()
+        with pytest.raises(OptionsError, match=re.escape(f"a SparkSession on {connect_server};")):
+            open_session(RunnerConfig(spark_master_url=wanted), session)
+    finally:
+        session.stop()
+
+
 def test_what_only_a_new_session_can_have_is_an_error(spark_session: Any) -> None:
     config = RunnerConfig(spark_conf=(("spark.executor.memory", "9g"),))
     with pytest.raises(OptionsError, match=r"spark\.executor\.memory cannot be changed"):
