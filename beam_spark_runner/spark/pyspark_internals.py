@@ -145,6 +145,16 @@ def new_connect_session(spark: Any) -> Any:
     return type(spark)(connection=builder, userId=spark.client._user_id)
 
 
+def server_of(spark: Any) -> str:
+    """Return the address of the server of a session of Spark Connect, as HOST:PORT.
+
+    A channel builder of the user's own may have no port: then it is what it calls its host.
+    """
+    builder = spark.client._builder
+    address: str = getattr(builder, "endpoint", None) or builder.host
+    return address
+
+
 def plan_text(frame: Any) -> str:
     """Return what ``explain`` prints for a frame of Spark Connect."""
     return str(frame._explain_string())
@@ -171,7 +181,10 @@ def in_session(frame: "DataFrame", session: Any) -> "DataFrame":
     made: Any = frame
     plan = getattr(made, "_plan", None)
     if plan is not None:
-        return type(frame)(plan, session)
+        # Spark 3.5 has another constructor.
+        with_plan: Any = getattr(type(frame), "withPlan", type(frame))
+        moved: DataFrame = with_plan(plan, session)
+        return moved
     java = jvm()
     name: str = made._jdf.getClass().getName()
     dataset: Any = functools.reduce(getattr, name.split("."), java)

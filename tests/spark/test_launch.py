@@ -95,7 +95,7 @@ def test_no_connect_server_answers_and_the_token_stays_secret() -> None:
     ],
 )
 def test_addresses(url: str, addresses: list[tuple[str, int]]) -> None:
-    assert list(launch._addresses(url)) == addresses
+    assert list(launch.addresses_in(url)) == addresses
 
 
 def test_workers_get_the_folder_of_the_script(

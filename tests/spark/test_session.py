@@ -1,6 +1,7 @@
 """Whose Spark a pipeline runs on, and that the user's stays as it was."""
 
 import os
+import re
 import subprocess
 import sys
 import textwrap

@@ -115,7 +115,7 @@ def _own_frame(id_: str, session: SessionHandle) -> DataFrame:
 def _is_same_spark(theirs: Any, session: SessionHandle) -> bool:
     ours: Any = session.spark
     if session.is_connect:
-        return bool(theirs.client.host == ours.client.host)
+        return pyspark_internals.server_of(theirs) == pyspark_internals.server_of(ours)
     return theirs.sparkContext is ours.sparkContext
 
 

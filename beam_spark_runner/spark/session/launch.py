@@ -311,7 +311,7 @@ def _check_reachable(url: str, what: str) -> None:
     if any(os.environ.get(name) for name in ("https_proxy", "HTTPS_PROXY", "grpc_proxy")):
         return
     problems = []
-    for host, port in _addresses(url):
+    for host, port in addresses_in(url):
         try:
             socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT_S).close()
         except OSError as error:
@@ -324,7 +324,7 @@ def _check_reachable(url: str, what: str) -> None:
     )
 
 
-def _addresses(url: str) -> Iterator[tuple[str, int]]:
+def addresses_in(url: str) -> Iterator[tuple[str, int]]:
     """Yield host and port of each of ``spark://A:1,B:2`` or ``sc://A:1/;token=…``."""
     parts = urlsplit(url)
     default = _DEFAULT_PORTS[parts.scheme]

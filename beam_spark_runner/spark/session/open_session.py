@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import os
-import re
 import sys
 import threading
 import warnings
@@ -22,6 +21,7 @@ from beam_spark_runner.spark.session.conf import (
 )
 from beam_spark_runner.spark.session.handle import SessionHandle
 from beam_spark_runner.spark.session.launch import (
+    addresses_in,
     silence_pandas_opinion,
     start_classic,
     start_connect,
@@ -191,8 +191,10 @@ def _check_master(spark: Any, config: SparkSettings) -> None:
     if wanted is None:
         return
     if is_connect(spark):
-        actual = f"sc://{spark.client.host}"
-        is_same = wanted.startswith("sc://") and _host(wanted) == _host(actual)
+        actual = f"sc://{pyspark_internals.server_of(spark)}"
+        is_same = wanted.startswith("sc://") and (
+            [*addresses_in(wanted)] == [*addresses_in(actual)]
+        )
     else:
         actual = spark.sparkContext.master
         is_same = wanted == actual
@@ -202,10 +204,6 @@ def _check_master(spark: Any, config: SparkSettings) -> None:
             f"{wanted} is given, but this process already has a SparkSession on {actual}; "
             "leave the option out to use that one, or stop it first",
         )
-
-
-def _host(url: str) -> str:
-    return re.split(r"[:/;]", url.removeprefix("sc://"))[0]
 
 
 def _prepared_isolated(spark: Any, config: SparkSettings, owner: _Owned | None) -> SessionHandle:
