@@ -14,11 +14,13 @@ SPARK_CLASSES = $(VENV)/spark-classes.jsa
 unexport PYTHONDONTWRITEBYTECODE
 VENV_35 = .venv35
 READY_35 = $(VENV_35)/.ready
+VENV_TABLES = .venv-tables
+READY_TABLES = $(VENV_TABLES)/.ready
 VENV_CONFORMANCE = .venv-conformance
 READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help wordcount test lint format unit harness-tests spark-tests install-tests integration integration-3.5 memory memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-docker conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills soak bench bench-kafka clean
+.PHONY: help wordcount test lint format unit harness-tests spark-tests install-tests integration integration-3.5 integration-tables memory memory-3.5 conformance conformance-suites conformance-process conformance-loopback conformance-docker conformance-go conformance-quick compose-test protos random-pipelines random-streams simulation kills soak bench bench-kafka clean
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -127,6 +129,20 @@ integration-3.5: $(READY_35) ## The oldest Spark and Beam that are supported
 	$(VENV_35)/bin/python -m pytest integration/test_spark_3_5.py tests/spark/test_texts_of_spark.py \
 		tests/spark/test_pyspark_contact.py tests/test_beam_contact.py tests/test_beam_private_names.py
 
+# Delta and Iceberg follow Spark at a distance: this is the newest that both have packages for.
+$(READY_TABLES): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner/import_hook.py Makefile
+	$(PYTHON) -m venv $(VENV_TABLES)
+	$(VENV_TABLES)/bin/python -m pip install --quiet --upgrade pip
+	$(VENV_TABLES)/bin/python -m pip install --quiet --editable '.[test]' 'pyspark[connect]==4.1.*'
+	touch $@
+
+LAKES = integration/test_lakes.py integration/test_lakes_elsewhere.py
+integration-tables: $(READY_TABLES) $(READY_35) ## Delta and Iceberg, from Maven, on Spark 4.1; tables and partitions on 3.5
+	$(VENV_TABLES)/bin/python -m pytest $(LAKES)
+	$(VENV_35)/bin/python -m pytest $(LAKES) integration/test_connect_3_5.py integration/test_tables_on_a_cluster.py
+	$(VENV_35)/bin/python -m pytest tests/spark/test_spark_tables.py tests/spark/test_refused_tables.py \
+		tests/spark/test_map_partition.py $(wildcard tests/spark/test_full_window_*.py)
+
 memory: $(READY) $(SPARK_CLASSES) ## Gigabytes through workers with little memory; a quarter of an hour
 	$(PYTEST) integration/test_memory.py
 
@@ -195,5 +211,5 @@ bench: $(READY) ## Benchmarks
 	$(BIN)/python -m benchmarks.server
 
 clean: ## Remove virtual environments and the output of tools
-	rm -rf $(VENV) $(VENV_35) $(VENV_CONFORMANCE) $(VENV_STRUCTURED) .venv-protoc build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV_35) $(VENV_TABLES) $(VENV_CONFORMANCE) $(VENV_STRUCTURED) .venv-protoc build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

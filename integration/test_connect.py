@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -16,9 +17,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 from apache_beam.testing.util import assert_that, equal_to
 
-from beam_spark_runner.core.errors import BundleFailedError
+from beam_spark_runner.core.errors import BundleFailedError, OptionsError
 from beam_spark_runner.runner import SparkPortableRunner
 from integration.cluster import PACKAGE_ROOT
+from integration.partition_pipelines import SMALL_SORTS, read_partitions
 from integration.pipelines import (
     Counted,
     Ticks,
@@ -29,6 +31,7 @@ from integration.pipelines import (
 )
 from integration.restrictions import TakeSteps, steps
 from integration.streams import KEYS, windows_of_state
+from tests.spark.harvest import PROCESS
 
 pytestmark = pytest.mark.connect
 
@@ -135,6 +138,13 @@ def test_an_address_among_the_options(connect_server: str) -> None:
     run(None, f"--spark_master_url={connect_server}")
 
 
+def test_an_address_of_another_server_on_the_host(remote_session: Any, connect_server: str) -> None:
+    with pytest.raises(
+        OptionsError, match=re.escape(f"already has a SparkSession on {connect_server}")
+    ):
+        run(None, "--spark_master_url=sc://127.0.0.1:9")
+
+
 def test_an_address_in_the_environment(
     connect_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +173,13 @@ def test_rounds_of_a_splittable_dofn(remote_session: Any, caplog: pytest.LogCapt
     assert result.wait_until_finish(300_000) == PipelineState.DONE
     assert counters(result) == {"steps": 160, "names": 2}
     assert any(text.startswith("round ") for text in caplog.messages)
+
+
+@pytest.mark.parametrize("harness", [(), PROCESS], ids=["embedded", "process"])
+def test_full_window_partitions(remote_session: Any, harness: tuple[str, ...]) -> None:
+    flags = ("--parallelism=3", SMALL_SORTS, *harness)
+    result = finished(remote_session, lambda p: read_partitions(p, 900, 3), *flags)
+    assert counters(result) == {"checked": 1}
 
 
 def test_files_in_shared_storage(remote_session: Any, tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from beam_spark_runner.job.prepare import PreparedJob
 from beam_spark_runner.job.telemetry import LiveTasks, listen
 from beam_spark_runner.runner import SparkPortableRunner
 from beam_spark_runner.spark.session.launch import start_classic, version_of
-from integration.cluster import start_cluster
+from integration.cluster import SLOTS, start_cluster, wait_for_executors
+from integration.partition_pipelines import SMALL_SORTS, read_partitions
 from integration.pipelines import Counted, counters, random_keys, two_readers
 from integration.restrictions import TakeSteps, steps
 from integration.streams import KEYS, windows_of_state
@@ -103,9 +104,25 @@ def test_user_errors(local_session: Any) -> None:
     assert caught.value.step == "Divide"
 
 
+def test_full_window_partitions(local_session: Any) -> None:
+    options = PipelineOptions(["--parallelism=3", SMALL_SORTS])
+    pipeline = beam.Pipeline(runner=SparkPortableRunner(local_session), options=options)
+    read_partitions(pipeline, 900, 3)
+    assert counters(finished(pipeline)) == {"checked": 1}
+
+
 def test_killed_executors_on_a_cluster(local_session: Any, tmp_path: Path) -> None:
     local_session.stop()  # a process has one classic Spark
     with start_cluster() as cluster, cluster.session("cluster") as session:
+        for place in ("making", "map", "sort", "later"):
+            wait_for_executors(session)
+            options = PipelineOptions([f"--parallelism={SLOTS}", SMALL_SORTS])
+            pipeline = beam.Pipeline(runner=SparkPortableRunner(session), options=options)
+            marker = tmp_path / place
+            read_partitions(pipeline, 1800, SLOTS, markers={place: str(marker)})
+            assert counters(finished(pipeline)) == {"checked": 1}
+            assert marker.exists()
+            marker.unlink()
         for level in range(3):
             markers: list[str | None] = [None, None, None]
             markers[level] = str(tmp_path / f"{level}")

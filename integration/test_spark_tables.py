@@ -14,31 +14,26 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
 from beam_spark_runner import SparkPortableRunner
-from beam_spark_runner.core.errors import PipelineRefusedError
+from beam_spark_runner.core.errors import TableError
 from beam_spark_runner.transforms import ReadFromSpark, WriteToSpark
 from integration.cluster import local_cluster
+from integration.table_pipelines import (
+    COUNT,
+    Target,
+    check_failed_append,
+    check_failures,
+    check_modes,
+    in_and_out,
+)
+from tests.connect_server import start_connect_server
 from tests.harness.test_job_server import Server
+from tests.spark.harvest import PROCESS
 
 ROOT = Path(__file__).parents[1]
-COUNT = 500
 POSTGRESQL_DRIVER = "org.postgresql:postgresql:42.7.4"
-
-
-def in_and_out(runner: Any, *flags: str, read: dict[str, Any], write: dict[str, Any]) -> None:
-    """Read ids, write those that are even, and check the counts."""
-    with beam.Pipeline(runner=runner, options=PipelineOptions(list(flags))) as p:
-        rows = p | ReadFromSpark(**read)
-        evens = rows | beam.Filter(lambda row: row.id % 2 == 0)
-        written = evens | WriteToSpark(schema="id BIGINT", **write)
-        count = rows | beam.combiners.Count.Globally()
-        assert_that(count, equal_to([COUNT]), label="read")
-        assert_that(
-            written | beam.Map(lambda result: result.rows), equal_to([COUNT // 2]), label="written"
-        )
 
 
 @pytest.mark.cluster
@@ -76,6 +71,61 @@ def test_spark_connect(connect_server: str, tmp_path: Path) -> None:
         assert session.read.orc(str(tmp_path / "out")).count() == COUNT // 2
     finally:
         session.stop()
+
+
+@pytest.mark.connect
+@pytest.mark.parametrize("harness", [(), PROCESS], ids=["embedded", "process"])
+def test_every_mode_and_failure_on_spark_connect(
+    connect_server: str, tmp_path: Path, harness: tuple[str, ...]
+) -> None:
+    from pyspark.sql.connect.session import SparkSession
+
+    session: Any = SparkSession.builder.remote(connect_server).create()
+    path = str(tmp_path / "out")
+    try:
+        files = Target(session, {"path": path}, lambda: session.read.parquet(path), harness)
+        check_modes(files, partition_by="part")
+        check_failures(files)
+        check_failed_append(files)
+        # Of a Connect server's catalog, which keeps it: the server goes on.
+        session.sql("DROP TABLE IF EXISTS beam_numbers").collect()
+        table = Target(
+            session, {"table": "beam_numbers"}, lambda: session.table("beam_numbers"), harness
+        )
+        check_modes(table)
+        check_failures(table)
+        with pytest.raises(TableError, match="nowhere"):
+            table.run(lambda p: p | ReadFromSpark(table="nowhere"))
+    finally:
+        session.sql("DROP TABLE IF EXISTS beam_numbers").collect()
+        session.stop()
+
+
+@pytest.mark.connect
+def test_two_connect_servers_on_one_host(connect_server: str, tmp_path: Path) -> None:
+    """A DataFrame of the one is no DataFrame of the other, not even of the same name."""
+    from pyspark.sql.connect.session import SparkSession
+
+    with start_connect_server(tmp_path / "log") as other:
+        ours: Any = SparkSession.builder.remote(connect_server).create()
+        theirs: Any = SparkSession.builder.remote(other).create()
+        try:
+            for session, count in ((ours, 3), (theirs, 5)):
+                session.range(count).createOrReplaceTempView("ids")
+            frame = theirs.table("ids")
+
+            def build(p: beam.Pipeline) -> None:
+                rows = p | ReadFromSpark(dataframe=frame)
+                ids = rows | beam.Map(lambda row: row.id)
+                assert_that(ids, equal_to([*range(5)]))
+
+            with pytest.raises(TableError, match="belongs to another Spark than"):
+                build(beam.Pipeline(runner=SparkPortableRunner(ours)))
+            with beam.Pipeline(runner=SparkPortableRunner(theirs)) as p:
+                build(p)
+        finally:
+            theirs.stop()
+            ours.stop()
 
 
 @pytest.fixture
@@ -147,27 +197,28 @@ def run_with(package: str, name: str, argument: str) -> None:
 
 
 def by_jdbc(spark: Any, url: str) -> None:
-    driver = "org.postgresql.Driver"
-    options = {"url": url, "user": "beam", "dbtable": "ids", "driver": driver}
-    spark.range(COUNT).write.format("jdbc").options(**options).save()
-    target = {**options, "dbtable": "evens"}
-    write = {"format": "jdbc", "options": target}
-    in_and_out(SparkPortableRunner(spark), read={"format": "jdbc", "options": options}, write=write)
+    """Every mode, what fails, what is missing, and a table that is read in partitions."""
+    access = {"url": url, "user": "beam", "driver": "org.postgresql.Driver"}
 
-    def stored() -> int:
-        return int(spark.read.format("jdbc").options(**target).load().count())
+    def table(name: str) -> Target:
+        options = {**access, "dbtable": name}
+        load = spark.read.format("jdbc").options(**options).load
+        return Target(spark, {"format": "jdbc", "options": options}, load)
 
-    assert stored() == COUNT // 2
-    with pytest.raises(PipelineRefusedError, match="exists already"):
-        in_and_out(
-            SparkPortableRunner(spark), read={"format": "jdbc", "options": options}, write=write
-        )
-    in_and_out(
-        SparkPortableRunner(spark),
-        read={"format": "jdbc", "options": options},
-        write={**write, "mode": "append"},
-    )
-    assert stored() == COUNT // 2 * 2
+    numbers = table("numbers")
+    check_modes(numbers)
+    check_failures(numbers)
+    spark.range(COUNT).write.format("jdbc").options(**access, dbtable="ids").save()
+    parts = {"partitionColumn": "id", "lowerBound": 0, "upperBound": COUNT, "numPartitions": 3}
+    ids, evens = table("ids").arguments, table("evens")
+    read = {"format": "jdbc", "options": {**ids["options"], **parts}}
+    in_and_out(SparkPortableRunner(spark), read=read, write=evens.arguments)
+    assert evens.ids() == [*range(0, COUNT, 2)]
+    with pytest.raises(TableError, match='relation "nowhere" does not exist'):
+        table("nowhere").check_read([])
+    other = {**ids["options"], "user": "nobody"}
+    with pytest.raises(TableError, match='role "nobody" does not exist'):
+        Target(spark, {**ids, "options": other}, evens.load).check_read([])
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ def start_connect_server(
     python: str = sys.executable,
     has_this_package: bool = True,
     conf: Mapping[str, str] | None = None,
+    package: str | None = None,
 ) -> Iterator[str]:
     """Start a server with two slots, and yield its URL.
 
@@ -39,10 +40,11 @@ def start_connect_server(
         python: its interpreter, and that of its workers; it has pyspark.
         has_this_package: whether they can import the runner.
         conf: further settings.
+        package: of the server, from Maven, where pyspark has none.
     """
     import pyspark
 
-    if not list(Path(pyspark.__file__).parent.glob("jars/spark-connect_*.jar")):
+    if package is None and not list(Path(pyspark.__file__).parent.glob("jars/spark-connect_*.jar")):
         pytest.skip("this pyspark ships no Spark Connect server (3.5 does not)")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -59,6 +61,9 @@ def start_connect_server(
         "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
         **(conf or {}),
     }
+    if package is not None:
+        others = settings.get("spark.jars.packages")
+        settings["spark.jars.packages"] = f"{others},{package}" if others else package
     path = {"PYTHONPATH": str(PACKAGE_ROOT)} if has_this_package else {}
     others = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     with log.open("w") as stderr:
