@@ -39,7 +39,8 @@ _DRIVERS = {
 }
 _NO_TABLE = re.compile(
     r"TABLE_OR_VIEW_NOT_FOUND|PATH_NOT_FOUND|NoSuchTableException|DELTA_TABLE_NOT_FOUND"
-    r"|DELTA_MISSING_DELTA_TABLE|Path does not exist"
+    r"|DELTA_MISSING_DELTA_TABLE|DELTA_PATH_DOES_NOT_EXIST|Path does not exist"
+    r"|Table does not exist at location"  # Iceberg, of a folder
 )
 _NO_CONNECTION = re.compile(
     r"[Cc]onnection (to \S+ )?(was )?(refused|attempt failed|timed out)|Communications link failure"

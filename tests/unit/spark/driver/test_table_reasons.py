@@ -2,7 +2,11 @@
 
 import pytest
 
-from beam_spark_runner.spark.driver.table_reasons import lacks_connector, reason_for
+from beam_spark_runner.spark.driver.table_reasons import (
+    is_about_nothing_there,
+    lacks_connector,
+    reason_for,
+)
 
 NO_SOURCE = Exception("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: it. Make sure …")
 NO_DRIVER = Exception("java.sql.SQLException: No suitable driver")
@@ -50,6 +54,20 @@ def test_drivers(url: str, expected: str) -> None:
     reason = reason_for(NO_DRIVER, "jdbc", {"url": url}, "4.3.0")
     assert expected in reason
     assert reason.endswith("If it is there, name its class by the option driver")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[DELTA_PATH_DOES_NOT_EXIST] /out doesn't exist, or is not a Delta table.",
+        "Table does not exist at location: /out",
+        "[PATH_NOT_FOUND] Path does not exist: file:/out.",
+        "[TABLE_OR_VIEW_NOT_FOUND] The table or view `out` cannot be found.",
+    ],
+)
+def test_what_formats_say_of_a_table_that_is_not_there(text: str) -> None:
+    assert is_about_nothing_there(Exception(text))
+    assert not lacks_connector(Exception(text))
 
 
 def test_an_overwrite_that_would_change_the_schema_of_a_delta_table() -> None:
