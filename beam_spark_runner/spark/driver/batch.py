@@ -147,9 +147,11 @@ class _PlanRun:
         parts = self._outputs.for_reader(segment.reads)
         rows = OutputRows.union(parts).frame if parts else None
         (dest,) = segment.reads
+        is_again = step in tables.begun
+        tables.begun.add(step)
         try:
             with self._settings.job_scope(title):
-                tables.results[step] = write.run(rows, dest)
+                tables.results[step] = write.run(rows, dest, is_again=is_again)
         except Exception as error:
             self._settings.check_cancelled()
             if not machines_were_lost(error) or not write.may_run_again:

@@ -59,12 +59,13 @@ class OpenWrite:
         write = self.write
         return reason_for(error, write.format, write.options, str(self.session.spark.version))
 
-    def run(self, rows: DataFrame | None, dest: DestinationId) -> bytes:
+    def run(self, rows: DataFrame | None, dest: DestinationId, *, is_again: bool) -> bytes:
         """Write, and return JSON of a ``SparkWriteResult``.
 
         Args:
             rows: materialised, and accepted. None: there are none.
             dest: of those that are to be written.
+            is_again: the same write has failed before.
 
         Raises:
             Exception: of Spark's.
@@ -77,7 +78,7 @@ class OpenWrite:
             before = set(self._files()) if self.is_there and write.mode == "append" else set()
             if rows is not None:
                 count = _count(rows, dest)
-            self._save(self._frame(rows, dest))
+            self._save(self._frame(rows, dest), is_again)
             self._refresh()
             files = [each for each in self._files() if each not in before]
         target = write.table or write.path or write.options.get("dbtable") or write.format
@@ -94,9 +95,13 @@ class OpenWrite:
         wanted = pa.schema([(each.name, arrow_type(each.type)) for each in columns])
         return rows.mapInArrow(writing_function(int(dest), wanted), spark_schema)
 
-    def _save(self, frame: DataFrame) -> None:
-        write = self.write
-        writer = frame.write.mode(write.mode).options(**write.options)
+    def _save(self, frame: DataFrame, is_again: bool) -> None:
+        write, mode = self.write, self.write.mode
+        if is_again and mode in ("error", "ignore"):
+            # There was no target. What is there now is what the failed write has left, such as an
+            # empty folder: Spark would take that for an error, or for nothing more to do.
+            mode = "overwrite"
+        writer = frame.write.mode(mode).options(**write.options)
         if write.format:
             writer = writer.format(write.format)
         if write.partition_by:

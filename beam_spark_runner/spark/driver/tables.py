@@ -22,11 +22,13 @@ class OpenTables:
     Attributes:
         frames: of the pipeline's session.
         writes: checked.
+        begun: writes that have been tried.
         results: of writes that have been done.
     """
 
     frames: Mapping[TransformId, DataFrame] = field(default_factory=dict)
     writes: Mapping[TransformId, OpenWrite] = field(default_factory=dict)
+    begun: set[TransformId] = field(default_factory=set)
     results: dict[TransformId, bytes] = field(default_factory=dict)
 
     def source(self, segment: Segment, rows: OutputRows | None) -> OutputRows | None:
