@@ -125,8 +125,9 @@ def read_partitions(
         | beam.Create(range(count))
         | beam.Reshuffle()
         | "Mark" >> beam.ParDo(Marks()).with_output_types(tuple[str, int])
-        | "Kill making" >> beam.ParDo(KillsItsExecutor(at["making"], nth))
-    ).with_output_types(tuple[str, int])
+        | "Kill making"
+        >> beam.ParDo(KillsItsExecutor(at["making"], nth)).with_output_types(tuple[str, int])
+    )
     early = made | "early" >> window.map_partition(Listed(at["early"], nth))
     # What follows is in a second job, which reads what the first one has stored; then in a third.
     stored = _after(early, made, "stored")
