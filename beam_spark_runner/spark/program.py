@@ -175,3 +175,4 @@ class LevelProgram:
         False  # its input is what splittable DoFns have left; other tasks have the rest
     )
     stores_rows: bool = False  # its rows go into a file, for a later Spark job of the epoch
+    goes_on: frozenset[int] = frozenset()  # destinations that later levels of the segment read

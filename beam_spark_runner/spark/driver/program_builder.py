@@ -225,6 +225,11 @@ class ProgramBuilder:
             rows_from=rows_from,
             stores_rows=stores_rows,
             is_round=is_round,
+            goes_on=frozenset(
+                int(edge.dest)
+                for later in range(index + 1, len(segment.levels))
+                for edge in self.readers(segment, later)
+            ),
         )
 
     def _stage(

@@ -13,6 +13,9 @@ class Partitions:
     A level without an exchange has tasks for each of its sources. A partition that is empty is
     one all the same: what takes partitions as a whole has a result for it.
 
+    Stored rows say of which destinations they are a partition, also of those that another Spark
+    job reads: these the task neither has nor sends on, or that job would find them twice.
+
     Attributes:
         arrived: destinations of which the task got a partition; to be set before the rest is asked.
         sent: those to which the task's rows are a partition, of the stages asked about so far.
@@ -24,6 +27,7 @@ class Partitions:
     def __init__(self, level: LevelProgram) -> None:
         self._is_round = level.is_round
         self._hosted = frozenset(int(program.input.dest) for program in level.stages)
+        self._goes_on = level.goes_on
         self._feeders: dict[StageId, list[StageId]] = {}
         for program in level.stages:
             for stages in program.local.values():
@@ -41,7 +45,11 @@ class Partitions:
     @arrived.setter
     def arrived(self, destinations: frozenset[int]) -> None:
         self._arrived = destinations
-        self.sent = destinations - self._hosted
+        self.sent = destinations & self._goes_on
+
+    def pass_on(self, destinations: frozenset[int]) -> None:
+        """Note that a later Spark job processes all that the task got, in its place."""
+        self.sent = destinations & (self._hosted | self._goes_on)
 
     def has_one_for(self, program: StageProgram, opened: Container[StageId]) -> bool:
         """Whether there is a partition for a stage. Producers are asked about before consumers.

@@ -214,7 +214,7 @@ class LevelTask:
             self._passes_on = task_input.marks.left_residuals
             if self._passes_on:
                 self._pass_on(task_input)
-                stages.partitions.sent = self._arrived_partitions(task_input)
+                stages.partitions.pass_on(self._arrived_partitions(task_input))
                 return []
         return self._run_stages(task_input, stages)
 

@@ -49,7 +49,8 @@ def stage(
 
 
 def level(*stages: StageProgram, is_round: bool = False) -> LevelProgram:
-    return replace(level_named("job"), stages=stages, is_round=is_round)
+    goes_on = frozenset({7})
+    return replace(level_named("job"), stages=stages, is_round=is_round, goes_on=goes_on)
 
 
 FIRST = stage(
@@ -79,6 +80,11 @@ SECOND = stage(1, Delivery.POINTWISE)
             id="an empty partition that was stored",
         ),
         pytest.param(FIRST, True, (), (2, 7), [False, True], {7}, id="what is for others goes on"),
+        pytest.param(
+            FIRST,
+            *(True, (), (2, 6), [False, True], set()),
+            id="what another Spark job reads does not",
+        ),
     ],
 )
 def test_partitions(
