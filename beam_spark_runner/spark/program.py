@@ -175,4 +175,5 @@ class LevelProgram:
         False  # its input is what splittable DoFns have left; other tasks have the rest
     )
     stores_rows: bool = False  # its rows go into a file, for a later Spark job of the epoch
-    goes_on: frozenset[int] = frozenset()  # destinations that later levels of the segment read
+    # Destinations whose rows a task passes on: for later levels of the segment, or to be stored.
+    goes_on: frozenset[int] = frozenset()

@@ -225,12 +225,16 @@ class ProgramBuilder:
             rows_from=rows_from,
             stores_rows=stores_rows,
             is_round=is_round,
-            goes_on=frozenset(
-                int(edge.dest)
-                for later in range(index + 1, len(segment.levels))
-                for edge in self.readers(segment, later)
-            ),
+            goes_on=self._going_on(segment, index, is_round=is_round),
         )
+
+    def _going_on(self, segment: Segment, index: int, *, is_round: bool) -> frozenset[int]:
+        """See ``LevelProgram.goes_on``."""
+        later = range(index + 1, len(segment.levels))
+        read = [int(edge.dest) for each in later for edge in self.readers(segment, each)]
+        # What reaches the first level is stored already, by other segments.
+        is_first = index == 0 and not segment.levels[0].has_exchange and not is_round
+        return frozenset(read if is_first else (*read, *map(int, segment.writes)))
 
     def _stage(
         self,
