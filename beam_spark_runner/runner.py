@@ -297,7 +297,7 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
         Another run that is given ``--savepoint_path=path`` begins there. Nothing ever deletes it.
 
         Args:
-            path: a folder, or the URL of one in an object store; made if it is missing.
+            path: a folder, or the URL of one in an object store or HDFS; made if it is missing.
 
         Returns:
             The number of the epoch that the savepoint has.

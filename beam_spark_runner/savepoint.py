@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from beam_spark_runner.core.errors import OptionsError, RunnerError
 from beam_spark_runner.job.shard_places import existing_storage, save, storage_at
+from beam_spark_runner.options.storage import HDFS_NAMES
 from beam_spark_runner.options.values import checkpoint_folder
 
 
@@ -21,8 +22,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _folder(option, getattr(given, option))
             for option in ("checkpoint_dir", "savepoint_path")
         )
-        source = existing_storage(checkpoints, "checkpoint_dir")
-        epoch = save(source, storage_at(path, "savepoint_path"))
+        hdfs = {name: getattr(given, name) for name in HDFS_NAMES}
+        settings = tuple((name, value) for name, value in hdfs.items() if value)
+        source = existing_storage(checkpoints, "checkpoint_dir", settings)
+        epoch = save(source, storage_at(path, "savepoint_path", settings))
     except RunnerError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, OptionsError) else 1
@@ -47,14 +50,29 @@ def _parser() -> argparse.ArgumentParser:
         "--checkpoint_dir",
         required=True,
         metavar="FOLDER",
-        help="Where the pipeline commits its epochs: a folder, or one of an object store, whose "
-        "endpoint and credentials are in the environment (AWS_ENDPOINT_URL and so on).",
+        help="Where the pipeline commits its epochs: a folder, or one of HDFS or an object store, "
+        "whose endpoint and credentials are in the environment (AWS_ENDPOINT_URL and so on).",
     )
     parser.add_argument(
         "--savepoint_path",
         required=True,
         metavar="FOLDER",
         help="Where the copy goes; another pipeline that is given the same option begins there.",
+    )
+    of_hdfs = parser.add_argument_group("folders of HDFS (hdfs://)")
+    of_hdfs.add_argument(
+        "--hdfs_host",
+        metavar="HOST",
+        help="The namenode, several of them with commas between, or an HttpFS server. Default: "
+        "the host of the URL.",
+    )
+    of_hdfs.add_argument(
+        "--hdfs_port", metavar="PORT", help="Of its web address, for WebHDFS. Default: 9870."
+    )
+    of_hdfs.add_argument(
+        "--hdfs_user",
+        metavar="NAME",
+        help="In whose name. Default: $HADOOP_USER_NAME, or the user who runs the command.",
     )
     return parser
 

@@ -1,4 +1,4 @@
-"""A folder of an object store in which a streaming pipeline commits its epochs."""
+"""A folder of an object store or HDFS in which a streaming pipeline commits its epochs."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
 from beam_spark_runner.recovery.savepoint import CopyingStorage
-from beam_spark_runner.state.object_folder import ObjectFolder
+from beam_spark_runner.state.url_folder import UrlFolder
 
 _PROBE = "creates.probe"
 
@@ -18,27 +18,37 @@ class CheckpointObjects(CopyingStorage):
         folder: where.
     """
 
-    def __init__(self, folder: ObjectFolder) -> None:
+    def __init__(self, folder: UrlFolder) -> None:
         self._folder = folder
 
     def check(self, option: str) -> None:
-        """Check that the store lets only one driver create an object, by creating one.
+        """Make the folder, and check that only one driver can create a file, by creating one.
 
         Args:
             option: that has named the folder, for errors.
 
         Raises:
-            CheckpointStorageError: the store cannot be reached.
-            OptionsError: it lets two drivers create one object, so that both would commit.
+            CheckpointStorageError: the storage cannot be reached, or refuses it.
+            OptionsError: it lets two drivers create one file, so that both would commit.
         """
+        with self._doing():
+            self._folder.make()
         self.create(_PROBE, b"")
         if self.create(_PROBE, b""):
             raise OptionsError(
                 option,
-                f"the store at {self._folder.url} ignores the condition of a request that an "
-                "object must not exist yet (If-None-Match), so that it cannot tell two drivers "
-                "apart; use another store, or a folder that all hosts mount",
+                f"the store at {self._folder.url} {self._folder.two_may_create}, so that it cannot "
+                "tell two drivers apart; use another store, or a folder that all hosts mount",
             )
+
+    def exists(self) -> bool:
+        """Return whether the folder is there, see ``UrlFolder.exists``.
+
+        Raises:
+            CheckpointStorageError: the storage cannot be reached, or refuses it.
+        """
+        with self._doing():
+            return self._folder.exists()
 
     def names(self) -> Sequence[str]:
         """See ``Storage.names``."""

@@ -18,7 +18,7 @@ from beam_spark_runner.recovery.savepoint import (
     make_savepoint,
 )
 from beam_spark_runner.spark.program import ShardPlaces
-from beam_spark_runner.state.object_folder import ObjectFolder
+from beam_spark_runner.state.folder_at import folder_at, settings_of_tasks
 
 _LINEAGE = "main"
 
@@ -32,14 +32,16 @@ def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -
         is_local: tasks run on this machine.
 
     Raises:
-        OptionsError: it has no place, or there are fewer groups of keys than partitions.
+        OptionsError: it has no place, or there are fewer groups of keys than partitions; or HDFS
+            is to be used by a user without a name.
     """
     given = config.checkpoint_dir
     if given is None and folder is None:
         raise OptionsError(
             "checkpoint_dir",
             "a streaming pipeline needs a folder that this machine and all executors share: name "
-            "one that is mounted everywhere, or one of an object store (s3://, gs://, abfss://)",
+            "one that is mounted everywhere, or one of an object store or HDFS (s3://, gs://, "
+            "abfss://, hdfs://)",
         )
     groups = config.max_parallelism or KEY_GROUPS
     if (config.parallelism or 0) > groups:
@@ -59,7 +61,7 @@ def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -
         local=str(Path(str(folder), "shards")) if is_local else None,
         key_groups=groups,
         tasks_sync=not is_local or is_url(deltas),
-        store=config.store_settings,
+        store=settings_of_tasks(deltas, config.store_settings),
     )
 
 
@@ -68,7 +70,7 @@ def checkpoints_in(places: ShardPlaces, config: RunnerConfig) -> Checkpoints:
 
     Raises:
         CheckpointStorageError: the folder cannot be used.
-        OptionsError: the object store lacks what is needed.
+        OptionsError: the storage lacks what is needed.
     """
     storage = storage_at(places.deltas, "checkpoint_dir", places.store)
 
@@ -98,15 +100,15 @@ def storage_at(
     Args:
         folder: its path, or its URL as ``options.values.checkpoint_folder`` returns it.
         option: that has named it, for errors.
-        settings: of the store's client, see ``ObjectFolder``.
+        settings: of the store's client, see ``UrlFolder``.
 
     Raises:
         CheckpointStorageError: it cannot be used.
-        OptionsError: the object store lacks what is needed.
+        OptionsError: the storage lacks what is needed, or an option of its client is wrong.
     """
     if not is_url(folder):
         return CheckpointFolder(Path(folder))
-    objects = CheckpointObjects(ObjectFolder(folder, settings))
+    objects = CheckpointObjects(folder_at(folder, settings))
     objects.check(option)
     return objects
 
@@ -118,12 +120,15 @@ def existing_storage(
 
     Raises:
         OptionsError: it is missing. Object stores have no folders that could be.
+        CheckpointStorageError: HDFS cannot be asked.
     """
     if is_url(folder):
-        return CheckpointObjects(ObjectFolder(folder, settings))
-    if not Path(folder).is_dir():
-        raise OptionsError(option, f"there is no folder {folder}")
-    return CheckpointFolder(Path(folder))
+        objects = CheckpointObjects(folder_at(folder, settings))
+        if objects.exists():
+            return objects
+    elif Path(folder).is_dir():
+        return CheckpointFolder(Path(folder))
+    raise OptionsError(option, f"there is no folder {folder}")
 
 
 def save(source: CopyingStorage, target: CopyingStorage) -> int:

@@ -28,7 +28,7 @@ from beam_spark_runner.options.declared import (
     SparkPortableRunnerOptions,
 )
 from beam_spark_runner.options.metrics import MetricsAddress, metrics_of_program
-from beam_spark_runner.options.object_store import store_settings
+from beam_spark_runner.options.storage import store_settings
 from beam_spark_runner.options.values import (
     boolean,
     checkpoint_folder,

@@ -108,8 +108,8 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
     "checkpoint_dir": {
         "metavar": "FOLDER",
         "help": "Where a streaming pipeline commits its epochs: a folder that this machine and all "
-        "executors share, mounted or in an object store (s3://, gs://, abfss://). The same command "
-        "with the same folder continues after the last committed epoch.",
+        "executors share, mounted, or in an object store or HDFS (s3://, gs://, abfss://, "
+        "hdfs://). The same command with the same folder continues after the last committed epoch.",
     },
     "savepoint_path": {
         "metavar": "FOLDER",

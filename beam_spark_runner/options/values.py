@@ -107,18 +107,11 @@ def one_of(option: str, value: Any, choices: Any) -> Any:
 def checkpoint_folder(option: str, given: str | None) -> str | None:
     """Return a folder for checkpoints or a savepoint; None: there is none.
 
-    A URL is returned as Hadoop's connectors write it, which obstore reads, too.
+    A URL is returned as Hadoop's connectors write it; so ``state.url_folder`` reads it.
     """
     if not given or not is_url(given):
         return given or None
     try:
-        url = parse_storage_url(given).spark
+        return parse_storage_url(given).spark
     except ValueError as error:
         raise OptionsError(option, str(error)) from error
-    if url.startswith("hdfs:"):
-        raise OptionsError(
-            option,
-            "hdfs:// is not supported yet; use a folder that is mounted everywhere, s3://, "
-            "gs:// or abfss://",
-        )
-    return url

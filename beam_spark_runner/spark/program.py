@@ -122,12 +122,12 @@ class ShardPlaces:
 
     Attributes:
         lineage: in names of files.
-        deltas: folder that driver and workers share: a path, or the URL of an object store.
+        deltas: folder that driver and workers share: a path, or a URL.
         local: folder of local copies; None: the first of Spark's own local folders.
         key_groups: into how many groups keys fall, see ``core.routing``.
         tasks_sync: what tasks have written there is durable when they end; if not, the driver
             sees to that before a manifest names it.
-        store: settings of the object store's client, see ``ObjectFolder``.
+        store: settings of clients of object stores and HDFS, see ``UrlFolder``.
     """
 
     lineage: str

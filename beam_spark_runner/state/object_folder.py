@@ -7,14 +7,13 @@ other one, is a condition that the store checks (``If-None-Match`` of HTTP).
 import contextlib
 import functools
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, ClassVar
 
-from beam_spark_runner.state.delta_files import DeltaFiles
+from beam_spark_runner.state.url_folder import UrlFolder
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -31,46 +30,16 @@ class ObjectStoreError(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectFolder(DeltaFiles):
-    """See ``DeltaFiles``.
+class ObjectFolder(UrlFolder):
+    """See ``UrlFolder``.
 
-    Threads: any.
-
-    Attributes:
-        url: of the folder.
-        settings: of obstore's client of S3, such as ("endpoint", "https://…"). What is missing
-            comes from the environment, or from the machine's own credentials.
-        scratch: local folder for copies while they are in use; None: that for temporary files.
+    What is missing in the settings comes from the environment, or from the machine's own
+    credentials.
     """
 
-    url: str
-    settings: tuple[tuple[str, str], ...] = ()
-    scratch: str | None = None
-
-    def open(self, name: str) -> BinaryIO:
-        """See ``DeltaFiles.open``: of a local copy."""
-        # Without a name, so that nothing is left of it. The caller closes it.
-        copy = tempfile.TemporaryFile(dir=self.scratch)  # noqa: SIM115
-        try:
-            self._download(name, copy)
-            copy.seek(0)
-        except BaseException:
-            copy.close()
-            raise
-        return cast(BinaryIO, copy)
-
-    @contextlib.contextmanager
-    def downloaded(self, name: str) -> Iterator[str]:
-        """Return the path of a local copy, which is removed afterwards. Maps of it stay valid.
-
-        Raises:
-            FileNotFoundError: there is no object of this name.
-            OSError: the store does not answer, or the local disk is full.
-        """
-        with tempfile.NamedTemporaryFile(prefix="beam-", dir=self.scratch) as target:
-            self._download(name, target)
-            target.flush()
-            yield target.name
+    two_may_create: ClassVar[str] = (
+        "ignores the condition of a request that an object must not exist yet (If-None-Match)"
+    )
 
     def _download(self, name: str, target: IO[bytes]) -> None:
         import obstore
@@ -78,6 +47,13 @@ class ObjectFolder(DeltaFiles):
         with _asked(f"read {name}"):
             for piece in obstore.get(self._store, name).stream(min_chunk_size=_READ_BYTES):
                 target.write(piece)
+
+    def make(self) -> None:
+        """See ``UrlFolder.make``: there is nothing to do."""
+
+    def exists(self) -> bool:
+        """See ``UrlFolder.exists``."""
+        return True
 
     def put(self, name: str, local: Path) -> None:
         """See ``DeltaFiles.put``."""
@@ -87,17 +63,14 @@ class ObjectFolder(DeltaFiles):
             obstore.put(self._store, name, local)
 
     def put_content(self, name: str, content: BinaryIO) -> None:
-        """Store an object, in place of any of its name."""
+        """See ``UrlFolder.put_content``."""
         import obstore
 
         with _asked(f"write {name}"):
             obstore.put(self._store, name, content)
 
     def create(self, name: str, data: bytes) -> bool:
-        """Create an object, unless there is one of that name: then return False.
-
-        After an error, or if the answer was lost and it was tried again, it may be there.
-        """
+        """See ``UrlFolder.create``."""
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
@@ -109,14 +82,14 @@ class ObjectFolder(DeltaFiles):
         return True
 
     def read(self, name: str) -> bytes:
-        """Return the content of an object."""
+        """See ``UrlFolder.read``."""
         import obstore
 
         with _asked(f"read {name}"):
             return bytes(obstore.get(self._store, name).bytes())
 
     def names(self) -> Sequence[str]:
-        """Return the names of all objects in the folder, without those of folders below."""
+        """See ``UrlFolder.names``."""
         import obstore
 
         with _asked("list it"):
@@ -124,7 +97,7 @@ class ObjectFolder(DeltaFiles):
             return [each["path"] for each in found["objects"]]
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete objects. It is not an error if one does not exist."""
+        """See ``UrlFolder.delete``."""
         import obstore
 
         with _asked("delete objects"):
@@ -147,7 +120,8 @@ def _client(url: str, given: tuple[tuple[str, str], ...]) -> "ObjectStore":
     from obstore.exceptions import BaseError
     from obstore.store import from_url
 
-    settings: dict[str, Any] = dict(given) if url.startswith("s3") else {}
+    ours = {name: value for name, value in given if not name.startswith("hdfs_")}
+    settings: dict[str, Any] = ours if url.startswith("s3") else {}
     options: dict[str, Any] = {}  # what is not among them comes from the environment
     endpoints = [settings.get("endpoint", ""), *map(os.environ.get, _ENDPOINTS)]
     if any(each and each.startswith("http://") for each in endpoints):

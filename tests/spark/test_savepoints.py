@@ -52,8 +52,8 @@ def test_another_pipeline_begins_with_a_savepoint(
     epoch = first.savepoint(str(savepoint))
     with pytest.raises(SavepointExistsError):
         first.savepoint(str(savepoint))
-    with pytest.raises(OptionsError, match="--path: hdfs:// is not supported yet"):
-        first.savepoint("hdfs://host/folder")
+    with pytest.raises(OptionsError, match="--path: ftp://host/folder is none of"):
+        first.savepoint("ftp://host/folder")
     first.drain()
     assert first.wait_until_finish() == "DRAINED"
     assert noted(ended) == WINDOWS_AND_TIMERS
@@ -98,7 +98,8 @@ def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFi
     missing, empty = tmp_path / "missing", tmp_path / "empty"
     empty.mkdir()
     for checkpoints, code, message in (
-        ("hdfs://host/folder", 2, "--checkpoint_dir: hdfs:// is not supported yet"),
+        ("ftp://host/folder", 2, "--checkpoint_dir: ftp://host/folder is none of"),
+        ("hdfs:///folder", 2, "--hdfs_host: must be given, since hdfs:///folder has no host"),
         (str(missing), 2, f"--checkpoint_dir: there is no folder {missing}"),
         (str(empty), 1, "no epoch has been committed yet"),
     ):

@@ -153,7 +153,7 @@ def test_what_old_epochs_have_written_goes(spark_session: Any, tmp_path: Path) -
     ("flags", "message"),
     [
         (("--restart=resume",), "--restart: nothing has been committed"),
-        (("--checkpoint_dir=hdfs://host/folder",), "--checkpoint_dir: hdfs:// is not supported"),
+        (("--checkpoint_dir=hdfs:///folder",), "--hdfs_host: must be given, since hdfs:///folder"),
         (("--checkpoint_dir=ftp://host/folder",), "--checkpoint_dir: ftp://host/folder is none of"),
     ],
 )

@@ -47,6 +47,6 @@ def _folder(path: str) -> str:
         raise OptionsError(
             "path",
             f"{path!r} must be an absolute path on the job server's machine, or the URL of a "
-            "folder in an object store",
+            "folder in an object store or HDFS",
         )
     return folder

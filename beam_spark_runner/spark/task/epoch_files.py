@@ -13,20 +13,21 @@ from beam_spark_runner.core.storage_urls import is_url
 from beam_spark_runner.spark.program import ShardPlaces
 from beam_spark_runner.spark.shared_file import SharedFile
 from beam_spark_runner.state.delta_files import DeltaFiles, FolderOfDeltas
-from beam_spark_runner.state.object_folder import ObjectFolder
+from beam_spark_runner.state.folder_at import folder_at
+from beam_spark_runner.state.url_folder import UrlFolder
 
 
 def delta_files(places: ShardPlaces) -> DeltaFiles:
     """Return where the tasks of a job store what manifests name."""
     if is_url(places.deltas):
-        return _object_folder(places)
+        return _url_folder(places)
     return FolderOfDeltas(Path(places.deltas), syncs=places.tasks_sync)
 
 
 def shared_file(places: ShardPlaces, name: str) -> SharedFile:
     """Return a file that a task has stored, for readers that look something up in it."""
     if is_url(places.deltas):
-        return SharedFile(stored=_Object(_object_folder(places), name))
+        return SharedFile(stored=_Stored(_url_folder(places), name))
     return SharedFile(path=str(Path(places.deltas, name)))
 
 
@@ -38,7 +39,7 @@ def local_path(places: ShardPlaces, name: str) -> Iterator[Path]:
         OSError: it cannot be read, or there is none.
     """
     if is_url(places.deltas):
-        with _object_folder(places).downloaded(name) as path:
+        with _url_folder(places).downloaded(name) as path:
             yield Path(path)
     else:
         yield Path(places.deltas, name)
@@ -53,10 +54,10 @@ def new_file(places: ShardPlaces, name: str) -> Iterator[tuple[Path, Callable[[]
     if not is_url(places.deltas):
         yield Path(places.deltas, name), _do_nothing
         return
-    objects = _object_folder(places)
-    with tempfile.TemporaryDirectory(prefix="rows-", dir=objects.scratch) as folder:
+    stored = _url_folder(places)
+    with tempfile.TemporaryDirectory(prefix="rows-", dir=stored.scratch) as folder:
         path = Path(folder, name)
-        yield path, functools.partial(objects.put, name, path)
+        yield path, functools.partial(stored.put, name, path)
 
 
 def folder_of_copies(places: ShardPlaces) -> Path:
@@ -74,20 +75,20 @@ def folder_of_copies(places: ShardPlaces) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class _Object:
+class _Stored:
     """See ``Downloadable``."""
 
-    folder: ObjectFolder
+    folder: UrlFolder
     name: str
 
     def downloaded(self) -> contextlib.AbstractContextManager[str]:
         return self.folder.downloaded(self.name)
 
 
-def _object_folder(places: ShardPlaces) -> ObjectFolder:
+def _url_folder(places: ShardPlaces) -> UrlFolder:
     scratch = folder_of_copies(places)  # it goes with the application, also if this process dies
     scratch.mkdir(parents=True, exist_ok=True)
-    return ObjectFolder(places.deltas, places.store, str(scratch))
+    return folder_at(places.deltas, places.store, str(scratch))
 
 
 def _do_nothing() -> None: ...

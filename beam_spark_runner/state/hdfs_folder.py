@@ -1,0 +1,148 @@
+"""A folder of HDFS, through WebHDFS.
+
+A file of HDFS can be read while it is being written. So it is written under a name of its own, and
+gets its final one when it is complete: the namenode renames it, unless there is one of that name.
+"""
+
+import contextlib
+import functools
+import getpass
+import io
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, BinaryIO, ClassVar
+from urllib.parse import urlsplit
+
+from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.state.url_folder import UrlFolder
+from beam_spark_runner.state.webhdfs import HdfsError, WebHdfs
+
+_PORT = "9870"  # of the namenode's web address, since Hadoop 3
+
+
+@dataclass(frozen=True, slots=True)
+class HdfsFolder(UrlFolder):
+    """See ``UrlFolder``.
+
+    Settings: "hdfs_host" (by default that of the URL; several namenodes are separated by commas),
+    "hdfs_port" and "hdfs_user". The port of the URL is for Hadoop's own protocol.
+    """
+
+    two_may_create: ClassVar[str] = "renames a file to a name that another one has"
+
+    def make(self) -> None:
+        """See ``UrlFolder.make``."""
+        with _doing("make it"):
+            self._files.make_folder(self._path())
+
+    def exists(self) -> bool:
+        """See ``UrlFolder.exists``."""
+        with _doing("look for it"):
+            status = self._files.status(self._path())
+        return status is not None and status["type"] == "DIRECTORY"
+
+    def put_content(self, name: str, content: BinaryIO) -> None:
+        """See ``UrlFolder.put_content``. A file that is there stays."""
+        self._create(name, content)
+
+    def create(self, name: str, data: bytes) -> bool:
+        """See ``UrlFolder.create``."""
+        return self._create(name, io.BytesIO(data))
+
+    def read(self, name: str) -> bytes:
+        """See ``UrlFolder.read``."""
+        content = io.BytesIO()
+        self._download(name, content)
+        return content.getvalue()
+
+    def names(self) -> Sequence[str]:
+        """See ``UrlFolder.names``. Those of files that are being written begin with a dot."""
+        with _doing("list it"):
+            return self._files.files(self._path())
+
+    def delete(self, names: Iterable[str]) -> None:
+        """See ``UrlFolder.delete``."""
+        for name in names:
+            with _doing(f"delete {name}"):
+                self._files.delete(self._path(name))
+
+    def _download(self, name: str, target: IO[bytes]) -> None:
+        with _doing(f"read {name}"):
+            self._files.read(self._path(name), target)
+
+    def _create(self, name: str, content: BinaryIO) -> bool:
+        hidden = self._path(f".{name}.{secrets.token_hex(4)}")
+        with _doing(f"create {name}"):
+            is_new = False
+            try:
+                self._files.write(hidden, content)
+                is_new = self._files.rename(hidden, self._path(name))
+            finally:
+                if not is_new:
+                    with contextlib.suppress(OSError):  # then a later start deletes it
+                        self._files.delete(hidden)
+        return is_new
+
+    @property
+    def _files(self) -> WebHdfs:
+        return _client(self.url, self.settings)
+
+    def _path(self, name: str = "") -> str:
+        # No part of it is a query or a fragment.
+        folder = "/" + self.url.partition("://")[2].partition("/")[2]
+        return f"{folder}/{name}" if name else folder
+
+
+def with_user(settings: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Return settings that name a user: this process's, unless one is named already.
+
+    Tasks may run as somebody else.
+    """
+    if dict(settings).get("hdfs_user"):
+        return settings
+    return (*settings, ("hdfs_user", _own_user()))
+
+
+@functools.lru_cache(16)
+def _client(url: str, settings: tuple[tuple[str, str], ...]) -> WebHdfs:
+    """Return the client for a folder, which remembers the active namenode.
+
+    Raises:
+        OptionsError: a setting is missing or wrong.
+    """
+    given = dict(settings)
+    named = given.get("hdfs_host") or urlsplit(url).hostname
+    if not named:
+        raise OptionsError("hdfs_host", f"must be given, since {url} has no host")
+    hosts = [host.strip() for host in named.split(",")]
+    if any(not host or set(host) & set("/:") for host in hosts):
+        raise OptionsError(
+            "hdfs_host",
+            f"must be the name of a host, or names of namenodes separated by commas, not {named}; "
+            "the port is --hdfs_port",
+        )
+    port = given.get("hdfs_port") or _PORT
+    if not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise OptionsError("hdfs_port", f"must be the number of a port, not {port}")
+    return WebHdfs(hosts, int(port), given.get("hdfs_user") or _own_user())
+
+
+def _own_user() -> str:
+    try:
+        return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+    except (KeyError, OSError) as error:  # Python 3.13 raises the other one
+        raise OptionsError(
+            "hdfs_user", "must be given, since the user of this process has no name"
+        ) from error
+
+
+@contextlib.contextmanager
+def _doing(what: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"could not {what}: {error}") from error
+    except HdfsError as error:
+        raise HdfsError(f"could not {what}: {error}") from error

@@ -1,0 +1,299 @@
+"""A client of WebHDFS, which is HDFS over HTTP: what a folder of checkpoints needs of it.
+
+Namenodes know the names of files, and one of them is active. Content is read and written at
+datanodes, to which a namenode redirects. Each request has a connection of its own: none is found
+closed when it is used again, which would leave open whether a file was renamed.
+
+Source: https://hadoop.apache.org/docs/stable/hadoop-project-dist/hadoop-hdfs/WebHDFS.html
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from typing import IO, Any, BinaryIO
+from urllib.parse import quote, urlencode, urlsplit
+
+_PIECE_BYTES = 1 << 20
+_CONNECT_S = 10.0
+_ANSWER_S = 60.0
+# A namenode may lead to a datanode that has just died; mostly it then names another one.
+_DATANODES = 3
+_OF_NAMENODE = (
+    "--hdfs_host and --hdfs_port are the namenode's web address (dfs.namenode.http-address, by "
+    "default port 9870)"
+)
+_OF_DATANODE = "the namenode names this datanode so, and this machine must be able to reach it"
+
+
+class HdfsError(OSError):
+    """HDFS cannot be reached, or refuses something."""
+
+
+class _UnreachedError(HdfsError):
+    """Nothing was sent, so that another server can be asked."""
+
+
+class WebHdfs:
+    """Sends requests to one HDFS.
+
+    All paths are absolute. All methods raise ``HdfsError`` if HDFS does not answer or refuses
+    something.
+
+    Args:
+        hosts: of namenodes, or of one HttpFS server.
+        port: of their web address.
+        user: in whose name. HDFS believes it.
+
+    Threads: any.
+    """
+
+    def __init__(self, hosts: Sequence[str], port: int, user: str) -> None:
+        self._hosts, self._port, self._user = tuple(hosts), port, user
+        self._active = 0  # that has answered last. Another thread may change it at any time.
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder, and those above it, if they are missing."""
+        with self._asked("PUT", "MKDIRS", path) as answer:
+            if not _json(answer).get("boolean"):
+                raise HdfsError(f"could not make {path}")
+
+    def status(self, path: str) -> Mapping[str, Any] | None:
+        """Return the ``FileStatus`` of a file or folder; None: there is none."""
+        try:
+            with self._asked("GET", "GETFILESTATUS", path) as answer:
+                found: Mapping[str, Any] = _json(answer)["FileStatus"]
+        except FileNotFoundError:
+            return None
+        return found
+
+    def files(self, path: str) -> list[str]:
+        """Return the names of all files in a folder.
+
+        Raises:
+            FileNotFoundError: there is no such folder.
+        """
+        with self._asked("GET", "LISTSTATUS", path) as answer:
+            found = _json(answer)["FileStatuses"]["FileStatus"]
+        return [each["pathSuffix"] for each in found if each["type"] == "FILE"]
+
+    def read(self, path: str, target: IO[bytes]) -> None:
+        """Write the content of a file to a local one.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            OSError: the local one cannot be written.
+        """
+        with self._opened(path) as answer:
+            length, read = answer.getheader("Content-Length"), 0
+            while piece := _piece(answer):
+                target.write(piece)
+                read += len(piece)
+        # Of an answer that breaks off, ``http.client`` returns what there is.
+        if length is not None and int(length) != read:
+            raise HdfsError(f"{read} of {length} bytes were received of {path}")
+
+    def write(self, path: str, content: BinaryIO) -> None:
+        """Write a new file, in a folder that exists. It is on the disks of datanodes afterwards.
+
+        Others see it while it grows. After an error there may be a part of it.
+
+        Args:
+            path: of the file.
+            content: is read from where it is to its end.
+        """
+        start = content.tell()
+        size = content.seek(0, os.SEEK_END) - start
+        for left in reversed(range(_DATANODES)):
+            with self._asked(
+                "PUT",
+                "CREATE",
+                path,
+                overwrite="false",
+                createparent="false",
+                createflag="CREATE,SYNC_BLOCK",
+            ) as answer:
+                datanode = _redirection(answer)
+            content.seek(start)
+            try:
+                with _answer("PUT", datanode, _OF_DATANODE, content, size):
+                    break
+            except _UnreachedError:
+                if not left:
+                    raise
+        # A datanode may say that all is well although it could not close the file.
+        status = self.status(path)
+        if status is None or status["length"] != size:
+            there = "nothing" if status is None else f"{status['length']} bytes"
+            raise HdfsError(f"of {size} bytes, {there} arrived at {path}")
+
+    def rename(self, path: str, to: str) -> bool:
+        """Rename a file, unless there is one of the other name: then return False.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+        try:
+            with self._asked("PUT", "RENAME", path, destination=to, renameoptions="NONE") as answer:
+                said = _body(answer)
+        except FileExistsError:
+            return False
+        # Only a server that does not know the option says whether it has renamed the file.
+        if not said or _parsed(said).get("boolean"):
+            return True
+        if self.status(to) is None:
+            raise HdfsError(f"could not rename {path} to {to}")
+        return False
+
+    def delete(self, path: str) -> None:
+        """Delete a file. It is not an error if it does not exist."""
+        with self._asked("DELETE", "DELETE", path, recursive="false"):
+            pass
+
+    @contextlib.contextmanager
+    def _opened(self, path: str) -> Iterator[HTTPResponse]:
+        """Ask for the content of a file; the answer is from a datanode, or from HttpFS itself."""
+        for left in reversed(range(_DATANODES)):
+            with self._asked("GET", "OPEN", path) as answer:
+                if answer.status == 200:
+                    yield answer
+                    return
+                datanode = _redirection(answer)
+            with contextlib.ExitStack() as stack:
+                try:
+                    answer = stack.enter_context(_answer("GET", datanode, _OF_DATANODE))
+                except _UnreachedError:
+                    if left:
+                        continue
+                    raise
+                yield answer
+                return
+
+    @contextlib.contextmanager
+    def _asked(self, method: str, op: str, path: str, **parameters: str) -> Iterator[HTTPResponse]:
+        """Ask the active namenode, or whichever becomes it."""
+        query = urlencode({"op": op, "user.name": self._user, **parameters}, quote_via=quote)
+        first, count = self._active, len(self._hosts)
+        with contextlib.ExitStack() as stack:
+            for turn in range(count):
+                which = (first + turn) % count
+                url = f"http://{self._hosts[which]}:{self._port}/webhdfs/v1{quote(path)}?{query}"
+                try:
+                    answer = stack.enter_context(_answer(method, url, _OF_NAMENODE))
+                except _UnreachedError:
+                    if turn + 1 == count:
+                        raise
+                else:
+                    break
+            self._active = which
+            yield answer
+
+
+@contextlib.contextmanager
+def _answer(
+    method: str, url: str, hint: str, body: BinaryIO | None = None, size: int = 0
+) -> Iterator[HTTPResponse]:
+    """Send a request, and return the answer to it for the context.
+
+    Args:
+        method: of HTTP.
+        url: where to.
+        hint: what to look at if nothing answers there.
+        body: is read from where it is to its end.
+        size: of the body, in bytes.
+
+    Raises:
+        FileNotFoundError: HDFS says that there is no such file or folder.
+        FileExistsError: HDFS says that there is one.
+        HdfsError: it refuses something else, or does not answer.
+    """
+    to = urlsplit(url)
+    if to.scheme != "http" or to.hostname is None:
+        raise HdfsError(f"{to.scheme}://{to.netloc} is not supported, only http://")
+    connection = HTTPConnection(to.hostname, to.port, timeout=_CONNECT_S, blocksize=_PIECE_BYTES)
+    with contextlib.closing(connection):
+        try:
+            connection.connect()
+        except OSError as error:
+            raise _UnreachedError(f"could not reach {to.netloc}: {error}; {hint}") from error
+        connection.sock.settimeout(_ANSWER_S)
+        headers = {"Connection": "close"}
+        if method == "PUT":
+            headers |= {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+        try:
+            # A server that refuses the content answers before it has read all of it.
+            with contextlib.suppress(BrokenPipeError):
+                connection.request(method, f"{to.path}?{to.query}", body, headers)
+            response = connection.getresponse()
+        except (OSError, HTTPException) as error:
+            raise HdfsError(f"{to.netloc} did not answer: {_said(error)}; {hint}") from error
+        if response.status >= 400:
+            raise _refusal(to.netloc, response, hint)
+        with response:
+            yield response
+
+
+def _refusal(server: str, response: HTTPResponse, hint: str) -> OSError:
+    """Return the error for an answer that is none of the expected ones."""
+    try:
+        refused = json.loads(_body(response))["RemoteException"]
+        kind, message = str(refused["exception"]), str(refused["message"])
+    except (ValueError, KeyError, TypeError):
+        if "Negotiate" in response.headers.get("WWW-Authenticate", ""):
+            return HdfsError(f"{server} demands Kerberos, which is not supported")
+        return HdfsError(
+            f"what answers at {server} is not WebHDFS ({response.status} {response.reason}); {hint}"
+        )
+    message = message.partition("\n")[0]  # what follows is a stack
+    if kind == "FileNotFoundException":
+        return FileNotFoundError(message)
+    if kind == "FileAlreadyExistsException":
+        return FileExistsError(message)
+    if kind == "StandbyException":
+        return _UnreachedError(f"{server} is a namenode that is not active")
+    if kind == "SafeModeException" or "is in safe mode" in message:
+        return HdfsError(
+            f"the namenode is in safe mode, in which nothing can be changed: {message}"
+        )
+    if kind in ("AccessControlException", "SecurityException"):
+        return HdfsError(f"HDFS refuses it to this user (see --hdfs_user): {message}")
+    return HdfsError(f"HDFS refuses it: {message} ({kind})")
+
+
+def _redirection(answer: HTTPResponse) -> str:
+    """Return to which datanode an answer leads."""
+    url = answer.getheader("Location")
+    if url is None:
+        raise HdfsError(f"the namenode names no datanode, but answers {answer.status}")
+    return url
+
+
+def _json(answer: HTTPResponse) -> Any:
+    return _parsed(_body(answer))
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise HdfsError(f"an answer is not that of WebHDFS; {_OF_NAMENODE}") from error
+
+
+def _body(answer: HTTPResponse) -> bytes:
+    try:
+        return answer.read()
+    except (OSError, HTTPException) as error:
+        raise HdfsError(f"an answer broke off: {_said(error)}") from error
+
+
+def _piece(answer: HTTPResponse) -> bytes:
+    try:
+        return answer.read(_PIECE_BYTES)
+    except (OSError, HTTPException) as error:
+        raise HdfsError(f"an answer broke off: {_said(error)}") from error
+
+
+def _said(error: Exception) -> str:
+    """Return what an error says; some of ``http.client``'s say nothing without their name."""
+    return f"{type(error).__name__}: {error}"
