@@ -87,9 +87,10 @@ $(READY_INTEGRATION): $(READY)
 	$(BIN)/python -m pip install --quiet --no-compile --editable '.[integration]'
 	touch $@
 
-# The jars of a broker.
+# The jars of a broker, and those of a namenode and a datanode.
 KAFKA = $(VENV)/kafka/.ready
-$(KAFKA): integration/kafka/pom.xml
+HDFS = $(VENV)/hdfs/.ready
+$(KAFKA) $(HDFS): $(VENV)/%/.ready: integration/%/pom.xml
 	mvn --quiet --batch-mode --file $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(abspath $(@D))
 	touch $@
 
@@ -109,7 +110,7 @@ $(VENV_STRUCTURED)/.ready: benchmarks/kafka/pom.xml Makefile
 bench-kafka: $(READY_INTEGRATION) $(KAFKA) $(VENV_STRUCTURED)/.ready ## Kafka to Kafka, beside Structured Streaming
 	$(BIN)/python -m benchmarks.kafka
 
-integration: $(READY_INTEGRATION) $(SPARK_CLASSES) $(KAFKA) integration-3.5 ## Rare cases, clusters, Spark Connect, killed processes, Kafka, Spark 3.5
+integration: $(READY_INTEGRATION) $(SPARK_CLASSES) $(KAFKA) $(HDFS) integration-3.5 ## Rare cases, clusters, Spark Connect, killed processes, Kafka, HDFS, Spark 3.5
 	$(PYTEST) $(SIDE_BY_SIDE) tests/harness -m rare
 	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests --ignore=tests/harness -m 'rare or (hypothesis and not slow)'
 	$(PYTEST) $(WAITING) integration --ignore=integration/test_compose.py --ignore=integration/test_memory.py

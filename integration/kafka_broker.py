@@ -1,13 +1,14 @@
 """A real Kafka broker on this machine, in a process of its own that tests may kill."""
 
 import contextlib
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from integration.ports import free_ports
 
 JARS = Path(sys.prefix) / "kafka"
 _START_TIMEOUT_S = 90.0
@@ -28,7 +29,7 @@ class Broker:
         self._folder = folder
         self._output = folder / "output"
         self._settings = folder / "server.properties"
-        self._port, self._sasl_port, controller = _free_ports(3)
+        self._port, self._sasl_port, controller = free_ports(3)
         settings = {
             "process.roles": "broker,controller",
             "node.id": 1,
@@ -190,11 +191,3 @@ def start_broker(folder: Path) -> Iterator[Broker]:
         yield broker
     finally:
         broker.kill()
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]

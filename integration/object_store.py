@@ -2,13 +2,11 @@
 
 import contextlib
 import importlib.util
-import os
 import re
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,8 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pyspark
+
+from integration.ports import free_ports
 
 BUCKET = "beam-tests"
 _START_TIMEOUT_S = 60.0
@@ -61,6 +61,20 @@ class ObjectStore:
         """Options of a pipeline that has its files there."""
         return [f"--temp_location=s3://{BUCKET}/tmp", f"--s3_endpoint_url={self.endpoint}"]
 
+    @property
+    def checkpoint_flags(self) -> Sequence[str]:
+        """Options of a pipeline that has its checkpoint there."""
+        return [f"--s3_endpoint_url={self.endpoint}"]
+
+    @property
+    def settings(self) -> tuple[tuple[str, str], ...]:
+        """The same for ``UrlFolder``."""
+        return (("endpoint", self.endpoint),)
+
+    def folder(self, name: str) -> str:
+        """Return the URL of a folder, as users write it."""
+        return f"s3://{BUCKET}/{name}"
+
     def objects(self) -> list[str]:
         """Return the names of all objects, without those that stand for folders."""
         found = self.client().list_objects_v2(Bucket=BUCKET)
@@ -100,9 +114,7 @@ def start_object_store(log: Path) -> Iterator[ObjectStore]:
     """
     if importlib.util.find_spec("moto") is None:
         raise RuntimeError("the S3 server for tests is missing: pip install -e '.[integration]'")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with log.open("wb") as output:
         server = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
@@ -123,15 +135,3 @@ def _wait_for(store: ObjectStore, server: "subprocess.Popen[bytes]", log: Path) 
             return
         time.sleep(0.1)
     raise RuntimeError(f"the S3 server does not answer: {log.read_text()[-2000:]}")
-
-
-@contextlib.contextmanager
-def environment_of(store: ObjectStore) -> Iterator[None]:
-    """Give this process the store's credentials."""
-    before = dict(os.environ)
-    os.environ.update(store.environment)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)

@@ -1,5 +1,6 @@
-"""Checkpoints in S3: killed drivers, two drivers at once, a cluster, savepoints."""
+"""Checkpoints in S3 and HDFS: killed drivers, two drivers at once, a cluster, savepoints."""
 
+import contextlib
 import random
 import signal
 import time
@@ -7,18 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import pytest
 
-from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
-from beam_spark_runner.job.shard_places import storage_at
+from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.recovery.commit import newest
-from beam_spark_runner.recovery.savepoint import CopyingStorage
 from beam_spark_runner.recovery.sweep import unneeded
+from integration.checkpoint_store import CheckpointStore, environment_of, storage
 from integration.cluster import Cluster, end_jvm
 from integration.driver_programs import start_driver
+from integration.hdfs_server import start_hdfs
 from integration.killed_driver import Kind, Orders
-from integration.object_store import BUCKET, ObjectStore, environment_of, start_object_store
+from integration.object_store import start_object_store
 from integration.pipelines import counters
 from integration.running import run
 from integration.streams import KEYS, check_files, windows_of_state
@@ -42,27 +42,32 @@ COUNT = 24
 LINEAGE = "main"
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
-    log = tmp_path_factory.mktemp("store") / "log"
-    with start_object_store(log) as running, environment_of(running):
+@pytest.fixture(scope="module", params=["S3", "HDFS"])
+def store(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[CheckpointStore]:
+    folder = tmp_path_factory.mktemp("store")
+    with contextlib.ExitStack() as stack:
+        running: CheckpointStore
+        if request.param == "S3":
+            running = stack.enter_context(start_object_store(folder / "log"))
+        else:
+            running = stack.enter_context(start_hdfs(folder))
+        stack.enter_context(environment_of(running))
         yield running
-
-
-def storage(store: ObjectStore, name: str) -> CopyingStorage:
-    """Open a folder of the bucket."""
-    return storage_at(f"s3a://{BUCKET}/{name}", "here", (("endpoint", store.endpoint),))
 
 
 class Drivers:
     """Programs that run one pipeline, whose checkpoint is in the store."""
 
-    def __init__(self, store: ObjectStore, folder: Path, kind: Kind, count: int = COUNT) -> None:
+    def __init__(
+        self, store: CheckpointStore, folder: Path, kind: Kind, count: int = COUNT
+    ) -> None:
         self._store, self._folder, self._kind, self._numbers = store, folder, kind, count
         self.out, self._notes = folder / "out", folder / "notes"
         for each in self.out, self._notes:
             each.mkdir()
-        self.url = f"s3a://{BUCKET}/{folder.name}"
+        self.url = store.folder(folder.name)
         self._storage = storage(store, folder.name)
         self._count = 0
 
@@ -72,8 +77,8 @@ class Drivers:
         return start_driver(
             self._folder / f"run-{self._count}",
             Orders("", 0, 1, self._numbers, self._kind.name, *places),
-            f"--checkpoint_dir={self.url.replace('s3a:', 's3:')}",
-            f"--s3_endpoint_url={self._store.endpoint}",
+            f"--checkpoint_dir={self.url}",
+            *self._store.checkpoint_flags,
             f"--parallelism={1 + self._count % 3}",
             **self._store.environment,
         )
@@ -98,7 +103,7 @@ class Drivers:
 
 
 @pytest.mark.parametrize("kind", [Kind.SOURCES, Kind.CUT], ids=["one Spark job", "several"])
-def test_killed_drivers_change_nothing(store: ObjectStore, tmp_path: Path, kind: Kind) -> None:
+def test_killed_drivers_change_nothing(store: CheckpointStore, tmp_path: Path, kind: Kind) -> None:
     """Each of them has another number of partitions than the one before."""
     chance, drivers = random.Random(kind.name), Drivers(store, tmp_path, kind)
     for _ in range(3):
@@ -112,7 +117,7 @@ def test_killed_drivers_change_nothing(store: ObjectStore, tmp_path: Path, kind:
     drivers.check(ended.code, ended.out, ended.err)
 
 
-def test_of_two_drivers_the_later_one_goes_on(store: ObjectStore, tmp_path: Path) -> None:
+def test_of_two_drivers_the_later_one_goes_on(store: CheckpointStore, tmp_path: Path) -> None:
     drivers = Drivers(store, tmp_path, Kind.SOURCES, 120)
     first = drivers.start()
     assert first.wait_until(lambda: drivers.committed() >= 2)
@@ -124,14 +129,11 @@ def test_of_two_drivers_the_later_one_goes_on(store: ObjectStore, tmp_path: Path
     drivers.check(ended.code, ended.out, ended.err)
 
 
-def test_on_a_cluster(store: ObjectStore, cluster: Cluster) -> None:
+def test_on_a_cluster(store: CheckpointStore, cluster: Cluster) -> None:
     end_jvm()
     # Executors have the credentials; Spark itself does not write there.
     conf = {f"spark.executorEnv.{key}": value for key, value in store.environment.items()}
-    flags = [
-        f"--checkpoint_dir=s3://{BUCKET}/on-a-cluster/",
-        f"--s3_endpoint_url={store.endpoint}",
-    ]
+    flags = [f"--checkpoint_dir={store.folder('on-a-cluster')}/", *store.checkpoint_flags]
     with cluster.session("checkpoints in a store", conf) as session:
         result = run(session, windows_of_state, *flags)
     assert counters(result) == {"elements": 3 * KEYS}
@@ -140,9 +142,9 @@ def test_on_a_cluster(store: ObjectStore, cluster: Cluster) -> None:
 
 
 def test_savepoints_go_from_a_store_to_a_folder_and_back(
-    local_session: Any, store: ObjectStore, tmp_path: Path
+    local_session: Any, store: CheckpointStore, tmp_path: Path
 ) -> None:
-    endpoint = f"--s3_endpoint_url={store.endpoint}"
+    flags = store.checkpoint_flags
 
     def build(name: str) -> tuple[Any, Path, Path]:
         seen, ended = tmp_path / name / "seen", tmp_path / name / "ended"
@@ -151,33 +153,29 @@ def test_savepoints_go_from_a_store_to_a_folder_and_back(
         return windows_and_timers(seen, ended), seen, ended
 
     first, seen, _ = build("first")
-    running = started(local_session, first, f"--checkpoint_dir=s3://{BUCKET}/saved", endpoint)
+    running = started(local_session, first, f"--checkpoint_dir={store.folder('saved')}", *flags)
     wait_until(lambda: len(noted(seen)) == 6, "the first elements")
     objects = storage(store, "saved")
     before = newest(objects, LINEAGE)
     wait_until(lambda: newest(objects, LINEAGE) != before, "another commit")
-    in_a_folder, in_the_store = str(tmp_path / "savepoint"), f"s3://{BUCKET}/savepoint"
+    in_a_folder, in_the_store = str(tmp_path / "savepoint"), store.folder("savepoint")
     running.savepoint(in_a_folder)
     running.savepoint(in_the_store)
     running.cancel()
     for name, checkpoints, savepoint in (
-        ("second", f"s3://{BUCKET}/second", in_a_folder),
+        ("second", store.folder("second"), in_a_folder),
         ("third", str(tmp_path / "third checkpoints"), in_the_store),
     ):
         pipeline, seen, ended = build(name)
-        flags = f"--checkpoint_dir={checkpoints}", f"--savepoint_path={savepoint}", "--drain"
-        result = started(local_session, pipeline, endpoint, *flags)
+        places = f"--checkpoint_dir={checkpoints}", f"--savepoint_path={savepoint}"
+        result = started(local_session, pipeline, *flags, *places, "--drain")
         assert result.wait_until_finish() == "DRAINED"
         assert (noted(seen), noted(ended)) == ([], WINDOWS_AND_TIMERS)
 
 
-def test_stores_that_cannot_be_used_are_named(local_session: Any, store: ObjectStore) -> None:
-    def build(p: beam.Pipeline) -> None:
-        windows_of_state(p)
-
-    endpoint = f"--s3_endpoint_url={store.endpoint}"
+@pytest.mark.parametrize("store", ["S3"], indirect=True, scope="module")
+def test_a_bucket_that_is_missing_is_named(local_session: Any, store: CheckpointStore) -> None:
+    flags = "--checkpoint_dir=s3://no-such-bucket/here", *store.checkpoint_flags
     with pytest.raises(CheckpointStorageError, match="s3a://no-such-bucket/here") as missing:
-        run(local_session, build, "--checkpoint_dir=s3://no-such-bucket/here", endpoint)
+        run(local_session, windows_of_state, *flags)
     assert "NoSuchBucket" in str(missing.value)
-    with pytest.raises(OptionsError, match="--checkpoint_dir: hdfs:// is not supported yet"):
-        run(local_session, build, "--checkpoint_dir=hdfs://host/folder")

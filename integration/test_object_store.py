@@ -9,8 +9,9 @@ import apache_beam as beam
 import pytest
 
 from beam_spark_runner.core.errors import OptionsError
+from integration.checkpoint_store import environment_of
 from integration.cluster import QUICK, Cluster, end_jvm, wait_for_executors
-from integration.object_store import ObjectStore, environment_of, start_object_store
+from integration.object_store import ObjectStore, start_object_store
 from integration.pipelines import Counted, counters, large_side_input, random_keys
 from integration.running import run
 from integration.test_packages import NAME, seen
