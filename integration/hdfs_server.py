@@ -1,4 +1,4 @@
-"""A real HDFS on this machine: a namenode and a datanode, which tests may kill."""
+"""A real HDFS on this machine: namenodes and a datanode, which tests may kill."""
 
 import contextlib
 import getpass
@@ -21,6 +21,7 @@ _LOGGING = Path(__file__).parent / "hdfs" / "log4j.properties"
 _NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 _DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 _ADMIN = "org.apache.hadoop.hdfs.tools.DFSAdmin"
+_PAIR_ADMIN = "org.apache.hadoop.hdfs.tools.DFSHAAdmin"
 _START_TIMEOUT_S = 120.0
 _POLL_S = 0.1
 _LOG_BYTES = 4000
@@ -33,8 +34,8 @@ class Hdfs:
         folder: for their data, settings and logs; empty.
 
     Attributes:
-        rpc_port: of the namenode, for Hadoop's own protocol.
-        web_port: of the namenode, for WebHDFS.
+        rpc_port: of namenodes, for Hadoop's own protocol.
+        web_port: of namenodes, for WebHDFS.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -42,15 +43,13 @@ class Hdfs:
             raise RuntimeError(f"the HDFS for tests is missing: make {JARS}/.ready")
         self._folder, self._conf = folder, folder / "conf"
         self.rpc_port, self.web_port = free_ports(2)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._conf.mkdir()
         shutil.copy(_LOGGING, self._conf)
-        self._write("core-site.xml", {"fs.defaultFS": f"hdfs://127.0.0.1:{self.rpc_port}"})
+        self._write("core-site.xml", {"fs.defaultFS": self.folder("").partition(f"/{USER}")[0]})
         settings = {
             "hadoop.tmp.dir": folder / "tmp",
-            "dfs.namenode.name.dir": f"file://{folder}/name",
             "dfs.datanode.data.dir": f"file://{folder}/data",
-            "dfs.namenode.rpc-address": f"127.0.0.1:{self.rpc_port}",
-            "dfs.namenode.http-address": f"127.0.0.1:{self.web_port}",
             "dfs.datanode.address": "127.0.0.1:0",
             "dfs.datanode.http.address": "127.0.0.1:0",
             "dfs.datanode.ipc.address": "127.0.0.1:0",
@@ -63,10 +62,9 @@ class Hdfs:
             "dfs.namenode.safemode.min.datanodes": 1,
             "dfs.namenode.safemode.extension": 0,
             "dfs.namenode.redundancy.considerLoad": "false",
+            **self._of_namenodes(),
         }
         self._write("hdfs-site.xml", settings)
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._run(_NAMENODE, "-format", "-nonInteractive")
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -88,44 +86,49 @@ class Hdfs:
         return f"hdfs://127.0.0.1:{self.rpc_port}/{USER}/{name}"
 
     def start(self) -> None:
-        """Start it, with the files that it has.
+        """Start it for the first time.
 
         Raises:
             RuntimeError: it does not start.
         """
-        self.start_namenode(is_alone=True)
+        self._run(_NAMENODE, "-format", "-nonInteractive")
+        self._start("namenode", _NAMENODE)
         self.start_datanode()
-        self._ask("PUT", f"/{USER}?op=MKDIRS&permission=777")
+        self._make_folder()
 
-    def start_namenode(self, *, is_alone: bool = False) -> None:
-        """Start the namenode, and wait until files can be written.
-
-        Args:
-            is_alone: there is no datanode yet, so wait for its answers only.
-        """
-        self._start(_NAMENODE)
-        states = ("Operational", "safeMode") if is_alone else ("Operational",)
-        self._wait_for(states, 0 if is_alone else 1)
+    def start_namenode(self) -> None:
+        """Start the namenode once more, and wait until files can be written."""
+        self._start("namenode", _NAMENODE)
+        self._wait()
 
     def start_datanode(self) -> None:
         """Start the datanode, and wait until files can be written."""
-        self._start(_DATANODE)
-        self._wait_for(("Operational",), 1)
+        self._start("datanode", _DATANODE)
+        self._wait()
 
     def kill_namenode(self) -> None:
         """End it as the kernel does when memory is short."""
-        self._kill(_NAMENODE)
+        self._kill("namenode")
 
     def kill_datanode(self) -> None:
-        self._kill(_DATANODE)
+        """End it in the same way."""
+        self._kill("datanode")
 
     def set_safe_mode(self, *, is_on: bool) -> None:
         """Enter or leave the mode in which nothing can be changed."""
         self._run(_ADMIN, "-safemode", "enter" if is_on else "leave")
 
     def close(self) -> None:
+        """End all processes."""
         for name in list(self._processes):
             self._kill(name)
+
+    def _of_namenodes(self) -> Mapping[str, object]:
+        return {
+            "dfs.namenode.name.dir": f"file://{self._folder}/name",
+            "dfs.namenode.rpc-address": f"127.0.0.1:{self.rpc_port}",
+            "dfs.namenode.http-address": f"127.0.0.1:{self.web_port}",
+        }
 
     def _write(self, name: str, settings: Mapping[str, object]) -> None:
         properties = "".join(
@@ -140,9 +143,6 @@ class Hdfs:
         opened = ["--add-opens=java.base/java.lang=ALL-UNNAMED"]
         return ["java", *options, *opened, "-cp", f"{self._conf}:{JARS}/*", *arguments]
 
-    def _log(self, program: str) -> Path:
-        return self._folder / f"{program.rpartition('.')[2]}.log"
-
     def _run(self, *arguments: str) -> None:
         """Run a program to its end, which must be a good one."""
         done = subprocess.run(
@@ -152,56 +152,119 @@ class Hdfs:
             said = done.stdout[-_LOG_BYTES:]
             raise RuntimeError(f"{' '.join(arguments)} ended with {done.returncode}: {said}")
 
-    def _start(self, program: str) -> None:
-        with self._log(program).open("ab") as output:
-            self._processes[program] = subprocess.Popen(
-                self._java(program), stdout=output, stderr=output
+    def _start(self, name: str, *arguments: str) -> None:
+        with self._log(name).open("ab") as output:
+            self._processes[name] = subprocess.Popen(
+                self._java(*arguments), stdout=output, stderr=output
             )
 
-    def _kill(self, program: str) -> None:
-        if (process := self._processes.pop(program, None)) is not None:
+    def _kill(self, name: str) -> None:
+        if (process := self._processes.pop(name, None)) is not None:
             process.kill()
             process.wait()
 
-    def _wait_for(self, states: Sequence[str], datanodes: int) -> None:
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        seen = "away", 0
+    def _wait(self, host: str = "127.0.0.1", *, datanodes: int = 1) -> None:
+        """Wait until a namenode answers and, with datanodes, has left safe mode."""
+        deadline, seen = time.monotonic() + _START_TIMEOUT_S, ("away", 0)
         while time.monotonic() < deadline:
-            for program, process in self._processes.items():
+            for name, process in self._processes.items():
                 if process.poll() is not None:
-                    raise self._failed(f"{program} ended with {process.returncode}")
+                    raise self._failed(f"the {name} ended with {process.returncode}")
             with contextlib.suppress(OSError):
-                seen = self._state()
-                if seen[0] in states and seen[1] >= datanodes:
+                seen = self._state(host)
+                if not datanodes or (seen[0] == "Operational" and seen[1] >= datanodes):
                     return
             time.sleep(_POLL_S)
-        raise self._failed(f"HDFS does not become ready: it is {seen[0]}, with {seen[1]} datanodes")
+        raise self._failed(f"HDFS does not become ready: it is {seen[0]}, {seen[1]} datanodes")
 
-    def _state(self) -> tuple[str, int]:
-        """Return the namenode's state, and how many datanodes have registered."""
+    def _state(self, host: str) -> tuple[str, int]:
+        """Return a namenode's state, and how many datanodes have registered."""
         query = "qry=Hadoop:service=NameNode,name=FSNamesystemState"
-        with urlopen(f"http://127.0.0.1:{self.web_port}/jmx?{query}", timeout=10) as answer:
+        with urlopen(f"http://{host}:{self.web_port}/jmx?{query}", timeout=10) as answer:
             beans = json.load(answer)["beans"]
         # There are none while it starts.
         return (beans[0]["FSState"], beans[0]["NumLiveDataNodes"]) if beans else ("starting", 0)
 
-    def _ask(self, method: str, request: str) -> None:
-        url = f"http://127.0.0.1:{self.web_port}/webhdfs/v1{request}&user.name={getpass.getuser()}"
-        with urlopen(Request(url, method=method), timeout=60):
+    def _make_folder(self) -> None:
+        query = f"op=MKDIRS&permission=777&user.name={getpass.getuser()}"
+        url = f"http://127.0.0.1:{self.web_port}/webhdfs/v1/{USER}?{query}"
+        with urlopen(Request(url, method="PUT"), timeout=60):
             return
 
+    def _log(self, name: str) -> Path:
+        return self._folder / f"{name}.log"
+
     def _failed(self, what: str) -> RuntimeError:
-        logs = [self._log(program) for program in (_NAMENODE, _DATANODE)]
-        said = [f"{log.name}: {log.read_text()[-_LOG_BYTES:]}" for log in logs if log.exists()]
+        said = [
+            f"{log.name}: {log.read_text()[-_LOG_BYTES:]}" for log in self._folder.glob("*.log")
+        ]
         return RuntimeError("\n".join([what, *said]))
+
+
+class HdfsWithStandby(Hdfs):
+    """Two namenodes, of which the first one is active until ``fail_over``, and a datanode.
+
+    They have one port at two addresses of the loopback device.
+    """
+
+    hosts = "127.0.0.1", "127.0.0.2"
+
+    @property
+    def settings(self) -> tuple[tuple[str, str], ...]:
+        return (("hdfs_host", ",".join(self.hosts)), *super().settings)
+
+    def folder(self, name: str) -> str:
+        return f"hdfs://pair/{USER}/{name}"
+
+    def start(self) -> None:
+        first, second = (f"-Ddfs.ha.namenode.id=nn{host[-1]}" for host in self.hosts)
+        self._run(_NAMENODE, first, "-format", "-nonInteractive")
+        self._start("namenode", _NAMENODE, first)
+        self._wait(datanodes=0)
+        self._run(_NAMENODE, second, "-bootstrapStandby", "-nonInteractive")
+        self._start("standby", _NAMENODE, second)
+        self._wait(self.hosts[1], datanodes=0)
+        self._run(_PAIR_ADMIN, "-transitionToActive", "nn1")
+        self.start_datanode()
+        self._make_folder()
+        self._wait(self.hosts[1])
+
+    def fail_over(self) -> None:
+        """Kill the active namenode, and have the other one take its place."""
+        self.kill_namenode()
+        self._run(_PAIR_ADMIN, "-failover", "nn1", "nn2")
+
+    def _of_namenodes(self) -> Mapping[str, object]:
+        found: dict[str, object] = {
+            "dfs.nameservices": "pair",
+            "dfs.ha.namenodes.pair": "nn1,nn2",
+            "dfs.namenode.shared.edits.dir": f"file://{self._folder}/shared",
+            "dfs.client.failover.proxy.provider.pair": "org.apache.hadoop.hdfs.server.namenode.ha."
+            "ConfiguredFailoverProxyProvider",
+            "dfs.ha.fencing.methods": "shell(/bin/true)",
+            "dfs.ha.tail-edits.period": 1,
+        }
+        for host in self.hosts:
+            name = f"pair.nn{host[-1]}"
+            found[f"dfs.namenode.name.dir.{name}"] = f"file://{self._folder}/name-{host[-1]}"
+            found[f"dfs.namenode.rpc-address.{name}"] = f"{host}:{self.rpc_port}"
+            found[f"dfs.namenode.http-address.{name}"] = f"{host}:{self.web_port}"
+        return found
+
+
+@contextlib.contextmanager
+def started_hdfs(hdfs: Hdfs) -> Iterator[None]:
+    """Start an HDFS; it ends with the context."""
+    try:
+        hdfs.start()
+        yield
+    finally:
+        hdfs.close()
 
 
 @contextlib.contextmanager
 def start_hdfs(folder: Path) -> Iterator[Hdfs]:
-    """Start an HDFS; it ends with the context."""
+    """Make and start an HDFS with one namenode; it ends with the context."""
     hdfs = Hdfs(folder)
-    try:
-        hdfs.start()
+    with started_hdfs(hdfs):
         yield hdfs
-    finally:
-        hdfs.close()

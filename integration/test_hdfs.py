@@ -23,7 +23,7 @@ from beam_spark_runner.savepoint import main
 from beam_spark_runner.state.hdfs_folder import HdfsFolder
 from beam_spark_runner.state.webhdfs import HdfsError, WebHdfs
 from integration.checkpoint_store import storage
-from integration.hdfs_server import USER, Hdfs, start_hdfs
+from integration.hdfs_server import USER, Hdfs, HdfsWithStandby, start_hdfs, started_hdfs
 from integration.pipelines import counters
 from integration.running import run
 from integration.stream_kills import StreamStrikes
@@ -192,6 +192,26 @@ def is_readable(folder: HdfsFolder, name: str) -> bool:
     except HdfsError:
         return False
     return True
+
+
+def test_the_active_namenode_is_found(tmp_path: Path) -> None:
+    hdfs = HdfsWithStandby(tmp_path)
+    with started_hdfs(hdfs):
+        port, user = hdfs.settings[1:]
+        folder = HdfsFolder(hdfs.folder("a"), hdfs.settings)
+        reversed_ = HdfsFolder(folder.url, (("hdfs_host", "127.0.0.2,127.0.0.1"), port, user))
+        folder.make()
+        assert folder.create("a", b"one")
+        assert not reversed_.create("a", b"two")
+        standby = HdfsFolder(folder.url, (("hdfs_host", "127.0.0.2"), port, user))
+        with pytest.raises(HdfsError, match="is a namenode that is not active"):
+            standby.create("b", b"two")
+        hdfs.fail_over()
+        wait_until(lambda: is_readable(folder, "a"), "the other namenode")
+        for each in folder, reversed_, standby:
+            assert not each.create("a", b"two")
+        assert folder.create("b", b"two")
+        assert [reversed_.read(name) for name in ("a", "b")] == [b"one", b"two"]
 
 
 def test_pipelines_that_cannot_use_it_say_why(local_session: Any, hdfs: Hdfs) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import tempfile
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, BinaryIO, ClassVar, cast
 
@@ -30,7 +30,7 @@ class UrlFolder(DeltaFiles):
     """What is wrong with a storage in which two drivers can create one file."""
 
     url: str
-    settings: tuple[tuple[str, str], ...] = ()
+    settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # secrets among them
     scratch: str | None = None
 
     def open(self, name: str) -> BinaryIO:
