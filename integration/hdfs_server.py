@@ -22,7 +22,7 @@ _NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 _DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 _ADMIN = "org.apache.hadoop.hdfs.tools.DFSAdmin"
 _PAIR_ADMIN = "org.apache.hadoop.hdfs.tools.DFSHAAdmin"
-_START_TIMEOUT_S = 120.0
+_START_TIMEOUT_S = 300.0
 _POLL_S = 0.1
 _LOG_BYTES = 4000
 
@@ -46,6 +46,8 @@ class Hdfs:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._conf.mkdir()
         shutil.copy(_LOGGING, self._conf)
+        for pages in ("hdfs", "datanode"):  # for people, which Maven's jars lack
+            (self._conf / "webapps" / pages).mkdir(parents=True)
         self._write("core-site.xml", {"fs.defaultFS": self.folder("").partition(f"/{USER}")[0]})
         settings = {
             "hadoop.tmp.dir": folder / "tmp",
@@ -195,10 +197,12 @@ class Hdfs:
         return self._folder / f"{name}.log"
 
     def _failed(self, what: str) -> RuntimeError:
-        said = [
-            f"{log.name}: {log.read_text()[-_LOG_BYTES:]}" for log in self._folder.glob("*.log")
-        ]
-        return RuntimeError("\n".join([what, *said]))
+        said = [what]
+        for log in self._folder.glob("*.log"):
+            # One line names all jars.
+            lines = [line for line in log.read_text().splitlines() if "classpath = " not in line]
+            said += [f"{log.name}:", "\n".join(lines)[-_LOG_BYTES:]]
+        return RuntimeError("\n".join(said))
 
 
 class HdfsWithStandby(Hdfs):

@@ -11,7 +11,13 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from http.client import HTTPConnection, HTTPException, HTTPResponse
+from http.client import (
+    BadStatusLine,
+    HTTPConnection,
+    HTTPException,
+    HTTPResponse,
+    RemoteDisconnected,
+)
 from typing import IO, Any, BinaryIO
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -226,6 +232,12 @@ def _answer(
             with contextlib.suppress(BrokenPipeError):
                 connection.request(method, f"{to.path}?{to.query}", body, headers)
             response = connection.getresponse()
+        except RemoteDisconnected as error:
+            raise HdfsError(f"{to.netloc} did not answer; {hint}") from error
+        except (
+            BadStatusLine
+        ) as error:  # it has the answer: bytes, from the port of another protocol
+            raise HdfsError(f"what answers at {to.netloc} does not speak HTTP; {hint}") from error
         except (OSError, HTTPException) as error:
             raise HdfsError(f"{to.netloc} did not answer: {_said(error)}; {hint}") from error
         if response.status >= 400:

@@ -154,6 +154,10 @@ def hangs_up(request: _Request) -> None:
     request.connection.shutdown(socket.SHUT_RDWR)
 
 
+def speaks_another_protocol(request: _Request) -> None:
+    request.wfile.write(b"\0\0\0|{\x08\xff Server IPC version 9\n")
+
+
 def does_it_and_hangs_up(request: _Request) -> None:
     """Do as HDFS does, but let the answer be lost."""
     request.say = lambda *_, **__: hangs_up(request)  # type: ignore[method-assign]

@@ -24,6 +24,7 @@ from tests.unit.state.scripted_hdfs import (
     loses_half,
     refuses,
     says,
+    speaks_another_protocol,
     unused_port,
 )
 
@@ -142,7 +143,8 @@ def test_a_missing_file_is_an_error(folder: HdfsFolder) -> None:
             says(401, b"<html>", WWW_Authenticate="Negotiate"),
             r"127.0.0.1:\d+ demands Kerberos, which is not supported",
         ),
-        (hangs_up, r"127.0.0.1:\d+ did not answer: Remote.*; --hdfs_host and --hdfs_port are"),
+        (hangs_up, r"127.0.0.1:\d+ did not answer; --hdfs_host and --hdfs_port are"),
+        (speaks_another_protocol, r"at 127.0.0.1:\d+ does not speak HTTP; --hdfs_host and"),
         (says(200, b"<html>"), "the namenode names no datanode, but answers 200"),
         (says(307, Location="https://a:1/b"), "https://a:1 is not supported, only http://"),
     ],
