@@ -142,7 +142,7 @@ def test_on_a_cluster(store: CheckpointStore, cluster: Cluster) -> None:
 
 
 def test_savepoints_go_from_a_store_to_a_folder_and_back(
-    local_session: Any, store: CheckpointStore, tmp_path: Path
+    store: CheckpointStore, local_session: Any, tmp_path: Path
 ) -> None:
     flags = store.checkpoint_flags
 
@@ -174,7 +174,7 @@ def test_savepoints_go_from_a_store_to_a_folder_and_back(
 
 
 @pytest.mark.parametrize("store", ["S3"], indirect=True, scope="module")
-def test_a_bucket_that_is_missing_is_named(local_session: Any, store: CheckpointStore) -> None:
+def test_a_bucket_that_is_missing_is_named(store: CheckpointStore, local_session: Any) -> None:
     flags = "--checkpoint_dir=s3://no-such-bucket/here", *store.checkpoint_flags
     with pytest.raises(CheckpointStorageError, match="s3a://no-such-bucket/here") as missing:
         run(local_session, windows_of_state, *flags)
