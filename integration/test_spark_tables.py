@@ -217,7 +217,9 @@ def by_jdbc(spark: Any, url: str) -> None:
     with pytest.raises(TableError, match='relation "nowhere" does not exist'):
         table("nowhere").check_read([])
     other = {**ids["options"], "user": "nobody"}
-    with pytest.raises(TableError, match='role "nobody" does not exist'):
+    # Spark 4.3 says no more than that it could not connect; others may say why.
+    refused = r"Couldn't connect to the database|role \"nobody\" does not exist"
+    with pytest.raises(TableError, match=refused):
         Target(spark, {**ids, "options": other}, evens.load).check_read([])
 
 
