@@ -144,7 +144,7 @@ integration-tables: $(READY_TABLES) $(READY_35) ## Delta and Iceberg, from Maven
 	$(VENV_35)/bin/python -m pytest tests/spark/test_spark_tables.py tests/spark/test_refused_tables.py \
 		tests/spark/test_map_partition.py $(wildcard tests/spark/test_full_window_*.py)
 
-memory: $(READY) $(SPARK_CLASSES) ## Gigabytes through workers with little memory; a quarter of an hour
+memory: $(READY) $(SPARK_CLASSES) ## Gigabytes through workers with little memory; half an hour
 	$(PYTEST) integration/test_memory.py
 
 memory-3.5: $(READY) $(READY_35) ## The same on the oldest Spark

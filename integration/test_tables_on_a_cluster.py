@@ -91,8 +91,7 @@ def test_an_executor_dies_in_the_middle_of_a_write(
     wait_for_executors(session)
     check_killed(target, tmp_path / "out", mode, cluster.kill_executor)
     again = [text for text in caplog.messages if "again" in text]
-    print(storage, mode, [text.replace("\n", " ")[-250:] for text in again])
-    assert bool(again) == (storage == "executors")
+    assert bool(again) == (storage == "executors"), again
 
 
 @STORAGES

@@ -234,9 +234,7 @@ def _answer(
             response = connection.getresponse()
         except RemoteDisconnected as error:
             raise HdfsError(f"{to.netloc} did not answer; {hint}") from error
-        except (
-            BadStatusLine
-        ) as error:  # it has the answer: bytes, from the port of another protocol
+        except BadStatusLine as error:  # its text is the answer, in bytes of another protocol
             raise HdfsError(f"what answers at {to.netloc} does not speak HTTP; {hint}") from error
         except (OSError, HTTPException) as error:
             raise HdfsError(f"{to.netloc} did not answer: {_said(error)}; {hint}") from error
