@@ -3,7 +3,7 @@
 import contextlib
 import pickle
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,71 +12,28 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from apache_beam.metrics import Metrics
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import SparkJobError
-from beam_spark_runner.job.compile import compile_pipeline
 from beam_spark_runner.options import RunnerConfig
-from beam_spark_runner.plan.model import Segment
-from beam_spark_runner.scheduling.attempts import Attempts, Report
+from beam_spark_runner.scheduling.attempts import Attempts
 from beam_spark_runner.scheduling.outputs import OutputPart, SegmentOutput
-from beam_spark_runner.spark.broadcast import broadcast_file
 from beam_spark_runner.spark.driver import gather
-from beam_spark_runner.spark.driver.batch import run_plan
 from beam_spark_runner.spark.driver.materialise import (
     CheckpointOnExecutors,
     FilesInSharedStorage,
-    Materialised,
 )
-from beam_spark_runner.spark.driver.outputs import OutputRows
-from beam_spark_runner.spark.driver.program_builder import Limits
-from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
+from beam_spark_runner.spark.driver.outputs import AmbiguousRowsError, OutputRows
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import mark_to_keep
 from beam_spark_runner.spark.session.open_session import open_session
 from beam_spark_runner.spark.shared_folder import MountedFolder
-from tests.unit.portable.pipelines import proto_of
+from tests.spark.kept_twice import KeptTwice, run
 from tests.unit.spark.side_inputs.test_side_input_files import edge_to_side_input
 
 pytestmark = pytest.mark.spark
 COUNT = 200
-
-
-class KeptTwice:
-    """Runs a frame twice and keeps both results, of which readers get the one or the other.
-
-    Args:
-        second: SQL, which of the rows are read from the second one; by the frame's number.
-    """
-
-    def __init__(self, second: Callable[[int, DataFrame], str | None]) -> None:
-        self._second = second
-        self.names: list[str] = []
-
-    def beside(self, segment: Segment) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    def materialise(self, frame: DataFrame, name: str) -> Materialised:
-        self.names.append(name)
-        condition = self._second(len(self.names), frame)
-        first = CheckpointOnExecutors().materialise(frame, name).frame
-        if condition is None:
-            return Materialised(first, None)
-        second = CheckpointOnExecutors().materialise(frame, name).frame
-        rows = first.filter(f"not ({condition})").union(second.filter(condition))
-        return Materialised(rows, None)
-
-
-class Nobody:
-    def began(self, run: int) -> None:
-        pass
-
-    def reported(self, reports: Sequence[Report]) -> None:
-        pass
-
-    def accepted(self, reports: Sequence[Report]) -> None:
-        pass
 
 
 class Check(beam.DoFn):  # type: ignore[misc]
@@ -112,53 +69,6 @@ def after_an_exchange(p: beam.Pipeline) -> None:
 def as_iterable(p: beam.Pipeline) -> None:
     drawn = numbers(p)
     _ = drawn | beam.ParDo(Check(), beam.pvalue.AsIter(drawn), is_map=False)
-
-
-def run(
-    spark: SparkSession,
-    build: Callable[[beam.Pipeline], None],
-    materialiser: KeptTwice,
-    folder: Path | None = None,
-) -> dict[str, int]:
-    limits = Limits(
-        max_attempts=1, row_limit_bytes=1 << 20, max_element_bytes=1 << 30, cache_bytes=1 << 20
-    )
-
-    @contextlib.contextmanager
-    def no_scope(_: str) -> Iterator[None]:
-        yield
-
-    settings = RunSettings(
-        spark=spark,
-        job_id=f"kept-{random.getrandbits(40)}",
-        most_partitions=100,
-        least_partitions=2,
-        counts_bytes=True,
-        limits=limits,
-        materialiser=materialiser,
-        folder=None if folder is None else MountedFolder(str(folder)),
-        share=lambda path: (broadcast_file(spark.sparkContext, path), None),
-        job_scope=no_scope,
-        check_cancelled=lambda: None,
-        observer=Nobody(),
-        round_budget_s=None,
-        is_connect=False,
-    )
-    tally = Tally()
-    run_plan(compile_pipeline(proto_of(build)), settings, tally)
-    return counts(tally)
-
-
-def counts(tally: Tally) -> dict[str, int]:
-    from apache_beam.metrics import monitoring_infos
-    from apache_beam.portability.api import metrics_pb2
-
-    found = {}
-    for coded in tally.committed:
-        info = metrics_pb2.MonitoringInfo.FromString(coded)
-        if info.labels.get("NAMESPACE") == "kept":
-            found[info.labels["NAME"]] = monitoring_infos.extract_counter_value(info)
-    return found
 
 
 REPORTS = f"dest = {schema.REPORT}"
@@ -252,9 +162,7 @@ def test_every_way_to_gather_large_side_inputs_compares_attempts(
         share=lambda path: (None, str(path)),
         materialiser=CheckpointOnExecutors(),
     )
-    with (
-        contextlib.nullcontext() if is_right else pytest.raises(gather.AmbiguousRowsError) as raised
-    ):
+    with contextlib.nullcontext() if is_right else pytest.raises(AmbiguousRowsError) as raised:
         if folder:
             gather._by_tasks(rows, edge, "job/1", MountedFolder(str(tmp_path)), 3)
         else:

@@ -24,9 +24,10 @@ from beam_spark_runner.scheduling.attempts import (
 )
 from beam_spark_runner.scheduling.outputs import SegmentOutput
 from beam_spark_runner.scheduling.partitions import derive_partitions
-from beam_spark_runner.spark.driver.gather import AmbiguousRowsError, GatherSettings, gather
-from beam_spark_runner.spark.driver.outputs import OutputRows, Outputs
+from beam_spark_runner.spark.driver.gather import GatherSettings, gather
+from beam_spark_runner.spark.driver.outputs import AmbiguousRowsError, OutputRows, Outputs
 from beam_spark_runner.spark.driver.program_builder import ProgramBuilder
+from beam_spark_runner.spark.driver.rows_to_write import rows_to_write
 from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
 from beam_spark_runner.spark.driver.segment_job import (
     JobResult,
@@ -127,15 +128,24 @@ class _PlanRun:
                 return segments.Ran(segment.id)
             case Failed(failure):
                 raise error_of(failure)
-            case Ambiguous(runs, why) if writers := self._outputs.writers_of(runs):
-                _LOGGER.warning(
-                    "%s: rows of %d earlier Spark job(s) are computed again: %s",
-                    *(title, len(writers), why),
-                )
-                return segments.Lost(segment.id, writers, why)
-            case Rejected(why) | Ambiguous(reason=why):
+            case Ambiguous():
+                return self._after_ambiguous(segment, title, verdict)
+            case Rejected(why):
                 _LOGGER.warning("%s runs again: %s", title, why)
                 return segments.Rejected(segment.id, why)
+
+    def _after_ambiguous(
+        self, segment: Segment, title: str, verdict: Ambiguous
+    ) -> segments.Lost | segments.Rejected:
+        """Have what the segment read be made again; itself alone, if nothing was materialised."""
+        if writers := self._outputs.writers_of(verdict.runs):
+            _LOGGER.warning(
+                "%s: rows of %d earlier Spark job(s) are computed again: %s",
+                *(title, len(writers), verdict.reason),
+            )
+            return segments.Lost(segment.id, writers, verdict.reason)
+        _LOGGER.warning("%s runs again: %s", title, verdict.reason)
+        return segments.Rejected(segment.id, verdict.reason)
 
     def _write_table(self, segment: Segment, step: TransformId) -> segments.Event:
         """Write what other segments have materialised."""
@@ -144,14 +154,19 @@ class _PlanRun:
             return segments.Ran(segment.id)  # rows of it were made again, for others
         write = tables.writes[step]
         title = segment_title(self._plan, segment)
+        if write.is_skipped:
+            tables.results[step] = write.skip()
+            return segments.Ran(segment.id)
         parts = self._outputs.for_reader(segment.reads)
-        rows = OutputRows.union(parts).frame if parts else None
         (dest,) = segment.reads
-        is_again = step in tables.begun
-        tables.begun.add(step)
         try:
             with self._settings.job_scope(title):
-                tables.results[step] = write.run(rows, dest, is_again=is_again)
+                rows = rows_to_write(OutputRows.union(parts), dest) if parts else None
+                is_again = step in tables.begun
+                tables.begun.add(step)
+                tables.results[step] = write.run(rows, is_again=is_again)
+        except AmbiguousRowsError as error:
+            return self._after_ambiguous(segment, title, error.verdict)
         except Exception as error:
             self._settings.check_cancelled()
             if not machines_were_lost(error) or not write.may_run_again:

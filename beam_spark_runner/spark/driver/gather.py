@@ -23,7 +23,7 @@ from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.scheduling.attempts import Ambiguous, ambiguous_runs
 from beam_spark_runner.spark.driver.materialise import Materialiser
-from beam_spark_runner.spark.driver.outputs import OutputRows
+from beam_spark_runner.spark.driver.outputs import AmbiguousRowsError, OutputRows
 from beam_spark_runner.spark.program import Edge, SideInputRows
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import consumed_of, spread_marks
@@ -56,14 +56,6 @@ class GatherSettings:
     folder: SharedFolder | None
     share: Callable[[Path], tuple[Any, str | None]]
     materialiser: Materialiser
-
-
-class AmbiguousRowsError(Exception):
-    """What was gathered is of other task attempts than what was accepted, or of several."""
-
-    def __init__(self, verdict: Ambiguous) -> None:
-        super().__init__(verdict)
-        self.verdict = verdict
 
 
 def gather(

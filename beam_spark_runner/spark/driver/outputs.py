@@ -7,11 +7,19 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame
 
 from beam_spark_runner.core.ids import DestinationId, SegmentId
-from beam_spark_runner.scheduling.attempts import Attempts, Consumed
+from beam_spark_runner.scheduling.attempts import Ambiguous, Attempts, Consumed
 from beam_spark_runner.scheduling.outputs import SegmentOutput
 from beam_spark_runner.spark.driver.materialise import FilesInSharedStorage
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.marks import collect_marks
+
+
+class AmbiguousRowsError(Exception):
+    """What was read is of other task attempts than what was accepted, or of several."""
+
+    def __init__(self, verdict: Ambiguous) -> None:
+        super().__init__(verdict)
+        self.verdict = verdict
 
 
 @dataclass(frozen=True, slots=True)

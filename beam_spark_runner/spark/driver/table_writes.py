@@ -5,14 +5,13 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from beam_spark_runner.core.errors import TableError
-from beam_spark_runner.core.ids import DestinationId
 from beam_spark_runner.core.table_types import Column, columns_of, fits, schema_of, side_by_side
 from beam_spark_runner.core.tables import TableWrite
+from beam_spark_runner.spark.driver.rows_to_write import RowsToWrite
 from beam_spark_runner.spark.driver.table_reasons import (
     is_about_connection,
     is_about_nothing_there,
@@ -20,14 +19,13 @@ from beam_spark_runner.spark.driver.table_reasons import (
     reason_for,
     says_it_exists,
 )
-from beam_spark_runner.spark.rows import schema
-from beam_spark_runner.spark.rows.table_rows import writing_function
+from beam_spark_runner.spark.rows.table_rows import OtherAttemptError
 from beam_spark_runner.spark.session.handle import SessionHandle
-from beam_spark_runner.transforms.spark_tables.to_arrow import arrow_type
 
 _FILES = ("parquet", "orc", "csv", "json", "text", "avro", "xml")
 _WITHOUT_TYPES = ("csv", "json", "text", "xml")
-_AT_ONCE = (*_FILES, "delta", "iceberg", "hudi", "")
+_WITH_VERSIONS = ("delta", "iceberg", "hudi")
+_AT_ONCE = (*_FILES, *_WITH_VERSIONS, "")
 """Formats of which a failed write leaves nothing that readers see, so that it may run again."""
 
 
@@ -54,46 +52,62 @@ class OpenWrite:
         """Whether a failed write leaves nothing."""
         return self.write.format in _AT_ONCE
 
+    def keeps_versions(self) -> bool:
+        """Whether an overwrite leaves what was there until it has committed."""
+        write = self.write
+        if not write.table:
+            return write.format in _WITH_VERSIONS
+        described = self.session.catalog.sql(f"DESCRIBE TABLE EXTENDED {write.table}")
+        found = described.filter("col_name = 'Provider'").collect()
+        return any(row["data_type"].lower() in _WITH_VERSIONS for row in found)
+
     def reason_for(self, error: BaseException) -> str:
         """Say why Spark could not write."""
         write = self.write
         return reason_for(error, write.format, write.options, str(self.session.spark.version))
 
-    def run(self, rows: DataFrame | None, dest: DestinationId, *, is_again: bool) -> bytes:
+    @property
+    def is_skipped(self) -> bool:
+        """Whether nothing is to be done: the target is there."""
+        return self.write.mode == "ignore" and self.is_there
+
+    def skip(self) -> bytes:
+        """Return JSON of the ``SparkWriteResult`` of a write that is skipped."""
+        return self._result(0, [])
+
+    def run(self, rows: RowsToWrite | None, *, is_again: bool) -> bytes:
         """Write, and return JSON of a ``SparkWriteResult``.
 
         Args:
-            rows: materialised, and accepted. None: there are none.
-            dest: of those that are to be written.
+            rows: what is written. None: there are none.
             is_again: the same write has failed before.
 
         Raises:
+            AmbiguousRowsError: tasks have read other rows than those; nothing was written.
             Exception: of Spark's.
         """
+        before = set(self.files()) if self.is_there and self.write.mode == "append" else set()
+        try:
+            self._save(self._empty() if rows is None else rows.frame(self.schema), is_again)
+        except Exception as error:
+            if rows is None or not self.may_run_again or not OtherAttemptError.is_in(error):
+                raise
+            raise rows.ambiguous() from error
+        self._refresh()
+        files = [each for each in self.files() if each not in before]
+        return self._result(0 if rows is None else rows.count, files)
+
+    def _result(self, rows: int, files: list[str]) -> bytes:
         write = self.write
-        is_skipped = write.mode == "ignore" and self.is_there
-        files: list[str] = []
-        count = 0
-        if not is_skipped:
-            before = set(self._files()) if self.is_there and write.mode == "append" else set()
-            if rows is not None:
-                count = _count(rows, dest)
-            self._save(self._frame(rows, dest), is_again)
-            self._refresh()
-            files = [each for each in self._files() if each not in before]
         target = write.table or write.path or write.options.get("dbtable") or write.format
         return json.dumps(
-            {"target": target, "written": not is_skipped, "rows": count, "files": files}
+            {"target": target, "written": not self.is_skipped, "rows": rows, "files": files}
         ).encode()
 
-    def _frame(self, rows: DataFrame | None, dest: DestinationId) -> DataFrame:
-        columns = columns_of(self.schema)
+    def _empty(self) -> DataFrame:
         spark_schema = StructType.fromJson(json.loads(self.schema))
-        if rows is None:
-            empty: DataFrame = self.session.spark.createDataFrame([], spark_schema)
-            return empty
-        wanted = pa.schema([(each.name, arrow_type(each.type)) for each in columns])
-        return rows.mapInArrow(writing_function(int(dest), wanted), spark_schema)
+        empty: DataFrame = self.session.spark.createDataFrame([], spark_schema)
+        return empty
 
     def _save(self, frame: DataFrame, is_again: bool) -> None:
         write, mode = self.write, self.write.mode
@@ -121,7 +135,7 @@ class OpenWrite:
             elif self.write.path:
                 self.session.catalog.catalog.refreshByPath(self.write.path)
 
-    def _files(self) -> list[str]:
+    def files(self) -> list[str]:
         """Return the files of the target; none, if the format does not tell."""
         write, reader = self.write, self.session.catalog.read
         with contextlib.suppress(Exception):  # the rows are written, whatever is wrong here
@@ -132,20 +146,6 @@ class OpenWrite:
             if write.path:
                 return sorted(reader.format(write.format).load(write.path).inputFiles())
         return []
-
-
-def _count(rows: DataFrame, dest: DestinationId) -> int:
-    """Count the rows in batches; of one that travels in pieces, the first piece says it."""
-    is_first = (
-        f"(dest & {schema.PIECE}) = 0 or hex(substring(value, {schema.PIECE_POSITION + 1}, 4)) = "
-        "'00000000'"
-    )
-    (found,) = (
-        rows.filter(f"(dest & {schema.DEST_MASK}) = {int(dest)} and ({is_first})")
-        .selectExpr("coalesce(sum(`order`), cast(0 as bigint)) as count")
-        .collect()
-    )
-    return int(found[0])
 
 
 def open_write(write: TableWrite, session: SessionHandle, step: str) -> OpenWrite:

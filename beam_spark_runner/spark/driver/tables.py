@@ -10,6 +10,7 @@ from beam_spark_runner.core.ids import DestinationId, TransformId
 from beam_spark_runner.core.tables import READ_TABLE, WRITE_TABLE, TableRead, TableWrite
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.spark.driver.outputs import OutputRows
+from beam_spark_runner.spark.driver.overwritten_sources import OpenRead, check_overwrites
 from beam_spark_runner.spark.driver.table_frames import open_frame, rows_of_tables
 from beam_spark_runner.spark.driver.table_writes import OpenWrite, open_write
 from beam_spark_runner.spark.session.handle import SessionHandle
@@ -59,19 +60,21 @@ def open_tables(plan: Plan, session: SessionHandle) -> OpenTables:
     Raises:
         PipelineRefusedError: with a TableError for each problem.
     """
-    frames: dict[TransformId, DataFrame] = {}
+    reads: dict[TransformId, OpenRead] = {}
     writes: dict[TransformId, OpenWrite] = {}
     problems: list[PipelineError] = []
     for id_, step in plan.graph.transforms.items():
         try:
             if step.urn == READ_TABLE:
-                frames[id_] = open_frame(TableRead.from_payload(step.payload), session, step.name)
+                read = TableRead.from_payload(step.payload)
+                reads[id_] = OpenRead(read, step.name, open_frame(read, session, step.name))
             if step.urn == WRITE_TABLE:
                 writes[id_] = open_write(TableWrite.from_payload(step.payload), session, step.name)
         except TableError as error:
             problems.append(error)
+    problems += check_overwrites(reads.values(), writes.values())
     if problems:
         raise PipelineRefusedError(problems)
     if writes:
         session.use_catalog()
-    return OpenTables(frames, writes)
+    return OpenTables({id_: each.frame for id_, each in reads.items()}, writes)

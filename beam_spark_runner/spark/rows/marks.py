@@ -5,7 +5,7 @@ jobs have one mark for each task that made them: rows and mark of one task lie i
 one Spark task reads as a whole, so that a reader of the rows reads their mark, too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -97,11 +97,17 @@ def consumed_of(reported: Mapping[int, reports_pb2.Attempts]) -> dict[int, Attem
     return {run: Attempts(attempts.count, attempts.sum) for run, attempts in reported.items()}
 
 
+def attempts_in(values: Iterable[bytes]) -> dict[int, list[int]]:
+    """Return the numbers of the attempts in marks, by the run (Spark job) that they belong to."""
+    attempts: dict[int, list[int]] = {}
+    for value in values:
+        mark = reports_pb2.AttemptMark.FromString(bytes(value))
+        attempts.setdefault(mark.run, []).append(mark.attempt)
+    return attempts
+
+
 def collect_marks(frame: DataFrame) -> dict[int, Attempts]:
     """Return which attempts wrote the rows of a materialised frame. Runs a Spark job."""
     found = frame.filter(f"dest = {schema.CONTROL}").select("value").collect()
-    attempts: dict[int, list[int]] = {}
-    for (value,) in found:
-        mark = reports_pb2.AttemptMark.FromString(bytes(value))
-        attempts.setdefault(mark.run, []).append(mark.attempt)
+    attempts = attempts_in(value for (value,) in found)
     return {run: Attempts.of(each) for run, each in attempts.items()}

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_spark_runner.spark.rows import schema
+from beam_spark_runner.spark.rows.marks import attempts_in
 
 _COLUMN = "table"
 
@@ -66,20 +67,39 @@ def count_rows(coded: bytes) -> int:
         return sum(batch.num_rows for batch in reader)
 
 
+class OtherAttemptError(Exception):
+    """A task has read rows of another attempt than those that were accepted."""
+
+    @classmethod
+    def is_in(cls, error: BaseException) -> bool:
+        """Whether a task of a Spark job has raised it: Spark has what tasks raise only as text."""
+        return f"{cls.__name__}: " in str(error)
+
+
 def writing_function(
-    dest: int, wanted: pa.Schema
+    dest: int, wanted: pa.Schema, accepted: frozenset[int]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function for ``mapInArrow`` that makes rows of a table of what was materialised.
 
     Args:
         dest: of the table; other rows are left out.
         wanted: the columns of the table. Values that do not fit raise ValueError.
+        accepted: the numbers of the task attempts whose rows are written. Marks of others raise
+            OtherAttemptError: before the task ends, so that Spark commits none of its rows.
     """
 
     def write_table(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         joiner = schema.PieceJoiner()
         for batch in batches:
-            rows = batch.filter(pa.array(schema.dests_of(batch) == dest))
+            dests = schema.dests_of(batch)
+            marks = batch.filter(pa.array(dests == schema.CONTROL)).column("value")
+            for run, attempts in attempts_in(marks.to_pylist()).items():
+                if not accepted.issuperset(attempts):
+                    raise OtherAttemptError(
+                        f"run {run}: rows of attempts {attempts} are there, which are not among "
+                        f"the {len(accepted)} that were accepted"
+                    )
+            rows = batch.filter(pa.array(dests == dest))
             for value in joiner.join_block(schema.block_of(rows)).values:
                 with pa.ipc.open_stream(pa.py_buffer(value)) as reader:
                     for each in reader:

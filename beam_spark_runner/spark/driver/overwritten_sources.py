@@ -1,0 +1,71 @@
+"""Refuses to overwrite what the same pipeline reads, if a failure would lose it.
+
+Spark deletes files and tables without versions before it writes them anew. If executors are lost
+in between, the rows that were read are gone along with their source. Spark itself refuses it where
+one DataFrame reads and writes.
+"""
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from beam_spark_runner.core.errors import TableError
+from beam_spark_runner.core.tables import TableRead
+from beam_spark_runner.spark.driver.table_writes import OpenWrite
+
+_DATABASE = ("url", "dbtable")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRead:
+    """A table that is read: what it is, the name of the step, and its rows."""
+
+    read: TableRead
+    step: str
+    frame: DataFrame
+
+
+def check_overwrites(reads: Iterable[OpenRead], writes: Iterable[OpenWrite]) -> list[TableError]:
+    """Return an error for each write that would delete what is read.
+
+    Raises:
+        Exception: of Spark's.
+    """
+    reads = list(reads)
+    if not reads:
+        return []
+    errors = []
+    for write in writes:
+        if not (write.write.mode == "overwrite" and write.is_there) or write.keeps_versions():
+            continue
+        files = set(write.files())
+        for read in reads:
+            if _is_same(read.read, write) or not files.isdisjoint(_files_of(read)):
+                problem = (
+                    f"it would overwrite {write.write}, which {read.step} reads: if executors were "
+                    "lost while Spark replaces it, its rows would be lost. Write to another place, "
+                    "or keep the table in a format with versions, such as Delta or Iceberg"
+                )
+                errors.append(TableError(problem, write.step))
+                break
+    return errors
+
+
+def _is_same(read: TableRead, write: OpenWrite) -> bool:
+    if read.table and read.table.lower() == write.write.table.lower():
+        return True
+    theirs, ours = _database(read.options), _database(write.write.options)
+    return all(ours) and theirs == ours
+
+
+def _database(options: Mapping[str, str]) -> list[str]:
+    lower = {key.lower(): value for key, value in options.items()}
+    return [lower.get(key, "") for key in _DATABASE]
+
+
+def _files_of(read: OpenRead) -> list[str]:
+    with contextlib.suppress(Exception):  # a source that does not list its files
+        return list(read.frame.inputFiles())
+    return []

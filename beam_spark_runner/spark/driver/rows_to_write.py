@@ -1,0 +1,90 @@
+"""Rows of tables that may be written: those of the task attempts that were accepted.
+
+Materialised rows may be there twice: two executors may keep what two attempts at one task have
+made, and each reader gets either. A write cannot be taken back, so they are compared before it: one
+Spark job reads which attempts there are, and each task of the write compares what it reads itself.
+"""
+
+import json
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from beam_spark_runner.core.ids import DestinationId
+from beam_spark_runner.core.table_types import columns_of
+from beam_spark_runner.scheduling.attempts import Ambiguous, Attempts, ambiguous_runs
+from beam_spark_runner.spark.driver.outputs import AmbiguousRowsError, OutputRows
+from beam_spark_runner.spark.rows import schema
+from beam_spark_runner.spark.rows.marks import attempts_in
+from beam_spark_runner.spark.rows.table_rows import writing_function
+from beam_spark_runner.transforms.spark_tables.to_arrow import arrow_type
+
+_REASON = "rows of a table are there of other attempts than those that were accepted"
+
+
+@dataclass(frozen=True, slots=True)
+class RowsToWrite:
+    """Rows of one table.
+
+    Attributes:
+        count: how many there are.
+    """
+
+    count: int
+    _rows: OutputRows
+    _dest: DestinationId
+    _attempts: frozenset[int]
+
+    def frame(self, table_schema: str) -> DataFrame:
+        """Return them as the table has them.
+
+        Its tasks raise ``OtherAttemptError`` before they end if they read rows of others.
+
+        Args:
+            table_schema: Spark's JSON.
+        """
+        columns = columns_of(table_schema)
+        wanted = pa.schema([(each.name, arrow_type(each.type)) for each in columns])
+        write_table = writing_function(int(self._dest), wanted, self._attempts)
+        return self._rows.frame.mapInArrow(
+            write_table, StructType.fromJson(json.loads(table_schema))
+        )
+
+    def ambiguous(self) -> AmbiguousRowsError:
+        """Return the error for a write whose tasks have read rows of other attempts."""
+        return AmbiguousRowsError(Ambiguous(frozenset(self._rows.made_by), _REASON))
+
+
+def rows_to_write(rows: OutputRows, dest: DestinationId) -> RowsToWrite:
+    """Count the rows of a table, and compare whose they are. Runs a Spark job.
+
+    Args:
+        rows: materialised, of all destinations.
+        dest: of the table.
+
+    Raises:
+        AmbiguousRowsError: they are not those that were accepted.
+    """
+    # Rows travel in batches; of a batch that travels in pieces, the first piece says how many.
+    is_first = (
+        f"(dest & {schema.PIECE}) = 0 or hex(substring(value, {schema.PIECE_POSITION + 1}, 4)) = "
+        "'00000000'"
+    )
+    is_mine = f"(dest & {schema.DEST_MASK}) = {int(dest)} and ({is_first})"
+    is_mark = f"dest = {schema.CONTROL}"
+    (found,) = (
+        rows.frame.filter(f"{is_mark} or ({is_mine})")
+        .selectExpr(
+            f"coalesce(sum(if({is_mark}, 0, `order`)), cast(0 as bigint)) as count",
+            f"collect_list(if({is_mark}, value, null)) as marks",
+        )
+        .collect()
+    )
+    attempts = attempts_in(found["marks"])
+    consumed = {run: Attempts.of(each) for run, each in attempts.items()}
+    if runs := ambiguous_runs([consumed], rows.made_by, is_exchanged=False):
+        raise AmbiguousRowsError(Ambiguous(runs, _REASON))
+    numbers = frozenset(number for each in attempts.values() for number in each)
+    return RowsToWrite(int(found["count"]), rows, dest, numbers)

@@ -1,0 +1,114 @@
+"""Runs pipelines whose rows are kept twice, as two task attempts may leave them."""
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import apache_beam as beam
+from apache_beam.metrics import monitoring_infos
+from apache_beam.portability.api import metrics_pb2
+from pyspark.sql import DataFrame, SparkSession
+
+from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.plan.model import Segment
+from beam_spark_runner.scheduling.attempts import Report
+from beam_spark_runner.spark.broadcast import broadcast_file
+from beam_spark_runner.spark.driver.batch import run_plan
+from beam_spark_runner.spark.driver.materialise import (
+    CheckpointOnExecutors,
+    Materialised,
+    Materialiser,
+)
+from beam_spark_runner.spark.driver.program_builder import Limits
+from beam_spark_runner.spark.driver.run_context import RunSettings, Tally
+from beam_spark_runner.spark.driver.tables import open_tables
+from beam_spark_runner.spark.session.open_session import open_session
+from beam_spark_runner.spark.shared_folder import MountedFolder
+from tests.unit.portable.pipelines import proto_of
+
+
+class KeptTwice:
+    """Runs a frame twice and keeps both results, of which readers get the one or the other.
+
+    Args:
+        second: SQL, which of the rows are read from the second one; by the frame's number.
+    """
+
+    def __init__(self, second: Callable[[int, DataFrame], str | None]) -> None:
+        self._second = second
+        self.names: list[str] = []
+
+    def beside(self, segment: Segment) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def materialise(self, frame: DataFrame, name: str) -> Materialised:
+        self.names.append(name)
+        condition = self._second(len(self.names), frame)
+        first = CheckpointOnExecutors().materialise(frame, name).frame
+        if condition is None:
+            return Materialised(first, None)
+        second = CheckpointOnExecutors().materialise(frame, name).frame
+        rows = first.filter(f"not ({condition})").union(second.filter(condition))
+        return Materialised(rows, None)
+
+
+class _Nobody:
+    def began(self, run: int) -> None:
+        pass
+
+    def reported(self, reports: Sequence[Report]) -> None:
+        pass
+
+    def accepted(self, reports: Sequence[Report]) -> None:
+        pass
+
+
+def run(
+    spark: SparkSession,
+    build: Callable[[beam.Pipeline], None],
+    materialiser: Materialiser,
+    folder: Path | None = None,
+) -> dict[str, int]:
+    """Run a pipeline, and return its counters of the namespace ``kept``."""
+    plan = compile_pipeline(proto_of(build))
+    with open_session(RunnerConfig(), spark) as session:
+        tables = open_tables(plan, session)
+    limits = Limits(
+        max_attempts=1, row_limit_bytes=1 << 20, max_element_bytes=1 << 30, cache_bytes=1 << 20
+    )
+
+    @contextlib.contextmanager
+    def no_scope(_: str) -> Iterator[None]:
+        yield
+
+    settings = RunSettings(
+        spark=spark,
+        job_id=f"kept-{random.getrandbits(40)}",
+        most_partitions=100,
+        least_partitions=2,
+        counts_bytes=True,
+        limits=limits,
+        materialiser=materialiser,
+        folder=None if folder is None else MountedFolder(str(folder)),
+        share=lambda path: (broadcast_file(spark.sparkContext, path), None),
+        job_scope=no_scope,
+        check_cancelled=lambda: None,
+        observer=_Nobody(),
+        round_budget_s=None,
+        is_connect=False,
+        tables=tables,
+    )
+    tally = Tally()
+    run_plan(plan, settings, tally)
+    return _counts(tally)
+
+
+def _counts(tally: Tally) -> dict[str, int]:
+    found = {}
+    for coded in tally.committed:
+        info = metrics_pb2.MonitoringInfo.FromString(coded)
+        if info.labels.get("NAMESPACE") == "kept":
+            found[info.labels["NAME"]] = monitoring_infos.extract_counter_value(info)
+    return found

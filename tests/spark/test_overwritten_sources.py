@@ -1,0 +1,88 @@
+"""Pipelines that would overwrite what they read."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+
+from beam_spark_runner.core.errors import PipelineRefusedError
+from beam_spark_runner.core.tables import TableRead, TableWrite
+from beam_spark_runner.options import RunnerConfig
+from beam_spark_runner.spark.driver.overwritten_sources import OpenRead, check_overwrites
+from beam_spark_runner.spark.driver.table_writes import OpenWrite
+from beam_spark_runner.spark.session.open_session import open_session
+from beam_spark_runner.transforms import ReadFromSpark, WriteToSpark
+from tests.spark.harvest import run
+
+pytestmark = pytest.mark.spark
+COUNT = 6
+TABLE = "beam_overwritten"
+
+
+@pytest.fixture
+def parts(spark_session: Any, tmp_path: Path) -> Iterator[Path]:
+    """A folder with Parquet files of ids by part, which are a table, too."""
+    path = tmp_path / "parts"
+    frame = spark_session.range(COUNT).selectExpr("id", "id % 2 as part")
+    frame.write.partitionBy("part").option("path", str(path)).saveAsTable(TABLE)
+    yield path
+    spark_session.sql(f"DROP TABLE IF EXISTS {TABLE}")
+
+
+def copy(read: dict[str, Any], write: dict[str, Any]) -> Callable[[beam.Pipeline], None]:
+    def build(p: beam.Pipeline) -> None:
+        rows = p | "Old" >> ReadFromSpark(**read) | beam.Map(lambda row: {"id": row.id + 100})
+        _ = rows | "New" >> WriteToSpark(schema="id BIGINT", **write)
+
+    return build
+
+
+def ids(spark: Any, path: Path) -> list[int]:
+    return sorted(row["id"] for row in spark.read.parquet(str(path)).collect())
+
+
+@pytest.mark.parametrize("target", ["path", "table"])
+@pytest.mark.parametrize("source", ["path", "part", "table", "query", "dataframe"])
+def test_what_is_read_is_not_overwritten(
+    spark_session: Any, parts: Path, source: str, target: str
+) -> None:
+    read = {
+        "path": {"path": str(parts)},
+        "part": {"path": str(parts / "part=1")},
+        "table": {"table": TABLE},
+        "query": {"query": f"SELECT id FROM {TABLE} WHERE part = 0"},
+        "dataframe": {"dataframe": spark_session.table(TABLE).where("id > 1")},
+    }[source]
+    write = {"path": str(parts)} if target == "path" else {"table": TABLE}
+    with pytest.raises(PipelineRefusedError, match=r"New.* it would overwrite .*, which Old"):
+        run(spark_session, copy(read, {**write, "mode": "overwrite"}))
+    assert ids(spark_session, parts) == [*range(COUNT)]
+
+
+def test_a_part_of_what_is_read_is_not_overwritten(spark_session: Any, parts: Path) -> None:
+    write = {"path": str(parts / "part=0"), "mode": "overwrite"}
+    with pytest.raises(PipelineRefusedError, match="it would overwrite parquet in"):
+        run(spark_session, copy({"path": str(parts)}, write))
+
+
+def test_other_writes_beside_what_is_read(spark_session: Any, parts: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    for _ in range(2):  # the second time, it is there
+        run(spark_session, copy({"table": TABLE}, {"path": str(other), "mode": "overwrite"}))
+        assert ids(spark_session, other) == [*range(100, 100 + COUNT)]
+    run(spark_session, copy({"path": str(other)}, {"path": str(other), "mode": "append"}))
+    assert ids(spark_session, other) == [*range(100, 106), *range(200, 206)]
+
+
+@pytest.mark.parametrize(
+    ("url", "is_refused"), [("jdbc:postgresql://host/db", True), ("jdbc:x://other", False)]
+)
+def test_a_table_of_a_database(spark_session: Any, url: str, is_refused: bool) -> None:
+    read = TableRead(format="jdbc", options={"url": "jdbc:postgresql://host/db", "dbTable": "t"})
+    write = TableWrite(format="jdbc", options={"url": url, "dbtable": "t"}, mode="overwrite")
+    with open_session(RunnerConfig(), spark_session) as session:
+        opened = OpenWrite(write=write, step="New", schema="", is_there=True, session=session)
+        errors = check_overwrites([OpenRead(read, "Old", spark_session.range(1))], [opened])
+    assert [error.where for error in errors] == ["New"] * is_refused
