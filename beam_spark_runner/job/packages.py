@@ -1,11 +1,12 @@
 """The packages and files of a pipeline, from the client's options to one archive for executors."""
 
+import contextlib
 import dataclasses
 import hashlib
 import io
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from apache_beam.runners.portability.stager import Stager
 from apache_beam.transforms.environments import PyPIArtifactRegistry
 
 from beam_spark_runner.core.errors import OptionsError, StagingError
+from beam_spark_runner.core.storage_urls import is_url
 from beam_spark_runner.portable.artifacts import Artifact, artifacts_of, digest_of, to_proto
 from beam_spark_runner.spark.driver.gather import SHARED_BYTES
 from beam_spark_runner.spark.shared_file import SharedFile
 from beam_spark_runner.spark.shared_folder import SharedFolder, share_file
+from beam_spark_runner.spark.stored_object import NO_OPTIONS, StoredObject
 
 _READ_BYTES = 1 << 20
 _ASKING = (
@@ -98,6 +101,8 @@ def identify_packages(
 
 
 def _sha256(artifact: Artifact) -> str:
+    if is_url(artifact.path) and artifact.sha256:
+        return artifact.sha256  # a job server has stored it, and compared its content
     digest = hashlib.sha256()
     try:
         with open(artifact.path, "rb") as file:
@@ -128,7 +133,9 @@ def share_packages(
     shared: dict[str, SharedFile] = {}
     with tempfile.TemporaryDirectory(prefix="beam-") as temp:
         for digest, artifacts in sets.items():
-            size = sum(Path(each.path).stat().st_size for each in artifacts)
+            path = Path(temp) / f"beam-packages-{job_id}-{digest[:16]}.tar"
+            _write_archive(artifacts, path)
+            size = path.stat().st_size
             if folder is None and size > SHARED_BYTES:
                 raise OptionsError(
                     "temp_location",
@@ -136,8 +143,6 @@ def share_packages(
                     f"{SHARED_BYTES} for sending them to executors over the network; name storage "
                     "that all executors can read",
                 )
-            path = Path(temp) / f"beam-packages-{job_id}-{digest[:16]}.tar"
-            _write_archive(artifacts, path)
             shared[digest] = share_file(path, folder, share)
             path.unlink()
     return shared
@@ -146,8 +151,22 @@ def share_packages(
 def _write_archive(artifacts: Sequence[Artifact], path: Path) -> None:
     with tarfile.open(path, "w") as archive:
         for each in artifacts:
-            with open(each.path, "rb") as file:
+            with _on_this_machine(each) as local, open(local, "rb") as file:
                 entry = tarfile.TarInfo(each.name)
                 entry.size = file.seek(0, io.SEEK_END)
                 file.seek(0)
                 archive.addfile(entry, file)
+
+
+@contextlib.contextmanager
+def _on_this_machine(artifact: Artifact) -> Iterator[str]:
+    """Return the path of a file; of a copy, if a job server has it in an object store."""
+    if not is_url(artifact.path):
+        yield artifact.path
+        return
+    with contextlib.ExitStack() as copies:
+        try:
+            copy = copies.enter_context(StoredObject(artifact.path, NO_OPTIONS).downloaded())
+        except Exception as error:  # of Beam, or of the store's client
+            raise StagingError(f"{artifact.path}: {error}") from error
+        yield copy

@@ -24,7 +24,7 @@ class ServerConfig:
     advertised_host: str | None = None  # which it announces to clients. None: where it listens
     job_port: int = DEFAULT_JOB_PORT  # 0: any that is free
     artifact_port: int = DEFAULT_ARTIFACT_PORT  # 0: any that is free
-    artifacts_dir: str | None = None  # for what clients stage. None: a temporary folder
+    artifacts_dir: str | None = None  # or a URL: for what clients stage. None: a temporary folder
     max_artifact_bytes: int = DEFAULT_ARTIFACT_BYTES  # of one job
     max_concurrent_jobs: int = DEFAULT_MOST_JOBS
     max_waiting_jobs: int = DEFAULT_MOST_WAITING  # pipelines that are prepared, too
@@ -108,7 +108,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--artifacts_dir",
         metavar="FOLDER",
-        help="For the files that clients stage, while their jobs last. Default: a temporary one.",
+        help="For the files that clients stage, while their jobs last: a folder, or a URL of an "
+        "object store (s3://, gs://, abfss://). Default: a temporary folder.",
     )
     parser.add_argument(
         "--max_artifact_bytes",

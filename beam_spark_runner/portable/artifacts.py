@@ -20,7 +20,7 @@ class Artifact:
     """One file."""
 
     name: str  # among the files of its environment; no folder in it
-    path: str  # on this machine; empty where it is known by its content only
+    path: str  # on this machine, or the URL of a staging area; empty: known by content only
     sha256: str  # hex; empty: nobody has looked at the content yet
     role_urn: str = urns.ARTIFACT_STAGING_TO  # what it is for
     role_payload: bytes = b""  # of other roles than that, which ``name`` says all about

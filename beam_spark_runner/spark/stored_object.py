@@ -17,6 +17,8 @@ from apache_beam.io.filesystems import FileSystems
 from beam_spark_runner.harness.beam.job_options import JobOptions
 
 _COPIED_BYTES = 8 << 20
+NO_OPTIONS = "{}"
+"""As options: file systems get their addresses from the environment of the process."""
 
 
 @dataclass(frozen=True, slots=True)

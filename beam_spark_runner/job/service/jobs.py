@@ -1,15 +1,12 @@
 """All jobs of a server: prepared by clients, waiting for their turn, running, and ended."""
 
 import logging
-import shutil
-import tempfile
 import threading
 import time
 import uuid
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -29,6 +26,7 @@ from beam_spark_runner.job.service.refusals import (
 )
 from beam_spark_runner.job.service.served_job import ServedJob
 from beam_spark_runner.job.service.staging import StagedFiles
+from beam_spark_runner.job.service.staging_area import StagingArea, open_staging_area
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.server import ServerConfig
 from beam_spark_runner.spark.session.handle import SessionHandle
@@ -54,7 +52,7 @@ class _Preparation:
     given: struct_pb2.Struct
     options: PipelineOptions
     config: RunnerConfig
-    folder: Path
+    area: StagingArea
     files: StagedFiles
     since_s: float  # monotonic
 
@@ -65,14 +63,15 @@ class Jobs:
     Args:
         config: of the server.
         open_session: see ``OpenSession``.
+
+    Raises:
+        OptionsError: files of clients cannot be written to ``--artifacts_dir``.
     """
 
     def __init__(self, config: ServerConfig, open_session: OpenSession) -> None:
         self._config = config
         self._open_session = open_session
-        if config.artifacts_dir is not None:
-            Path(config.artifacts_dir).mkdir(parents=True, exist_ok=True)
-        self._folder = Path(tempfile.mkdtemp(prefix="beam-staged-", dir=config.artifacts_dir))
+        self._area = open_staging_area(config.artifacts_dir)
         self._prepared: dict[str, _Preparation] = {}
         self._jobs: dict[str, ServedJob] = {}
         self._waiting: deque[ServedJob] = deque()
@@ -91,7 +90,7 @@ class Jobs:
         self._check_open()
         options, config = read_options(by_name(request.pipeline_options), self._config)
         id_ = uuid.uuid4().hex
-        folder = self._folder / id_
+        area = self._area.of(id_)
         now_s = time.monotonic()
         made = _Preparation(
             request.job_name,
@@ -99,8 +98,8 @@ class Jobs:
             request.pipeline_options,
             options,
             config,
-            folder,
-            StagedFiles(request.pipeline, folder, self._config.max_artifact_bytes),
+            area,
+            StagedFiles(request.pipeline, area, self._config.max_artifact_bytes),
             now_s,
         )
         with self._lock:
@@ -109,13 +108,13 @@ class Jobs:
                 for old, each in self._prepared.items()
                 if each.since_s < now_s - _PREPARED_FOR_S
             ]
-            folders = [self._prepared.pop(old).folder for old in late]
+            areas = [self._prepared.pop(old).area for old in late]
             waiting = len(self._prepared) + len(self._waiting)
             is_full = waiting >= self._config.max_waiting_jobs
             if not is_full:
                 self._prepared[id_] = made
-        for each in folders:
-            shutil.rmtree(each, ignore_errors=True)
+        for each in areas:
+            each.remove()
         if is_full:
             raise TooManyJobsError(
                 f"{waiting} jobs wait already, as many as --max_waiting_jobs of the job server "
@@ -163,7 +162,7 @@ class Jobs:
                 self._waiting.append(job)
                 self._begin_next()
         except BaseException:
-            shutil.rmtree(found.folder, ignore_errors=True)
+            found.area.remove()
             raise
         return job.job_id
 
@@ -184,7 +183,7 @@ class Jobs:
             name=found.name,
             options=found.given,
             coded_pipeline=coded,
-            files=found.folder,
+            files=found.area,
         )
 
     def _begin_next(self) -> None:
@@ -266,7 +265,7 @@ class Jobs:
         for job in jobs:
             self.cancel(job.job_id)
         have_ended = [job.wait(max(0.0, deadline - time.monotonic())) for job in jobs]
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._area.remove()
         return all(have_ended)
 
     def _check_open(self) -> None:

@@ -1,10 +1,8 @@
 """One job of the server, from the client's Run to its end and after it."""
 
 import contextlib
-import shutil
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 from apache_beam.portability.api import beam_job_api_pb2, metrics_pb2
 from apache_beam.runners.runner import PipelineState
@@ -16,6 +14,7 @@ from beam_spark_runner.job.prepare import PreparedJob, check_streams
 from beam_spark_runner.job.prometheus import Measured
 from beam_spark_runner.job.record import JobRecord
 from beam_spark_runner.job.service.refusals import JobHasEndedError
+from beam_spark_runner.job.service.staging_area import StagingArea
 from beam_spark_runner.job.stream_watch import StepWatermarks
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.recovery.savepoint import NothingCommittedError
@@ -34,7 +33,7 @@ class ServedJob:
         name: the client's.
         options: as the client sent them.
         coded_pipeline: as the client sent it.
-        files: a folder with what the client has staged, which goes with the end of the job.
+        files: what the client has staged, which goes with the end of the job.
 
     Attributes:
         record: states and messages, from the first one on.
@@ -47,7 +46,7 @@ class ServedJob:
         name: str,
         options: struct_pb2.Struct,
         coded_pipeline: bytes,
-        files: Path,
+        files: StagingArea,
     ) -> None:
         self.job_id = prepared.job_id
         self.name = name
@@ -122,7 +121,7 @@ class ServedJob:
         """Keep only what late clients ask for: a plan has megabytes."""
         with self._lock:
             self._prepared = self._job = None
-        shutil.rmtree(self._files, ignore_errors=True)
+        self._files.remove()
         self._ended.set()
 
     def cancel(self) -> None:

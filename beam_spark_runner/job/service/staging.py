@@ -4,13 +4,9 @@ Beam's own ``artifact_service`` does not fit: a staging that fails leaves its jo
 ever or running with paths of the client's machine, nothing limits it, and hashes are not compared.
 """
 
-import contextlib
 import hashlib
-import os
-import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from apache_beam.portability.api import (
@@ -22,17 +18,18 @@ from apache_beam.portability.api import (
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import StagingError
 from beam_spark_runner.job.service.refusals import TooLargeError, refuses_in_stream
+from beam_spark_runner.job.service.staging_area import StagingArea
 from beam_spark_runner.portable.artifacts import described
 
 
 class StagedFiles:
-    """The files of one pipeline, in a folder of their own, named by their contents.
+    """The files of one pipeline, in a part of the staging area, named by their contents.
 
     Threads: any; one at a time stages.
 
     Args:
         pipeline: names what its environments depend on. It is not changed.
-        folder: is made when there is a first file.
+        area: the part for this pipeline.
         limit_bytes: of all files together.
 
     Attributes:
@@ -40,7 +37,7 @@ class StagedFiles:
     """
 
     def __init__(
-        self, pipeline: beam_runner_api_pb2.Pipeline, folder: Path, limit_bytes: int
+        self, pipeline: beam_runner_api_pb2.Pipeline, area: StagingArea, limit_bytes: int
     ) -> None:
         self._wanted = {
             id_: list(each.dependencies)
@@ -48,7 +45,7 @@ class StagedFiles:
             if each.dependencies
         }
         self._staged: dict[str, list[beam_runner_api_pb2.ArtifactInformation]] = {}
-        self._folder = folder
+        self._area = area
         self._limit_bytes = limit_bytes
         self._room_bytes = limit_bytes
         self._turn = threading.Lock()
@@ -99,20 +96,14 @@ class StagedFiles:
     ) -> beam_runner_api_pb2.ArtifactInformation:
         """Write a file under the hash of its content, whatever the client calls it."""
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
-                closing = contextlib.ExitStack()
-                closing.callback(os.unlink, file.name)
-                with closing:
-                    sha256 = self._write(chunks, file)
-                    file.close()
-                    _compare(artifact, sha256)
-                    kept = self._folder / sha256
-                    os.replace(file.name, kept)
-                    closing.pop_all()
+            with self._area.receive() as file:
+                sha256 = self._write(chunks, file)
+                file.close()
+                _compare(artifact, sha256)
+                kept = self._area.keep(file.name, sha256)
         except OSError as error:
             raise StagingError(f"the job server cannot write: {error.strerror}") from error
-        file_payload = beam_runner_api_pb2.ArtifactFilePayload(path=str(kept), sha256=sha256)
+        file_payload = beam_runner_api_pb2.ArtifactFilePayload(path=kept, sha256=sha256)
         return beam_runner_api_pb2.ArtifactInformation(
             type_urn=urns.ARTIFACT_FILE,
             type_payload=file_payload.SerializeToString(),

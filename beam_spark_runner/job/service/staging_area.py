@@ -1,0 +1,119 @@
+"""Where a job server has the files that clients stage: a folder, or a URL of an object store."""
+
+import contextlib
+import logging
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.storage_urls import is_url, parse_storage_url
+from beam_spark_runner.spark.stored_object import NO_OPTIONS, StoredObject
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StagingArea:
+    """The files of a server, or of one of its jobs. Nothing is there until a file is kept.
+
+    Attributes:
+        location: a folder of this machine, or a URL as Beam's file systems take it.
+    """
+
+    location: str
+
+    def of(self, name: str) -> "StagingArea":
+        """Return the part for a job."""
+        return StagingArea(f"{self.location}/{name}")
+
+    @contextlib.contextmanager
+    def receive(self) -> Iterator[Any]:
+        """Yield a file to write, which is gone after that, unless it was kept.
+
+        Raises:
+            OSError: it cannot be written here.
+        """
+        folder = None
+        if not is_url(self.location):
+            folder = Path(self.location)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = tempfile.NamedTemporaryFile(prefix="beam-", dir=folder, delete=False)  # noqa: SIM115
+        try:
+            with file:
+                yield file
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(file.name)
+
+    def keep(self, path: str, name: str) -> str:
+        """Take a file that was received; return its location.
+
+        Raises:
+            OSError: it cannot be written there.
+        """
+        kept = f"{self.location}/{name}"
+        if not is_url(self.location):
+            os.replace(path, kept)
+            return kept
+        try:
+            StoredObject(kept, NO_OPTIONS).upload(path)
+        except Exception as error:  # of Beam, or of the store's client
+            raise OSError(None, f"{self.location}: {type(error).__name__}: {error}") from error
+        return kept
+
+    def remove(self) -> None:
+        """Delete all files. What cannot be deleted is logged."""
+        if not is_url(self.location):
+            shutil.rmtree(self.location, ignore_errors=True)
+            return
+        try:
+            StoredObject(f"{self.location}/", NO_OPTIONS).remove()
+        except Exception as error:
+            _LOGGER.warning("%s was not deleted: %s", self.location, error)
+
+
+def open_staging_area(location: str | None) -> StagingArea:
+    """Return a new part of a folder or URL, for one server.
+
+    Args:
+        location: of ``--artifacts_dir``. None: a temporary folder.
+
+    Raises:
+        OptionsError: no files can be written there.
+    """
+    if location is None or not is_url(location):
+        try:
+            if location is not None:
+                Path(location).mkdir(parents=True, exist_ok=True)
+            return StagingArea(tempfile.mkdtemp(prefix="beam-staged-", dir=location))
+        except OSError as error:
+            raise OptionsError("artifacts_dir", f"{location}: {error.strerror}") from error
+    try:
+        url = parse_storage_url(location).beam
+    except ValueError as error:
+        raise OptionsError("artifacts_dir", str(error)) from error
+    if url.startswith("hdfs:"):
+        raise OptionsError(
+            "artifacts_dir",
+            f"{location}: clients of HDFS find the namenode in options of a pipeline, which a "
+            "server does not have; name an object store, or a folder",
+        )
+    area = StagingArea(f"{url}/beam-staged-{uuid.uuid4().hex[:12]}")
+    try:
+        probe = StoredObject(f"{area.location}/probe", NO_OPTIONS)
+        probe.write(b"probe")
+        probe.remove()
+    except Exception as error:
+        raise OptionsError(
+            "artifacts_dir",
+            f"Beam's file systems cannot write {location}: {type(error).__name__}: {error}. They "
+            "get addresses and credentials from this server's environment (AWS_ENDPOINT_URL, "
+            "AWS_ACCESS_KEY_ID and so on)",
+        ) from error
+    return area
