@@ -38,8 +38,13 @@ def noted(folder: Path) -> list[str]:
 
 
 class EndlessTracker(OffsetRestrictionTracker):  # type: ignore[misc]
+    """Ends where it is, and nowhere else: a part from its middle would have numbers of its own."""
+
     def is_bounded(self) -> bool:
         return False
+
+    def try_split(self, fraction_of_remainder: float) -> Any:
+        return None if fraction_of_remainder else super().try_split(0)
 
 
 class Endless(Counting):
