@@ -57,9 +57,11 @@ class OpenWrite:
         write = self.write
         if not write.table:
             return write.format in _WITH_VERSIONS
-        described = self.session.catalog.sql(f"DESCRIBE TABLE EXTENDED {write.table}")
-        found = described.filter("col_name = 'Provider'").collect()
-        return any(row["data_type"].lower() in _WITH_VERSIONS for row in found)
+        with contextlib.suppress(Exception):  # a catalog that does not describe its tables
+            described = self.session.catalog.sql(f"DESCRIBE TABLE EXTENDED {write.table}")
+            found = described.filter("col_name = 'Provider'").collect()
+            return any(row["data_type"].lower() in _WITH_VERSIONS for row in found)
+        return False
 
     def reason_for(self, error: BaseException) -> str:
         """Say why Spark could not write."""
