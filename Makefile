@@ -110,10 +110,12 @@ $(VENV_STRUCTURED)/.ready: benchmarks/kafka/pom.xml Makefile
 bench-kafka: $(READY_INTEGRATION) $(KAFKA) $(VENV_STRUCTURED)/.ready ## Kafka to Kafka, beside Structured Streaming
 	$(BIN)/python -m benchmarks.kafka
 
+LAKES = integration/test_lakes.py integration/test_lakes_elsewhere.py
+TABLES = integration/test_tables_on_a_cluster.py integration/test_partitions_on_a_cluster.py
 integration: $(READY_INTEGRATION) $(SPARK_CLASSES) $(KAFKA) $(HDFS) integration-3.5 ## Rare cases, clusters, Spark Connect, killed processes, Kafka, HDFS, Spark 3.5
 	$(PYTEST) $(SIDE_BY_SIDE) tests/harness -m rare
 	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests --ignore=tests/harness -m 'rare or (hypothesis and not slow)'
-	$(PYTEST) $(WAITING) integration --ignore=integration/test_compose.py --ignore=integration/test_memory.py
+	$(PYTEST) $(WAITING) integration $(addprefix --ignore=,integration/test_compose.py integration/test_memory.py $(TABLES))
 
 # Needs a Docker engine, Go and debootstrap; integration/compose.py builds all else.
 compose-test: $(READY) ## The containers of docker/: word counts, a killed worker, a killed job server
@@ -137,10 +139,10 @@ $(READY_TABLES): setup.cfg pyproject.toml build_support/backend.py beam_spark_ru
 	$(VENV_TABLES)/bin/python -m pip install --quiet --editable '.[test]' 'pyspark[connect]==4.1.*'
 	touch $@
 
-LAKES = integration/test_lakes.py integration/test_lakes_elsewhere.py
-integration-tables: $(READY_TABLES) $(READY_35) ## Delta and Iceberg, from Maven, on Spark 4.1; tables and partitions on 3.5
+integration-tables: $(READY) $(SPARK_CLASSES) $(READY_TABLES) $(READY_35) ## Tables and partitions on clusters, also on Spark 3.5; Delta and Iceberg on Spark 4.1
+	$(PYTEST) $(TABLES)
 	$(VENV_TABLES)/bin/python -m pytest $(LAKES)
-	$(VENV_35)/bin/python -m pytest $(LAKES) integration/test_connect_3_5.py integration/test_tables_on_a_cluster.py
+	$(VENV_35)/bin/python -m pytest $(LAKES) integration/test_connect_3_5.py $(TABLES)
 	$(VENV_35)/bin/python -m pytest tests/spark/test_spark_tables.py tests/spark/test_refused_tables.py \
 		tests/spark/test_map_partition.py $(wildcard tests/spark/test_full_window_*.py)
 

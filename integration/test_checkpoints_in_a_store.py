@@ -13,6 +13,7 @@ import pytest
 from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.recovery.sweep import unneeded
+from beam_spark_runner.spark.session.launch import start_classic
 from integration.checkpoint_store import CheckpointStore, environment_of, storage
 from integration.cluster import Cluster, end_jvm
 from integration.driver_programs import start_driver
@@ -55,6 +56,14 @@ def store(
             running = stack.enter_context(start_hdfs(folder))
         stack.enter_context(environment_of(running))
         yield running
+
+
+@pytest.fixture
+def session() -> Iterator[Any]:
+    """A local session that ends with the test: the next one wants a JVM of its own."""
+    spark = start_classic("local[2]", "savepoints", {"spark.ui.enabled": "false"})
+    yield spark
+    spark.stop()
 
 
 class Drivers:
@@ -142,7 +151,7 @@ def test_on_a_cluster(store: CheckpointStore, cluster: Cluster) -> None:
 
 
 def test_savepoints_go_from_a_store_to_a_folder_and_back(
-    store: CheckpointStore, local_session: Any, tmp_path: Path
+    store: CheckpointStore, session: Any, tmp_path: Path
 ) -> None:
     flags = store.checkpoint_flags
 
@@ -153,7 +162,7 @@ def test_savepoints_go_from_a_store_to_a_folder_and_back(
         return windows_and_timers(seen, ended), seen, ended
 
     first, seen, _ = build("first")
-    running = started(local_session, first, f"--checkpoint_dir={store.folder('saved')}", *flags)
+    running = started(session, first, f"--checkpoint_dir={store.folder('saved')}", *flags)
     wait_until(lambda: len(noted(seen)) == 6, "the first elements")
     objects = storage(store, "saved")
     before = newest(objects, LINEAGE)
@@ -168,14 +177,14 @@ def test_savepoints_go_from_a_store_to_a_folder_and_back(
     ):
         pipeline, seen, ended = build(name)
         places = f"--checkpoint_dir={checkpoints}", f"--savepoint_path={savepoint}"
-        result = started(local_session, pipeline, *flags, *places, "--drain")
+        result = started(session, pipeline, *flags, *places, "--drain")
         assert result.wait_until_finish() == "DRAINED"
         assert (noted(seen), noted(ended)) == ([], WINDOWS_AND_TIMERS)
 
 
 @pytest.mark.parametrize("store", ["S3"], indirect=True, scope="module")
-def test_a_bucket_that_is_missing_is_named(store: CheckpointStore, local_session: Any) -> None:
+def test_a_bucket_that_is_missing_is_named(store: CheckpointStore, session: Any) -> None:
     flags = "--checkpoint_dir=s3://no-such-bucket/here", *store.checkpoint_flags
     with pytest.raises(CheckpointStorageError, match="s3a://no-such-bucket/here") as missing:
-        run(local_session, windows_of_state, *flags)
+        run(session, windows_of_state, *flags)
     assert "NoSuchBucket" in str(missing.value)

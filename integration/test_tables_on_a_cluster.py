@@ -108,7 +108,7 @@ def test_an_executor_dies_while_a_table_is_read(
         ids = rows | beam.ParDo(KillsItsExecutor(str(marker), nth)) | beam.Map(lambda row: row.id)
         _ = ids | beam.ParDo(Counted("read"))
         listed = ids | beam.combiners.ToList()
-        _ = listed | beam.Map(_check_all) | beam.ParDo(Counted("checked"))
+        _ = listed | beam.Map(_check_all) | "Checked" >> beam.ParDo(Counted("checked"))
 
     result = files(session, tmp_path, *flags_of(storage, tmp_path)).run(build)
     assert marker.exists()

@@ -144,6 +144,8 @@ def half_written(names: Iterable[str], lineage: str, newest: int, fence: int) ->
         epoch, claimed = _written_in(match["name"], lineage), fence_in(match["name"])
         if epoch is None:
             epoch = epoch_in(match["name"], lineage)
+        for _, its_fence, its_epoch in _rows([match["name"]], lineage):
+            epoch, claimed = its_epoch, its_fence
         if (epoch is not None and epoch <= newest) or (claimed is not None and claimed < fence):
             found.append(name)
     return tuple(found)

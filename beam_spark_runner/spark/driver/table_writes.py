@@ -130,12 +130,13 @@ class OpenWrite:
             writer.save()
 
     def _refresh(self) -> None:
-        """Have the user's session forget which files it knew."""
-        with contextlib.suppress(Exception):  # not every catalog and path has something to forget
-            if self.write.table:
-                self.session.catalog.catalog.refreshTable(self.write.table)
-            elif self.write.path:
-                self.session.catalog.catalog.refreshByPath(self.write.path)
+        """Have the sessions of the pipeline and of the program forget which files they knew."""
+        for each in (self.session.catalog, self.session.program):
+            with contextlib.suppress(Exception):  # not each catalog and path has any to forget
+                if self.write.table:
+                    each.catalog.refreshTable(self.write.table)
+                elif self.write.path:
+                    each.catalog.refreshByPath(self.write.path)
 
     def files(self) -> list[str]:
         """Return the files of the target; none, if the format does not tell."""

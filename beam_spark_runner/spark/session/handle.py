@@ -34,8 +34,9 @@ class SessionHandle:
 
     Attributes:
         spark: the session, isolated: what we set in it, the user's does not see.
-        catalog: the session that knows the user's tables and temporary views; on Spark Connect
-            ``spark`` does, where it could be cloned.
+        program: the session of the program; ``spark``, if there is no other one.
+        catalog: the session that knows the user's tables and temporary views: ``program``; on Spark
+            Connect ``spark``, which does where it could be cloned.
         is_connect: whether it is a Spark Connect client: no ``sparkContext``, no JVM.
         version: (major, minor) of the Spark that runs the jobs.
         master: Spark's master, such as ``local[2]``; empty where it is unknown.
@@ -54,12 +55,13 @@ class SessionHandle:
         *,
         owner: Owner | None,
         changed: dict[str, str | None],
-        catalog: Any = None,
+        program: Any = None,
     ) -> None:
         self.spark = spark
-        self.catalog = spark if catalog is None else catalog
-        self.pool: str | None = None
+        self.program = spark if program is None else program
         self.is_connect = is_connect(spark)
+        self.catalog = spark if self.is_connect else self.program
+        self.pool: str | None = None
         self.version = version_of(spark.version)
         self.master = get_conf(spark, "spark.master") or ""
         self.owned = owner is not None

@@ -209,8 +209,7 @@ def _check_master(spark: Any, config: SparkSettings) -> None:
 def _prepared_isolated(spark: Any, config: SparkSettings, owner: _Owned | None) -> SessionHandle:
     own = _second_session(spark)
     if own is not None:
-        catalog = None if is_connect(own) else spark
-        return _prepared(own, config, owner, is_shared=True, catalog=catalog)
+        return _prepared(own, config, owner, is_shared=True, program=spark)
     return _prepared(spark, config, owner, is_shared=True, restores=True)
 
 
@@ -239,7 +238,7 @@ def _prepared(
     *,
     is_shared: bool = False,
     restores: bool = False,
-    catalog: Any = None,
+    program: Any = None,
 ) -> SessionHandle:
     """Set what our jobs need in ``spark``, then what the user asked for."""
     try:
@@ -261,7 +260,7 @@ def _prepared(
                     "set it where that session is built",
                 ) from error
         return SessionHandle(
-            spark, owner=owner, changed=changed if restores else {}, catalog=catalog
+            spark, owner=owner, changed=changed if restores else {}, program=program
         )
     except BaseException:
         if owner is not None:

@@ -74,13 +74,17 @@ def test_what_the_killed_have_left() -> None:
         manifest_name("main", 9),
         fence_name(4),
         fence_name(5),
+        rows_name("main", 8, 5, 1, 0, 77),
+        rows_name("main", 9, 4, 1, 0, 77),
+        rows_name("main", 9, 5, 1, 0, 77),
         delta(8, lineage="other"),
+        rows_name("other", 8, 4, 1, 0, 77),
         manifest_name("other", 8),
         "notes",
     ]
     hidden = [f".{name}.0a1b" for name in names]
     found = half_written([*names, *hidden], "main", 8, 5)
-    assert found == (*hidden[:3], hidden[5])
+    assert found == (*hidden[:3], hidden[5], *hidden[7:9])
     assert unneeded(hidden, "main", [manifest(20)]) == ()
 
 
