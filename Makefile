@@ -111,7 +111,7 @@ bench-kafka: $(READY_INTEGRATION) $(KAFKA) $(VENV_STRUCTURED)/.ready ## Kafka to
 	$(BIN)/python -m benchmarks.kafka
 
 LAKES = integration/test_lakes.py integration/test_lakes_elsewhere.py
-TABLES = integration/test_tables_on_a_cluster.py integration/test_partitions_on_a_cluster.py
+TABLES = $(addprefix integration/test_,tables_on_a_cluster.py tables_on_connect.py partitions_on_a_cluster.py)
 integration: $(READY_INTEGRATION) $(SPARK_CLASSES) $(KAFKA) $(HDFS) integration-3.5 ## Rare cases, clusters, Spark Connect, killed processes, Kafka, HDFS, Spark 3.5
 	$(PYTEST) $(SIDE_BY_SIDE) tests/harness -m rare
 	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests --ignore=tests/harness -m 'rare or (hypothesis and not slow)'

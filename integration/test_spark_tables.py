@@ -23,14 +23,12 @@ from integration.cluster import local_cluster
 from integration.table_pipelines import (
     COUNT,
     Target,
-    check_failed_append,
     check_failures,
     check_modes,
     in_and_out,
 )
 from tests.connect_server import start_connect_server
 from tests.harness.test_job_server import Server
-from tests.spark.harvest import PROCESS
 
 ROOT = Path(__file__).parents[1]
 POSTGRESQL_DRIVER = "org.postgresql:postgresql:42.7.4"
@@ -70,34 +68,6 @@ def test_spark_connect(connect_server: str, tmp_path: Path) -> None:
         )
         assert session.read.orc(str(tmp_path / "out")).count() == COUNT // 2
     finally:
-        session.stop()
-
-
-@pytest.mark.connect
-@pytest.mark.parametrize("harness", [(), PROCESS], ids=["embedded", "process"])
-def test_every_mode_and_failure_on_spark_connect(
-    connect_server: str, tmp_path: Path, harness: tuple[str, ...]
-) -> None:
-    from pyspark.sql.connect.session import SparkSession
-
-    session: Any = SparkSession.builder.remote(connect_server).create()
-    path = str(tmp_path / "out")
-    try:
-        files = Target(session, {"path": path}, lambda: session.read.parquet(path), harness)
-        check_modes(files, partition_by="part")
-        check_failures(files)
-        check_failed_append(files)
-        # Of a Connect server's catalog, which keeps it: the server goes on.
-        session.sql("DROP TABLE IF EXISTS beam_numbers").collect()
-        table = Target(
-            session, {"table": "beam_numbers"}, lambda: session.table("beam_numbers"), harness
-        )
-        check_modes(table)
-        check_failures(table)
-        with pytest.raises(TableError, match="nowhere"):
-            table.run(lambda p: p | ReadFromSpark(table="nowhere"))
-    finally:
-        session.sql("DROP TABLE IF EXISTS beam_numbers").collect()
         session.stop()
 
 

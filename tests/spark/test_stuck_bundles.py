@@ -32,9 +32,6 @@ def open_for_ever(pair: tuple[str, int], fifo: str) -> tuple[str, int]:
     [
         pytest.param((), "claim", EMBEDDED_S, id="claim, embedded", marks=pytest.mark.rare),
         pytest.param((), "step", EMBEDDED_S, id="step, embedded", marks=pytest.mark.rare),
-        pytest.param(
-            REUSED_PROCESS, "claim", PROCESS_S, id="claim, process", marks=pytest.mark.rare
-        ),
         pytest.param(REUSED_PROCESS, "step", PROCESS_S, id="step, process", marks=pytest.mark.rare),
         pytest.param(
             BEAMS_OWN, "claim", PROCESS_S, id="claim, Beam's own harness", marks=pytest.mark.rare
