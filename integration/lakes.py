@@ -16,7 +16,7 @@ PACKAGES = {
         "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.1",
     ),
     (4, 1): (
-        "io.delta:delta-spark_4.1_2.13:4.4.1",
+        "io.delta:delta-spark_4.1_2.13:4.4.0",
         "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
     ),
 }

@@ -64,7 +64,7 @@ class StagingArea:
         try:
             StoredObject(kept, NO_OPTIONS).upload(path)
         except Exception as error:  # of Beam, or of the store's client
-            raise OSError(None, f"{self.location}: {type(error).__name__}: {error}") from error
+            raise OSError(None, f"{self.location}: {_last_line(error)}") from error
         return kept
 
     def remove(self) -> None:
@@ -75,7 +75,7 @@ class StagingArea:
         try:
             StoredObject(f"{self.location}/", NO_OPTIONS).remove()
         except Exception as error:
-            _LOGGER.warning("%s was not deleted: %s", self.location, error)
+            _LOGGER.warning("%s was not deleted: %s", self.location, _last_line(error))
 
 
 def open_staging_area(location: str | None) -> StagingArea:
@@ -112,8 +112,14 @@ def open_staging_area(location: str | None) -> StagingArea:
     except Exception as error:
         raise OptionsError(
             "artifacts_dir",
-            f"Beam's file systems cannot write {location}: {type(error).__name__}: {error}. They "
+            f"Beam's file systems cannot write {location}: {_last_line(error)}. They "
             "get addresses and credentials from this server's environment (AWS_ENDPOINT_URL, "
             "AWS_ACCESS_KEY_ID and so on)",
         ) from error
     return area
+
+
+def _last_line(error: BaseException) -> str:
+    """Return what went wrong, without the traceback that Beam's file systems put before it."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1].strip()}" if lines else type(error).__name__

@@ -87,11 +87,12 @@ class PanesOfView:
         """Return what has a new pane, and the last moment of its window."""
         return [(place, end_us) for place, (_, end_us) in self._last.items()]
 
-    def write(self, part: bytes, put: Callable[[Path], None]) -> None:
+    def write(self, part: bytes, scratch: Path, put: Callable[[Path], None]) -> None:
         """Write the last pane of each window in a part to a file. Nothing is pushed afterwards.
 
         Args:
             part: which. Later panes replace what is in its file, and in no other one.
+            scratch: a folder for the file, until then.
             put: takes the file, which is then removed.
 
         Raises:
@@ -100,7 +101,7 @@ class PanesOfView:
         self._rows.flush()
         last = np.zeros(self._count, np.bool_)
         last[[number for place, (number, _) in self._last.items() if place.part == part]] = True
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(prefix="view-", dir=scratch) as folder:
             path = Path(folder, "view")
             writer = SortedWriter(str(path), is_sorted=False, rows=EPOCHS_SCHEMA)
             for batch in self._spooled.batches():

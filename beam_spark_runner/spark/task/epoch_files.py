@@ -60,6 +60,13 @@ def new_file(places: ShardPlaces, name: str) -> Iterator[tuple[Path, Callable[[]
         yield path, functools.partial(stored.put, name, path)
 
 
+def scratch_folder(places: ShardPlaces) -> Path:
+    """Return an existing folder for temporary files, which go also if this process is killed."""
+    scratch = folder_of_copies(places)
+    scratch.mkdir(parents=True, exist_ok=True)
+    return scratch
+
+
 def folder_of_copies(places: ShardPlaces) -> Path:
     """Return the folder of a job's local copies: one for all executors of the host.
 
@@ -86,9 +93,7 @@ class _Stored:
 
 
 def _url_folder(places: ShardPlaces) -> UrlFolder:
-    scratch = folder_of_copies(places)  # it goes with the application, also if this process dies
-    scratch.mkdir(parents=True, exist_ok=True)
-    return folder_at(places.deltas, places.store, str(scratch))
+    return folder_at(places.deltas, places.store, str(scratch_folder(places)))
 
 
 def _do_nothing() -> None: ...

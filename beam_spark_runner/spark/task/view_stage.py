@@ -13,7 +13,7 @@ from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.group_reader import GroupReader
 from beam_spark_runner.spark.rows.view_writer import pane_coder
 from beam_spark_runner.spark.side_inputs.panes import PaneId, PanesOfView
-from beam_spark_runner.spark.task.epoch_files import delta_files
+from beam_spark_runner.spark.task.epoch_files import delta_files, scratch_folder
 from beam_spark_runner.spark.task.epoch_stage import EpochStage
 from beam_spark_runner.spark.task.open_stage import charged_to
 
@@ -63,7 +63,8 @@ class ViewStage(EpochStage):
         files: dict[bytes, str] = {}
         for part in {place.part for place, _ in fired}:
             name = view_name(places.lineage, self._number, int(dest), uuid.uuid4().hex)
-            self._panes.write(part, functools.partial(delta_files(places).put, name))
+            put = functools.partial(delta_files(places).put, name)
+            self._panes.write(part, scratch_folder(places), put)
             files[part] = name
         return [
             reports_pb2.View(

@@ -55,7 +55,7 @@ def written(panes: PanesOfView, of: Edge, path: Path) -> EpochView:
     with contextlib.closing(panes):
         for number, part in enumerate(sorted({place.part for place, _ in panes.places()})):
             target = path.with_name(path.name + f"-{number}" * bool(number))
-            panes.write(part, functools.partial(_copy, target))
+            panes.write(part, path.parent, functools.partial(_copy, target))
             for place, _ in panes.places():
                 if place.part == part:
                     files[place.window] = (*files.get(place.window, ()), str(target))
@@ -181,11 +181,11 @@ def test_a_pane_larger_than_memory(tmp_path: Path) -> None:
     assert sum(counts) == count
 
 
-def test_an_element_that_is_too_long_is_refused() -> None:
+def test_an_element_that_is_too_long_is_refused(tmp_path: Path) -> None:
     of = edge(urns.SIDE_INPUT_ITERABLE)
     panes = PanesOfView(of, CODER, most_element_bytes=1_000)
     value, origin = pane(EARLY, ("x" * 2_000, 1))
     with contextlib.closing(panes):
         panes.push([value], [origin])
         with pytest.raises(EncodingError, match=r"over the limit of 1000"):
-            panes.write(b"", lambda path: None)
+            panes.write(b"", tmp_path, lambda path: None)
