@@ -33,6 +33,8 @@ def conf_in(folder: Path) -> dict[str, str]:
     return {
         "spark.ui.enabled": "false",
         "spark.jars.packages": ",".join(PACKAGES[VERSION]),
+        # Spark has it. Ivy takes it from Maven's local repository, which may have its POM alone.
+        "spark.jars.excludes": "commons-logging:commons-logging",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"
         "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         f"{catalog}.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
