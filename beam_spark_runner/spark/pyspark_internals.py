@@ -6,6 +6,7 @@ each of these functions with the oldest and the newest PySpark that is supported
 
 import contextlib
 import functools
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -46,6 +47,27 @@ def jvm_answers() -> bool:
     except (Py4JError, OSError):
         return False
     return True
+
+
+@contextlib.contextmanager
+def active(session: "SparkSession") -> Iterator[None]:
+    """Make a classic session the active one of this thread, for the context.
+
+    Spark looks catalogs up in the settings of the active session, whichever session it is asked
+    for; a new thread has none.
+    """
+    theirs: Any = session
+    java: Any = jvm()
+    sessions = getattr(java, theirs._jsparkSession.getClass().getName())
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(theirs._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def have_jvm_ignore_sigterm() -> None:

@@ -40,6 +40,28 @@ def test_the_jvm_and_its_context(spark_session: SparkSession) -> None:
     assert pyspark_internals.scala_context(context).statusStore() is not None
 
 
+def test_the_active_session_of_a_thread(spark_session: SparkSession) -> None:
+    second = spark_session.newSession()
+    second.conf.set("spark.contact", "second")
+
+    def name() -> str | None:
+        found = SparkSession.getActiveSession()
+        return None if found is None else found.conf.get("spark.contact", "first")
+
+    def names() -> list[str | None]:
+        """Return the active session outside, within and after each of two contexts."""
+        found = [name()]
+        with pyspark_internals.active(second):
+            found.append(name())
+            with pyspark_internals.active(spark_session):
+                found.append(name())
+            found.append(name())
+        return [*found, name()]
+
+    with ThreadPoolExecutor(1) as pool:  # a thread that has none
+        assert pool.submit(names).result() == [None, "second", "first", "second", None]
+
+
 def test_gauges_of_its_metrics_system(spark_session: SparkSession) -> None:
     gauge = pyspark_internals.gauge(spark_session.sparkContext, "contact")
     pyspark_internals.set_gauge(gauge, 3)

@@ -125,7 +125,8 @@ def _explained(
 ) -> Iterator[None]:
     """Turn what Spark raises into a TableError that says what to do."""
     try:
-        yield
+        with session.program_catalogs():
+            yield
     except TableError as error:
         raise TableError(error.problem, error.where or step) from None
     except Exception as error:

@@ -90,7 +90,8 @@ class OpenWrite:
         """
         before = set(self.files()) if self.is_there and self.write.mode == "append" else set()
         try:
-            self._save(self._empty() if rows is None else rows.frame(self.schema), is_again)
+            with self.session.program_catalogs():
+                self._save(self._empty() if rows is None else rows.frame(self.schema), is_again)
         except Exception as error:
             if rows is None or not self.may_run_again or not OtherAttemptError.is_in(error):
                 raise
@@ -162,7 +163,8 @@ def open_write(write: TableWrite, session: SessionHandle, step: str) -> OpenWrit
     Raises:
         TableError: it would fail.
     """
-    existing = _existing(write, session, step)
+    with session.program_catalogs():
+        existing = _existing(write, session, step)
     is_there = existing is not None
     if is_there and write.mode == "error":
         raise TableError(

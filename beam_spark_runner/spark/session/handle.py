@@ -216,6 +216,12 @@ class SessionHandle:
         else:
             self.spark.conf.set(key, value)
 
+    def program_catalogs(self) -> contextlib.AbstractContextManager[None]:
+        """Let this thread find tables in the catalogs that the program has set up."""
+        if self.is_connect:
+            return contextlib.nullcontext()
+        return pyspark_internals.active(self.catalog)
+
     def use_catalog(self) -> None:
         """Let names of tables mean in ``spark`` what they mean in ``catalog``."""
         if self.catalog is self.spark:
