@@ -45,8 +45,10 @@ def test_the_active_session_of_a_thread(spark_session: SparkSession) -> None:
     second.conf.set("spark.contact", "second")
 
     def name() -> str | None:
-        found = SparkSession.getActiveSession()
-        return None if found is None else found.conf.get("spark.contact", "first")
+        java: Any = pyspark_internals.jvm()
+        sessions = getattr(java, second._jsparkSession.getClass().getName())
+        found = sessions.getActiveSession()
+        return found.get().conf().get("spark.contact", "first") if found.isDefined() else None
 
     def names() -> list[str | None]:
         """Return the active session outside, within and after each of two contexts."""

@@ -383,14 +383,14 @@ def test_long_values(spark_session: Any, folder: Path) -> None:
 
 def test_a_catalog_that_the_program_has_set_up(spark_session: Any, tmp_path: Path) -> None:
     """Pipelines run in threads of their own, in which Spark knows no session by itself."""
-    java = pyspark_internals.jvm()
-    assert java is not None
+    java: Any = pyspark_internals.jvm()
+    url = "jdbc:derby:memory:beam;create=true"
     java.java.lang.System.setProperty("derby.stream.error.file", str(tmp_path / "derby.log"))
     catalog = "spark.sql.catalog.derby"
     settings = {
         catalog: "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog",
-        f"{catalog}.url": "jdbc:derby:memory:beam;create=true",
-        f"{catalog}.driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver",
+        f"{catalog}.url": url,
+        f"{catalog}.driver": java.java.sql.DriverManager.getDriver(url).getClass().getName(),
     }
     table = "derby.APP.NUMBERS"
     try:
