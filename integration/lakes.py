@@ -41,16 +41,13 @@ def conf_in(folder: Path) -> dict[str, str]:
         f"{catalog}.lake": "org.apache.iceberg.spark.SparkCatalog",
         f"{catalog}.lake.type": "hadoop",
         f"{catalog}.lake.warehouse": str(folder / "lake"),
-        # Iceberg creates tables in paths through a catalog, too: by default in a Hive.
-        f"{catalog}.default_iceberg": "org.apache.iceberg.spark.SparkCatalog",
-        f"{catalog}.default_iceberg.type": "hadoop",
-        f"{catalog}.default_iceberg.warehouse": str(folder / "paths"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
     }
 
 
-KINDS = ("delta table", "delta path", "iceberg table", "iceberg path")
+KINDS = ("delta table", "delta path", "iceberg table")
+"""Iceberg creates tables in paths in a Hive, which is not here."""
 _NAMES = {"delta": "numbers", "iceberg": "lake.db.numbers"}
 
 
