@@ -54,6 +54,8 @@ class WriteToSpark(beam.PTransform):  # type: ignore[misc]
         format: name of a data source; for a path ``parquet``, if it is left out; for a table
             Spark's default. Without table and path: a data source that needs neither.
         mode: ``append``, ``overwrite``, ``error`` or ``ignore``: what happens if the target exists.
+            What the pipeline reads with ``ReadFromSpark`` may be overwritten only if its format
+            keeps versions, as Delta and Iceberg do.
         partition_by: names of columns.
         options: of the data source.
         schema: of the rows, as in ``ReadFromSpark``; needed for dicts and for elements whose type
