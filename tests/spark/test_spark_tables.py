@@ -12,7 +12,6 @@ import pytest
 from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner.core.errors import BundleFailedError, PipelineRefusedError
-from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.transforms import ReadFromSpark, SparkWriteResult, WriteToSpark
 from tests.spark.harvest import PROCESS, harvest, run
 
@@ -321,16 +320,6 @@ def test_appended_rows_fit_or_are_refused_before_anything_runs(
     assert "the rows  the target" in str(raised.value)
 
 
-def test_a_view_of_the_program_is_read(spark_session: Any) -> None:
-    spark_session.range(3).createOrReplaceTempView("beam_view")
-
-    def build(p: beam.Pipeline) -> dict[str, Any]:
-        rows = p | ReadFromSpark(query="SELECT id + 1 AS id FROM beam_view")
-        return {"read": rows | beam.Map(lambda row: row.id)}
-
-    assert harvest(spark_session, build)["read"] == [1, 2, 3]
-
-
 def fail(row: Any) -> Any:
     raise ValueError("user code failed")
 
@@ -379,36 +368,3 @@ def test_long_values(spark_session: Any, folder: Path) -> None:
 
     run(spark_session, build)
     assert stored(spark_session, folder / "out") == [(n, f"n{n}" * 1_000_000) for n in range(3)]
-
-
-def test_a_catalog_that_the_program_has_set_up(spark_session: Any, tmp_path: Path) -> None:
-    """Pipelines run in threads of their own, in which Spark knows no session by itself."""
-    java: Any = pyspark_internals.jvm()
-    url = "jdbc:derby:memory:beam;create=true"
-    java.java.lang.System.setProperty("derby.stream.error.file", str(tmp_path / "derby.log"))
-    catalog = "spark.sql.catalog.derby"
-    settings = {
-        catalog: "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog",
-        f"{catalog}.url": url,
-        f"{catalog}.driver": java.java.sql.DriverManager.getDriver(url).getClass().getName(),
-    }
-    table = "derby.APP.NUMBERS"
-    try:
-        for key, value in settings.items():
-            spark_session.conf.set(key, value)
-        spark_session.sql(f"CREATE TABLE {table} (ID INT)")
-        for count in (3, 5):
-
-            def append(p: beam.Pipeline, count: int = count) -> None:
-                rows = p | beam.Create([{"ID": n} for n in range(count)])
-                _ = rows | WriteToSpark(table=table, mode="append", schema="ID INT")
-
-            run(spark_session, append)
-
-        def read(p: beam.Pipeline) -> dict[str, Any]:
-            return {"read": p | ReadFromSpark(table=table) | beam.Map(lambda row: row.ID)}
-
-        assert harvest(spark_session, read)["read"] == [0, 0, 1, 1, 2, 2, 3, 4]
-    finally:
-        for key in settings:
-            spark_session.conf.unset(key)
