@@ -137,18 +137,24 @@ def half_written(names: Iterable[str], lineage: str, newest: int, fence: int) ->
         newest: the last epoch that is committed.
         fence: of this driver.
     """
-    found = []
-    for name in names:
-        if (match := _HIDDEN.fullmatch(name)) is None:
-            continue
-        epoch, claimed = _written_in(match["name"], lineage), fence_in(match["name"])
-        if epoch is None:
-            epoch = epoch_in(match["name"], lineage)
-        for _, its_fence, its_epoch in _rows([match["name"]], lineage):
-            epoch, claimed = its_epoch, its_fence
-        if (epoch is not None and epoch <= newest) or (claimed is not None and claimed < fence):
-            found.append(name)
-    return tuple(found)
+    hidden = {name: match["name"] for name in names if (match := _HIDDEN.fullmatch(name))}
+    rows = {
+        *ended_rows(hidden.values(), lineage, fence, newest),
+        *left_rows(hidden.values(), lineage, fence),
+    }
+    return tuple(
+        name
+        for name, final in hidden.items()
+        if final in rows or _is_over(final, lineage, newest, fence)
+    )
+
+
+def _is_over(name: str, lineage: str, newest: int, fence: int) -> bool:
+    """Whether a file would come too late: of an epoch that is committed, or an earlier claim."""
+    epoch, claimed = _written_in(name, lineage), fence_in(name)
+    if epoch is None:
+        epoch = epoch_in(name, lineage)
+    return (epoch is not None and epoch <= newest) or (claimed is not None and claimed < fence)
 
 
 def _written_in(name: str, lineage: str) -> int | None:
