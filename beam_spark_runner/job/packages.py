@@ -21,7 +21,7 @@ from beam_spark_runner.portable.artifacts import Artifact, artifacts_of, digest_
 from beam_spark_runner.spark.driver.gather import SHARED_BYTES
 from beam_spark_runner.spark.shared_file import SharedFile
 from beam_spark_runner.spark.shared_folder import SharedFolder, share_file
-from beam_spark_runner.spark.stored_object import NO_OPTIONS, StoredObject
+from beam_spark_runner.spark.stored_object import NO_OPTIONS, StoredObject, first_line
 
 _READ_BYTES = 1 << 20
 _ASKING = (
@@ -168,5 +168,5 @@ def _on_this_machine(artifact: Artifact) -> Iterator[str]:
         try:
             copy = copies.enter_context(StoredObject(artifact.path, NO_OPTIONS).downloaded())
         except Exception as error:  # of Beam, or of the store's client
-            raise StagingError(f"{artifact.path}: {error}") from error
+            raise StagingError(f"{artifact.path}: {first_line(error)}") from error
         yield copy

@@ -17,6 +17,7 @@ from apache_beam.io.filesystems import FileSystems
 from beam_spark_runner.harness.beam.job_options import JobOptions
 
 _COPIED_BYTES = 8 << 20
+_MOST_CHARACTERS = 300
 NO_OPTIONS = "{}"
 """As options: file systems get their addresses from the environment of the process."""
 
@@ -82,3 +83,9 @@ class StoredObject:
             f"Beam has no file system for {scheme}:// here: install apache-beam with its extra "
             "(aws, gcp, azure or hadoop)"
         )
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an exception of a store's client says, at the length of a line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:_MOST_CHARACTERS]

@@ -13,7 +13,7 @@ from typing import Any
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.storage_urls import is_url, parse_storage_url
-from beam_spark_runner.spark.stored_object import NO_OPTIONS, StoredObject
+from beam_spark_runner.spark.stored_object import NO_OPTIONS, StoredObject, first_line
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class StagingArea:
         try:
             StoredObject(kept, NO_OPTIONS).upload(path)
         except Exception as error:  # of Beam, or of the store's client
-            raise OSError(None, f"{self.location}: {_last_line(error)}") from error
+            raise OSError(None, f"{self.location}: {first_line(error)}") from error
         return kept
 
     def remove(self) -> None:
@@ -75,7 +75,7 @@ class StagingArea:
         try:
             StoredObject(f"{self.location}/", NO_OPTIONS).remove()
         except Exception as error:
-            _LOGGER.warning("%s was not deleted: %s", self.location, _last_line(error))
+            _LOGGER.warning("%s was not deleted: %s", self.location, first_line(error))
 
 
 def open_staging_area(location: str | None) -> StagingArea:
@@ -93,7 +93,8 @@ def open_staging_area(location: str | None) -> StagingArea:
                 Path(location).mkdir(parents=True, exist_ok=True)
             return StagingArea(tempfile.mkdtemp(prefix="beam-staged-", dir=location))
         except OSError as error:
-            raise OptionsError("artifacts_dir", f"{location}: {error.strerror}") from error
+            folder = location or tempfile.gettempdir()
+            raise OptionsError("artifacts_dir", f"{folder}: {error.strerror}") from error
     try:
         url = parse_storage_url(location).beam
     except ValueError as error:
@@ -112,14 +113,8 @@ def open_staging_area(location: str | None) -> StagingArea:
     except Exception as error:
         raise OptionsError(
             "artifacts_dir",
-            f"Beam's file systems cannot write {location}: {_last_line(error)}. They "
+            f"Beam's file systems cannot write {location}: {first_line(error)}. They "
             "get addresses and credentials from this server's environment (AWS_ENDPOINT_URL, "
             "AWS_ACCESS_KEY_ID and so on)",
         ) from error
     return area
-
-
-def _last_line(error: BaseException) -> str:
-    """Return what went wrong, without the traceback that Beam's file systems put before it."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1].strip()}" if lines else type(error).__name__

@@ -3,7 +3,6 @@
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pyarrow as pa
 
@@ -11,10 +10,9 @@ from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.core.storage_urls import StorageUrl
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.session.handle import SessionHandle
-from beam_spark_runner.spark.stored_object import StoredObject
+from beam_spark_runner.spark.stored_object import StoredObject, first_line
 
 _CONTENT = b"probe"
-_MAX_REASON = 300
 
 
 def check_stored_folder(session: SessionHandle, url: StorageUrl, options_json: str) -> str:
@@ -53,7 +51,7 @@ def _check_spark(session: SessionHandle, probe: StorageUrl) -> None:
     except Exception as error:
         raise OptionsError(
             "temp_location",
-            f"Spark cannot write and read {probe.spark}: {_first_line(error)}. A missing connector "
+            f"Spark cannot write and read {probe.spark}: {first_line(error)}. A missing connector "
             "of Hadoop's can be added with --spark_conf=spark.jars.packages=…, and "
             "credentials with --spark_conf=spark.hadoop.fs.…; or name a folder that is mounted on "
             "this machine and all executors",
@@ -66,7 +64,7 @@ def _reason_against_files(session: SessionHandle, probe: StorageUrl, options_jso
     try:
         written.write(_CONTENT)
     except Exception as error:  # of Beam, or of the store's client
-        reason = f"on this machine: {_first_line(error)}"
+        reason = f"on this machine: {first_line(error)}"
     else:
         slots = session.slots()
         tasks = session.spark.range(0, slots, 1, slots)
@@ -75,7 +73,7 @@ def _reason_against_files(session: SessionHandle, probe: StorageUrl, options_jso
     try:
         remove_stored_folder(session, probe, options_json)
     except Exception as error:  # on Connect, where Beam alone could
-        reason = reason or f"on this machine: {_first_line(error)}"
+        reason = reason or f"on this machine: {first_line(error)}"
     return reason
 
 
@@ -88,7 +86,7 @@ def _reading(
         try:
             reason = "" if written.read() == _CONTENT else "a file has another content"
         except Exception as error:
-            reason = f"on an executor: {_first_line(error)}"
+            reason = f"on an executor: {first_line(error)}"
         yield pa.RecordBatch.from_pylist([{"reason": reason}])
 
     return read_probe
@@ -104,10 +102,3 @@ def remove_stored_folder(session: SessionHandle, url: StorageUrl, options_json: 
         StoredObject(f"{url.beam}/", options_json).remove()
     else:
         pyspark_internals.delete_path(session.spark, url.spark)
-
-
-def _first_line(error: BaseException) -> str:
-    """Return what an exception says, at the length of a line."""
-    lines: Any = str(error).strip().splitlines()
-    text = next((each.strip() for each in lines if each.strip()), "")
-    return f"{type(error).__name__}: {text}"[:_MAX_REASON]
