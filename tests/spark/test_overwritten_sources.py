@@ -10,7 +10,8 @@ import pytest
 from beam_spark_runner.core.errors import PipelineRefusedError
 from beam_spark_runner.core.tables import TableRead, TableWrite
 from beam_spark_runner.options import RunnerConfig
-from beam_spark_runner.spark.driver.overwritten_sources import OpenRead, check_overwrites
+from beam_spark_runner.spark.driver.overwritten_sources import check_overwrites
+from beam_spark_runner.spark.driver.table_frames import OpenRead
 from beam_spark_runner.spark.driver.table_writes import OpenWrite
 from beam_spark_runner.spark.session.open_session import open_session
 from beam_spark_runner.transforms import ReadFromSpark, WriteToSpark

@@ -7,32 +7,17 @@ one DataFrame reads and writes.
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-
-from pyspark.sql import DataFrame
 
 from beam_spark_runner.core.errors import TableError
 from beam_spark_runner.core.tables import TableRead
+from beam_spark_runner.spark.driver.table_frames import OpenRead
 from beam_spark_runner.spark.driver.table_writes import OpenWrite
 
 _DATABASE = ("url", "dbtable")
 
 
-@dataclass(frozen=True, slots=True)
-class OpenRead:
-    """A table that is read: what it is, the name of the step, and its rows."""
-
-    read: TableRead
-    step: str
-    frame: DataFrame
-
-
 def check_overwrites(reads: Iterable[OpenRead], writes: Iterable[OpenWrite]) -> list[TableError]:
-    """Return an error for each write that would delete what is read.
-
-    Raises:
-        Exception: of Spark's.
-    """
+    """Return an error for each write that would delete what is read."""
     reads = list(reads)
     if not reads:
         return []

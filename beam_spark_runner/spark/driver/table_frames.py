@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -26,6 +27,15 @@ from beam_spark_runner.spark.session.handle import SessionHandle
 
 _READ_BY_SCHEMA = ("csv", "json", "text", "xml")
 """Formats of files without types: they are read by the schema that the user gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRead:
+    """A table that is read: what it is, the name of the step, and its rows."""
+
+    read: TableRead
+    step: str
+    frame: DataFrame
 
 
 def schema_of(read: TableRead, session: SessionHandle) -> str:

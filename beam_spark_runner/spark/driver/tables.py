@@ -10,8 +10,8 @@ from beam_spark_runner.core.ids import DestinationId, TransformId
 from beam_spark_runner.core.tables import READ_TABLE, WRITE_TABLE, TableRead, TableWrite
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.spark.driver.outputs import OutputRows
-from beam_spark_runner.spark.driver.overwritten_sources import OpenRead, check_overwrites
-from beam_spark_runner.spark.driver.table_frames import open_frame, rows_of_tables
+from beam_spark_runner.spark.driver.overwritten_sources import check_overwrites
+from beam_spark_runner.spark.driver.table_frames import OpenRead, open_frame, rows_of_tables
 from beam_spark_runner.spark.driver.table_writes import OpenWrite, open_write
 from beam_spark_runner.spark.session.handle import SessionHandle
 
