@@ -102,22 +102,18 @@ def test_rows_of_other_attempts_are_made_again(
     assert written(spark_session, tmp_path / "out") == [*range(COUNT)]
 
 
-def test_tasks_of_the_write_that_read_others_write_nothing(
-    spark_session: SparkSession, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    ("times", "made"),
     # Readers: the driver, for reports; the count of the rows; the write.
+    [pytest.param(2, 2, id="in the write"), pytest.param(3, 1, id="after all")],
+)
+def test_tasks_of_the_write_that_read_others_write_nothing(
+    spark_session: SparkSession, tmp_path: Path, times: int, made: int
+) -> None:
     (tmp_path / "readings").mkdir()
-    kept = TurnsOver(tmp_path / "readings", times=2)
+    kept = TurnsOver(tmp_path / "readings", times)
     run(spark_session, drawn(tmp_path / "out"), kept)
-    assert len(kept.names) == 2
-    assert written(spark_session, tmp_path / "out") == [*range(COUNT)]
-
-
-def test_rows_that_stay_the_same_are_made_once(spark_session: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "readings").mkdir()
-    kept = TurnsOver(tmp_path / "readings", times=3)
-    run(spark_session, drawn(tmp_path / "out"), kept)
-    assert len(kept.names) == 1
+    assert len(kept.names) == made
     assert written(spark_session, tmp_path / "out") == [*range(COUNT)]
 
 
@@ -133,3 +129,39 @@ def test_a_source_that_may_have_half_of_it_is_not_tried_again(
             kept,
         )
     assert len(kept.names) == 1
+
+
+def test_rows_that_are_lost_before_any_write_are_read_again(
+    spark_session: SparkSession, tmp_path: Path
+) -> None:
+    """Also if the format is one of which a failed write may leave half."""
+    (tmp_path / "lost").touch()
+
+    class Loses(KeptTwice):
+        def materialise(self, frame: DataFrame, name: str) -> Materialised:
+            rows = super().materialise(frame, name).frame
+            frame = rows.mapInArrow(losing(tmp_path), rows.schema)
+            return Materialised(frame, None)
+
+    kept = Loses(lambda *_: None)
+    run(spark_session, drawn(tmp_path / "out", format="org.apache.spark.sql.parquet"), kept)
+    assert not (tmp_path / "lost").exists()
+    assert written(spark_session, tmp_path / "out") == [*range(COUNT)]
+
+
+def losing(folder: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Fail all tasks of the second reading as Spark does when a block went with its executor."""
+
+    def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        seen = folder / f"seen-{context.partitionId()}"
+        if seen.exists() and (folder / "lost").exists():
+            (folder / "lost").unlink()
+            raise RuntimeError("Checkpoint block rdd_1_0 not found")
+        seen.touch()
+        return batches
+
+    return pass_on

@@ -169,7 +169,8 @@ class _PlanRun:
             return self._after_ambiguous(segment, title, error.verdict)
         except Exception as error:
             self._settings.check_cancelled()
-            if not machines_were_lost(error) or not write.may_run_again:
+            may_run_again = write.may_run_again or step not in tables.begun
+            if not machines_were_lost(error) or not may_run_again:
                 raise SparkJobError(write.step, write.reason_for(error)) from error
             return self._after_crash(segment, title, reason_of(error))
         return segments.Ran(segment.id)
