@@ -1,4 +1,4 @@
-"""Spark Connect 3.5: ``make integration-3.5``. Its server is not in PySpark, but on Maven."""
+"""Spark Connect 3.5: ``make integration-tables``. Its server is not in PySpark, but on Maven."""
 
 from collections.abc import Iterator
 from pathlib import Path
