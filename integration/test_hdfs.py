@@ -7,7 +7,6 @@ import io
 import logging
 import os
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from integration.streams import KEYS, SINK, check_files, sources_to_files, windo
 from integration.strikes import Event, Victim
 from integration.waiting import wait_until
 from tests.spark.asking import Asking
+from tests.unit.state.many_creators import created_by_many
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 
@@ -65,22 +65,10 @@ def test_files_are_created_once_and_never_replaced(folder: HdfsFolder) -> None:
 
 
 def test_of_many_that_create_one_file_one_does(folder: HdfsFolder) -> None:
-    created = list[str]()
-
-    def create(content: str) -> None:
-        if folder.create("a", content.encode()):
-            created.append(content)
-
     for _ in range(5):
-        threads = [threading.Thread(target=create, args=(str(each),)) for each in range(8)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
-        assert [folder.read("a").decode()] == created
+        assert created_by_many(folder, "a") == [folder.read("a")]
         assert hidden_and_others(folder) == ([], ["a"])
         folder.delete(["a"])
-        created.clear()
 
 
 def test_what_is_put_is_found_until_it_is_deleted(folder: HdfsFolder, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import getpass
 import io
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from beam_spark_runner.state.folder_at import folder_at, settings_of_tasks
 from beam_spark_runner.state.hdfs_folder import HdfsFolder
 from beam_spark_runner.state.object_folder import ObjectFolder
 from beam_spark_runner.state.webhdfs import HdfsError
+from tests.unit.state.many_creators import created_by_many
 from tests.unit.state.scripted_hdfs import (
     FOLDER,
     Answer,
@@ -52,18 +52,7 @@ def test_files_are_created_once_and_never_replaced(folder: HdfsFolder, hdfs: Scr
 
 
 def test_of_many_that_create_one_file_one_does(folder: HdfsFolder, hdfs: ScriptedHdfs) -> None:
-    created = list[str]()
-
-    def create(content: str) -> None:
-        if folder.create("a", content.encode()):
-            created.append(content)
-
-    threads = [threading.Thread(target=create, args=(str(each),)) for each in range(8)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert [folder.read("a").decode()] == created
+    assert created_by_many(folder, "a") == [folder.read("a")]
     assert list(folder.names()) == ["a"]
 
 
