@@ -5,6 +5,7 @@ object for an array, a map or a struct. Source: Spark ``DataType.json``.
 """
 
 import json
+import keyword
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -107,8 +108,8 @@ def unusable_columns(schema: str) -> list[str]:
 def _unusable_fields(struct: dict[str, Any], path: str) -> Iterator[str]:
     for name, type_, _ in fields_of(struct):
         where = f"{path}{name}"
-        if not name.isidentifier() or name.startswith("_"):
-            yield f"column {where}: fields of Beam's rows are Python identifiers; rename it"
+        if not name.isidentifier() or name.startswith("_") or keyword.iskeyword(name):
+            yield f"column {where}: Beam's fields are Python identifiers, no keywords; rename it"
         yield from _unusable(type_, where)
 
 

@@ -13,20 +13,26 @@ WRITE_TABLE = "beam_spark_runner:transform:write_table:v1"
 MODES = ("append", "overwrite", "error", "ignore")
 """What a write does if its target exists. ``error`` is the default, as it is Spark's."""
 
+WITHOUT_TYPES = ("csv", "json", "text", "xml")
+"""Formats of files that do not store the types of their columns."""
+
 FRAMES: dict[str, Any] = {}
 """DataFrames of this process that pipelines read, by the id that stands in their payloads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRead:
-    """What is read. Exactly one of ``table``, ``query`` and ``frame`` is set, or ``format``.
+    """What is read. Exactly one of ``table``, ``query``, ``frame`` and ``path`` is set.
+
+    Or only ``format``, of a data source that needs no path.
 
     Attributes:
         table: its name in a catalog, as Spark SQL takes it.
         query: a SELECT statement.
         frame: id of a DataFrame in ``FRAMES``.
-        format: Spark's name of a data source, such as ``parquet`` or ``jdbc``.
-        path: of files or of a table in a folder; only with ``format``.
+        format: Spark's name of a data source, such as ``parquet`` or ``jdbc``; empty: Spark's
+            default.
+        path: of files or of a table in a folder.
         options: of the data source.
         columns: names or SQL expressions; empty: all columns.
         where: a SQL condition; empty: all rows.
@@ -104,5 +110,11 @@ def _place(table: str, path: str, format_: str) -> str:
     if table:
         return f"the table {table}"
     if path:
-        return f"{format_} in {path}"
+        return f"{format_ or 'files'} in {path}"
     return f"the data source {format_}" if format_ else ""
+
+
+def database_of(options: Mapping[str, str]) -> tuple[str, str]:
+    """Return the URL of a database, and the name of its table; empty, if options do not say."""
+    lower = {key.lower(): value for key, value in options.items()}
+    return lower.get("url", ""), lower.get("dbtable", "")

@@ -20,7 +20,7 @@ from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.spark.driver.table_frames import open_frame
 from beam_spark_runner.spark.session.open_session import open_session
 from beam_spark_runner.transforms import ReadFromSpark, WriteToSpark
-from tests.spark.harvest import harvest
+from tests.spark.harvest import harvest, run
 
 pytestmark = pytest.mark.spark
 
@@ -83,6 +83,14 @@ def test_another_schema_than_was_given_is_refused(spark_session: Any) -> None:
     assert "has another schema than the pipeline" in shown
     assert "column  the pipeline  the table" in shown
     assert "name    STRING        STRING" in shown
+
+
+@pytest.mark.parametrize("batches", [False, True])
+def test_a_null_where_the_given_schema_has_none(spark_session: Any, batches: bool) -> None:
+    query = "SELECT IF(id = 1, NULL, id) AS price FROM range(2)"
+    read = ReadFromSpark(query=query, schema="price BIGINT NOT NULL", batches=batches)
+    with pytest.raises(BundleFailedError, match="column price: a row of the table has a null"):
+        run(spark_session, lambda p: p | "Sales" >> read | beam.Map(lambda row: row.price))
 
 
 @pytest.mark.parametrize("read", [{"table": "no_such_table"}, {"path": "/no/such/path"}])

@@ -169,7 +169,7 @@ class _PlanRun:
             return self._after_ambiguous(segment, title, error.verdict)
         except Exception as error:
             self._settings.check_cancelled()
-            may_run_again = write.may_run_again or step not in tables.begun
+            may_run_again = step not in tables.begun or write.may_run_again()
             if not machines_were_lost(error) or not may_run_again:
                 raise SparkJobError(write.step, write.reason_for(error)) from error
             return self._after_crash(segment, title, reason_of(error))

@@ -6,14 +6,12 @@ one DataFrame reads and writes.
 """
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from beam_spark_runner.core.errors import TableError
-from beam_spark_runner.core.tables import TableRead
+from beam_spark_runner.core.tables import TableRead, database_of
 from beam_spark_runner.spark.driver.table_frames import OpenRead
 from beam_spark_runner.spark.driver.table_writes import OpenWrite
-
-_DATABASE = ("url", "dbtable")
 
 
 def check_overwrites(reads: Iterable[OpenRead], writes: Iterable[OpenWrite]) -> list[TableError]:
@@ -41,13 +39,8 @@ def check_overwrites(reads: Iterable[OpenRead], writes: Iterable[OpenWrite]) -> 
 def _is_same(read: TableRead, write: OpenWrite) -> bool:
     if read.table and read.table.lower() == write.write.table.lower():
         return True
-    theirs, ours = _database(read.options), _database(write.write.options)
+    theirs, ours = database_of(read.options), database_of(write.write.options)
     return all(ours) and theirs == ours
-
-
-def _database(options: Mapping[str, str]) -> list[str]:
-    lower = {key.lower(): value for key, value in options.items()}
-    return [lower.get(key, "") for key in _DATABASE]
 
 
 def _files_of(read: OpenRead) -> list[str]:

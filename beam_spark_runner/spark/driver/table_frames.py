@@ -17,16 +17,13 @@ from beam_spark_runner.core.table_types import (
     side_by_side,
     unusable_columns,
 )
-from beam_spark_runner.core.tables import FRAMES, TableRead
+from beam_spark_runner.core.tables import FRAMES, WITHOUT_TYPES, TableRead
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.driver.table_reasons import reason_for
 from beam_spark_runner.spark.rows import schema
 from beam_spark_runner.spark.rows.table_rows import column_of
 from beam_spark_runner.spark.session.conf import is_connect
 from beam_spark_runner.spark.session.handle import SessionHandle
-
-_READ_BY_SCHEMA = ("csv", "json", "text", "xml")
-"""Formats of files without types: they are read by the schema that the user gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +90,7 @@ def _frame(read: TableRead, session: SessionHandle) -> DataFrame:
         reader = catalog.read.options(**read.options)
         if read.format:
             reader = reader.format(read.format)
-        if read.schema and read.format in _READ_BY_SCHEMA and not read.columns:
+        if read.schema and read.format in WITHOUT_TYPES and not read.columns:
             reader = reader.schema(StructType.fromJson(json.loads(read.schema)))
         if read.table:
             frame = reader.table(read.table)

@@ -25,6 +25,8 @@ _PACKAGES = {
     "com.databricks.spark.xml": "com.databricks:spark-xml_{scala}",
 }
 """Coordinates of connectors; ``_package_of`` says what the fields are."""
+_OF_A_MINOR_VERSION = ("delta", "iceberg", "hudi")
+"""Connectors that are released for a minor version of Spark some time after it."""
 _DRIVERS = {
     "postgresql": "org.postgresql:postgresql",
     "mysql": "com.mysql:mysql-connector-j",
@@ -92,9 +94,11 @@ def reason_for(error: BaseException, format_: str, options: Mapping[str, str], v
             "its class by the option driver"
         )
     if _MISSING_FORMAT.search(text):
-        return (
-            f"Spark has no connector for {format_ or 'it'}. {_add(_package_of(format_, version))}"
-        )
+        package = _package_of(format_, version)
+        minor = ".".join(version.split(".")[:2])
+        is_of_minor = format_.lower() in _OF_A_MINOR_VERSION
+        text = f"Spark has no connector for {format_ or 'it'}. {_add(package)}"
+        return f"{text}. There may be none for Spark {minor} yet" if is_of_minor else text
     if _NEW_SCHEMA in text:
         return (
             f"{reason_of(error).rstrip('.')}. With options={{'{_NEW_SCHEMA}': True}} the write "

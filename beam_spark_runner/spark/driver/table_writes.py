@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from beam_spark_runner.core.errors import TableError
 from beam_spark_runner.core.table_types import Column, columns_of, fits, schema_of, side_by_side
-from beam_spark_runner.core.tables import TableWrite
+from beam_spark_runner.core.tables import WITHOUT_TYPES, TableWrite
 from beam_spark_runner.spark.driver.rows_to_write import RowsToWrite
 from beam_spark_runner.spark.driver.table_reasons import (
     is_about_connection,
@@ -20,13 +20,14 @@ from beam_spark_runner.spark.driver.table_reasons import (
     says_it_exists,
 )
 from beam_spark_runner.spark.rows.table_rows import OtherAttemptError
+from beam_spark_runner.spark.session.conf import get_conf
 from beam_spark_runner.spark.session.handle import SessionHandle
 
 _FILES = ("parquet", "orc", "csv", "json", "text", "avro", "xml")
-_WITHOUT_TYPES = ("csv", "json", "text", "xml")
 _WITH_VERSIONS = ("delta", "iceberg", "hudi")
-_AT_ONCE = (*_FILES, *_WITH_VERSIONS, "")
+_AT_ONCE = (*_FILES, *_WITH_VERSIONS, "hive")
 """Formats of which a failed write leaves nothing that readers see, so that it may run again."""
+_COMMITTER = "mapreduce.fileoutputcommitter.algorithm.version"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,21 +48,37 @@ class OpenWrite:
     is_there: bool
     session: SessionHandle
 
-    @property
     def may_run_again(self) -> bool:
-        """Whether a failed write leaves nothing."""
-        return self.write.format in _AT_ONCE
+        """Whether a failed write has left nothing. Asks the catalog of a table."""
+        write = self.write
+        if write.mode == "append" and self._has_tasks_that_commit():
+            return False
+        if not write.table:
+            return write.format in _AT_ONCE
+        with self.session.program_catalogs():
+            is_there = self.session.catalog.catalog.tableExists(write.table)
+        return not is_there or self._provider() in _AT_ONCE
+
+    def _has_tasks_that_commit(self) -> bool:
+        """Whether files are visible when their task, and not when the whole write has ended."""
+        given = {key.lower(): value for key, value in self.write.options.items()}
+        of_session = get_conf(self.session.spark, f"spark.hadoop.{_COMMITTER}", "1")
+        return given.get(_COMMITTER, of_session) == "2"
 
     def keeps_versions(self) -> bool:
         """Whether an overwrite leaves what was there until it has committed."""
+        return self._provider() in _WITH_VERSIONS
+
+    def _provider(self) -> str:
+        """Return the data source of what is there; empty: the catalog does not say."""
         write = self.write
         if not write.table:
-            return write.format in _WITH_VERSIONS
-        with contextlib.suppress(Exception):  # a catalog that does not describe its tables
+            return write.format
+        with contextlib.suppress(Exception), self.session.program_catalogs():
             described = self.session.catalog.sql(f"DESCRIBE TABLE EXTENDED {write.table}")
-            found = described.filter("col_name = 'Provider'").collect()
-            return any(row["data_type"].lower() in _WITH_VERSIONS for row in found)
-        return False
+            (found,) = described.filter("col_name = 'Provider'").collect()
+            return str(found["data_type"]).lower()
+        return ""
 
     def reason_for(self, error: BaseException) -> str:
         """Say why Spark could not write."""
@@ -88,12 +105,13 @@ class OpenWrite:
             AmbiguousRowsError: tasks have read other rows than those; nothing was written.
             Exception: of Spark's.
         """
-        before = set(self.files()) if self.is_there and self.write.mode == "append" else set()
+        before = set(self.files()) if self.write.mode == "append" else set()
         try:
             with self.session.program_catalogs():
                 self._save(self._empty() if rows is None else rows.frame(self.schema), is_again)
         except Exception as error:
-            if rows is None or not self.may_run_again or not OtherAttemptError.is_in(error):
+            is_of_others = rows is not None and OtherAttemptError.is_in(error)
+            if rows is None or not is_of_others or not self.may_run_again():
                 raise
             raise rows.ambiguous() from error
         self._refresh()
@@ -181,15 +199,23 @@ def open_write(write: TableWrite, session: SessionHandle, step: str) -> OpenWrit
 
 
 def _as_in(existing: str, write: TableWrite, step: str) -> str:
-    """Return the schema of the target, if the rows fit into it."""
+    """Return the schema of the target, if the rows fit into it.
+
+    Values by which files are partitioned are in the names of folders. Their types there are a
+    guess of Spark's, and those of the rows count.
+    """
     given = {each.name: each.type for each in columns_of(write.schema)}
-    target = columns_of(existing)
+    in_folders = () if write.table else write.partition_by
+    target = [
+        each._replace(type=given[each.name]) if each.name in in_folders else each
+        for each in columns_of(existing)
+    ]
     if given.keys() != {each.name for each in target} or not all(
         fits(given[each.name], each.type) for each in target
     ):
         shown = side_by_side("the rows", write.schema, "the target", existing)
         raise TableError(f"{write} has another schema than the rows:\n{shown}", step)
-    return existing
+    return schema_of(target)
 
 
 def _existing(write: TableWrite, session: SessionHandle, step: str) -> str | None:
@@ -208,10 +234,10 @@ def _existing(write: TableWrite, session: SessionHandle, step: str) -> str | Non
         if write.table:
             frame = catalog.table(write.table)
         elif write.path and (
-            write.format in _WITHOUT_TYPES or (write.format in _FILES and write.mode != "append")
+            write.format in WITHOUT_TYPES or (write.format in _FILES and write.mode != "append")
         ):
             # Files of another format may be overwritten, too: only that they are there matters.
-            if write.format not in _WITHOUT_TYPES:
+            if write.format not in WITHOUT_TYPES:
                 _check_connector(write, catalog)
             reader.format("text").load(write.path).schema  # noqa: B018  # Connect looks only then
             return ""

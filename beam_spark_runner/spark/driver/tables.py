@@ -11,6 +11,7 @@ from beam_spark_runner.core.tables import READ_TABLE, WRITE_TABLE, TableRead, Ta
 from beam_spark_runner.plan.model import Plan, Segment
 from beam_spark_runner.spark.driver.outputs import OutputRows
 from beam_spark_runner.spark.driver.overwritten_sources import check_overwrites
+from beam_spark_runner.spark.driver.shared_targets import check_targets
 from beam_spark_runner.spark.driver.table_frames import OpenRead, open_frame, rows_of_tables
 from beam_spark_runner.spark.driver.table_writes import OpenWrite, open_write
 from beam_spark_runner.spark.session.handle import SessionHandle
@@ -73,8 +74,9 @@ def open_tables(plan: Plan, session: SessionHandle) -> OpenTables:
         except TableError as error:
             problems.append(error)
     problems += check_overwrites(reads.values(), writes.values())
+    problems += check_targets(writes.values())
     if problems:
         raise PipelineRefusedError(problems)
     if writes:
-        session.use_catalog()
+        session.write_as_program()
     return OpenTables({id_: each.frame for id_, each in reads.items()}, writes)

@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +14,10 @@ from beam_spark_runner.spark.session.launch import version_of
 _SHUFFLE_PARTITIONS_OF_SPARK = "200"
 _LOOPBACK = "127.0.0.1"
 _POOL = "spark.scheduler.pool"
+_IS_ABOUT_WRITES = re.compile(
+    r"spark\.(sql\.(catalog|sources|parquet|orc|avro|csv|json|xml|hive|iceberg|storeAssignmentPolicy"
+    r"|session\.timeZone|files\.maxRecordsPerFile|ansi)|databricks)\b"
+)
 _WORKER_PYTHON = "spark.sql.execution.pyspark.python"
 
 
@@ -56,8 +60,10 @@ class SessionHandle:
         owner: Owner | None,
         changed: dict[str, str | None],
         program: Any = None,
+        given: Collection[str] = (),
     ) -> None:
         self.spark = spark
+        self._own = set(given)  # names of settings that are this pipeline's
         self.program = spark if program is None else program
         self.is_connect = is_connect(spark)
         self.catalog = spark if self.is_connect else self.program
@@ -211,6 +217,7 @@ class SessionHandle:
 
     def set_conf(self, key: str, value: str) -> None:
         """Set what this pipeline needs, whatever the user chose, until ``close``."""
+        self._own.add(key)
         if self._changed:
             set_conf(self.spark, key, value, self._changed)
         else:
@@ -222,13 +229,18 @@ class SessionHandle:
             return contextlib.nullcontext()
         return pyspark_internals.active(self.catalog)
 
-    def use_catalog(self) -> None:
-        """Let names of tables mean in ``spark`` what they mean in ``catalog``."""
+    def write_as_program(self) -> None:
+        """Let ``spark`` write tables as ``catalog`` would: in its catalogs, and by its settings.
+
+        What was given for the pipeline itself has precedence.
+        """
         if self.catalog is self.spark:
             return
-        for key, value in self.catalog.sql("SET").collect():
-            if key.startswith("spark.sql.catalog.") and get_conf(self.spark, key) != value:
-                self.set_conf(key, value)
+        for key, _ in self.catalog.sql("SET").collect():  # which hides passwords
+            if _IS_ABOUT_WRITES.match(key) and key not in self._own:
+                value = get_conf(self.catalog, key)
+                if value is not None and get_conf(self.spark, key) != value:
+                    self.set_conf(key, value)
         self.spark.catalog.setCurrentCatalog(self.catalog.catalog.currentCatalog())
         self.spark.catalog.setCurrentDatabase(self.catalog.catalog.currentDatabase())
 

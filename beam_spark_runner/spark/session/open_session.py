@@ -260,7 +260,11 @@ def _prepared(
                     "set it where that session is built",
                 ) from error
         return SessionHandle(
-            spark, owner=owner, changed=changed if restores else {}, program=program
+            spark,
+            owner=owner,
+            changed=changed if restores else {},
+            program=program,
+            given=(*changed, *given),
         )
     except BaseException:
         if owner is not None:

@@ -98,7 +98,7 @@ def check_field(field: Any) -> None:
         return
     if isinstance(field, int) and not isinstance(field, bool):
         if field < 0:
-            raise ValueError(f"sort_partition: a field's place begins at 0, {field} is none")
+            raise ValueError(f"sort_partition: fields are counted from 0, {field} is not one")
         return
     if isinstance(field, type) or not callable(field):
         raise TypeError(
@@ -244,10 +244,7 @@ def _types_of_fields(record: Any) -> Mapping[str, Any] | None:
 def _problem_of(key: Any) -> str | None:
     """Say why values of a type have no order; None: they have one, or nobody knows."""
     if isinstance(key, UnionConstraint):
-        kinds = set(key.union_types)
-        if type(None) in kinds:
-            return "None has no order"
-        return None
+        return None  # None has no order, but there may be none: columns of tables are nullable
     if isinstance(key, TupleConstraint):
         return next(filter(None, map(_problem_of, key.tuple_types)), None)
     if isinstance(key, TypeConstraint):

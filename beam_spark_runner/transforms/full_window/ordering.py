@@ -207,9 +207,16 @@ _COLUMNS: dict[type, Callable[[], Column]] = {
 }
 
 
+def is_nan(key: Any) -> bool:
+    """Whether a key is a float that is not a number. Such keys come last, in either order."""
+    return isinstance(key, float) and key != key
+
+
 def _places_of_objects(keys: list[Any], *, descends: bool) -> Places:
-    places = sorted(range(len(keys)), key=keys.__getitem__, reverse=descends)
-    return np.array(places, np.int64)
+    last = [place for place, key in enumerate(keys) if is_nan(key)]
+    comparable = set(range(len(keys))).difference(last) if last else range(len(keys))
+    places = sorted(sorted(comparable), key=keys.__getitem__, reverse=descends)
+    return np.array([*places, *last], np.int64)
 
 
 def _places_of_column(column: pa.Array, *, descends: bool) -> Places:

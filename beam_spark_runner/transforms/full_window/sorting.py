@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from beam_spark_runner.transforms.full_window.ordering import Keys, Objects, Places
+from beam_spark_runner.transforms.full_window.ordering import Keys, Objects, Places, is_nan
 from beam_spark_runner.transforms.full_window.runs import Block, Run, WaitingRecords
 
 DEFAULT_MEMORY_BYTES = 128 << 20
@@ -198,6 +198,8 @@ class ExternalSorter:
             yield parts, self._places(keys)
 
     def _is_before(self, key: Any, other: Any) -> bool:
+        if is_nan(key) or is_nan(other):
+            return not is_nan(key)
         return bool(other < key if self._descends else key < other)
 
 
@@ -247,10 +249,16 @@ class _Cursor(_Part):
 
     def take(self, bound: Any, *, descends: bool, equals_too: bool) -> _Part:
         """Take the records before ``bound``, or up to it."""
-        if descends:
-            end = _bisect_descending(self.keys, bound, equals_too=equals_too)
+        comparable = len(self.keys)
+        while comparable and is_nan(self.keys[comparable - 1]):
+            comparable -= 1
+        if is_nan(bound):
+            end = len(self.keys) if equals_too else comparable
+        elif descends:
+            end = _bisect_descending(self.keys, bound, comparable, equals_too=equals_too)
         else:
-            end = (bisect_right if equals_too else bisect_left)(self.keys, bound)
+            bisect = bisect_right if equals_too else bisect_left
+            end = bisect(self.keys, bound, 0, comparable)
         part = _Part(
             self.keys[:end], self.values[:end], self.origins[:end], self.block.part(0, end)
         )
@@ -259,8 +267,8 @@ class _Cursor(_Part):
         return part
 
 
-def _bisect_descending(keys: list[Any], bound: Any, *, equals_too: bool) -> int:
-    low, high = 0, len(keys)
+def _bisect_descending(keys: list[Any], bound: Any, high: int, *, equals_too: bool) -> int:
+    low = 0
     while low < high:
         middle = (low + high) // 2
         is_taken = not keys[middle] < bound if equals_too else bound < keys[middle]

@@ -51,6 +51,12 @@ def options_given(options: Mapping[str, Any] | None) -> dict[str, str]:
     }
 
 
+def format_given(format_: str | None) -> str:
+    """Return the name of a data source; case matters only in names of classes."""
+    name = format_ or ""
+    return name if "." in name else name.lower()
+
+
 def names_given(names: Any) -> tuple[str, ...]:
     """Return a list of names; one may be given alone."""
     return (names,) if isinstance(names, str) else tuple(names or ())

@@ -10,9 +10,11 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
+from beam_spark_runner.core.table_types import columns_of
 from beam_spark_runner.core.tables import FRAMES, READ_TABLE, TableRead
 from beam_spark_runner.transforms.spark_tables.asking import (
     RefuseElsewhere,
+    format_given,
     names_given,
     options_given,
     refuse_unusable,
@@ -20,6 +22,7 @@ from beam_spark_runner.transforms.spark_tables.asking import (
 )
 from beam_spark_runner.transforms.spark_tables.beam_types import row_type_of
 from beam_spark_runner.transforms.spark_tables.from_arrow import batches_in, rows_of
+from beam_spark_runner.transforms.spark_tables.nulls import null_of_required
 
 _INSTEAD = "the connector of beam.io for the same data, such as ReadFromParquet or ReadFromJdbc"
 
@@ -88,7 +91,7 @@ class ReadFromSpark(beam.PTransform):  # type: ignore[misc]
             table=table or "",
             query=query or "",
             path=path or "",
-            format=format or "",
+            format=format_given(format),
             options=options_given(options),
             columns=names_given(columns),
             where=where or "",
@@ -100,7 +103,9 @@ class ReadFromSpark(beam.PTransform):  # type: ignore[misc]
 
     def default_label(self) -> str:
         """Name what is read."""
-        return f"ReadFromSpark({self._read.table or self._read.path or self._read.format})"
+        read = self._read
+        kind = "query" if read.query else "dataframe" if read.frame else read.format
+        return f"ReadFromSpark({read.table or read.path or kind})"
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
         """See ``beam.PTransform``."""
@@ -115,7 +120,10 @@ class ReadFromSpark(beam.PTransform):  # type: ignore[misc]
                 "give schema='id BIGINT, …'"
             )
         coded = begin | "Read" >> _ReadTable(read)
-        decode: Any = DecodeBatches(schema) if self._batches and schema else DecodeRows()
+        required = self._schema or ""
+        decode: Any = DecodeRows(required)
+        if self._batches and schema:
+            decode = DecodeBatches(schema, required)
         row_type = Any if schema is None else row_type_of(schema)
         return coded | "Decode" >> beam.ParDo(decode).with_output_types(row_type)
 
@@ -148,14 +156,21 @@ class _ReadTable(beam.PTransform):  # type: ignore[misc]
 
 
 class DecodeRows(beam.DoFn):  # type: ignore[misc]
-    """Makes rows of Arrow batches."""
+    """Makes rows of Arrow batches.
+
+    Args:
+        required: see ``_checked``.
+    """
 
     makes_new_results = True  # see ``harness.beam.steps.Making``
+
+    def __init__(self, required: str) -> None:
+        self._required = required
 
     def process(self, coded: bytes) -> Iterator[beam.Row]:
         """Return the rows of an Arrow stream."""
         # An iterator, and no list: its rows are handed on a chunk at a time.
-        return itertools.chain.from_iterable(map(rows_of, batches_in(coded)))
+        return itertools.chain.from_iterable(map(rows_of, _checked(coded, self._required)))
 
 
 class DecodeBatches(beam.DoFn):  # type: ignore[misc]
@@ -163,16 +178,43 @@ class DecodeBatches(beam.DoFn):  # type: ignore[misc]
 
     Args:
         schema: Spark's JSON of the rows.
+        required: see ``_checked``.
     """
 
-    def __init__(self, schema: str) -> None:
+    def __init__(self, schema: str, required: str) -> None:
         self._schema = schema
+        self._required = required
 
     @beam.DoFn.yields_batches  # type: ignore[untyped-decorator]
     def process(self, coded: bytes) -> Iterator[pa.RecordBatch]:
         """Return the batches of an Arrow stream."""
-        return batches_in(coded)
+        return _checked(coded, self._required)
 
     def infer_output_type(self, input_type: Any) -> Any:
         """Say what an element is."""
         return row_type_of(self._schema)
+
+
+def _checked(coded: bytes, required: str) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of an Arrow stream.
+
+    Args:
+        coded: the stream.
+        required: Spark's JSON of the schema that the user has given; empty: none. Spark takes
+            columns of files for nullable, so that a null is seen only when it comes.
+
+    Raises:
+        ValueError: there is a null where that schema has none.
+    """
+    batches = batches_in(coded)
+    if not required:
+        yield from batches
+        return
+    columns = columns_of(required)
+    for batch in batches:
+        if (path := null_of_required(columns, batch.columns)) is not None:
+            raise ValueError(
+                f"column {path}: a row of the table has a null, but the schema that ReadFromSpark "
+                "was given has none there: make it nullable, or leave such rows out by where="
+            )
+        yield batch

@@ -17,6 +17,7 @@ from beam_spark_runner.core.table_types import (
     kind_of,
     text_of_type,
 )
+from beam_spark_runner.transforms.spark_tables.nulls import null_of_required
 
 _ATOMIC = {
     "boolean": pa.bool_(),
@@ -75,6 +76,8 @@ class BatchEncoder:
             self._array(number, rows, get(column.name))
             for number, column in enumerate(self._columns)
         ]
+        if (path := null_of_required(self._columns, arrays)) is not None:
+            raise ValueError(f"column {path}: it may not be null, but a row has None")
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _array(self, number: int, rows: Sequence[Any], get: Prepare) -> pa.Array:
@@ -92,8 +95,6 @@ class BatchEncoder:
                 f"column {column.name}: a value does not fit into {text_of_type(column.type)}: "
                 f"{error}"
             ) from error
-        if array.null_count and not column.is_nullable:
-            raise ValueError(f"column {column.name}: it may not be null, but a row has None")
         return array
 
 
@@ -115,8 +116,7 @@ def arrow_type(type_: SparkType) -> pa.DataType:
 def preparation(type_: SparkType) -> Prepare | None:
     """Return what makes of a value one that Arrow knows; None: it knows all values."""
     if isinstance(type_, str):
-        atomic: dict[str, Prepare] = {"timestamp": _instant, "float": float, "double": float}
-        return atomic.get(kind_of(type_))
+        return _PREPARE.get(kind_of(type_))
     if type_["type"] == "array":
         return functools.partial(_array, preparation(type_["elementType"]))
     if type_["type"] == "map":
@@ -136,6 +136,34 @@ def _instant(value: Any) -> int:
             "time zone is; a TIMESTAMP_NTZ column takes a datetime without one"
         )
     return int((value - _EPOCH) // datetime.timedelta(microseconds=1))
+
+
+def _local(value: Any) -> Any:
+    if getattr(value, "tzinfo", None) is not None:
+        raise TypeError(f"{value!r} has a time zone; TIMESTAMP_NTZ has none, TIMESTAMP has")
+    return value
+
+
+def _day(value: Any) -> Any:
+    if isinstance(value, datetime.datetime):
+        raise TypeError(f"{value!r} has a time, which a date has not: give value.date()")
+    return value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str | bytes):
+        raise TypeError(f"{value!r} is not a number")
+    return float(value)
+
+
+_PREPARE: dict[str, Prepare] = {
+    "timestamp": _instant,
+    "timestamp_ntz": _local,
+    "date": _day,
+    "float": _number,
+    "double": _number,
+}
+"""For atomic types of which Arrow would take other values, too, and change them silently."""
 
 
 def _prepared(prepare: Prepare | None, value: Any) -> Any:

@@ -14,6 +14,7 @@ from beam_spark_runner.core.table_types import columns_of
 from beam_spark_runner.core.tables import MODES, WRITE_TABLE, TableWrite
 from beam_spark_runner.transforms.spark_tables.asking import (
     RefuseElsewhere,
+    format_given,
     names_given,
     options_given,
     schema_given,
@@ -88,7 +89,7 @@ class WriteToSpark(beam.PTransform):  # type: ignore[misc]
         self._write = TableWrite(
             table=table or "",
             path=path or "",
-            format=format or ("parquet" if path else ""),
+            format=format_given(format) or ("parquet" if path else ""),
             mode=mode,
             partition_by=names_given(partition_by),
             options=options_given(options),
@@ -180,6 +181,7 @@ class EncodeBatches(beam.DoFn):  # type: ignore[misc]
     def _take(self) -> bytes:
         coded = self._encoder.encode(self._rows)
         size = len(coded) // len(self._rows) + 1
-        self._most = max(1, min(_BATCH_ROWS, _BATCH_BYTES // size))
+        # Rows grow, too: a batch has at most twice as many as the one whose size is known.
+        self._most = max(1, min(_BATCH_ROWS, _BATCH_BYTES // size, 2 * len(self._rows)))
         self._rows = []
         return coded

@@ -91,7 +91,7 @@ def test_columns_that_beam_cannot_have_are_named() -> None:
     )
     assert unusable_columns(schema) == [
         "column month: Beam has no type for INTERVAL YEAR TO MONTH; cast it",
-        "column count(1): fields of Beam's rows are Python identifiers; rename it",
+        "column count(1): Beam's fields are Python identifiers, no keywords; rename it",
         "column nested[].v: Beam has no type for VARIANT; cast it",
         "column OK: Beam has no type for VOID; cast it",
         "column m: keys of maps must be of an atomic type; cast it",

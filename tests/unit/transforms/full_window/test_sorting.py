@@ -1,5 +1,6 @@
 """Sorting in bounded memory: order, stability, files, memory."""
 
+import math
 import operator
 import os
 import pickle
@@ -57,6 +58,22 @@ def files_of_sorters() -> list[str]:
         except FileNotFoundError:  # the folder's own
             continue
     return [each for each in links if each.startswith(tempfile.gettempdir())]
+
+
+@pytest.mark.parametrize("descends", [False, True])
+@pytest.mark.parametrize("memory_bytes", [1, SMALL, 1 << 20])
+@pytest.mark.parametrize("others", [(), (7,)], ids=["floats", "and an int"])
+def test_what_is_not_a_number_comes_last(
+    descends: bool, memory_bytes: int, others: tuple[int, ...]
+) -> None:
+    numbers = [*map(float, range(1, 400)), *others]
+    random.Random(1).shuffle(numbers)
+    values = [*numbers[:100], float("nan"), *numbers[100:300], float("nan"), *numbers[300:]]
+    sorter = sorter_of(values, lambda value: value, descends=descends, memory_bytes=memory_bytes)
+    *found, first, second = values_of(sorter)
+    assert found == sorted(numbers, reverse=descends)
+    assert math.isnan(first)
+    assert math.isnan(second)
 
 
 @given(

@@ -17,6 +17,7 @@ from beam_spark_runner.core.table_types import columns_of, text_of_type
 from beam_spark_runner.transforms.spark_tables.beam_types import row_type_of, schema_of_hint
 from beam_spark_runner.transforms.spark_tables.from_arrow import batches_in, rows_of, values_of
 from beam_spark_runner.transforms.spark_tables.to_arrow import BatchEncoder
+from beam_spark_runner.transforms.spark_tables.write import EncodeBatches
 
 UTC = datetime.timezone.utc
 VALUES: dict[str, list[Any]] = {
@@ -123,6 +124,14 @@ def test_types_that_cannot_go_out_are_named() -> None:
         ("c DECIMAL(4,2)", {"c": Decimal("100.00")}, "column c: a value does not fit into DECIMAL"),
         ("c DECIMAL(4,2)", {"c": Decimal("0.001")}, "column c: a value does not fit into DECIMAL"),
         ("c TIMESTAMP", {"c": datetime.datetime(2026, 1, 1)}, "column c: .* no instant"),
+        ("c DOUBLE", {"c": "12.5"}, "column c: a value does not fit into DOUBLE: '12.5' is not"),
+        ("c FLOAT", {"c": b"1"}, "column c: a value does not fit into FLOAT"),
+        (
+            "c TIMESTAMP_NTZ",
+            {"c": datetime.datetime(2026, 1, 1, tzinfo=UTC)},
+            "column c: .* has a time zone",
+        ),
+        ("c DATE", {"c": datetime.datetime(2026, 1, 1, 2)}, "column c: .* has a time"),
         ("c INT NOT NULL", {"c": None}, "column c: it may not be null"),
         ("c INT", {"d": 1}, "column c: a row does not have it"),
         ("c INT", Point(1, 2.0), "column c: a row does not have it"),
@@ -131,6 +140,13 @@ def test_types_that_cannot_go_out_are_named() -> None:
 def test_values_that_do_not_fit_are_named(schema: str, row: Any, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         BatchEncoder(schema_of_ddl(schema)).encode([row])
+
+
+def test_nulls_in_nested_values_are_named() -> None:
+    schema = schema_of_hint(Line)
+    assert schema is not None
+    with pytest.raises(ValueError, match=r"column points\[\]\.x: it may not be null"):
+        BatchEncoder(schema).encode([{"name": "a", "points": [{"x": None, "y": 1.0}]}])
 
 
 def test_a_datetime_with_a_zone_is_an_instant() -> None:
@@ -142,3 +158,17 @@ def test_a_datetime_with_a_zone_is_an_instant() -> None:
 
 def test_large_whole_numbers_beside_nulls_stay_exact() -> None:
     assert values_of(pa.array([(1 << 62) + 1, None])) == [(1 << 62) + 1, None]
+
+
+def test_batches_grow_by_what_is_known_of_rows() -> None:
+    """Rows of a megabyte may follow small ones."""
+    encode = EncodeBatches(schema_of_ddl("c BINARY"))
+    encode.setup()
+    encode.start_bundle()
+    rows = [beam.Row(c=b"x")] * 300 + [beam.Row(c=bytes(1 << 14))] * 2000
+    coded = [each for row in rows for each in encode.process(row)]
+    coded += [each.value for each in encode.finish_bundle()]
+    counts = [batch.num_rows for each in coded for batch in batches_in(each)]
+    assert counts[:2] == [100, 200]
+    assert max(counts) == 400
+    assert sum(counts) == len(rows)

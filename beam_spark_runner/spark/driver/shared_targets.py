@@ -1,0 +1,44 @@
+"""Refuses several writes to one target, unless all of them append rows of one schema.
+
+Which of them runs first is not determined: what the others find, and what is left, would differ.
+"""
+
+from collections.abc import Iterable
+
+from beam_spark_runner.core.errors import TableError
+from beam_spark_runner.core.table_types import columns_of
+from beam_spark_runner.core.tables import TableWrite, database_of
+from beam_spark_runner.spark.driver.table_writes import OpenWrite
+
+
+def check_targets(writes: Iterable[OpenWrite]) -> list[TableError]:
+    """Return an error for each write whose target another one has."""
+    errors = []
+    first: dict[tuple[str, ...], OpenWrite] = {}
+    for write in writes:
+        target = _target(write.write)
+        other = first.setdefault(target, write)
+        if other is write or not any(target) or _append_alike(other.write, write.write):
+            continue
+        problem = (
+            f"it writes {write.write}, which {other.step} writes, too: several writes may only "
+            "append to one target, and their rows must have the same columns. Flatten the "
+            "collections, or write them in pipelines of their own"
+        )
+        errors.append(TableError(problem, write.step))
+    return errors
+
+
+def _target(write: TableWrite) -> tuple[str, ...]:
+    if write.table:
+        return ("table", write.table.lower())
+    if write.path:
+        return ("path", write.path.removeprefix("file://").rstrip("/"))
+    return database_of(write.options)
+
+
+def _append_alike(one: TableWrite, other: TableWrite) -> bool:
+    columns = [
+        {(each.name, str(each.type)) for each in columns_of(write.schema)} for write in (one, other)
+    ]
+    return one.mode == other.mode == "append" and columns[0] == columns[1]
