@@ -74,8 +74,20 @@ PURE_MODULES = {
         "hashlib",
         "heapq",
         "html",
+        "keyword",
     ),
-    *("itertools", "json", "re", "reprlib", "statistics", "struct", "traceback", "types", "typing"),
+    *(
+        "itertools",
+        "json",
+        "keyword",
+        "re",
+        "reprlib",
+        "statistics",
+        "struct",
+        "traceback",
+        "types",
+        "typing",
+    ),
 }
 PYTHONS_OWN = {
     **dict.fromkeys(PURE, PURE_MODULES),

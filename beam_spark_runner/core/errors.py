@@ -204,14 +204,14 @@ class BundleFailedError(HarnessError):
 
 
 _STUCK = re.compile(
-    r"StuckBundleError: (?P<step>.+): its code has not gone on for (?P<lasted_s>\d+) s "
-    r"\(--stuck_bundle_timeout\)\. It stands at\n(?P<stack>.*?)\n(?:\n|={30}|\Z)",
+    r"StuckBundleError: (?P<step>.+): its code has made no progress for (?P<lasted_s>\d+) s "
+    r"\(--stuck_bundle_timeout\)\. Its stack:\n(?P<stack>.*?)\n(?:\n|={30}|\Z)",
     re.DOTALL,
 )
 
 
 class StuckBundleError(HarnessError):
-    """User code has not gone on for as long as ``--stuck_bundle_timeout`` allows.
+    """User code has made no progress for as long as ``--stuck_bundle_timeout`` allows.
 
     Args:
         step: full name of the transform; several, if it is not known which.
@@ -231,8 +231,8 @@ class StuckBundleError(HarnessError):
 
     def __str__(self) -> str:
         return (
-            f"{self.step}: its code has not gone on for {self.lasted_s} s "
-            f"(--stuck_bundle_timeout). It stands at\n{self.stack.rstrip()}\n"
+            f"{self.step}: its code has made no progress for {self.lasted_s} s "
+            f"(--stuck_bundle_timeout). Its stack:\n{self.stack.rstrip()}\n"
         )
 
 

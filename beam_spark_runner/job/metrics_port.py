@@ -37,7 +37,7 @@ class MetricsPort:
         except OSError as error:
             raise OptionsError(
                 "metrics_port",
-                f"{address.host}:{address.port} cannot be listened at: {error}; name another one, "
+                f"cannot listen at {address.host}:{address.port}: {error}; name another port, "
                 "or 0 for any that is free",
             ) from error
         host = f"[{address.host}]" if ":" in address.host else address.host

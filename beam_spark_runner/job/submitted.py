@@ -145,13 +145,13 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
         """See ``SparkPipelineResult.watermarks``.
 
         Raises:
-            JobServerRefusedError: the pipeline runs in batch, or the server tells no watermarks.
+            JobServerRefusedError: the pipeline runs in batch, or the server does not report them.
             JobServerLostError: the server no longer answers.
         """
         answer = self._ask(
             self._streaming_jobs.GetWatermarks,
             streaming_jobs_pb2.GetWatermarksRequest(job_id=self._job_id),
-            f"it tells no watermarks; {_OURS}",
+            f"it does not report watermarks; {_OURS}",
         )
         return {
             name: StepWatermarks(Timestamp(micros=step.input_us), Timestamp(micros=step.output_us))

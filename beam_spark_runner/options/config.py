@@ -73,7 +73,8 @@ _REFUSED: Mapping[str, tuple[type[PipelineOptions], str]] = {
     "output_executable_path": (PortableOptions, "there is no jar to write; leave it out"),
     "prebuild_sdk_container_engine": (
         SetupOptions,
-        "user code runs in the PySpark workers, not in a container; leave it out",
+        "this runner builds no images; name one by --environment_type=DOCKER "
+        "--environment_config=IMAGE",
     ),
 }
 _REFUSED_OF_SPARK = {

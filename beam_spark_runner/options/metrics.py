@@ -28,7 +28,7 @@ def metrics_address(port: int | None, host: str | None) -> MetricsAddress | None
             raise OptionsError("metrics_host", "has no effect unless --metrics_port is set")
         return None
     if not 0 <= port <= 65535:
-        raise OptionsError("metrics_port", f"{port} is no port")
+        raise OptionsError("metrics_port", f"{port} is not a port: 0 to 65535")
     return MetricsAddress(port, host or LOOPBACK)
 
 

@@ -203,14 +203,14 @@ def _host(option: str, given: str | None) -> str | None:
             ipaddress.IPv6Address(bare)
         except ValueError as error:
             raise OptionsError(
-                option, f"{given} is no host; ports have options of their own"
+                option, f"{given} is not a host; ports have options of their own"
             ) from error
     if "/" in bare or " " in bare:
-        raise OptionsError(option, f"{given} is no host")
+        raise OptionsError(option, f"{given} is not a host")
     return bare
 
 
 def _port(option: str, given: int) -> int:
     if not 0 <= given <= 65535:
-        raise OptionsError(option, f"{given} is no port")
+        raise OptionsError(option, f"{given} is not a port: 0 to 65535")
     return given

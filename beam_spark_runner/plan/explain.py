@@ -95,7 +95,7 @@ class Explainer:
                 for stage in level.stages
                 if self.main[stage].delivery is not Delivery.POINTWISE
             )
-            what = "; ".join(kinds) or "there was no more room before it"
+            what = "; ".join(kinds) or "the level before it has the maximum number of stages"
             yield f"Exchange {exchanges}: {what}", level
 
     def materialised(self, segment: Segment) -> Iterator[str]:
@@ -187,7 +187,7 @@ class Explainer:
             return f"what {name} plays"
         if destination.id in segment.tables:
             step = self.plan.graph.transforms[segment.tables[destination.id]]
-            return f"{TableRead.from_payload(step.payload).in_words()}, where it lies"
+            return f"{TableRead.from_payload(step.payload).in_words()}, directly from the source"
         if destination.id in segment.results:
             return f"what {name} has written"
         parts = (

@@ -78,13 +78,13 @@ class Rounds:
                 return self._do(RunRound(left_by, 1, 2 * self._budget_s))
             case RunRound(level=level, number=number, budget_s=budget_s):
                 if left_by is None:
-                    return self._do(self._behind(level))
+                    return self._do(self._downstream_of(level))
                 if left_by != level:
                     raise InvariantError(f"residuals of level {left_by}, after {self._last}")
                 return self._do(RunRound(level, number + 1, 2 * budget_s))
         raise InvariantError(f"unexpected {event} after {self._last}")
 
-    def _behind(self, level: int) -> Action:
+    def _downstream_of(self, level: int) -> Action:
         if level + 1 == self._levels:
             return Finish()
         return RunLevels(level + 1, self._budget_s)

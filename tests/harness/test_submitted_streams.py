@@ -217,7 +217,7 @@ def submitted_to(endpoint: str, channel: grpc.Channel) -> SubmittedPipelineResul
 @pytest.mark.parametrize(
     ("wanted", "lack"),
     [
-        ("watermarks", "it tells no watermarks"),
+        ("watermarks", "it does not report watermarks"),
         ("a savepoint", "it makes no savepoints"),
         ("draining", "it cannot drain jobs"),
     ],

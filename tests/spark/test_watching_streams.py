@@ -178,7 +178,7 @@ def test_a_port_that_is_taken_fails_before_anything_runs(
     ran = tmp_path / "ran"
     with socket.create_server(("127.0.0.1", 0)) as other:
         flag = f"--metrics_port={other.getsockname()[1]}"
-        with pytest.raises(OptionsError, match="cannot be listened at"):
+        with pytest.raises(OptionsError, match="cannot listen at"):
             started(spark_session, lambda p: p | beam.Create([1]) | beam.Map(ran.touch), flag)
     assert not ran.exists()
 

@@ -79,7 +79,7 @@ class JobApi:
         except RuntimeError:
             bound = 0
         if not bound:
-            raise OptionsError(option, f"nothing can listen at {host}:{port}; is it taken?")
+            raise OptionsError(option, f"cannot listen at {host}:{port}; is the port in use?")
         if config.advertised_host is not None:
             return f"{_in_url(config.advertised_host)}:{bound}"
         return f"{socket.gethostname() if config.job_host in _ANY_ADDRESS else host}:{bound}"

@@ -118,8 +118,8 @@ class StagedFiles:
             self._room_bytes -= len(chunk)
             if self._room_bytes < 0:
                 raise TooLargeError(
-                    f"the files of this pipeline have more than {self._limit_bytes} bytes, "
-                    "which the job server's --max_artifact_bytes allows"
+                    "the files of this pipeline exceed the job server's limit of "
+                    f"{self._limit_bytes} bytes (--max_artifact_bytes)"
                 )
             digest.update(chunk)
             file.write(chunk)

@@ -1,6 +1,6 @@
 """Bringing each partition of a streaming pipeline back to the host that has its shard.
 
-Spark itself places the tasks behind an exchange anywhere, and a shard whose local copy is elsewhere
+Spark itself places the tasks after an exchange anywhere, and a shard whose local copy is elsewhere
 is rebuilt from the checkpoint folder. But it places a task where it has cached what the task reads.
 """
 

@@ -44,7 +44,7 @@ class SegmentJob:
         rows_from: see ``LevelProgram``, of the first level.
         stores_rows: see ``LevelProgram``, of the last level.
         is_round: see ``LevelProgram``.
-        anchor: where the tasks behind an exchange are to run; None: anywhere.
+        anchor: where the tasks after an exchange are to run; None: anywhere.
     """
 
     run: int

@@ -147,7 +147,7 @@ class _StreamRun:
             lambda last: finishing.contradictions(finished_now(last, version, finishing)),
         )
         if self._last.epoch:
-            _LOGGER.info("goes on after epoch %d", self._last.epoch)
+            _LOGGER.info("continuing after epoch %d", self._last.epoch)
         self._start.sweep()  # which the start before may have died in front of
         self._sweeper = ThreadPoolExecutor(1, "beam-sweep")
         self._sweep: Future[None] | None = None  # of the epoch before, while the next one runs

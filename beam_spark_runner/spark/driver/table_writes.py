@@ -158,7 +158,7 @@ class OpenWrite:
                     each.catalog.refreshByPath(self.write.path)
 
     def files(self) -> list[str]:
-        """Return the files of the target; none, if the format does not tell."""
+        """Return the files of the target; none, if the format does not list them."""
         write, reader = self.write, self.session.catalog.read
         with contextlib.suppress(Exception):  # the rows are written, whatever is wrong here
             if write.table:

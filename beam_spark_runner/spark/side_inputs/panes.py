@@ -161,8 +161,8 @@ class _RowsOfPanes(SideInputWriter):
         longest = max(map(len, values))
         if longest > self._max_element_bytes:
             raise EncodingError(
-                f"an element of {longest} bytes is over the limit of {self._max_element_bytes} "
-                f"bytes for what may cross to {self.edge.name}"
+                f"an element of {longest} bytes exceeds the limit of {self._max_element_bytes} "
+                f"bytes for elements that are sent to {self.edge.name}"
             )
         columns = [
             pa.array(routes),

@@ -40,11 +40,11 @@ def window_mapper(job: JobRuntime, mapping: WindowMapping, window_coder: Coder) 
         coded = [window_coder.encode(window) for window in windows]
         known = job.side_windows[asked.stage]
         if unknown := [window for window in dict.fromkeys(coded) if window not in known]:
-            if len(known) + len(unknown) > _MOST_KNOWN:
-                known.clear()
-                unknown = list(dict.fromkeys(coded))
             known.update(_answers(job, asked, unknown))
-        return [known[window] for window in coded]
+        found = [known[window] for window in coded]
+        while len(known) > _MOST_KNOWN:
+            known.pop(next(iter(known)))
+        return found
 
     return ask
 
@@ -60,7 +60,7 @@ def looked_up_from_us(
     Args:
         job: of the task.
         mapping: to the windows of the side input; it has the windowing of the stage's input.
-        watermark_us: that nothing is behind which may still look up.
+        watermark_us: no element that may still look up is earlier.
         lateness_us: how long windows of the stage's input live on after their end.
 
     Returns:

@@ -75,7 +75,7 @@ class Standstill:
         match decision:
             case Report(lasted_us):
                 _LOGGER.warning(
-                    "%s: its code has not gone on for %.0f s. It stands at\n%s",
+                    "%s: its code has made no progress for %.0f s. Its stack:\n%s",
                     activity.step,
                     lasted_us / 1e6,
                     self._status(bundle),
@@ -85,7 +85,7 @@ class Standstill:
 
     def _give_up(self, step: str, lasted_us: int, bundle: Bundle | None) -> None:
         stack = self._status(bundle)
-        _LOGGER.error("%s: its code is given up. It stands at\n%s", step, stack)
+        _LOGGER.error("%s: its code is interrupted. Its stack:\n%s", step, stack)
         self.error = StuckBundleError(step, round(lasted_us / 1e6), stack)
         self._given_up_s = time.monotonic()
         if bundle is None or not bundle.give_up(self.error):

@@ -201,7 +201,7 @@ class LevelTask:
         except BaseException as error:
             stages.abort()
             if not self._output.fail(error):
-                _LOGGER.warning("failed after Spark had gone", exc_info=error)
+                _LOGGER.warning("it failed after Spark had stopped reading", exc_info=error)
 
     def _process(self, task_input: TaskInput, stages: OpenStages) -> list[bytes]:
         """Run the stages over the input.

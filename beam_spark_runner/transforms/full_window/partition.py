@@ -84,9 +84,10 @@ class FullWindowPartition:
             order: whether the smallest or the largest key comes first.
 
         Raises:
-            TypeError: ``field`` or ``order`` is something else. On application: the keys are known
-                to have no order, or the records to have no such field.
+            TypeError: ``field`` or ``order`` is something else.
             ValueError: ``field`` is negative, or no name.
+            InvalidPipelineError: on application: the keys are known to have no order, or the
+                records to have no such field.
         """
         checks.check_field(field)
         checks.check_order(order)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 CAPACITY = 100
-"""Records and results, as many of each, that are between a bundle and the function at most."""
+"""At most this many records, and this many results, wait between a bundle and the function."""
 
 
 class AbandonedPartitionError(BaseException):

@@ -84,7 +84,7 @@ class ExternalSorter:
         self._forget_new()
 
     def sorted(self) -> Iterator[tuple[list[Any], list[Any]]]:
-        """Yield values in order, some at a time, each with what ``decode`` has told.
+        """Yield values in order, some at a time, each with what ``decode`` returned.
 
         Nothing can be added any more.
 

@@ -30,7 +30,7 @@ def confluent(transform: str) -> Any:
     except ImportError as error:
         raise KafkaAccessError(
             "the package confluent-kafka is missing here; install it with "
-            f"pip install 'beam-spark-runner[kafka]' ({error})",
+            f"pip install 'confluent-kafka>=2.4' ({error})",
             transform,
         ) from error
     return confluent_kafka

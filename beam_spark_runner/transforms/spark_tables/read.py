@@ -28,7 +28,7 @@ _INSTEAD = "the connector of beam.io for the same data, such as ReadFromParquet 
 
 
 class ReadFromSpark(beam.PTransform):  # type: ignore[misc]
-    """Reads what Spark can read, where it lies: with Spark's connectors, partitions and pushdown.
+    """Reads what Spark can read, directly: with Spark's connectors, partitions and pushdown.
 
     Exactly one of ``table``, ``query``, ``path`` and ``dataframe`` is given; or ``format`` with
     ``options`` alone, for data sources without a path, such as ``jdbc``.

@@ -34,7 +34,7 @@ class SparkWriteResult(NamedTuple):
         target: the table, the path, or the data source.
         written: False: the target existed, and the mode is ``ignore``.
         rows: that were written.
-        files: that were written, where the format tells.
+        files: that were written, if the format reports them.
     """
 
     target: str

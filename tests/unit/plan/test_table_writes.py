@@ -120,7 +120,9 @@ def test_plans_name_tables() -> None:
         """
     )
     text = explain(plan)
-    assert "reads    the table sales (columns item; where price > 1), where it lies" in text
+    assert (
+        "reads    the table sales (columns item; where price > 1), directly from the source" in text
+    )
     assert "writes   to the table of Write" in text
     assert (
         "Segment 1: one Spark write of parquet in /out (Write), from the rows of segment 0" in text

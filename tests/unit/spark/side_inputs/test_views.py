@@ -187,5 +187,5 @@ def test_an_element_that_is_too_long_is_refused(tmp_path: Path) -> None:
     value, origin = pane(EARLY, ("x" * 2_000, 1))
     with contextlib.closing(panes):
         panes.push([value], [origin])
-        with pytest.raises(EncodingError, match=r"over the limit of 1000"):
+        with pytest.raises(EncodingError, match=r"exceeds the limit of 1000"):
             panes.write(b"", tmp_path, lambda path: None)

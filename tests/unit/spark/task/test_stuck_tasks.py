@@ -106,14 +106,14 @@ def test_user_code_is_interrupted_and_the_task_reports_where_it_stood(
     assert "in spin\n" in error.stack
     assert HAPPENED == ["torn down"]
     reported, given_up = (each.getMessage() for each in caplog.records if "Step" in each.message)
-    assert reported.startswith("Step: its code has not gone on for ")
-    assert given_up.startswith("Step: its code is given up.")
+    assert reported.startswith("Step: its code has made no progress for ")
+    assert given_up.startswith("Step: its code is interrupted")
     assert all("in spin\n" in text for text in (reported, given_up))
 
 
 def test_what_cannot_be_interrupted_ends_with_its_process() -> None:
     """The error leaves the task, so that Spark throws the process away; nobody waits for it."""
-    with pytest.raises(StuckBundleError, match=r"^Step: .* has not gone on for 1 s") as caught:
+    with pytest.raises(StuckBundleError, match=r"^Step: .* has made no progress for 1 s") as caught:
         run("blocks", Runs(block), stuck_s=1)
     assert "in block\n" in caught.value.stack
     assert HAPPENED == []

@@ -162,4 +162,4 @@ except Exception as error:
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert "confluent-kafka is missing here" in done.stdout
-    assert "pip install 'beam-spark-runner[kafka]'" in done.stdout
+    assert "pip install 'confluent-kafka>=2.4'" in done.stdout
