@@ -76,18 +76,7 @@ PURE_MODULES = {
         "html",
         "keyword",
     ),
-    *(
-        "itertools",
-        "json",
-        "keyword",
-        "re",
-        "reprlib",
-        "statistics",
-        "struct",
-        "traceback",
-        "types",
-        "typing",
-    ),
+    *("itertools", "json", "re", "reprlib", "statistics", "struct", "traceback", "types", "typing"),
 }
 PYTHONS_OWN = {
     **dict.fromkeys(PURE, PURE_MODULES),

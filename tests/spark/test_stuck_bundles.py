@@ -67,7 +67,9 @@ def test_it_fails_with_step_and_stack_and_can_go_on(
         harvest(spark_session, build, *options, f"--stuck_bundle_timeout={timeout_s}")
     where = "in advance\n" if place == "claim" else "in open_for_ever\n"
     assert where in caught.value.stack
-    warnings = [each.getMessage() for each in caplog.records if "has not gone on" in each.message]
+    warnings = [
+        each.getMessage() for each in caplog.records if "has made no progress" in each.message
+    ]
     assert any(step in text and where in text for text in warnings)
     assert log.committed()
     fifo.unlink()

@@ -55,9 +55,10 @@ class OpenWrite:
             return False
         if not write.table:
             return write.format in _AT_ONCE
-        with self.session.program_catalogs():
-            is_there = self.session.catalog.catalog.tableExists(write.table)
-        return not is_there or self._provider() in _AT_ONCE
+        with contextlib.suppress(Exception), self.session.program_catalogs():
+            if not self.session.catalog.catalog.tableExists(write.table):
+                return True
+        return self._provider() in _AT_ONCE
 
     def _has_tasks_that_commit(self) -> bool:
         """Whether files are visible when their task, and not when the whole write has ended."""
@@ -76,7 +77,7 @@ class OpenWrite:
             return write.format
         with contextlib.suppress(Exception), self.session.program_catalogs():
             described = self.session.catalog.sql(f"DESCRIBE TABLE EXTENDED {write.table}")
-            (found,) = described.filter("col_name = 'Provider'").collect()
+            *_, found = described.filter("col_name = 'Provider'").collect()
             return str(found["data_type"]).lower()
         return ""
 

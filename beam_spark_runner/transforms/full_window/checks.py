@@ -19,7 +19,11 @@ from apache_beam.typehints.typehints import (
     is_consistent_with,
 )
 
-from beam_spark_runner.core.errors import InvalidPipelineError, UnsupportedFeatureError
+from beam_spark_runner.core.errors import (
+    InvalidPipelineError,
+    OptionsError,
+    UnsupportedFeatureError,
+)
 from beam_spark_runner.core.sizes import parse_bytes
 from beam_spark_runner.transforms.full_window.keys import Order
 from beam_spark_runner.transforms.full_window.sorting import DEFAULT_MEMORY_BYTES
@@ -290,10 +294,13 @@ def sort_memory_bytes(options: PipelineOptions) -> int:
     """Return ``--sort_partition_memory``, in bytes.
 
     Raises:
-        ValueError: it is no size.
+        OptionsError: it is not a size.
     """
     given = options.get_all_options().get("sort_partition_memory")
-    return DEFAULT_MEMORY_BYTES if given is None else parse_bytes(given)
+    try:
+        return DEFAULT_MEMORY_BYTES if given is None else parse_bytes(given)
+    except ValueError as error:
+        raise OptionsError("sort_partition_memory", str(error)) from error
 
 
 def name_of(fn: Any) -> str:

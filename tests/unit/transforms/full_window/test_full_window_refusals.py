@@ -13,7 +13,11 @@ from apache_beam.transforms.userstate import BagStateSpec
 from apache_beam.transforms.window import FixedWindows
 from apache_beam.typehints import typehints
 
-from beam_spark_runner.core.errors import InvalidPipelineError, UnsupportedFeatureError
+from beam_spark_runner.core.errors import (
+    InvalidPipelineError,
+    OptionsError,
+    UnsupportedFeatureError,
+)
 from beam_spark_runner.transforms import FullWindowPartition, Order
 from beam_spark_runner.transforms.full_window.checks import sort_memory_bytes
 
@@ -153,7 +157,8 @@ def test_the_memory_of_a_sort(flags: list[str], size_bytes: int) -> None:
 
 
 def test_a_memory_that_is_no_size() -> None:
-    with pytest.raises(ValueError, match="must be a size in bytes such as 64m or 1g, not 'much'"):
+    problem = "--sort_partition_memory: must be a size in bytes such as 64m or 1g, not 'much'"
+    with pytest.raises(OptionsError, match=problem):
         applied(int, WINDOW.sort_partition(lambda v: v), flags=("--sort_partition_memory=much",))
 
 
