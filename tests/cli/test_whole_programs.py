@@ -122,8 +122,9 @@ def test_sigterm_to_all_processes_ends_the_program_alone(tmp_path: Path) -> None
     program.send_to_group(signal.SIGTERM)
     ended = program.end(60)
     assert (ended.code, ended.out) == (128 + signal.SIGTERM, "")
-    (line,) = lines_of(ended.err)
-    assert re.search(f"{CONTINUES}{re.escape(str(tmp_path))}", line)
+    lines = lines_of(ended.err)
+    assert len(lines) == 1, lines
+    assert re.search(f"{CONTINUES}{re.escape(str(tmp_path))}", lines[0])
 
 
 def test_sigterm_to_all_processes_may_drain(tmp_path: Path) -> None:
