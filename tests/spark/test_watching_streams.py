@@ -136,7 +136,14 @@ def test_what_holds_the_watermark_of_a_step_whose_side_input_blocks(spark_sessio
 
     result = started(spark_session, build, "--metrics_port=0", "--job_name=orders")
     hold = "beam_spark_watermark_hold_timestamp_seconds", of(step="Look", held_by="side input")
-    wait_for(lambda: hold in scraped(result))
+
+    def is_held() -> bool:
+        try:
+            return hold in scraped(result)
+        except OSError:  # while the first epoch starts, a connection may be reset
+            return False
+
+    wait_for(is_held)
     assert scraped(result)[hold] == 0
     blocked = result._job.watch.status.steps["Look"].blocked
     assert blocked.makers == ("Rates/Process",)
