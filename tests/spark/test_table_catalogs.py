@@ -90,10 +90,12 @@ def test_settings_of_the_program_are_those_of_its_pipelines(spark_session: Any) 
         ({"table": "beam_new"}, True),
         ({"path": "/x", "format": "orc"}, True),
         ({"path": "/x", "format": "orc", "options": {COMMITTER: "2"}}, False),
+        ({"path": "/x", "format": "orc", "options": {COMMITTER: "2"}, "mode": "overwrite"}, True),
+        ({"path": "/x", "format": "delta", "options": {COMMITTER: "2"}}, True),  # has its own
         ({"format": "jdbc"}, False),
     ],
 )
-def test_what_a_failed_append_may_have_left(
+def test_what_a_failed_write_may_have_left(
     spark_session: Any, write: dict[str, Any], may_run_again: bool
 ) -> None:
     spark_session.range(1).write.mode("overwrite").saveAsTable("beam_files")

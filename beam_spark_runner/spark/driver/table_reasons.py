@@ -94,11 +94,12 @@ def reason_for(error: BaseException, format_: str, options: Mapping[str, str], v
             "its class by the option driver"
         )
     if _MISSING_FORMAT.search(text):
-        package = _package_of(format_, version)
-        minor = ".".join(version.split(".")[:2])
-        is_of_minor = format_.lower() in _OF_A_MINOR_VERSION
-        text = f"Spark has no connector for {format_ or 'it'}. {_add(package)}"
-        return f"{text}. There may be none for Spark {minor} yet" if is_of_minor else text
+        text = (
+            f"Spark has no connector for {format_ or 'it'}. {_add(_package_of(format_, version))}"
+        )
+        if format_.lower() in _OF_A_MINOR_VERSION:
+            text += f". There may be none for Spark {_minor(version)} yet"
+        return text
     if _NEW_SCHEMA in text:
         return (
             f"{reason_of(error).rstrip('.')}. With options={{'{_NEW_SCHEMA}': True}} the write "
@@ -109,7 +110,7 @@ def reason_for(error: BaseException, format_: str, options: Mapping[str, str], v
 
 def _package_of(format_: str, version: str) -> str:
     """Return the coordinates of a connector for a version of Spark, or words for an unknown one."""
-    minor = ".".join(version.split(".")[:2])
+    minor = _minor(version)
     is_spark_3 = version.startswith("3.")
     return _PACKAGES.get(format_.lower(), "the package of the connector").format(
         spark=version,
@@ -117,6 +118,10 @@ def _package_of(format_: str, version: str) -> str:
         of_spark_4="" if is_spark_3 else f"_{minor}",
         scala="2.12" if is_spark_3 else "2.13",  # as the PySpark on PyPI has it
     )
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
 
 
 def _add(package: str) -> str:

@@ -25,8 +25,8 @@ from beam_spark_runner.spark.session.handle import SessionHandle
 
 _FILES = ("parquet", "orc", "csv", "json", "text", "avro", "xml")
 _WITH_VERSIONS = ("delta", "iceberg", "hudi")
-_AT_ONCE = (*_FILES, *_WITH_VERSIONS, "hive")
-"""Formats of which a failed write leaves nothing that readers see, so that it may run again."""
+_FILES_AT_ONCE = (*_FILES, "hive")
+"""Formats whose files readers see when the whole write has ended, if ``_COMMITTER`` is 1."""
 _COMMITTER = "mapreduce.fileoutputcommitter.algorithm.version"
 
 
@@ -50,18 +50,22 @@ class OpenWrite:
 
     def may_run_again(self) -> bool:
         """Whether a failed write has left nothing. Asks the catalog of a table."""
-        write = self.write
-        if write.mode == "append" and self._has_tasks_that_commit():
-            return False
-        if not write.table:
-            return write.format in _AT_ONCE
+        if self._is_missing_table():
+            return True
+        provider = self._provider()
+        if provider in _WITH_VERSIONS:
+            return True
+        is_at_once = self.write.mode != "append" or not self._has_tasks_that_commit()
+        return provider in _FILES_AT_ONCE and is_at_once
+
+    def _is_missing_table(self) -> bool:
         with contextlib.suppress(Exception), self.session.program_catalogs():
-            if not self.session.catalog.catalog.tableExists(write.table):
-                return True
-        return self._provider() in _AT_ONCE
+            table = self.write.table
+            return bool(table) and not self.session.catalog.catalog.tableExists(table)
+        return False
 
     def _has_tasks_that_commit(self) -> bool:
-        """Whether files are visible when their task, and not when the whole write has ended."""
+        """Whether others see files once their task has ended, before the whole write has."""
         given = {key.lower(): value for key, value in self.write.options.items()}
         of_session = get_conf(self.session.spark, f"spark.hadoop.{_COMMITTER}", "1")
         return given.get(_COMMITTER, of_session) == "2"
