@@ -213,10 +213,12 @@ def is_nan(key: Any) -> bool:
 
 
 def _places_of_objects(keys: list[Any], *, descends: bool) -> Places:
-    last = [place for place, key in enumerate(keys) if is_nan(key)]
-    comparable = set(range(len(keys))).difference(last) if last else range(len(keys))
-    places = sorted(sorted(comparable), key=keys.__getitem__, reverse=descends)
-    return np.array([*places, *last], np.int64)
+    places: Sequence[int] = range(len(keys))
+    last = [place for place in places if is_nan(keys[place])]
+    if last:
+        places = [place for place in places if not is_nan(keys[place])]
+    in_order = sorted(places, key=keys.__getitem__, reverse=descends)
+    return np.array(in_order + last, np.int64)
 
 
 def _places_of_column(column: pa.Array, *, descends: bool) -> Places:

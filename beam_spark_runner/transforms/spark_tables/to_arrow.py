@@ -163,7 +163,7 @@ _PREPARE: dict[str, Prepare] = {
     "float": _number,
     "double": _number,
 }
-"""For atomic types of which Arrow would take other values, too, and change them silently."""
+"""Atomic types whose values Arrow does not know, or of which it would change some silently."""
 
 
 def _prepared(prepare: Prepare | None, value: Any) -> Any:
