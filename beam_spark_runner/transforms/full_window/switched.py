@@ -43,10 +43,9 @@ class SwitchedHandover:
 
     def feed(self, records: list[Any]) -> Iterator[list[Any]]:
         """See ``Handover.feed``."""
-        for start in range(0, len(records), CAPACITY):
-            self._block = records[start : start + CAPACITY]
-            while self._has_unseen() and not self._function.dead:
-                yield from self._results()
+        self._block = records
+        while self._has_unseen() and not self._function.dead:
+            yield from self._results()
 
     def end(self) -> Iterator[list[Any]]:
         """See ``Handover.end``."""
