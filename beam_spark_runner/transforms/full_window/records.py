@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 CAPACITY = 100
-"""At most this many records wait for a function in a thread of its own, and results for a bundle."""
+"""How many records may wait for a function in a thread of its own, and results for its bundle."""
 
 
 class AbandonedPartitionError(BaseException):

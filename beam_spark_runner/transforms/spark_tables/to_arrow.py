@@ -50,6 +50,7 @@ class BatchEncoder:
         self._columns = columns_of(schema)
         self._types = [arrow_type(each.type) for each in self._columns]
         self._prepare = [preparation(each.type) for each in self._columns]
+        self._ready = [_ready(each.type) for each in self._columns]
         self._schema = pa.schema(
             [(each.name, type_) for each, type_ in zip(self._columns, self._types, strict=True)]
         )
@@ -87,7 +88,7 @@ class BatchEncoder:
         except (KeyError, AttributeError) as error:
             raise ValueError(f"column {column.name}: a row does not have it: {error}") from error
         try:
-            if prepare is not None:
+            if prepare is not None and not self._ready[number].issuperset(map(type, values)):
                 values = [None if value is None else prepare(value) for value in values]
             array = pa.array(values, self._types[number])
         except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as error:
@@ -164,6 +165,15 @@ _PREPARE: dict[str, Prepare] = {
     "double": _number,
 }
 """Atomic types whose values Arrow does not know, or of which it would change some silently."""
+
+
+_READY = {"date": datetime.date, "float": float, "double": float}
+
+
+def _ready(type_: SparkType) -> frozenset[type]:
+    """Return the types of values that need no preparation; a column often has no others."""
+    ready = _READY.get(kind_of(type_))
+    return frozenset() if ready is None else frozenset({ready, type(None)})
 
 
 def _prepared(prepare: Prepare | None, value: Any) -> Any:
