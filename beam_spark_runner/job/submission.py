@@ -19,6 +19,7 @@ from apache_beam.runners.portability.portable_runner import JobServiceHandle, Po
 
 from beam_spark_runner.core.errors import JobServerLostError, OptionsError
 from beam_spark_runner.job.access import open_channel
+from beam_spark_runner.job.open_streams import StreamsOfProgram
 from beam_spark_runner.job.submitted import LOST, SubmittedPipelineResult
 from beam_spark_runner.options import RunnerConfig
 
@@ -70,7 +71,7 @@ class Submitter(PortableRunner):  # type: ignore[misc]
         return _Handle(options, channel, self._endpoint, self._open)
 
     def _open(self, endpoint: str) -> grpc.Channel:
-        return open_channel(endpoint, self._access)
+        return grpc.intercept_channel(open_channel(endpoint, self._access), StreamsOfProgram())
 
     def _silence(self, timeout_s: float) -> str:
         said = f"no job server has answered at {self._endpoint} within {timeout_s:g} s"

@@ -1,6 +1,7 @@
 """What clients ask a job server about a job that streams: watermarks, savepoints, draining."""
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import contextmanager
@@ -11,13 +12,14 @@ import apache_beam as beam
 import grpc
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.portability.api import beam_job_api_pb2_grpc
+from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.runners.portability.portable_runner import PipelineResult
 from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 
 from beam_spark_runner._generated import streaming_jobs_pb2
 from beam_spark_runner.core.errors import JobServerLostError, JobServerRefusedError, OptionsError
+from beam_spark_runner.job.open_streams import StreamsOfProgram, end_streams
 from beam_spark_runner.job.streaming_jobs import StreamingJobsStub
 from beam_spark_runner.job.submitted import SubmittedPipelineResult
 from beam_spark_runner.recovery.manifest import epoch_in
@@ -194,11 +196,13 @@ def test_nobody_asks_without_the_token(papers: Papers) -> None:
 
 
 @contextmanager
-def another_server() -> Iterator[str]:
-    """Serve Beam's Job API without any of its calls: a server that is not of this package."""
+def another_server(
+    service: beam_job_api_pb2_grpc.JobServiceServicer | None = None,
+) -> Iterator[str]:
+    """Serve Beam's Job API: by default without any of its calls, as no server of this package."""
     here = grpc.server(futures.ThreadPoolExecutor(2))
     beam_job_api_pb2_grpc.add_JobServiceServicer_to_server(
-        beam_job_api_pb2_grpc.JobServiceServicer(), here
+        service or beam_job_api_pb2_grpc.JobServiceServicer(), here
     )
     port = here.add_insecure_port("127.0.0.1:0")
     here.start()
@@ -238,3 +242,27 @@ def test_a_server_that_is_lost_is_named(wanted: str) -> None:
         result = submitted_to(endpoint, channel)
         with pytest.raises(JobServerLostError, match=f"{endpoint} no longer answers"):
             CALLS[wanted](result)
+
+
+class _Running(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc]
+    """One job, which runs until the stream of its states ends."""
+
+    def GetStateStream(self, request: Any, context: Any) -> Iterator[Any]:
+        has_ended = threading.Event()
+        context.add_callback(has_ended.set)
+        yield beam_job_api_pb2.JobStateEvent(state=beam_job_api_pb2.JobState.RUNNING)
+        has_ended.wait()
+
+
+def test_streams_end_before_the_interpreter() -> None:
+    with another_server(_Running()) as endpoint, grpc.insecure_channel(endpoint) as channel:
+        stub = beam_job_api_pb2_grpc.JobServiceStub(
+            grpc.intercept_channel(channel, StreamsOfProgram())
+        )
+        states = stub.GetStateStream(beam_job_api_pb2.GetJobStateRequest(job_id="some job"))
+        assert next(states).state == beam_job_api_pb2.JobState.RUNNING
+        assert states.is_active()
+        end_streams()
+        assert states.code() is grpc.StatusCode.CANCELLED
+        assert not states.add_callback(lambda: None)  # gRPC's thread has done with it
+        end_streams()  # of none
