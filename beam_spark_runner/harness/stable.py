@@ -28,7 +28,7 @@ class StableElements:
 
     What comes is stored, in its order, and holds the least of its timestamps. A later epoch gets
     it in the same order, however often it runs. Where the stage is keyed, the elements of one key
-    stand in one run, and the bundle is told of its end.
+    are consecutive, and the end of each key is reported to the bundle.
 
     Args:
         store: of the stage.

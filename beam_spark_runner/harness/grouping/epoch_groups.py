@@ -46,7 +46,7 @@ class GroupsInEpochs(GroupByKey):
         now: until when this epoch comes.
         late: counts those that are dropped.
         merge: where the values are accumulators: merges some, so that long windows stay small.
-        interruption: is told of each window that has fired, and says when others that are due
+        interruption: counts each window that has fired, and decides when others that are due
             remain; None: all fire.
         merge_windows: see ``windowing_of``.
     """

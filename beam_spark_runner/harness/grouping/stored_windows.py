@@ -132,7 +132,7 @@ class StoredWindows:
             self._used.update(values.bags)
 
     def changed(self, touched: Collection[Any]) -> list[Any]:
-        """Return the windows that ``save`` is to be told of, by their ends.
+        """Return the windows to pass to ``save``, by their ends.
 
         Args:
             touched: those that have got elements. Others may have been merged.

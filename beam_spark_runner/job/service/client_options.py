@@ -1,4 +1,4 @@
-"""The options of clients: what their job services are told, and what the runner makes of them."""
+"""The options of clients: which ones a job service takes, and how the runner reads them."""
 
 import dataclasses
 import re

@@ -61,7 +61,7 @@ class JobServer:
         return None if self._metrics is None else self._metrics.url
 
     def stop(self) -> bool:
-        """Take no more jobs, cancel those that run, tell their clients, and stop Spark.
+        """Take no more jobs, cancel those that run, report this to their clients, and stop Spark.
 
         Returns:
             Whether all jobs have ended.

@@ -58,7 +58,7 @@ def is_about_connection(error: BaseException) -> bool:
 
 
 def says_it_exists(error: BaseException) -> bool:
-    """Whether a path exists, and only has no files yet that tell their schema."""
+    """Whether a path exists, and only has no files yet from which to infer a schema."""
     return _EXISTS_WITHOUT_SCHEMA.search(str(error)) is not None
 
 

@@ -97,7 +97,7 @@ class _Owned:
 
 
 def _stop(spark: Any) -> None:
-    """Stop a Spark. If its JVM has ended, there is nothing to stop, and nothing to be told."""
+    """Stop a Spark. If its JVM has ended, there is nothing to stop or to report."""
     warnings.filterwarnings(
         "ignore", message="Unable to cleanly shutdown Spark JVM", category=RuntimeWarning
     )

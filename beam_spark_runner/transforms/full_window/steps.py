@@ -209,7 +209,7 @@ def _register(kind: type[_ParDo], urn: str) -> None:
     """Let Beam read such a step back from a pipeline's proto, as some runners do."""
 
     def from_payload(proto: Any, payload: Any, context: Any) -> _ParDo:
-        # Beam takes its side inputs for main ones, whose names are kept; the payload tells them.
+        # Beam takes its side inputs for main ones, whose names are kept; the payload has theirs.
         read = beam.ParDo.from_runner_api_parameter(proto, payload, context)
         step = kind(read.fn, (), {}, _Results(typehints.Any))
         step.payload = payload
