@@ -143,7 +143,7 @@ integration-tables: $(READY) $(SPARK_CLASSES) $(READY_TABLES) $(READY_35) ## Tab
 	$(PYTEST) $(TABLES)
 	$(VENV_TABLES)/bin/python -m pytest $(LAKES)
 	$(VENV_35)/bin/python -m pytest $(LAKES) integration/test_connect_3_5.py $(TABLES)
-	$(VENV_35)/bin/python -m pytest $(addprefix tests/spark/test_,spark_tables.py refused_tables.py partitioned_tables.py shared_targets.py table_catalogs.py overwritten_sources.py) \
+	$(VENV_35)/bin/python -m pytest $(addprefix tests/spark/test_,spark_tables.py refused_tables.py partitioned_tables.py shared_targets.py table_catalogs.py types_in_tables.py overwritten_sources.py) \
 		tests/spark/test_map_partition.py $(wildcard tests/spark/test_full_window_*.py)
 
 memory: $(READY) $(SPARK_CLASSES) ## Gigabytes through workers with little memory; half an hour

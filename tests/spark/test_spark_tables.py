@@ -1,15 +1,12 @@
 """``ReadFromSpark`` and ``WriteToSpark`` on a local Spark."""
 
-import datetime
 from collections.abc import Iterator
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 import pyarrow as pa
 import pytest
-from apache_beam.utils.timestamp import Timestamp
 
 from beam_spark_runner.core.errors import BundleFailedError, PipelineRefusedError
 from beam_spark_runner.transforms import ReadFromSpark, SparkWriteResult, WriteToSpark
@@ -56,65 +53,6 @@ def test_parquet_in_and_out(spark_session: Any, folder: Path, flags: tuple[str, 
     files = {str(each) for each in (folder / "out").glob("*.parquet")}
     assert {each.removeprefix("file://") for each in result.files} == files
     assert stored(spark_session, folder / "out") == [(n, f"n{n}") for n in range(0, COUNT, 2)]
-
-
-EVERY_TYPE = """
-SELECT id, id % 2 = 0 AS b, CAST(id AS TINYINT) AS i8, CAST(id AS SMALLINT) AS i16,
-       CAST(id AS INT) AS i32, CAST(id AS FLOAT) / 2 AS f, CAST(id AS DOUBLE) / 3 AS d,
-       CAST(id AS DECIMAL(20,4)) AS dec, IF(id = 1, NULL, 'größe') AS s,
-       CAST('xy' AS BINARY) AS raw, DATE'0001-01-01' AS day,
-       TIMESTAMP'2026-01-02 03:04:05.000006+02:00' AS at,
-       TIMESTAMP_NTZ'2026-01-02 03:04:05.000006' AS local,
-       INTERVAL '1 02:03:04.5' DAY TO SECOND AS iv,
-       array(1, NULL, 3) AS arr, map('k', CAST(NULL AS BIGINT), 'l', id) AS m,
-       named_struct('x', id,
-                    'y', array(named_struct('z', TIMESTAMP'1970-01-01 00:00:01+00:00'))) AS st
-FROM range(2)
-"""
-
-
-def row_of_every_type(n: int) -> beam.Row:
-    return beam.Row(
-        id=n,
-        b=n % 2 == 0,
-        i8=n,
-        i16=n,
-        i32=n,
-        f=n / 2,
-        d=n / 3,
-        dec=Decimal(n),
-        s=None if n == 1 else "größe",
-        raw=b"xy",
-        day=datetime.date(1, 1, 1),
-        at=Timestamp.from_rfc3339("2026-01-02T01:04:05.000006Z"),
-        local=datetime.datetime(2026, 1, 2, 3, 4, 5, 6),
-        iv=datetime.timedelta(days=1, hours=2, minutes=3, seconds=4.5),
-        arr=[1, None, 3],
-        m={"k": None, "l": n},
-        st=beam.Row(x=n, y=[beam.Row(z=Timestamp(1))]),
-    )
-
-
-@pytest.mark.parametrize("zone", [pytest.param("UTC", marks=pytest.mark.rare), "Asia/Kolkata"])
-def test_every_type_comes_in_and_goes_out(spark_session: Any, tmp_path: Path, zone: str) -> None:
-    schema = spark_session.sql(EVERY_TYPE).schema.simpleString().removeprefix("struct<")[:-1]
-
-    def build(p: beam.Pipeline) -> dict[str, Any]:
-        rows = p | ReadFromSpark(query=EVERY_TYPE)
-        rows | WriteToSpark(path=str(tmp_path / "out"), schema=schema)
-        return {"read": rows | beam.Map(lambda row: (row.id, row))}
-
-    spark_session.conf.set("spark.sql.session.timeZone", zone)
-    try:
-        found = harvest(spark_session, build)
-        assert found["read"] == [(n, row_of_every_type(n)) for n in range(2)]
-        out = spark_session.read.parquet(str(tmp_path / "out"))
-        assert sorted(out.selectExpr("to_json(struct(*))").collect()) == sorted(
-            spark_session.sql(EVERY_TYPE).selectExpr("to_json(struct(*))").collect()
-        )
-        assert f"struct<{schema}>" == out.schema.simpleString()
-    finally:
-        spark_session.conf.unset("spark.sql.session.timeZone")
 
 
 def test_rows_keep_their_schema_behind_an_exchange(spark_session: Any, folder: Path) -> None:

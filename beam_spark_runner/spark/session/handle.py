@@ -16,7 +16,8 @@ _LOOPBACK = "127.0.0.1"
 _POOL = "spark.scheduler.pool"
 _IS_ABOUT_WRITES = re.compile(
     r"spark\.(sql\.(catalog|sources|parquet|orc|avro|csv|json|xml|hive|iceberg|storeAssignmentPolicy"
-    r"|session\.timeZone|files\.maxRecordsPerFile|ansi)|databricks)\b"
+    r"|session\.timeZone|files\.maxRecordsPerFile|ansi|caseSensitive|legacy|timeType|timestampType)"
+    r"|databricks)\b"
 )
 _WORKER_PYTHON = "spark.sql.execution.pyspark.python"
 
