@@ -65,7 +65,13 @@ def _with_window(pair: tuple[str, int], window: Any = beam.DoFn.WindowParam) -> 
 
 
 def copy(
-    argv: Sequence[str], config: Mapping[str, Any], source: str, sink: str, moment: str, nth: int
+    argv: Sequence[str],
+    config: Mapping[str, Any],
+    source: str,
+    sink: str,
+    moment: str,
+    nth: int,
+    group: str,
 ) -> None:
     """Copy a topic by transactions, until this process is killed.
 
@@ -76,6 +82,7 @@ def copy(
         sink: topic that is written.
         moment: name of that at which the process dies; empty: at none.
         nth: how often it comes to it.
+        group: of the transactions.
     """
     if moment:
         die_at(Driving[moment], nth)
@@ -85,7 +92,7 @@ def copy(
         | ReadFromKafka(
             config, [source], start="earliest", dynamic_read_poll_interval_seconds=OFTEN_S
         )
-        | WriteToKafka(config, sink, exactly_once=ExactlyOnce(SHARDS, f"copy of {source}"))
+        | WriteToKafka(config, sink, exactly_once=ExactlyOnce(SHARDS, group))
     )
     print(os.getpid(), flush=True)
     pipeline.run().wait_until_finish()

@@ -1,8 +1,10 @@
 """What ``WriteToKafka(exactly_once=…)`` leaves in a topic, whatever is killed in between."""
 
 import random
+import shutil
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,11 +45,11 @@ class Runs:
         self.checkpoints = folder / "checkpoints"
         self._count = 0
 
-    def start(self, moment: str, nth: int) -> Program:
+    def start(self, moment: str = "", nth: int = 0, group: str = "copy") -> Program:
         self._count += 1
         folder = self._folder / f"run-{self._count}"
         folder.mkdir()
-        arguments = self._broker.config, self._source, self._sink, moment, nth
+        arguments = self._broker.config, self._source, self._sink, moment, nth, group
         return Program(
             folder,
             f"from integration.kafka_pipelines import copy\ncopy(OPTIONS, *{arguments!r})",
@@ -92,7 +94,7 @@ def test_nothing_is_lost_or_doubled(broker: Broker, tmp_path: Path) -> None:
         ended = program.end(300)
         assert ended.code == -signal.SIGKILL, ended.err
         assert numbers_in(broker.records(sink)) == sorted(set(numbers_in(broker.records(sink))))
-    program = runs.start("", 0)
+    program = runs.start()
     program.wait_until(lambda: written() >= produced)
     assert numbers_in(broker.records(sink)) == numbers_to(produced)
     produce(10)
@@ -102,7 +104,32 @@ def test_nothing_is_lost_or_doubled(broker: Broker, tmp_path: Path) -> None:
     program.end(300)
 
 
-NAME, TOPIC = "sink-0", "shard"
+def test_an_older_checkpoint_needs_another_group(broker: Broker, tmp_path: Path) -> None:
+    source, sink = broker.create("before", 2), broker.create("after", 2)
+    runs = Runs(broker, tmp_path, source, sink)
+
+    def copied(first: int, last: int, group: str) -> set[int]:
+        """Run the pipeline until it has copied some numbers; return all that it has copied."""
+        broker.produce(source, numbers(first, last))
+        program = runs.start(group=group)
+        wanted = {*range(first, last)}
+        assert program.wait_until(lambda: wanted <= {*numbers_in(broker.records(sink))})
+        program.send(signal.SIGKILL)
+        program.end(300)
+        return {*numbers_in(broker.records(sink))}
+
+    copied(0, 100, "copy")
+    older = shutil.copytree(runs.checkpoints, tmp_path / "older")
+    copied(100, 200, "copy")
+    assert numbers_in(broker.records(sink)) == numbers_to(200)
+    shutil.rmtree(runs.checkpoints)
+    older.rename(runs.checkpoints)
+    ended = runs.start(group="copy").end(300)
+    assert ended.code == 1
+    assert "older than what it has written. Continue with another sink_group_id" in ended.err
+    assert copied(200, 250, "another") == {*range(250)}
+    # Those that were committed before the checkpoint are not written again, except its last epoch.
+    assert max(Counter(numbers_in(broker.records(sink))).values()) == 2
 
 
 class Shards:

@@ -21,6 +21,7 @@ _IDLE_S = 60.0
 _ASK_END_EVERY_S = 1.0
 _ASK_END_TIMEOUT_S = 1.0
 _ASK_AGAIN_S = 3.0
+_ASK_BOUNDS_TIMEOUT_S = 30.0
 
 
 class OutOfRangeError(Exception):
@@ -62,6 +63,7 @@ class PartitionConsumer:
         self.position = offset
         self.has_answered = self.is_at_end = False
         self._put_back: list[Any] = []
+        self._after_put_back = offset
         self._error: Exception | None = None  # after records that were returned
         self._consumer.assign([self._module.TopicPartition(*self._partition, offset)])
 
@@ -78,7 +80,7 @@ class PartitionConsumer:
         """
         if self._put_back:
             records, self._put_back = self._put_back[:most], self._put_back[most:]
-            self.position = records[-1].offset() + 1
+            self.position = self._put_back[0].offset() if self._put_back else self._after_put_back
             return records
         if self._error is not None:
             raise self._error
@@ -120,6 +122,8 @@ class PartitionConsumer:
     def put_back(self, records: Sequence[Any]) -> None:
         """Have ``take`` return records again that were the last ones."""
         if records:
+            if not self._put_back:  # librdkafka reports the end of a partition once
+                self._after_put_back = self.position
             self._put_back = [*records, *self._put_back]
             self.position = records[0].offset()
 
@@ -250,17 +254,21 @@ class Consumers:
                     self._inquirers.pop("end", None)
         raise AssertionError("the last try returns or raises")
 
-    def low_of(self, topic: str, partition: int) -> int:
-        """Return the first offset of a partition.
+    def bounds_of(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """Return the first offset of a partition and the one after its last record.
 
-        Raises:
-            KafkaException: the broker does not answer.
+        None: the broker does not answer, of which there is a warning.
         """
         with self._lock:
             client = self._inquirer("end", {"isolation.level": "read_uncommitted"})
-        asked = confluent(self._transform).TopicPartition(topic, partition)
-        low: int = client.get_watermark_offsets(asked, timeout=30)[0]
-        return low
+        module = confluent(self._transform)
+        asked = module.TopicPartition(topic, partition)
+        try:
+            low, end = client.get_watermark_offsets(asked, timeout=_ASK_BOUNDS_TIMEOUT_S)
+        except module.KafkaException as error:
+            self._outages.warn(f"it is not known which offsets {topic}[{partition}] has: {error}")
+            return None
+        return int(low), int(end)
 
     def commit(self, topic: str, partition: int, offset: int) -> None:
         """Commit an offset for the group. A failure is a warning: it is tried with the next one."""

@@ -184,6 +184,7 @@ class WriteBatches(beam.DoFn):  # type: ignore[misc]
     """
 
     NEXT = ReadModifyWriteStateSpec("next", VarIntCoder())
+    SINK_GROUP = ReadModifyWriteStateSpec("sink_group", StrUtf8Coder())
     EARLY = BagStateSpec("early", registry.get_coder(BATCH_TYPE))
 
     def __init__(self, sink: Sink) -> None:
@@ -200,12 +201,14 @@ class WriteBatches(beam.DoFn):  # type: ignore[misc]
     def start_bundle(self) -> None:
         """Begin with nothing to write."""
         self._batches: dict[int, list[Batch]] = {}
+        self._new_groups: set[int] = set()
         self._size = 0
 
     def process(
         self,
         element: tuple[int, tuple[str, str, int, list[Outgoing]]],
         next_: Any = beam.DoFn.StateParam(NEXT),
+        sink_group: Any = beam.DoFn.StateParam(SINK_GROUP),
         early: Any = beam.DoFn.StateParam(EARLY),
     ) -> None:
         """Take a batch; write it with the others if they are large."""
@@ -228,6 +231,9 @@ class WriteBatches(beam.DoFn):  # type: ignore[misc]
                 expected = each.after
                 self._take(shard, each)
         next_.write(expected)
+        if sink_group.read() != self._sink.once.sink_group_id:
+            self._new_groups.add(shard)
+            sink_group.write(self._sink.once.sink_group_id)
         if others:
             early.clear()
             for each in others:
@@ -251,17 +257,18 @@ class WriteBatches(beam.DoFn):  # type: ignore[misc]
         self._size = 0
 
     def _write(self, shard: int, batches: list[Batch]) -> None:
+        is_new = shard in self._new_groups
         writer = self._writers.take(shard, batches[0].first)
         if writer is not None:
             try:
-                writer.write(batches)
+                writer.write(batches, is_new=is_new)
             except ShardTakenError:
                 # Another process has had the shard since, and has written nothing.
                 writer.close()
                 writer = None
         if writer is None:
             writer = self._sink.open(shard)
-            writer.write(batches)
+            writer.write(batches, is_new=is_new)
         self._writers.give_back(shard, writer)
 
 

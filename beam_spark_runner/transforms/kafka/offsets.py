@@ -65,10 +65,12 @@ class OffsetsTracker(RestrictionTracker):  # type: ignore[misc]
 
     Args:
         offsets: the restriction.
+        is_whole: its end is not given to another task; it can only be interrupted.
     """
 
-    def __init__(self, offsets: Offsets) -> None:
+    def __init__(self, offsets: Offsets, *, is_whole: bool = False) -> None:
         self._start, self._stop = offsets
+        self._is_whole = is_whole or self._stop is None  # of which nobody knows the middle
         self._claimed = offsets.start  # all below
 
     def current_restriction(self) -> Offsets:
@@ -93,9 +95,9 @@ class OffsetsTracker(RestrictionTracker):  # type: ignore[misc]
         return RestrictionProgress(completed=self._claimed - self._start, remaining=left)
 
     def try_split(self, fraction_of_remainder: float) -> tuple[Offsets, Offsets] | None:
+        if self._is_whole and fraction_of_remainder > 0:
+            return None
         if self._stop is None:
-            if fraction_of_remainder > 0:
-                return None  # nobody knows where that would be
             cut = self._claimed
         else:
             left = self._stop - self._claimed
@@ -142,3 +144,18 @@ class OffsetsProvider(beam.transforms.core.RestrictionProvider):  # type: ignore
         count = min(_MOST_PIECES, (stop - start) // _LEAST_IN_A_PIECE)
         cuts = [start + (stop - start) * number // count for number in range(count + 1)]
         return [Offsets(*pair) for pair in itertools.pairwise(cuts)]
+
+
+class WholePartitionsProvider(OffsetsProvider):
+    """The restrictions of reads that commit offsets: those of a partition follow one another.
+
+    A piece that is read beside an earlier one would commit offsets that are not read yet, or the
+    earlier one would take its commit back.
+    """
+
+    def create_tracker(self, restriction: Offsets) -> OffsetsTracker:
+        """See Beam's ``RestrictionProvider``, as of all methods."""
+        return OffsetsTracker(restriction, is_whole=True)
+
+    def split(self, element: ELEMENT_TYPE, restriction: Offsets) -> list[Offsets]:
+        return [restriction]

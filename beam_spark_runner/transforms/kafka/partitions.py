@@ -9,7 +9,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.timestamp import Duration, Timestamp
+from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue, create
 
 from beam_spark_runner.transforms.kafka.client import LOG
@@ -19,7 +19,11 @@ from beam_spark_runner.transforms.kafka.consumers import (
     PartitionConsumer,
 )
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
-from beam_spark_runner.transforms.kafka.offsets import ELEMENT_TYPE, OffsetsProvider
+from beam_spark_runner.transforms.kafka.offsets import (
+    ELEMENT_TYPE,
+    OffsetsProvider,
+    WholePartitionsProvider,
+)
 from beam_spark_runner.transforms.kafka.records import KafkaHeader, KafkaRecord
 from beam_spark_runner.transforms.kafka.sharing import release, shared
 from beam_spark_runner.transforms.kafka.timestamps import TIMESTAMP_TYPES, TimestampPolicy
@@ -32,6 +36,7 @@ _CAUGHT_UP_S = 0.01
 _IS_BEHIND = 1000  # records that the broker has reported, but not sent yet
 _SILENT_S = 120.0  # for which a bounded read waits for a broker
 _GLOBAL = (GlobalWindow(),)
+_FIRST_US, _LAST_US = MIN_TIMESTAMP.micros, GlobalWindow().max_timestamp().micros
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,7 @@ class _FromTheElement(beam.transforms.core.WatermarkEstimatorProvider):  # type:
 
 
 _RESTRICTION = beam.DoFn.RestrictionParam(OffsetsProvider())
+_WHOLE = beam.DoFn.RestrictionParam(WholePartitionsProvider())
 _ESTIMATOR = beam.DoFn.WatermarkEstimatorParam(_FromTheElement())
 
 
@@ -190,8 +196,11 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
         self, consumer: PartitionConsumer, topic: str, number: int, error: Exception
     ) -> None:
         reading, position = self._reading, consumer.position
-        low = self._consumers.low_of(topic, number)
-        end, _ = self._consumers.end_of(topic, number)
+        bounds = self._consumers.bounds_of(topic, number)
+        if bounds is None:  # an outage: the same offset is asked for once more
+            consumer.seek(position)
+            return
+        low, end = bounds
         where = f"{topic}[{number}]: there is no offset {position}; it has {low} to {end - 1}"
         if reading.reset is None:
             raise KafkaAccessError(
@@ -239,7 +248,7 @@ class ReadPartitionsAndCommit(_ReadsPartitions):
         self,
         element: ELEMENT_TYPE,
         finalizer: Any = beam.DoFn.BundleFinalizerParam,  # Beam wants it before the others
-        tracker: Any = _RESTRICTION,
+        tracker: Any = _WHOLE,
         estimator: Any = _ESTIMATOR,
     ) -> Iterator[WindowedValue]:
         """Read a restriction."""
@@ -254,7 +263,7 @@ class ReadPartitionsForeverAndCommit(_ReadsPartitions):
         self,
         element: ELEMENT_TYPE,
         finalizer: Any = beam.DoFn.BundleFinalizerParam,  # Beam wants it before the others
-        tracker: Any = _RESTRICTION,
+        tracker: Any = _WHOLE,
         estimator: Any = _ESTIMATOR,
     ) -> Iterator[WindowedValue]:
         """Read a restriction for as long as there are records."""
@@ -281,11 +290,17 @@ class Elements:
         now_us = time.time_ns() // 1000
         newest_us = time_us = None
         for message in records:
-            if reads_records:
-                time_us = policy.of_record(self._record(message))
-            else:
-                kind, timestamp_ms = message.timestamp()
-                time_us = of_message(kind, timestamp_ms, now_us)
+            try:
+                if reads_records:
+                    time_us = policy.of_record(self._record(message))
+                else:
+                    kind, timestamp_ms = message.timestamp()
+                    time_us = of_message(kind, timestamp_ms, now_us)
+                if not _FIRST_US <= time_us <= _LAST_US:
+                    raise ValueError(f"{time_us} microseconds is no time that Beam has")
+            except Exception as error:
+                problem = error.problem if isinstance(error, KafkaAccessError) else repr(error)
+                raise self._wrong(message, f"has no timestamp: {problem}") from error
             if newest_us is None or time_us > newest_us:
                 newest_us = time_us
             yield create(make(message), time_us, _GLOBAL)
@@ -321,10 +336,10 @@ class Elements:
                     value if value is None or of_value is None else of_value(value),
                 )
             except Exception as error:
-                place = f"{message.topic()}[{message.partition()}] at offset {message.offset()}"
-                raise KafkaAccessError(
-                    f"the record of {place} cannot be deserialized: {error!r}",
-                    self._reading.transform,
-                ) from error
+                raise self._wrong(message, f"cannot be deserialized: {error!r}") from error
 
         return pair
+
+    def _wrong(self, message: Any, problem: str) -> KafkaAccessError:
+        place = f"{message.topic()}[{message.partition()}] at offset {message.offset()}"
+        return KafkaAccessError(f"the record of {place} {problem}", self._reading.transform)

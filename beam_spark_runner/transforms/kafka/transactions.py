@@ -93,8 +93,16 @@ class Written(NamedTuple):
         """Encode it, without the number."""
         return json.dumps({"writer": self.writer, "groups": self.groups})
 
-    def left(self, batches: Sequence[Batch], name: str, transform: str) -> list[Batch]:
+    def left(
+        self, batches: Sequence[Batch], name: str, transform: str, *, is_new: bool = False
+    ) -> list[Batch]:
         """Return those of consecutive batches that have not been written.
+
+        Args:
+            batches: of one shard.
+            name: of the group.
+            transform: for errors.
+            is_new: the pipeline has written the batches before these for another group, if at all.
 
         Raises:
             KafkaAccessError: it is not known of all of them.
@@ -107,13 +115,13 @@ class Written(NamedTuple):
                 "by that run stay written",
                 transform,
             )
-        if self.after < first.first:
+        if self.after < first.first and (self.writer or not is_new):
             raise KafkaAccessError(
                 f"the group {name} does not know of {first.first - self.after} records that were "
                 "written: its offsets were deleted or have expired "
                 "(offsets.retention.minutes of the brokers), or the topic is on another cluster. "
-                "It is not known which records are there; start without the checkpoint and with "
-                "another sink_group_id",
+                "Continue with another sink_group_id: if the records of the last epoch are there, "
+                "they are then written a second time",
                 transform,
             )
         for each in batches:
@@ -122,7 +130,8 @@ class Written(NamedTuple):
                 raise KafkaAccessError(
                     f"other records were written for the group {name} with the same numbers: the "
                     "pipeline began from a checkpoint or savepoint that is older than what it has "
-                    "written. Start it without that, and with another sink_group_id",
+                    "written. Continue with another sink_group_id; what was written since then "
+                    "stays, and is written a second time",
                     transform,
                 )
         return [each for each in batches if each.first >= self.after]
@@ -167,14 +176,18 @@ class ShardWriter:
         """Number of the next record, as far as this writer knows."""
         return self._written.after
 
-    def write(self, batches: Sequence[Batch]) -> None:
+    def write(self, batches: Sequence[Batch], *, is_new: bool = False) -> None:
         """Write those of consecutive batches that have not been written, in one transaction.
+
+        Args:
+            batches: of this shard.
+            is_new: see ``Written.left``.
 
         Raises:
             ShardTakenError: another producer has begun with the same name.
             KafkaAccessError: they cannot be written.
         """
-        left = self._written.left(batches, self._name, self._transform)
+        left = self._written.left(batches, self._name, self._transform, is_new=is_new)
         if not left:
             return
         written = self._written.with_batches(left)

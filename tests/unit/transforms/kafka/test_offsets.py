@@ -9,6 +9,7 @@ from beam_spark_runner.transforms.kafka.offsets import (
     OffsetsCoder,
     OffsetsProvider,
     OffsetsTracker,
+    WholePartitionsProvider,
 )
 
 
@@ -119,3 +120,15 @@ def test_small_and_endless_ranges_stay_whole() -> None:
         whole = provider.initial_restriction(element)
         assert provider.split(element, whole) == [whole]
     assert provider.restriction_size(("t", 0, 9, -1, 0), Offsets(9, None)) == 1
+
+
+def test_where_offsets_are_committed_a_partition_is_read_from_first_to_last() -> None:
+    provider, whole = WholePartitionsProvider(), Offsets(0, 100_000)
+    element = ("t", 0, 0, 100_000, 0)
+    assert len(OffsetsProvider().split(element, whole)) > 1
+    assert provider.split(element, whole) == [whole]
+    tracker = provider.create_tracker(whole)
+    assert tracker.try_claim(20)
+    assert tracker.try_split(0.5) is None
+    assert tracker.try_split(0) == (Offsets(0, 20), Offsets(20, 100_000))
+    assert tracker.try_split(0) is None

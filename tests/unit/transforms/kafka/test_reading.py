@@ -1,24 +1,41 @@
 """When the loop over a partition's records ends, over answers of a consumer that are given."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from apache_beam.io.iobase import RestrictionTracker
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.runners.sdf_utils import RestrictionTrackerView, ThreadsafeRestrictionTracker
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_spark_runner.transforms.kafka import consumers, error_names
+from beam_spark_runner.transforms.kafka.consumers import OutOfRangeError, PartitionConsumer
+from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.offsets import Offsets, OffsetsTracker
-from beam_spark_runner.transforms.kafka.partitions import Reading, ReadPartitionsForever
-from beam_spark_runner.transforms.kafka.timestamps import CreateTime
+from beam_spark_runner.transforms.kafka.partitions import Elements, Reading, ReadPartitionsForever
+from beam_spark_runner.transforms.kafka.timestamps import CreateTime, EventTime, TimestampPolicy
 
 
 class Record:
     """One with a time of seven seconds."""
 
-    def __init__(self, offset: int) -> None:
-        self._offset = offset
+    def __init__(self, offset: int, timestamp_ms: int = 7000) -> None:
+        self._offset, self._timestamp_ms = offset, timestamp_ms
+
+    def error(self) -> None:
+        return None
+
+    def topic(self) -> str:
+        return "topic"
+
+    def partition(self) -> int:
+        return 0
+
+    def headers(self) -> None:
+        return None
 
     def offset(self) -> int:
         return self._offset
@@ -30,7 +47,7 @@ class Record:
         return b"%d" % self._offset
 
     def timestamp(self) -> tuple[int, int]:
-        return 1, 7000
+        return 1, self._timestamp_ms
 
 
 class Answers:
@@ -119,3 +136,97 @@ def test_elements_have_the_times_of_records_and_the_global_window() -> None:
     ((first, *_), _) = read(Answers([(1, 1)]))
     assert first.timestamp == Timestamp(7)
     assert len(first.windows) == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "timestamp_ms", "problem"),
+    [
+        (CreateTime(), -1, "a record has no timestamp: use ProcessingTime"),
+        (CreateTime(), 1_700_000_000_000_000_000, "is no time that Beam has"),
+        (EventTime(0, lambda record: json.loads(record.value or b"")["at"]), 0, "TypeError"),
+        (EventTime(0, lambda record: json.loads(record.topic)), 0, "JSONDecodeError"),
+    ],
+)
+def test_a_record_without_a_time_is_named(
+    policy: TimestampPolicy, timestamp_ms: int, problem: str
+) -> None:
+    reading = Reading("id", {}, policy, None, None, False, None, 5.0, False, "Read")
+    estimator = ManualWatermarkEstimator(Timestamp(0))
+    with pytest.raises(KafkaAccessError) as raised:
+        list(Elements(reading).of([Record(3, timestamp_ms)], estimator))
+    assert str(raised.value).startswith("Read: the record of topic[0] at offset 3 has no timestamp")
+    assert problem in str(raised.value)
+
+
+class End:
+    """What librdkafka reports once when all has been read. The last offset is a marker's."""
+
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+
+    def offset(self) -> int:
+        return self._offset
+
+    def error(self) -> "End":
+        return self
+
+    def name(self) -> str:
+        return error_names.END_OF_PARTITION
+
+
+class Client:
+    """Stands for a consumer of ``confluent-kafka`` that has some messages."""
+
+    def __init__(self, *messages: Any) -> None:
+        self._messages = [*messages]
+
+    def assign(self, partitions: Any) -> None: ...
+
+    def consume(self, most: int, wait_s: float) -> list[Any]:
+        found, self._messages = self._messages[:most], self._messages[most:]
+        return found
+
+
+def consumer_of(monkeypatch: pytest.MonkeyPatch, *messages: Any) -> PartitionConsumer:
+    monkeypatch.setattr(consumers, "open_consumer", lambda *_: Client(*messages))
+    return PartitionConsumer({"bootstrap.servers": "nowhere"}, "Read", "topic", 0, 7)
+
+
+def test_the_end_stays_known_when_records_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = consumer_of(monkeypatch, Record(7), Record(8), End(10))
+    taken = consumer.take(1000, 0)
+    assert (len(taken), consumer.position, consumer.is_at_end) == (2, 10, True)
+    consumer.put_back(taken)
+    assert consumer.position == 7
+    (first,) = consumer.take(1, 0)
+    assert consumer.position == 8
+    consumer.put_back([first])
+    assert len(consumer.take(1000, 0)) == 2
+    assert consumer.position == 10
+
+
+class Unreached(Answers):
+    """A broker that has said that an offset does not exist, and does not answer any more."""
+
+    def __init__(self) -> None:
+        super().__init__([(0, 5)])
+        self.sought: list[int] = []
+
+    def take(self, *arguments: Any) -> Any:
+        if len(arguments) == 3:
+            return self
+        raise OutOfRangeError
+
+    def bounds_of(self, topic: str, partition: int) -> None:
+        return None
+
+    def seek(self, offset: int) -> None:
+        self.sought.append(offset)
+
+
+def test_offsets_are_not_judged_while_no_broker_answers() -> None:
+    answers = Unreached()
+    elements, tracker = read(answers)
+    assert not elements
+    assert answers.sought == [0]
+    assert deferred_at(tracker) == 0

@@ -19,8 +19,8 @@ def stored(written: Written) -> Written:
     return Written.of(written.after, written.metadata(), "sink-0", "w")
 
 
-def left(written: Written, *batches: Batch) -> list[Batch]:
-    return written.left(batches, "sink-0", "w")
+def left(written: Written, *batches: Batch, is_new: bool = False) -> list[Batch]:
+    return written.left(batches, "sink-0", "w", is_new=is_new)
 
 
 def test_all_is_left_at_first() -> None:
@@ -52,6 +52,16 @@ def test_offsets_that_something_else_has_committed_are_refused() -> None:
 def test_lost_offsets_are_noticed() -> None:
     with pytest.raises(KafkaAccessError, match=r"does not know of 3 records.*have expired"):
         left(NOTHING, batch(3))
+
+
+def test_a_pipeline_may_continue_with_another_group() -> None:
+    assert left(NOTHING, batch(3), batch(6), is_new=True) == [batch(3), batch(6)]
+    written = stored(NOTHING.with_batches([batch(3)]))  # after which an attempt was killed
+    assert left(written, batch(3), batch(6), is_new=True) == [batch(6)]
+    with pytest.raises(KafkaAccessError, match="is that of another pipeline"):
+        left(written, batch(6, writer="other"), is_new=True)
+    with pytest.raises(KafkaAccessError, match="does not know of 3 records"):
+        left(written, batch(9), is_new=True)
 
 
 def test_an_older_checkpoint_is_noticed() -> None:
