@@ -238,7 +238,11 @@ class PaneMachine:
         """Return event time that the output's watermark must not pass; None: nothing holds it."""
         if state.hold_us is not None:
             return state.hold_us
-        may_be_empty = self._has_on_time_pane and not state.has_ended and not state.is_closed
+        if state.has_ended:
+            # A late pane with late elements only: the output's watermark may have passed its time.
+            # Steps downstream still take it.
+            return min(state.last_us + self._lateness_us, MAX_US) if state.has_news else None
+        may_be_empty = self._has_on_time_pane and not state.is_closed
         return state.last_us if state.has_news or may_be_empty else None
 
     def _is_over(self, last_us: int, now: Instant) -> bool:

@@ -11,7 +11,9 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.waiting import WaitingElements
+from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.portable.window_mapping import SideWindow
+from beam_spark_runner.semantics.timers import expiry_us
 from beam_spark_runner.spark.program import Edge, WindowMapping
 from beam_spark_runner.spark.rows.readers import reader_for
 from beam_spark_runner.spark.task.epoch_stage import EpochStage
@@ -27,6 +29,7 @@ class MayWait(EpochStage):
         """Set ``_waiting``; ``_joined`` is set."""
         self._waiting: WaitingElements | None = None
         self._looks_up: Sequence[tuple[Edge, WindowMapping, MapWindows]] = ()
+        self._gets_panes = self.program.input.delivery is Delivery.GROUP_BY_KEY
         # See ``graph.passes.await_side_inputs``.
         if not self.program.views or self.program.input.is_keyed:
             return
@@ -40,7 +43,7 @@ class MayWait(EpochStage):
             self._stages.store_of(self.program),
             self._harness.input_coder,
             are_ready=self._are_ready,
-            is_expired=functools.partial(self._stages.is_expired, self.program),
+            is_expired=self._is_expired,
             late=self._stages.late_of(self.program),
         )
 
@@ -70,6 +73,10 @@ class MayWait(EpochStage):
             self.waiting = self._described(self._waiting)
         return super().finish()
 
+    def _is_expired(self, window: Any) -> bool:
+        """Whether an element comes too late. Panes never do: epochs may pass until one fires."""
+        return not self._gets_panes and self._stages.is_expired(self.program, window)
+
     def _are_ready(self, windows: Sequence[Any]) -> Sequence[bool]:
         """Whether the side inputs of the stage are, for windows of its main input."""
         ready = [True] * len(windows)
@@ -85,9 +92,15 @@ class MayWait(EpochStage):
 
         See ``looked_up_from_us``, which needs to know windows before they come.
         """
-        if self._stages.is_over(self.program, side.end_us) and not self._stages.is_expired(
-            self.program, window
-        ):
+        if not self._stages.is_over(self.program, side.end_us):
+            return
+        if self._gets_panes:  # what is deleted, they hold until their window is over
+            lateness_us = self.program.lateness_us
+            expires_us = expiry_us(side.end_us, lateness_us)
+            is_kept = expires_us >= window.max_timestamp().micros + lateness_us
+        else:
+            is_kept = self._is_expired(window)
+        if not is_kept:
             error = LookupError(
                 f"the window {window} looks up a window of the side input that has ended at "
                 f"{Timestamp(micros=side.end_us)}, and what it had may have been deleted since: "

@@ -145,6 +145,27 @@ def test_a_pane_that_may_be_empty_holds_the_watermark_at_the_end_of_its_window()
     assert machine.hold_us(state) is None
 
 
+def test_a_late_element_that_waits_holds_the_watermark_where_its_window_is_over() -> None:
+    """``WatermarkHold.addGarbageCollectionHold`` of Beam's Java runners."""
+    windowing = Windowing(
+        FixedWindows(10),
+        AfterWatermark(late=AfterCount(2)),
+        accumulation_mode=AccumulationMode.DISCARDING,
+        allowed_lateness=5,
+    )
+    machine = PaneMachine(windowing)
+    windows: KeyWindows = {}
+    late = Instant(12_000_000, 0)
+    [*machine.add(windows, [WindowedValue(0, 1, (WINDOW,))], START_OF_TIME)]
+    assert len([*machine.advance(windows, late)]) == 1
+    assert [*machine.add(windows, [WindowedValue(1, 1, (WINDOW,))], late)] == []
+    (state,) = windows.values()
+    assert machine.hold_us(state) == 14_999_999
+    (pane,) = machine.add(windows, [WindowedValue(2, 1, (WINDOW,))], late)
+    assert (pane.value, pane.pane_info.timing) == ([1, 2], PaneInfoTiming.LATE)
+    assert machine.hold_us(state) is None
+
+
 @pytest.mark.parametrize("trigger", [_Never(), Repeatedly(AfterCount(3))])
 def test_a_late_pane_has_nothing_that_was_on_time(trigger: Any) -> None:
     """Consistency, in the documentation of ``PaneInfo``; and ``Never`` in beam_runner_api.proto:

@@ -65,13 +65,16 @@ class Groups:
         """Return the event time that the output must not pass."""
         return min(
             (
-                min(state.times, default=last_of(window))
+                min(state.times, default=last_of(window) + self._late_by(state))
                 for windows in self._keys.values()
                 for window, state in windows.items()
                 if state.has_news
             ),
             default=END,
         )
+
+    def _late_by(self, state: _Window) -> int:
+        return self._windowing.lateness * 1000 if state.is_past else 0
 
     def _is_over(self, window: Any, watermark: int) -> bool:
         return watermark >= END or watermark > last_of(window) + self._windowing.lateness * 1000
