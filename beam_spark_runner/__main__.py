@@ -17,7 +17,7 @@ _ENDS_WITHIN_S = 28.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until SIGTERM or SIGINT; return the exit status.
+    """Serve until SIGTERM, SIGINT, or the end of Spark's JVM; return the exit status.
 
     Args:
         arguments: the command line. None: that of this process.
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(each, lambda *_: ending.set())
     try:
         config = parse_server_options(sys.argv[1:] if arguments is None else arguments)
-        server = JobServer(config)
+        server = JobServer(config, ending.set)
     except OptionsError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -42,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if server.metrics_url is not None:
         print(f"metrics at {server.metrics_url}", flush=True)
     wait_for(ending)
+    if server.has_lost_spark:
+        _LOGGER.error("Spark's JVM has ended, and no job can run: the job server ends, too")
     _LOGGER.info("ending: running jobs are cancelled")
     # Jobs run in threads that Python waits for; one that is stuck must not keep the process.
     late = threading.Timer(_ENDS_WITHIN_S, os._exit, (1,))
@@ -51,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.flush()
         os._exit(1)
     late.cancel()
-    return 0
+    return 1 if server.has_lost_spark else 0
 
 
 if __name__ == "__main__":

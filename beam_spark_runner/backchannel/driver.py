@@ -219,14 +219,23 @@ class BackchannelServer:
         try:
             for message in stream.messages():
                 self._on_frame(stream, WorkerFrame.FromString(message))
-        except (OSError, FrameTooLongError, DecodeError) as error:
+        except OSError as error:
             _LOGGER.debug("the stream of %s has ended: %s", stream.worker or "a stranger", error)
+            self._hang_up(stream)
+        except (FrameTooLongError, DecodeError) as error:
+            # Strangers send anything.
+            level = logging.WARNING if stream.worker else logging.DEBUG
+            name = stream.worker or "a stranger"
+            _LOGGER.log(level, "%s is no longer heard, since it has sent: %s", name, error)
             self._hang_up(stream)
 
     def _on_frame(self, stream: SocketStream | FileStream, frame: WorkerFrame) -> None:
         worker = stream.worker
         if worker:
-            self._take(worker, frame)
+            try:
+                self._take(worker, frame)
+            except Exception:  # the others of the same worker, and its callbacks, do not end
+                _LOGGER.exception("a message of %s cannot be used", worker)
             with self._lock:
                 self._deliveries.arrived(worker, frame.messages_sent)
                 self._deliveries.finalized(frame.finalized)

@@ -15,7 +15,12 @@ from typing import Any, Protocol
 from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner.backchannel.log_valve import LogValve
-from beam_spark_runner.core.rendering import message_of, render_error, valid_text
+from beam_spark_runner.core.rendering import (
+    MOST_OF_A_TRACEBACK,
+    message_of,
+    render_error,
+    valid_text,
+)
 
 _LOGGER = logging.getLogger(__name__)
 _Severity = beam_fn_api_pb2.LogEntry.Severity
@@ -74,6 +79,16 @@ def category_of(entry: beam_fn_api_pb2.LogEntry) -> type[Warning] | None:
     module, _, name = str(entry.custom_data[_CATEGORY]).rpartition(".")
     found = getattr(sys.modules.get(module), name, None)
     return found if isinstance(found, type) and issubclass(found, Warning) else UserWarning
+
+
+def shorten(entry: beam_fn_api_pb2.LogEntry) -> None:
+    """Leave out the middle of what is too long for a message to the driver."""
+    if entry.ByteSize() <= MOST_OF_A_TRACEBACK:
+        return
+    entry.message = valid_text(entry.message, MOST_OF_A_TRACEBACK)
+    entry.trace = valid_text(entry.trace, MOST_OF_A_TRACEBACK)
+    if entry.custom_data.ByteSize() > MOST_OF_A_TRACEBACK:
+        entry.ClearField("custom_data")
 
 
 def is_chatter(entry: beam_fn_api_pb2.LogEntry) -> bool:

@@ -26,7 +26,7 @@ from beam_spark_runner._generated.backchannel_pb2 import (
     WorkerFrame,
 )
 from beam_spark_runner.backchannel import transport
-from beam_spark_runner.backchannel.log_lines import STDERR, LogHandler
+from beam_spark_runner.backchannel.log_lines import STDERR, LogHandler, shorten
 from beam_spark_runner.backchannel.process_log import logging_to
 from beam_spark_runner.backchannel.transport import Link, Route
 from beam_spark_runner.core.callbacks import Callbacks
@@ -37,6 +37,8 @@ LOOK_EVERY_S = 1.0
 """How often running tasks are asked how far they are. A quicker job is not asked."""
 MOST_LINES = 2_000
 """That wait to be sent; further ones are counted only."""
+MOST_BYTES_OF_LINES = 8 << 20
+"""In one message: the driver takes none of more than 64 MB."""
 
 _LAST_WORDS_S = 1.0
 IS_KEPT = bool(os.environ.get("SPARK_REUSE_WORKER"))  # this process, for a next task
@@ -114,6 +116,7 @@ class Backchannel:
 
     def log(self, entry: beam_fn_api_pb2.LogEntry) -> None:
         """Send a log line."""
+        shorten(entry)
         with self._wake:
             if not self._is_lost:
                 self._sent += 1
@@ -292,21 +295,31 @@ class Backchannel:
         with self._wake:
             if not self._has_something():
                 return None
+            lines = self._take_lines()
             frame = WorkerFrame(
-                messages_sent=self._sent,
-                log_entries=self._lines,
+                # Not all of them: the driver awaits what is still to come.
+                messages_sent=self._sent - len(self._lines),
+                log_entries=lines,
                 left_out=self._left_out,
                 progress=self._progress.values(),
                 finalized=self._finalized,
                 awaits_end=self._awaits_end,
                 has_torn_down=self._has_torn_down,
             )
-            self._lines.clear()
             self._progress.clear()
             self._finalized.clear()
             self._left_out = 0
             self._calls = self._has_torn_down = False
             return frame
+
+    def _take_lines(self) -> list[bytes]:
+        """Return the lines that come next. The lock is held."""
+        lines: list[bytes] = []
+        size = 0
+        while self._lines and (not lines or size + len(self._lines[0]) <= MOST_BYTES_OF_LINES):
+            lines.append(self._lines.popleft())
+            size += len(lines[-1])
+        return lines
 
     def _send(self, frame: WorkerFrame) -> None:
         if self._link is None and not self._is_lost:

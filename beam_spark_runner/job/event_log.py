@@ -1,5 +1,6 @@
 """The events of a job in order, for readers that begin early, late, or after the end."""
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ class EventLog(Generic[_T]):
 
     Args:
         most: how many events the log has room for; the oldest are dropped. None: any number.
+        most_bytes: how large they may be together; the last one is never dropped. None: any size.
+        size_of: returns the bytes of an event.
         also: another log, which gets each event, too. It is closed by itself.
 
     Example:
@@ -26,8 +29,19 @@ class EventLog(Generic[_T]):
         ['started', 'done']
     """
 
-    def __init__(self, most: int | None = None, also: "EventLog[Any] | None" = None) -> None:
-        self._events: deque[_T] = deque(maxlen=most)
+    def __init__(
+        self,
+        most: int | None = None,
+        also: "EventLog[Any] | None" = None,
+        *,
+        most_bytes: int | None = None,
+        size_of: Callable[[_T], int] = lambda _: 0,
+    ) -> None:
+        self._events: deque[_T] = deque()
+        self._most = sys.maxsize if most is None else most
+        self._most_bytes = sys.maxsize if most_bytes is None else most_bytes
+        self._size_of = size_of
+        self._bytes = 0
         self._also = also
         self._appended = 0
         self._is_closed = False
@@ -37,10 +51,20 @@ class EventLog(Generic[_T]):
         """Add an event. One that comes after the end is for those who have not read yet."""
         with self._changed:
             self._events.append(event)
+            self._bytes += self._size_of(event)
+            while len(self._events) > self._most or (
+                self._bytes > self._most_bytes and len(self._events) > 1
+            ):
+                self._bytes -= self._size_of(self._events.popleft())
             self._appended += 1
             if self._also is not None:
                 self._also.append(event)
             self._changed.notify_all()
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the events that the log has now."""
+        return self._bytes
 
     def close(self) -> None:
         """Let those who follow the log end."""
@@ -61,7 +85,7 @@ class EventLog(Generic[_T]):
     def follow(self, is_wanted: Callable[[], bool] = lambda: True) -> Iterator[_T]:
         """Yield the events of the log, and then each new one, until the log is closed.
 
-        A reader that is slower by more events than the log has room for misses the oldest.
+        A reader that is slower by more than the log has room for misses the oldest.
 
         Args:
             is_wanted: whether the reader still wants more; is asked after each event, and

@@ -27,6 +27,7 @@ from beam_spark_runner.job.event_log import EventLog
 
 SDK_LOGGER = "beam_spark_runner.sdk"
 MOST_MESSAGES = 10_000
+MOST_BYTES = 32 << 20
 """Of one job; of more, the latest are kept."""
 _PER_SECOND, _AT_ONCE = 1_000, 10_000  # from all workers together
 
@@ -54,7 +55,9 @@ class JobMessages:
         self, step_names: Mapping[TransformId, str], also: EventLog[Any] | None = None
     ) -> None:
         self._step_names = step_names
-        self.log: EventLog[beam_job_api_pb2.JobMessage] = EventLog(MOST_MESSAGES, also)
+        self.log: EventLog[beam_job_api_pb2.JobMessage] = EventLog(
+            MOST_MESSAGES, also, most_bytes=MOST_BYTES, size_of=_size_of
+        )
         self._number = 0
         self._left_out = 0
         self._valve = LogValve(time.monotonic(), per_second=_PER_SECOND, at_once=_AT_ONCE)
@@ -76,7 +79,7 @@ class JobMessages:
         category = category_of(entry)
         if not is_logged and (category is None or not self._warn_again(category, entry)):
             _LOGGER.log(level, "%s [%s]%s", entry.message, where, trace, extra=extra)
-        self._keep(level, f"{entry.message} [{where}]{trace}", entry.timestamp.ToJsonString())
+        self._keep(level, f"{entry.message} [{where}]{trace}", _time_of(entry))
 
     def _warn_again(self, category: type[Warning], entry: beam_fn_api_pb2.LogEntry) -> bool:
         """Warn as the worker did; False: here, such a warning is an error, and nobody's to catch.
@@ -92,7 +95,7 @@ class JobMessages:
                 int(line) if line.isdecimal() else 0,
                 registry=self._warnings_given,
             )
-        except Warning:
+        except Exception:  # a class of the user's may also want other arguments
             return False
         return True
 
@@ -139,3 +142,15 @@ class JobMessages:
                     message_text=valid_text(text, MOST_OF_A_TRACEBACK),
                 )
             )
+
+
+def _time_of(entry: beam_fn_api_pb2.LogEntry) -> str:
+    """Return when a line was logged; empty: its SDK has sent no time that there is."""
+    try:
+        return str(entry.timestamp.ToJsonString())
+    except ValueError:
+        return ""
+
+
+def _size_of(message: beam_job_api_pb2.JobMessage) -> int:
+    return int(message.ByteSize())

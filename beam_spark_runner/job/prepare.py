@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_spark_runner.core.errors import UnsupportedFeatureError
@@ -99,14 +99,11 @@ def prepare(
         serve_loopback(pipeline, for_sdks)
     plan = compile_pipeline(
         pipeline,
-        allow_non_deterministic_key_coders=options.view_as(
-            TypeOptions
-        ).allow_non_deterministic_key_coders,
+        allow_non_deterministic_key_coders=config.allow_non_deterministic_key_coders,
         drains=config.drains,
         streams=config.streams,
         has_checkpoints=config.checkpoint_dir is not None,
-        # Up to then a Reshuffle lost panes, and whoever asks for that version wants it to.
-        expands_reshuffles=options.is_compat_version_prior_to("2.65.0"),
+        expands_reshuffles=config.expands_reshuffles,
         may_unpickle=was_built_here,
     )
     return PreparedJob(

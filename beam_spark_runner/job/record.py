@@ -8,7 +8,7 @@ from apache_beam.portability.api import beam_job_api_pb2
 
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.job.event_log import EventLog
-from beam_spark_runner.job.messages import MOST_MESSAGES, JobMessages
+from beam_spark_runner.job.messages import MOST_BYTES, MOST_MESSAGES, JobMessages
 
 
 class StateChange(NamedTuple):
@@ -31,7 +31,9 @@ class JobRecord:
     """
 
     def __init__(self, step_names: Mapping[TransformId, str]) -> None:
-        self.events: EventLog[StateChange | beam_job_api_pb2.JobMessage] = EventLog(MOST_MESSAGES)
+        self.events: EventLog[StateChange | beam_job_api_pb2.JobMessage] = EventLog(
+            MOST_MESSAGES, most_bytes=MOST_BYTES, size_of=_size_of
+        )
         self.states: EventLog[StateChange] = EventLog(also=self.events)
         self.messages = JobMessages(step_names, also=self.events)
 
@@ -50,3 +52,7 @@ class JobRecord:
         self.change_state(state)
         self.states.close()
         self.events.close()
+
+
+def _size_of(event: StateChange | beam_job_api_pb2.JobMessage) -> int:
+    return 0 if isinstance(event, StateChange) else int(event.ByteSize())

@@ -58,12 +58,15 @@ def check_server_access(access: ServerAccess) -> None:
         raise OptionsError("tls_ca", "has no effect unless --tls_cert and --tls_key are set")
 
 
-def check_client_access(access: ClientAccess, endpoint: str | None) -> None:
+def check_client_access(
+    access: ClientAccess, endpoint: str | None, artifact_endpoint: str | None = None
+) -> None:
     """Check that what a client names goes together.
 
     Args:
         access: of the client.
         endpoint: HOST:PORT of the job server; None: there is none.
+        artifact_endpoint: HOST:PORT to which files are sent; None: the same.
 
     Raises:
         OptionsError: an option has no effect without another, or would give the token away.
@@ -74,12 +77,15 @@ def check_client_access(access: ClientAccess, endpoint: str | None) -> None:
     _both(("job_server_cert", access.cert), ("job_server_key", access.key))
     if access.cert and not access.ca:
         raise OptionsError("job_server_cert", _NO_EFFECT.format("job_server_ca"))
-    if access.token_file and not access.ca and not is_loopback(host_of(endpoint or "")):
-        raise OptionsError(
-            "job_server_token_file",
-            f"the token would reach {endpoint} in the clear; name the CA of the server's "
-            "certificate as --job_server_ca",
-        )
+    if not access.token_file or access.ca:
+        return
+    for each in (endpoint, artifact_endpoint):
+        if each and not is_loopback(host_of(each)):
+            raise OptionsError(
+                "job_server_token_file",
+                f"the token would reach {each} in the clear; name the CA of the server's "
+                "certificate as --job_server_ca",
+            )
 
 
 def host_of(endpoint: str) -> str:

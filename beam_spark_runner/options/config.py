@@ -14,6 +14,8 @@ from apache_beam.options.pipeline_options import (
     PortableOptions,
     SetupOptions,
     StandardOptions,
+    StreamingOptions,
+    TypeOptions,
 )
 
 from beam_spark_runner.core.backchannel import BackchannelKind
@@ -27,6 +29,7 @@ from beam_spark_runner.options.declared import (
     DEFAULT_TIMER_BATCH,
     SparkPortableRunnerOptions,
 )
+from beam_spark_runner.options.environment import cache_s, environment_kind, sdk_worker_parallelism
 from beam_spark_runner.options.metrics import MetricsAddress, metrics_of_program
 from beam_spark_runner.options.storage import store_settings
 from beam_spark_runner.options.values import (
@@ -49,19 +52,6 @@ PlanFormat = Literal["text"]
 DEFAULT_CACHE_MB = 100
 DEFAULT_START_TIMEOUT_S = 120.0
 DEFAULT_DOCKER = "docker"
-_ENVIRONMENTS: Mapping[str, EnvironmentKind] = {
-    "EMBEDDED": "embedded",
-    "EMBEDDED_PYTHON": "embedded",
-    "BEAM:ENV:EMBEDDED_PYTHON:V1": "embedded",
-    "PROCESS": "process",
-    "BEAM:ENV:PROCESS:V1": "process",
-    "DOCKER": "docker",
-    "BEAM:ENV:DOCKER:V1": "docker",
-    "EXTERNAL": "external",
-    "BEAM:ENV:EXTERNAL:V1": "external",
-    "LOOPBACK": "loopback",
-    "BEAM:ENV:EMBEDDED_PYTHON_LOOPBACK:V1": "loopback",
-}
 
 _INSTALL_BEAM = (
     "workers run the Apache Beam that is installed beside this package; install that one "
@@ -94,6 +84,8 @@ class RunnerConfig:
     spark_conf: tuple[tuple[str, str], ...] = ()  # each key once, in the order given
     parallelism: int | None = None  # --parallelism: partitions of an exchange. None: ours to choose
     max_parallelism: int | None = None  # --max_parallelism: most partitions. None: ours to choose
+    allow_non_deterministic_key_coders: bool = False
+    expands_reshuffles: bool = False  # --update_compatibility_version is before 2.65.0
     shared_storage: str | None = None  # --temp_location: any Beam URL, or a path
     max_cache_memory_usage_mb: int = DEFAULT_CACHE_MB  # of each worker, for side inputs
     environment: EnvironmentKind = "embedded"  # --environment_type: where user code runs
@@ -154,11 +146,16 @@ class RunnerConfig:
             raise OptionsError(
                 "parallelism", f"{parallelism} is more than --max_parallelism={max_parallelism}"
             )
-        environment = _environment(options)
-        job_endpoint = _job_endpoint(options.view_as(PortableOptions).job_endpoint)
+        environment = environment_kind(options)
+        portable = options.view_as(PortableOptions)
+        job_endpoint = _job_endpoint(portable.job_endpoint)
         return cls(
             job_endpoint=job_endpoint,
-            job_server_access=_job_server_access(ours, job_endpoint),
+            job_server_access=_job_server_access(ours, job_endpoint, portable.artifact_endpoint),
+            allow_non_deterministic_key_coders=options.view_as(
+                TypeOptions
+            ).allow_non_deterministic_key_coders,
+            expands_reshuffles=_expands_reshuffles(options),
             spark_master_url=master(_given_of_spark(options).get("spark_master_url")),
             spark_conf=tuple(spark_conf(getattr(ours, "spark_conf", None)).items()),
             parallelism=parallelism,
@@ -166,13 +163,13 @@ class RunnerConfig:
             shared_storage=cloud.temp_location or None,
             max_cache_memory_usage_mb=_cache_mb(options),
             environment=environment,
-            sdk_worker_parallelism=_sdk_worker_parallelism(options, environment),
+            sdk_worker_parallelism=sdk_worker_parallelism(options, environment),
             executor_environment=one_of(
                 "executor_environment",
                 getattr(ours, "executor_environment", "auto"),
                 ExecutorEnvironment,
             ),
-            environment_cache_s=_cache_s(options, environment),
+            environment_cache_s=cache_s(options, environment),
             environment_start_timeout_s=_start_timeout_s(
                 getattr(ours, "environment_start_timeout", None)
             ),
@@ -267,78 +264,29 @@ def _job_endpoint(given: str | None) -> str | None:
     return given or None
 
 
-def _job_server_access(ours: PipelineOptions, endpoint: str | None) -> ClientAccess:
+def _expands_reshuffles(options: PipelineOptions) -> bool:
+    """Read whether ``--update_compatibility_version`` asks for Beam's former Reshuffle.
+
+    It lost panes up to 2.64, and whoever asks for that version wants it to.
+    """
+    try:
+        return bool(options.is_compat_version_prior_to("2.65.0"))
+    except ValueError as error:
+        given = options.view_as(StreamingOptions).update_compatibility_version
+        raise OptionsError(
+            "update_compatibility_version", f"{given!r} is no version of Beam, such as 2.64.0"
+        ) from error
+
+
+def _job_server_access(
+    ours: PipelineOptions, endpoint: str | None, artifact_endpoint: str | None
+) -> ClientAccess:
     """Read what is shown to the job server."""
     names = [field.name for field in fields(ClientAccess)]
     given = {name: getattr(ours, f"job_server_{name}", None) or None for name in names}
     access = ClientAccess(**given)
-    check_client_access(access, endpoint)
+    check_client_access(access, endpoint, artifact_endpoint)
     return access
-
-
-def _environment(options: PipelineOptions) -> EnvironmentKind:
-    """Read ``--environment_type``."""
-    portable = options.view_as(PortableOptions)
-    given = portable.environment_type
-    needs = _needs_of_its_own(options)
-    kind = _ENVIRONMENTS.get((given or ("PROCESS" if needs else "EMBEDDED")).upper())
-    if kind is None:
-        raise OptionsError(
-            "environment_type",
-            f"{given} is not supported; use PROCESS, DOCKER, EXTERNAL or LOOPBACK, or omit the "
-            "option: user code then runs in the PySpark workers, with the packages that are "
-            "installed there",
-        )
-    if kind == "embedded" and needs:
-        raise OptionsError(
-            needs,
-            "the PySpark workers, where --environment_type=EMBEDDED runs user code, are shared by "
-            "all pipelines; leave --environment_type out: each worker then starts a process "
-            "with what this pipeline needs",
-        )
-    if kind == "loopback" and needs:
-        _LOGGER.warning(
-            "--%s has no effect with --environment_type=LOOPBACK: this process runs user code",
-            needs,
-        )
-    if portable.environment_config and (kind == "embedded" or not given):
-        raise OptionsError("environment_config", "has no effect unless --environment_type is set")
-    return kind
-
-
-def _needs_of_its_own(options: PipelineOptions) -> str | None:
-    """Return an option that asks for packages or files that other pipelines do not see, if any."""
-    setup = options.view_as(SetupOptions)
-    for name in ("requirements_file", "setup_file", "extra_packages", "files_to_stage"):
-        if getattr(setup, name):
-            return name
-    # What cloudpickle saves are registries, whose entries pickled functions have with them.
-    if setup.save_main_session and setup.pickle_library.startswith("dill"):
-        return "save_main_session"
-    return None
-
-
-def _sdk_worker_parallelism(options: PipelineOptions, kind: EnvironmentKind) -> int:
-    """Read how many SDK harnesses each PySpark worker has; 0 is the runner's choice: one."""
-    given = options.view_as(PortableOptions).sdk_worker_parallelism
-    harnesses = number("sdk_worker_parallelism", given)
-    if harnesses != int(harnesses):
-        raise OptionsError(
-            "sdk_worker_parallelism", f"{given} is not a whole number of SDK harnesses"
-        )
-    if harnesses > 1 and kind == "embedded":
-        raise OptionsError(
-            "sdk_worker_parallelism", "has no effect unless --environment_type is set"
-        )
-    return max(1, int(harnesses))
-
-
-def _cache_s(options: PipelineOptions, kind: EnvironmentKind) -> float:
-    """Read ``--environment_cache_millis``. LOOPBACK: the next job has a worker pool of its own."""
-    given = number(
-        "environment_cache_millis", options.view_as(PortableOptions).environment_cache_millis
-    )
-    return 0.0 if kind == "loopback" else given / 1000
 
 
 def _start_timeout_s(given: object) -> float:

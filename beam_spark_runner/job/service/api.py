@@ -17,7 +17,8 @@ from beam_spark_runner.job.service.streaming_jobs_service import StreamingJobsSe
 from beam_spark_runner.job.streaming_jobs import add_to_server
 from beam_spark_runner.options.server import ServerConfig
 
-_MOST_CALLS = 1_000  # a thread each, made when it is needed; a client has two or three
+_CALLS_OF_A_CLIENT = 2  # it follows the states and the messages of its job
+_MORE_CALLS = 500  # that are answered at once, and late clients' streams
 _MOST_MESSAGE_BYTES = 256 << 20
 _OPTIONS = [
     ("grpc.max_receive_message_length", _MOST_MESSAGE_BYTES),
@@ -48,11 +49,14 @@ class JobApi:
     def __init__(self, config: ServerConfig, jobs: Jobs) -> None:
         check_files(config.access)
         self._credentials = server_credentials(config.access)
+        jobs_with_clients = config.max_waiting_jobs + config.max_concurrent_jobs
+        # Each has a thread, which is made when it is needed.
+        most_calls = _CALLS_OF_A_CLIENT * jobs_with_clients + _MORE_CALLS
         self._server = grpc.server(
-            futures.ThreadPoolExecutor(_MOST_CALLS, thread_name_prefix="job-api"),
+            futures.ThreadPoolExecutor(most_calls, thread_name_prefix="job-api"),
             options=_OPTIONS,
             interceptors=server_interceptors(config.access),
-            maximum_concurrent_rpcs=_MOST_CALLS,
+            maximum_concurrent_rpcs=most_calls,
         )
         self.url = self._listen("job_port", config, config.job_port)
         self.artifact_url = self._listen("artifact_port", config, config.artifact_port)

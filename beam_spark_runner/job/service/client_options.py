@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -10,6 +11,7 @@ from apache_beam.portability.api import beam_job_api_pb2
 from google.protobuf import json_format, struct_pb2
 
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.core.storage_urls import is_url
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.declared import DECLARED
 from beam_spark_runner.options.server import ServerConfig
@@ -81,9 +83,25 @@ def read_options(
         config = RunnerConfig.from_options(options)
     except SystemExit as error:  # argparse has printed what it did not understand
         raise OptionsError("pipeline_options", f"an option is wrong: {_words(error)}") from error
+    for name in ("checkpoint_dir", "savepoint_path"):
+        check_place(name, getattr(config, name))
     return options, dataclasses.replace(
         config, shared_storage=server.shared_storage, progress="off", show_plan=None
     )
+
+
+def check_place(option: str, folder: str | None) -> None:
+    """Check that a folder is the same for a client and the server.
+
+    Raises:
+        OptionsError: it is relative, or there is none.
+    """
+    if folder is not None and not (is_url(folder) or Path(folder).is_absolute()):
+        raise OptionsError(
+            option,
+            f"{folder!r} must be an absolute path on the job server's machine, or the URL of a "
+            "folder in an object store or HDFS",
+        )
 
 
 def _words(error: SystemExit) -> str:

@@ -35,7 +35,7 @@ _LOGGER = logging.getLogger(__name__)
 
 MOST_ENDED = 200
 """Of so many ended jobs, states and messages are kept; of more, the latest."""
-MOST_EVENTS_OF_ENDED = 100_000
+MOST_BYTES_OF_ENDED = 256 << 20
 _PREPARED_FOR_S = 3600.0  # for a client to stage its files, and to say Run
 _ENDING = "the job server is ending, and takes no more jobs"
 
@@ -75,6 +75,7 @@ class Jobs:
         self._prepared: dict[str, _Preparation] = {}
         self._jobs: dict[str, ServedJob] = {}
         self._waiting: deque[ServedJob] = deque()
+        self._ended: deque[ServedJob] = deque()  # the one that ended last is the last
         self._free_pools = [f"beam-{n}" for n in reversed(range(config.max_concurrent_jobs))]
         self._is_ending = False
         self._lock = threading.Lock()
@@ -190,9 +191,15 @@ class Jobs:
         """Begin those jobs whose turn it is. The lock is held."""
         while self._waiting and self._free_pools:
             job, pool = self._waiting.popleft(), self._free_pools.pop()
-            threading.Thread(
+            thread = threading.Thread(
                 target=self._run, args=(job, pool), name=f"beam-serve-{job.job_id}"
-            ).start()
+            )
+            try:
+                thread.start()
+            except RuntimeError as error:  # the machine has no more threads for this process
+                self._free_pools.append(pool)
+                job.fail(error)
+                self._has_ended(job)
 
     def _run(self, job: ServedJob, pool: str) -> None:
         try:
@@ -202,17 +209,19 @@ class Jobs:
         finally:
             with self._lock:
                 self._free_pools.append(pool)
-                self._forget_the_oldest()
+                self._has_ended(job)
                 self._begin_next()
 
-    def _forget_the_oldest(self) -> None:
-        """Drop what is kept of ended jobs, beyond the limits. The lock is held."""
-        ended = [each for each in reversed(self._jobs.values()) if each.has_ended]
-        events = 0
-        for number, job in enumerate(ended):
-            events += len(job.record.events.events())
-            if number and (number >= MOST_ENDED or events > MOST_EVENTS_OF_ENDED):
-                del self._jobs[job.job_id]
+    def _has_ended(self, job: ServedJob) -> None:
+        """Drop what is kept of jobs that ended before, beyond the limits. The lock is held."""
+        self._ended.append(job)
+        kept = sum(each.kept_bytes for each in self._ended)
+        while len(self._ended) > MOST_ENDED or (
+            kept > MOST_BYTES_OF_ENDED and len(self._ended) > 1
+        ):
+            oldest = self._ended.popleft()
+            kept -= oldest.kept_bytes
+            del self._jobs[oldest.job_id]
 
     def job(self, job_id: str) -> ServedJob:
         """Return a job.
@@ -248,6 +257,8 @@ class Jobs:
                 self._waiting.remove(job)
         if waits:
             job.drop()
+            with self._lock:
+                self._has_ended(job)
         elif not job.has_ended:
             threading.Thread(target=job.cancel, name=f"beam-cancel-{job_id}", daemon=True).start()
         return job

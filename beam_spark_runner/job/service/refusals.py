@@ -4,6 +4,7 @@ import functools
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -24,7 +25,9 @@ from beam_spark_runner.job.access import REFUSED_BY_US
 from beam_spark_runner.recovery.savepoint import NothingCommittedError, SavepointExistsError
 
 _LOGGER = logging.getLogger(__name__)
-_MOST_OF_A_TEXT = 4_000  # gRPC's clients take 8 KB of trailing metadata
+_MOST_OF_A_TEXT = 4_000
+_MOST_ENCODED = 6_000  # gRPC's clients take 8 KB of trailing metadata
+_SENT_AS_THEY_ARE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 
 
 class UnknownIdError(RunnerError):
@@ -90,7 +93,7 @@ def refuses(method: Callable[..., Any]) -> Callable[..., Any]:
     def answer(self: Any, request: Any, context: Any) -> Any:
         try:
             return method(self, request, context)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # argparse raises the latter
             refused = error
         _abort(context, method.__name__, refused)
 
@@ -105,7 +108,7 @@ def refuses_in_stream(method: Callable[..., Iterator[Any]]) -> Callable[..., Ite
         try:
             yield from method(self, request, context)
             return
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # argparse raises the latter
             refused = error
         if context.is_active():  # else the client has gone, which was the error
             _abort(context, method.__name__, refused)
@@ -113,9 +116,20 @@ def refuses_in_stream(method: Callable[..., Iterator[Any]]) -> Callable[..., Ite
     return answer
 
 
-def _abort(context: Any, method: str, error: Exception) -> None:
+def _abort(context: Any, method: str, error: BaseException) -> None:
     code = code_of(error)
     if code is grpc.StatusCode.INTERNAL:
         _LOGGER.error("%s failed", method, exc_info=error)
     context.set_trailing_metadata((REFUSED_BY_US,))
-    context.abort(code, message_of(error, _MOST_OF_A_TEXT) or type(error).__name__)
+    context.abort(code, _short_message(error) or type(error).__name__)
+
+
+def _short_message(error: BaseException) -> str:
+    """Return as much of a message as reaches a client: gRPC sends %XX for most bytes."""
+    most = _MOST_OF_A_TEXT
+    while True:
+        text = message_of(error, most)
+        encoded = len(quote(text, safe=_SENT_AS_THEY_ARE))
+        if encoded <= _MOST_ENCODED:
+            return text
+        most = most * _MOST_ENCODED // (encoded + 1)

@@ -71,6 +71,11 @@ class ServedJob:
         """Whether its state is the last one."""
         return self._ended.is_set()
 
+    @property
+    def kept_bytes(self) -> int:
+        """Of what is kept after its end."""
+        return len(self.coded_pipeline) + self.record.events.size_bytes
+
     def run(self, open_session: OpenSession) -> None:
         """Run, and return after the end. Whatever goes wrong is in the record."""
         prepared = self._prepared
@@ -97,17 +102,16 @@ class ServedJob:
                     close_session=session.close,
                     record=self.record,
                 )
+                with self._lock:
+                    if self._drains:
+                        job.drain()
+                    job.start()
+                    self._job = job
+                    is_cancelled = self._is_cancelled
             except BaseException as error:
-                self.record.messages.fail(error)
-                self.record.end(PipelineState.FAILED)
+                self._end_with(error)
                 return None
             closing.pop_all()
-        with self._lock:
-            self._job = job
-            if self._drains:
-                job.drain()
-            job.start()
-            is_cancelled = self._is_cancelled
         if is_cancelled:
             job.cancel()
         return job
@@ -116,6 +120,15 @@ class ServedJob:
         """End the job, which has not begun to run and never will."""
         self.record.end(PipelineState.CANCELLED)
         self._forget()
+
+    def fail(self, error: Exception) -> None:
+        """End the job, which cannot begin to run."""
+        self._end_with(error)
+        self._forget()
+
+    def _end_with(self, error: BaseException) -> None:
+        self.record.messages.fail(error)
+        self.record.end(PipelineState.FAILED)
 
     def _forget(self) -> None:
         """Keep only what late clients ask for: a plan has megabytes."""

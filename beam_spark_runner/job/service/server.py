@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import threading
+from collections.abc import Callable
 
 from beam_spark_runner.core.errors import RunnerError, SparkSetupError
 from beam_spark_runner.core.rendering import message_of
@@ -13,10 +14,11 @@ from beam_spark_runner.job.service.jobs import Jobs
 from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.server import ServerConfig
 from beam_spark_runner.spark.session.handle import SessionHandle
-from beam_spark_runner.spark.session.open_session import forget_ended, open_session
+from beam_spark_runner.spark.session.open_session import forget_ended, is_there, open_session
 
 _LOGGER = logging.getLogger(__name__)
 _JOBS_END_WITHIN_S = 15.0
+_LOOK_AT_SPARK_EVERY_S = 5.0
 _FAIR = {"spark.scheduler.mode": "FAIR"}
 
 
@@ -27,15 +29,22 @@ class JobServer:
     would not survive. That is also why a JVM that has ended is not started again. If only the
     application has ended in it, the next job starts another one.
 
+    Args:
+        config: of the server.
+        on_spark_lost: is called, in a thread of its own, once the JVM has ended.
+
     Attributes:
         url, artifact_url: see ``JobApi``.
+        has_lost_spark: no job can run any more.
 
     Raises:
         SparkSetupError: there is no usable Spark.
         OptionsError: a port is taken, or a file of ``ServerConfig.access`` is wrong.
     """
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(
+        self, config: ServerConfig, on_spark_lost: Callable[[], object] = lambda: None
+    ) -> None:
         check_files(config.access)  # before Spark takes its seconds
         given = {**_FAIR, **dict(config.spark_conf)}
         self._spark_config = dataclasses.replace(config, spark_conf=tuple(given.items()))
@@ -54,6 +63,10 @@ class JobServer:
             self._spark.close()
             raise
         self.url, self.artifact_url = self._api.url, self._api.artifact_url
+        self.has_lost_spark = False
+        self._on_spark_lost = on_spark_lost
+        self._is_stopping = threading.Event()
+        threading.Thread(target=self._watch_spark, name="beam-watch-spark", daemon=True).start()
 
     @property
     def metrics_url(self) -> str | None:
@@ -66,6 +79,7 @@ class JobServer:
         Returns:
             Whether all jobs have ended.
         """
+        self._is_stopping.set()
         have_ended = self._jobs.end(_JOBS_END_WITHIN_S)
         if not have_ended:
             _LOGGER.error("some jobs have not ended within %g s", _JOBS_END_WITHIN_S)
@@ -74,6 +88,14 @@ class JobServer:
             self._metrics.close()
         self._spark.close()
         return have_ended
+
+    def _watch_spark(self) -> None:
+        """Look now and then whether the JVM is there. It may take its time to answer."""
+        while not self._is_stopping.wait(_LOOK_AT_SPARK_EVERY_S):
+            if not is_there(self._spark):
+                self.has_lost_spark = True
+                self._on_spark_lost()
+                return
 
     def _open_session(self, config: RunnerConfig, pool: str) -> SessionHandle:
         """See ``jobs.OpenSession``."""

@@ -1,11 +1,10 @@
 """The server's end of ``StreamingJobs``."""
 
-from pathlib import Path
 from typing import Any
 
 from beam_spark_runner._generated import streaming_jobs_pb2
 from beam_spark_runner.core.errors import OptionsError
-from beam_spark_runner.core.storage_urls import is_url
+from beam_spark_runner.job.service.client_options import check_place
 from beam_spark_runner.job.service.jobs import Jobs
 from beam_spark_runner.job.service.refusals import refuses
 from beam_spark_runner.options.values import checkpoint_folder
@@ -43,10 +42,7 @@ class StreamingJobsService:
 
 def _folder(path: str) -> str:
     folder = checkpoint_folder("path", path)
-    if folder is None or not (is_url(folder) or Path(folder).is_absolute()):
-        raise OptionsError(
-            "path",
-            f"{path!r} must be an absolute path on the job server's machine, or the URL of a "
-            "folder in an object store or HDFS",
-        )
+    if folder is None:
+        raise OptionsError("path", "must be a folder")
+    check_place("path", folder)
     return folder

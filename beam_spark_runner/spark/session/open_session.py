@@ -113,6 +113,11 @@ _owned: _Owned | None = None
 _lock = threading.RLock()
 
 
+def is_there(session: SessionHandle) -> bool:
+    """Whether the JVM of a session has not ended. On Spark Connect, a server may always return."""
+    return session.is_connect or pyspark_internals.jvm_answers()
+
+
 def forget_ended(session: SessionHandle) -> None:
     """Let the next ``open_session`` start another application: this one has ended.
 

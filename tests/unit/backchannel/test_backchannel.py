@@ -4,11 +4,9 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from apache_beam.portability.api import beam_fn_api_pb2
 
 from beam_spark_runner._generated.backchannel_pb2 import TaskProgress, WorkerFrame
 from beam_spark_runner.backchannel import transport, worker
@@ -16,41 +14,15 @@ from beam_spark_runner.backchannel.driver import BackchannelServer
 from beam_spark_runner.backchannel.transport import Route
 from beam_spark_runner.backchannel.worker import Backchannel
 from beam_spark_runner.core.framing import framed
-from tests.unit.backchannel.served import entry
-
-Heard = list[tuple[str, WorkerFrame]]
-
-LOOPBACK = ("127.0.0.1", 0)
-
-
-@contextlib.contextmanager
-def serving(way: str, folder: Path, heard: Heard) -> Iterator[BackchannelServer]:
-    server = BackchannelServer(
-        "job",
-        lambda worker, frame: heard.append((worker, frame)),
-        listen=LOOPBACK if way == "socket" else None,
-        advertise="127.0.0.1",
-        folder=folder if way == "files" else None,
-    )
-    try:
-        yield server
-    finally:
-        server.close()
-
-
-def messages(heard: Heard) -> list[str]:
-    return [
-        beam_fn_api_pb2.LogEntry.FromString(coded).message
-        for _, frame in heard
-        for coded in frame.log_entries
-    ]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+from tests.unit.backchannel.served import (
+    LOOPBACK,
+    Callbacks,
+    Heard,
+    entry,
+    messages,
+    serving,
+    until,
+)
 
 
 @pytest.mark.parametrize("way", ["socket", "files"])
@@ -151,17 +123,6 @@ def test_a_process_that_is_about_to_end_sends_its_last_words(tmp_path: Path) -> 
         assert channel.wait_until_sent(10)
         until(lambda: len(messages(heard)) == 50)
         channel.close()
-
-
-class Callbacks:
-    def __init__(self) -> None:
-        self.happened: list[str] = []
-
-    def run(self) -> None:
-        self.happened.append("run")
-
-    def drop(self) -> None:
-        self.happened.append("dropped")
 
 
 @pytest.mark.parametrize("way", ["socket", "files"])

@@ -8,8 +8,7 @@ import pytest
 from beam_spark_runner._generated.backchannel_pb2 import TaskProgress
 from beam_spark_runner.backchannel import worker
 from beam_spark_runner.backchannel.worker import Backchannel
-from tests.unit.backchannel.served import entry
-from tests.unit.backchannel.test_backchannel import Callbacks, Heard, messages, serving, until
+from tests.unit.backchannel.served import Callbacks, Heard, entry, messages, serving, until
 
 
 def test_callbacks_of_a_rejected_attempt_are_dropped_when_a_later_epoch_is_accepted(

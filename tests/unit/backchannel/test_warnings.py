@@ -10,6 +10,7 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_job_api_pb2
 
 from beam_spark_runner.backchannel.log_lines import LogHandler, category_of, hear_warnings
 from beam_spark_runner.job.messages import SDK_LOGGER, JobMessages
+from tests.unit.backchannel.served import entry
 
 
 class SlowWarning(RuntimeWarning):
@@ -88,3 +89,13 @@ def test_a_job_shows_it_once(worker: Lines) -> None:
             messages.take_line(name, worker.entries[0])
     assert len(given) == 1
     assert len(messages.log.events()) == 2
+
+
+def test_lines_may_have_times_that_do_not_exist() -> None:
+    messages = JobMessages({})
+    for seconds, nanos in ((0, -5), (1_700_000_000_000, 0)):
+        line = entry("line")
+        line.timestamp.seconds, line.timestamp.nanos = seconds, nanos
+        messages.take_line("worker-1", line)
+    assert [each.message_text for each in messages.log.events()] == ["line [worker-1]"] * 2
+    assert all(each.time for each in messages.log.events())

@@ -89,3 +89,16 @@ def test_a_reader_that_has_gone_is_let_go() -> None:
         gone.set()
         log.wake()
         assert rest.result(60) == []
+
+
+def test_the_latest_events_are_kept_up_to_a_size() -> None:
+    log: EventLog[str] = EventLog(most=3, most_bytes=10, size_of=len)
+    for event in ("aaaa", "bbbb", "cc", "d"):
+        log.append(event)
+    assert (log.events(), log.size_bytes) == (("bbbb", "cc", "d"), 7)
+    log.append("e" * 8)
+    assert (log.events(), log.size_bytes) == (("d", "e" * 8), 9)
+    log.append("f" * 20)
+    assert (log.events(), log.size_bytes) == (("f" * 20,), 20)
+    log.close()
+    assert list(log.follow()) == ["f" * 20]

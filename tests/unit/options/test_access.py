@@ -66,3 +66,14 @@ def test_a_token_does_not_leave_the_machine_in_the_clear(endpoint: str) -> None:
 
 def test_the_host_of_an_endpoint() -> None:
     assert [host_of(each) for each in ("a.b:1", "[::1]:1")] == ["a.b", "::1"]
+
+
+def test_files_take_the_token_along() -> None:
+    token = ClientAccess(token_file="t")
+    check_client_access(token, "localhost:1", "localhost:2")
+    with pytest.raises(OptionsError, match=r"would reach far\.example:2 in the clear"):
+        check_client_access(token, "localhost:1", "far.example:2")
+    check_client_access(ClientAccess(token_file="t", ca="c"), "localhost:1", "far.example:2")
+    flags = ["--job_endpoint=localhost:1", "--artifact_endpoint=h:2", "--job_server_token_file=t"]
+    with pytest.raises(OptionsError, match="would reach h:2 in the clear"):
+        RunnerConfig.from_options(PipelineOptions(flags))

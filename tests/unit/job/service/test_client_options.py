@@ -105,3 +105,25 @@ def test_clients_without_this_package_are_told_its_options() -> None:
     assert "spark_conf" in known
     assert "progress" not in known
     assert all(each.description for each in known.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("allow_non_deterministic_key_coders", "true", "an option is wrong"),
+        ("update_compatibility_version", "latest", "'latest' is no version of Beam"),
+        ("checkpoint_dir", "./checkpoints", "must be an absolute path on the job server's machine"),
+        ("savepoint_path", "savepoint", "must be an absolute path on the job server's machine"),
+    ],
+)
+def test_all_options_are_checked_before_a_pipeline_is_taken(
+    name: str, value: str, reason: str
+) -> None:
+    with pytest.raises(OptionsError, match=reason):
+        read_options({name: value}, SERVER)
+
+
+def test_places_that_the_server_has() -> None:
+    for place in ("/checkpoints", "s3a://bucket/checkpoints"):
+        _, config = read_options({"checkpoint_dir": place}, SERVER)
+        assert config.checkpoint_dir == place

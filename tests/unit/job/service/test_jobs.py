@@ -1,6 +1,7 @@
 """The jobs of a server: who waits, who runs, and what is known of them afterwards."""
 
 import dataclasses
+import threading
 from pathlib import Path
 
 import apache_beam as beam
@@ -215,3 +216,47 @@ def test_a_pipeline_that_is_refused_is_no_job(tmp_path: Path) -> None:
         with pytest.raises(PipelineRefusedError, match="odd"):
             jobs.run(jobs.prepare(wanted))
         assert jobs.all() == []
+
+
+def test_a_job_that_ran_long_is_known_after_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs_module, "MOST_ENDED", 3)
+    with served(config(tmp_path)) as (jobs, gate):
+        long = jobs.run(jobs.prepare(request()))
+        gate.wait_for(1)
+        dropped = [jobs.run(jobs.prepare(request())) for _ in range(5)]
+        for id_ in dropped:
+            jobs.cancel(id_)
+        assert [each.job_id for each in jobs.all()] == [long, *dropped[2:]]
+        gate.let_through(1)
+        last = jobs.run(jobs.prepare(request()))
+        gate.wait_for(1)  # the turn of the last comes after the end of the long one
+        assert [each.job_id for each in jobs.all()] == [long, *dropped[3:], last]
+        assert states_of(jobs.job(long))[-1] == "FAILED"
+
+
+def test_ended_jobs_have_a_limit_of_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs_module, "MOST_BYTES_OF_ENDED", 1)
+    with served(config(tmp_path)) as (jobs, gate):
+        gate.let_through(2)
+        ids = [jobs.run(jobs.prepare(request())) for _ in range(2)]
+        waiting = jobs.run(jobs.prepare(request()))
+        gate.wait_for(3)
+        assert [each.job_id for each in jobs.all()] == [ids[1], waiting]
+
+
+def test_a_job_that_has_no_thread_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Thread(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    with served(config(tmp_path)) as (jobs, gate):
+        with monkeypatch.context() as no_threads:
+            no_threads.setattr(jobs_module.threading, "Thread", Thread)  # type: ignore[attr-defined]
+            job = jobs.job(jobs.run(jobs.prepare(request())))
+        assert states_of(job) == ["STOPPED", "FAILED"]
+        (message,) = job.record.messages.log.events()
+        assert message.message_text == "can't start new thread"
+        gate.let_through(1)  # the pool is free again
+        assert jobs.job(jobs.run(jobs.prepare(request()))).wait(SOON_S)

@@ -1,0 +1,104 @@
+"""The options that say where user code runs."""
+
+import logging
+from collections.abc import Mapping
+
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, SetupOptions
+
+from beam_spark_runner.core.environments import EnvironmentKind
+from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.options.values import number
+
+_LOGGER = logging.getLogger(__name__)
+_ENVIRONMENTS: Mapping[str, EnvironmentKind] = {
+    "EMBEDDED": "embedded",
+    "EMBEDDED_PYTHON": "embedded",
+    "BEAM:ENV:EMBEDDED_PYTHON:V1": "embedded",
+    "PROCESS": "process",
+    "BEAM:ENV:PROCESS:V1": "process",
+    "DOCKER": "docker",
+    "BEAM:ENV:DOCKER:V1": "docker",
+    "EXTERNAL": "external",
+    "BEAM:ENV:EXTERNAL:V1": "external",
+    "LOOPBACK": "loopback",
+    "BEAM:ENV:EMBEDDED_PYTHON_LOOPBACK:V1": "loopback",
+}
+
+
+def environment_kind(options: PipelineOptions) -> EnvironmentKind:
+    """Read ``--environment_type``.
+
+    Raises:
+        OptionsError: there is no such kind, or other options do not go with it.
+    """
+    portable = options.view_as(PortableOptions)
+    given = portable.environment_type
+    needs = _needs_of_its_own(options)
+    kind = _ENVIRONMENTS.get((given or ("PROCESS" if needs else "EMBEDDED")).upper())
+    if kind is None:
+        raise OptionsError(
+            "environment_type",
+            f"{given} is not supported; use PROCESS, DOCKER, EXTERNAL or LOOPBACK, or omit the "
+            "option: user code then runs in the PySpark workers, with the packages that are "
+            "installed there",
+        )
+    if kind == "embedded" and needs:
+        raise OptionsError(
+            needs,
+            "the PySpark workers, where --environment_type=EMBEDDED runs user code, are shared by "
+            "all pipelines; leave --environment_type out: each worker then starts a process "
+            "with what this pipeline needs",
+        )
+    if kind == "loopback" and needs:
+        _LOGGER.warning(
+            "--%s has no effect with --environment_type=LOOPBACK: this process runs user code",
+            needs,
+        )
+    if portable.environment_config and (kind == "embedded" or not given):
+        raise OptionsError("environment_config", "has no effect unless --environment_type is set")
+    return kind
+
+
+def _needs_of_its_own(options: PipelineOptions) -> str | None:
+    """Return an option that asks for packages or files that other pipelines do not see, if any."""
+    setup = options.view_as(SetupOptions)
+    for name in ("requirements_file", "setup_file", "extra_packages", "files_to_stage"):
+        if getattr(setup, name):
+            return name
+    # What cloudpickle saves are registries, whose entries pickled functions have with them.
+    if setup.save_main_session and setup.pickle_library.startswith("dill"):
+        return "save_main_session"
+    return None
+
+
+def sdk_worker_parallelism(options: PipelineOptions, kind: EnvironmentKind) -> int:
+    """Read how many SDK harnesses each PySpark worker has; 0 is the runner's choice: one.
+
+    Raises:
+        OptionsError: it is no such number, or has no effect.
+    """
+    given = options.view_as(PortableOptions).sdk_worker_parallelism
+    harnesses = number("sdk_worker_parallelism", given)
+    if harnesses != int(harnesses):
+        raise OptionsError(
+            "sdk_worker_parallelism", f"{given} is not a whole number of SDK harnesses"
+        )
+    if harnesses > 1 and kind == "embedded":
+        raise OptionsError(
+            "sdk_worker_parallelism", "has no effect unless --environment_type is set"
+        )
+    return max(1, int(harnesses))
+
+
+def cache_s(options: PipelineOptions, kind: EnvironmentKind) -> float:
+    """Read ``--environment_cache_millis``, in seconds.
+
+    With LOOPBACK, the next job has a worker pool of its own.
+
+    Raises:
+        OptionsError: it is no time.
+    """
+    given = number(
+        "environment_cache_millis", options.view_as(PortableOptions).environment_cache_millis
+    )
+    return 0.0 if kind == "loopback" else given / 1000

@@ -1,0 +1,53 @@
+"""Messages that are too long, or that nobody understands, end no connection."""
+
+from pathlib import Path
+
+import pytest
+
+from beam_spark_runner._generated.backchannel_pb2 import WorkerFrame
+from beam_spark_runner.backchannel.driver import BackchannelServer
+from beam_spark_runner.backchannel.worker import Backchannel
+from tests.unit.backchannel.served import LOOPBACK, Heard, entry, messages, serving, until
+
+
+def test_long_lines_are_shortened_and_many_of_them_are_several_messages(tmp_path: Path) -> None:
+    heard: Heard = []
+    with serving("socket", tmp_path, heard) as server:
+        channel = Backchannel(server.route)
+        for _ in range(900):
+            channel.log(entry("x" * 100_000))
+        long = entry("y" * (65 << 20))
+        long.custom_data["more"] = "z" * (65 << 20)
+        channel.log(long)
+        worker, sent = channel.messages_sent()
+        server.expect(worker, sent)
+        assert server.settle()
+        *lines, last = messages(heard)
+        assert len(lines) == 900
+        assert {len(line) for line in lines} == {100_000}
+        assert len(last) < 300_000
+        assert "characters are left out" in last
+        channel.close()
+
+
+def test_a_message_that_cannot_be_used_is_the_only_one_that_is_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    taken: list[str] = []
+
+    def take(worker: str, frame: WorkerFrame) -> None:
+        taken.extend(messages([(worker, frame)]))
+        if len(taken) == 1:
+            raise ValueError("one that nobody understands")
+
+    server = BackchannelServer("job", take, listen=LOOPBACK, advertise="127.0.0.1")
+    channel = Backchannel(server.route)
+    channel.log(entry("first"))
+    until(lambda: taken == ["first"])
+    channel.log(entry("second"))
+    server.expect(*channel.messages_sent())
+    assert server.settle()
+    assert taken == ["first", "second"]
+    assert "cannot be used" in caplog.text
+    channel.close()
+    server.close()
