@@ -81,6 +81,8 @@ class TableWrite:
         mode: one of ``MODES``.
         partition_by: names of columns.
         schema: Spark's JSON of the rows that come.
+        has_given_schema: the program has given it. If not, it comes from the types of Beam, which
+            know less than Spark's: all decimals are alike.
     """
 
     table: str = ""
@@ -90,6 +92,7 @@ class TableWrite:
     mode: str = "error"
     partition_by: tuple[str, ...] = ()
     schema: str = ""
+    has_given_schema: bool = False
 
     def to_payload(self) -> bytes:
         """Encode it for a proto."""

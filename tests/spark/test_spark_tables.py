@@ -1,6 +1,7 @@
 """``ReadFromSpark`` and ``WriteToSpark`` on a local Spark."""
 
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -256,6 +257,31 @@ def test_appended_rows_fit_or_are_refused_before_anything_runs(
         )
     assert "≠  amount  STRING    BIGINT" in str(raised.value)
     assert "the rows  the target" in str(raised.value)
+
+
+class Priced(NamedTuple):
+    price: Decimal
+
+
+def test_an_overwrite_keeps_the_types_of_a_table_unless_a_schema_is_given(
+    spark_session: Any, table: str
+) -> None:
+    def type_after(**arguments: Any) -> str:
+        def build(p: beam.Pipeline) -> dict[str, Any]:
+            rows = p | beam.Create([Priced(Decimal("1.50"))]).with_output_types(Priced)
+            return {"w": rows | WriteToSpark(table=table, mode="overwrite", **arguments)}
+
+        harvest(spark_session, build)
+        (row,) = spark_session.table(table).collect()
+        assert tuple(row) == (Decimal("1.50"),)
+        return str(spark_session.table(table).schema.simpleString())
+
+    spark_session.sql(f"CREATE TABLE {table} (price DECIMAL(10,2)) USING parquet")
+    assert type_after() == "struct<price:decimal(10,2)>"
+    assert type_after(schema="price DECIMAL(7,3)") == "struct<price:decimal(7,3)>"
+    spark_session.sql(f"DROP TABLE {table}")
+    spark_session.sql(f"CREATE TABLE {table} (other DECIMAL(10,2)) USING parquet")
+    assert type_after() == "struct<price:decimal(38,18)>"
 
 
 def fail(row: Any) -> Any:

@@ -197,6 +197,9 @@ def open_write(write: TableWrite, session: SessionHandle, step: str) -> OpenWrit
     target = write.schema
     if existing and write.mode == "append":
         target = _as_in(existing, write, step)
+    elif existing and write.mode == "overwrite" and not write.has_given_schema:
+        with contextlib.suppress(TableError):  # the rows have other columns, which replace these
+            target = _as_in(existing, write, step)
     nullable = [Column(name, type_, True) for name, type_, _ in columns_of(target)]
     return OpenWrite(
         write=write, step=step, schema=schema_of(nullable), is_there=is_there, session=session

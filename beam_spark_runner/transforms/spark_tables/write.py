@@ -114,7 +114,7 @@ class WriteToSpark(beam.PTransform):  # type: ignore[misc]
                 f"WriteToSpark: partition_by names {', '.join(missing)}, but the columns are "
                 f"{', '.join(names)}"
             )
-        write = replace(self._write, schema=schema)
+        write = replace(self._write, schema=schema, has_given_schema=self._schema is not None)
         return (
             rows
             | "Window" >> beam.WindowInto(GlobalWindows())
