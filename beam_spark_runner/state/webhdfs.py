@@ -37,6 +37,10 @@ class HdfsError(OSError):
     """HDFS cannot be reached, or refuses something."""
 
 
+class _SilentError(HdfsError):
+    """A server has taken a request, and has not answered: it may have done what was asked."""
+
+
 class _UnreachedError(HdfsError):
     """Nothing was sent, so that another server can be asked."""
 
@@ -190,6 +194,12 @@ class WebHdfs:
                 except _UnreachedError:
                     if turn + 1 == count:
                         raise
+                except _SilentError:
+                    # A namenode that hangs, while another one has become active. Only a question
+                    # may be asked twice; whoever tries the rest again asks the next one.
+                    self._active = (which + 1) % count
+                    if method != "GET" or turn + 1 == count:
+                        raise
                 else:
                     break
             self._active = which
@@ -233,11 +243,11 @@ def _answer(
                 connection.request(method, f"{to.path}?{to.query}", body, headers)
             response = connection.getresponse()
         except RemoteDisconnected as error:
-            raise HdfsError(f"{to.netloc} did not answer; {hint}") from error
+            raise _SilentError(f"{to.netloc} did not answer; {hint}") from error
         except BadStatusLine as error:  # its text is the answer, in bytes of another protocol
             raise HdfsError(f"what answers at {to.netloc} does not speak HTTP; {hint}") from error
         except (OSError, HTTPException) as error:
-            raise HdfsError(f"{to.netloc} did not answer: {_said(error)}; {hint}") from error
+            raise _SilentError(f"{to.netloc} did not answer: {_said(error)}; {hint}") from error
         if response.status >= 400:
             raise _refusal(to.netloc, response, hint)
         with response:

@@ -54,7 +54,6 @@ class _Preparation:
     config: RunnerConfig
     area: StagingArea
     files: StagedFiles
-    since_s: float  # monotonic
 
 
 class Jobs:
@@ -92,7 +91,6 @@ class Jobs:
         options, config = read_options(by_name(request.pipeline_options), self._config)
         id_ = uuid.uuid4().hex
         area = self._area.of(id_)
-        now_s = time.monotonic()
         made = _Preparation(
             request.job_name,
             request.pipeline,
@@ -101,27 +99,28 @@ class Jobs:
             config,
             area,
             StagedFiles(request.pipeline, area, self._config.max_artifact_bytes),
-            now_s,
         )
+        self.drop_abandoned()
         with self._lock:
-            late = [
-                old
-                for old, each in self._prepared.items()
-                if each.since_s < now_s - _PREPARED_FOR_S
-            ]
-            areas = [self._prepared.pop(old).area for old in late]
             waiting = len(self._prepared) + len(self._waiting)
             is_full = waiting >= self._config.max_waiting_jobs
             if not is_full:
                 self._prepared[id_] = made
-        for each in areas:
-            each.remove()
         if is_full:
             raise TooManyJobsError(
                 f"{waiting} jobs wait already, as many as --max_waiting_jobs of the job server "
                 "allows; try again later"
             )
         return id_
+
+    def drop_abandoned(self) -> None:
+        """Delete the files of clients that have sent nothing for an hour, and say no Run."""
+        before_s = time.monotonic() - _PREPARED_FOR_S
+        with self._lock:
+            late = [id_ for id_, each in self._prepared.items() if each.files.touched_s < before_s]
+            areas = [self._prepared.pop(id_).area for id_ in late]
+        for each in areas:
+            each.remove()
 
     def files_of(self, staging_token: str) -> StagedFiles:
         """Return what a client stages.
@@ -275,9 +274,11 @@ class Jobs:
         jobs = self.all()
         for job in jobs:
             self.cancel(job.job_id)
-        have_ended = [job.wait(max(0.0, deadline - time.monotonic())) for job in jobs]
+        return all([job.wait(max(0.0, deadline - time.monotonic())) for job in jobs])
+
+    def close(self) -> None:
+        """Delete all files of clients; none of them sends any more."""
         self._area.remove()
-        return all(have_ended)
 
     def _check_open(self) -> None:
         if self._is_ending:

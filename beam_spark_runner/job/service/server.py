@@ -18,7 +18,7 @@ from beam_spark_runner.spark.session.open_session import forget_ended, is_there,
 
 _LOGGER = logging.getLogger(__name__)
 _JOBS_END_WITHIN_S = 15.0
-_LOOK_AT_SPARK_EVERY_S = 5.0
+_LOOK_EVERY_S = 5.0
 _FAIR = {"spark.scheduler.mode": "FAIR"}
 
 
@@ -58,6 +58,7 @@ class JobServer:
             self._api = JobApi(config, self._jobs)
         except BaseException:
             self._jobs.end(0.0)
+            self._jobs.close()
             if self._metrics is not None:
                 self._metrics.close()
             self._spark.close()
@@ -66,7 +67,7 @@ class JobServer:
         self.has_lost_spark = False
         self._on_spark_lost = on_spark_lost
         self._is_stopping = threading.Event()
-        threading.Thread(target=self._watch_spark, name="beam-watch-spark", daemon=True).start()
+        threading.Thread(target=self._watch, name="beam-watch", daemon=True).start()
 
     @property
     def metrics_url(self) -> str | None:
@@ -84,14 +85,16 @@ class JobServer:
         if not have_ended:
             _LOGGER.error("some jobs have not ended within %g s", _JOBS_END_WITHIN_S)
         self._api.stop()
+        self._jobs.close()
         if self._metrics is not None:
             self._metrics.close()
         self._spark.close()
         return have_ended
 
-    def _watch_spark(self) -> None:
-        """Look now and then whether the JVM is there. It may take its time to answer."""
-        while not self._is_stopping.wait(_LOOK_AT_SPARK_EVERY_S):
+    def _watch(self) -> None:
+        """Look now and then what has gone: clients, or the JVM, which may be slow to answer."""
+        while not self._is_stopping.wait(_LOOK_EVERY_S):
+            self._jobs.drop_abandoned()
             if not is_there(self._spark):
                 self.has_lost_spark = True
                 self._on_spark_lost()

@@ -6,6 +6,7 @@ ever or running with paths of the client's machine, nothing limits it, and hashe
 
 import hashlib
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ class StagedFiles:
 
     Attributes:
         is_complete: whether all has been staged.
+        touched_s: when a part of a file has come last, by the monotonic clock.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class StagedFiles:
         self._room_bytes = limit_bytes
         self._turn = threading.Lock()
         self.is_complete = not self._wanted
+        self.touched_s = time.monotonic()
 
     def stage(self, answers: Iterator[Any]) -> Iterator[Any]:
         """Ask a client for what is wanted.
@@ -115,6 +118,7 @@ class StagedFiles:
         """Write a file; return its hash."""
         digest = hashlib.sha256()
         for chunk in chunks:
+            self.touched_s = time.monotonic()
             self._room_bytes -= len(chunk)
             if self._room_bytes < 0:
                 raise TooLargeError(

@@ -11,7 +11,7 @@ from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.state.folder_at import folder_at, settings_of_tasks
 from beam_spark_runner.state.hdfs_folder import HdfsFolder
 from beam_spark_runner.state.object_folder import ObjectFolder
-from beam_spark_runner.state.webhdfs import HdfsError
+from beam_spark_runner.state.webhdfs import HdfsError, WebHdfs
 from tests.unit.state.many_creators import created_by_many
 from tests.unit.state.scripted_hdfs import (
     FOLDER,
@@ -180,6 +180,22 @@ def test_of_several_namenodes_the_active_one_is_asked(hdfs: ScriptedHdfs) -> Non
     with pytest.raises(HdfsError, match="not active"):
         folder.names()
     assert list(folder.names()) == []
+
+
+def test_a_namenode_that_does_not_answer_is_left_for_another(hdfs: ScriptedHdfs) -> None:
+    """It may have done what it was asked for: only questions are repeated at once."""
+    settings = ("hdfs_host", "127.0.0.1, localhost"), ("hdfs_port", str(hdfs.port))
+    files = WebHdfs(["127.0.0.1", "localhost"], hdfs.port, "beam")
+    hdfs.wrong["LISTSTATUS"].append(hangs_up)
+    assert list(HdfsFolder(URL, (*settings, ("hdfs_user", "beam"))).names()) == []
+    hdfs.wrong["DELETE"].append(hangs_up)
+    with pytest.raises(HdfsError, match=r"127\.0\.0\.1:\d+ did not answer"):
+        files.delete("/a")
+    hdfs.wrong["DELETE"].append(hangs_up)
+    with pytest.raises(HdfsError, match=r"localhost:\d+ did not answer"):
+        files.delete("/a")
+    files.delete("/a")
+    assert hdfs.asked == ["LISTSTATUS"] * 2 + ["DELETE"] * 3
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "OPEN"])

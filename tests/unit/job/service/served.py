@@ -47,6 +47,7 @@ def served(config: ServerConfig) -> Iterator[tuple[Jobs, Gate]]:
     finally:
         gate.let_through(1_000)
         assert jobs.end(SOON_S)
+        jobs.close()
 
 
 def one_step(pipeline: beam.Pipeline) -> None:

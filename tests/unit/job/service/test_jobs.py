@@ -187,7 +187,27 @@ def test_the_end_of_a_server(tmp_path: Path) -> None:
         gate.let_through(1)
         assert jobs.end(SOON_S)
         assert jobs.job(first).has_ended
+        jobs.close()
         assert list(tmp_path.iterdir()) == []
+
+
+def test_what_clients_abandon_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = request()
+    (environment,) = wanted.pipeline.components.environments.values()
+    environment.dependencies.append(artifact("a.txt", path="/etc/hostname"))
+    with served(config(tmp_path)) as (jobs, _):
+        abandoned, staging = jobs.prepare(wanted), jobs.prepare(wanted)
+        for id_ in (abandoned, staging):
+            Client({"/etc/hostname": b"content"}).stage(jobs.files_of(id_))
+        jobs.drop_abandoned()
+        assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 2
+        jobs.files_of(staging).touched_s += 1000
+        monkeypatch.setattr(jobs_module, "_PREPARED_FOR_S", -500.0)
+        jobs.drop_abandoned()
+        assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 1
+        with pytest.raises(UnknownIdError):
+            jobs.run(abandoned)
+        jobs.run(staging)
 
 
 def test_only_the_latest_ended_jobs_are_kept(
