@@ -61,7 +61,13 @@ def test_every_type_comes_in_and_goes_out(spark_session: Any, tmp_path: Path, zo
         rows | WriteToSpark(path=str(tmp_path / "out"), schema=schema)
         return {"read": rows | beam.Map(lambda row: (row.id, row))}
 
-    spark_session.conf.set("spark.sql.session.timeZone", zone)
+    settings = {
+        "spark.sql.session.timeZone": zone,
+        # Spark 3.5 asks which calendar a date before 1582 has.
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    }
+    for name, value in settings.items():
+        spark_session.conf.set(name, value)
     try:
         found = harvest(spark_session, build)
         assert found["read"] == [(n, row_of_every_type(n)) for n in range(2)]
@@ -71,7 +77,8 @@ def test_every_type_comes_in_and_goes_out(spark_session: Any, tmp_path: Path, zo
         )
         assert f"struct<{schema}>" == out.schema.simpleString()
     finally:
-        spark_session.conf.unset("spark.sql.session.timeZone")
+        for name in settings:
+            spark_session.conf.unset(name)
 
 
 TIMES = """
