@@ -187,6 +187,7 @@ class Consumers:
         self._outages = Outages(transform)
         self._parked: dict[tuple[str, int], list[_Parked]] = {}
         self._ends: dict[tuple[str, int], _End] = {}
+        self._known_ends: dict[tuple[str, int], int] = {}
         self._inquirers: dict[str, Any] = {}
 
     def take(self, topic: str, partition: int, offset: int) -> PartitionConsumer:
@@ -207,9 +208,18 @@ class Consumers:
 
     def give_back(self, topic: str, partition: int, consumer: PartitionConsumer) -> None:
         """Keep a consumer for the next bundle."""
+        known_end = consumer.known_end()
         with self._lock:
+            self._known_ends[topic, partition] = known_end
             parked = self._parked.setdefault((topic, partition), [])
             parked.append(_Parked(consumer, time.monotonic()))
+
+    def known_end_of(self, topic: str, partition: int) -> int:
+        """Return the offset after the last record, as far as this process knows; -1: it does not.
+
+        It was so when a bundle ended that has read the partition here.
+        """
+        return self._known_ends.get((topic, partition), -1)
 
     def end_of(self, topic: str, partition: int) -> tuple[int, int]:
         """Return where a log ended, open transactions included, and when; it may not be known.

@@ -133,7 +133,7 @@ class OffsetsProvider(beam.transforms.core.RestrictionProvider):  # type: ignore
         return OffsetsCoder()
 
     def restriction_size(self, element: ELEMENT_TYPE, restriction: Offsets) -> int:
-        """Return how many offsets there are; those without an end are all alike."""
+        """Return how many offsets there are; 1 if there is no end."""
         return 1 if restriction.stop is None else restriction.stop - restriction.start
 
     def split(self, element: ELEMENT_TYPE, restriction: Offsets) -> list[Offsets]:

@@ -21,6 +21,7 @@ from beam_spark_runner.transforms.kafka.consumers import (
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.offsets import (
     ELEMENT_TYPE,
+    Offsets,
     OffsetsProvider,
     WholePartitionsProvider,
 )
@@ -77,7 +78,8 @@ class _FromTheElement(beam.transforms.core.WatermarkEstimatorProvider):  # type:
         return ManualWatermarkEstimator(estimator_state)
 
 
-_RESTRICTION = beam.DoFn.RestrictionParam(OffsetsProvider())
+_PIECES = beam.DoFn.RestrictionParam(OffsetsProvider())
+_ENDLESS = beam.DoFn.RestrictionParam()  # the DoFn provides them
 _WHOLE = beam.DoFn.RestrictionParam(WholePartitionsProvider())
 _ESTIMATOR = beam.DoFn.WatermarkEstimatorParam(_FromTheElement())
 
@@ -224,18 +226,29 @@ class ReadPartitions(_ReadsPartitions):
     """Reads partitions up to their end."""
 
     def process(
-        self, element: ELEMENT_TYPE, tracker: Any = _RESTRICTION, estimator: Any = _ESTIMATOR
+        self, element: ELEMENT_TYPE, tracker: Any = _PIECES, estimator: Any = _ESTIMATOR
     ) -> Iterator[WindowedValue]:
         """Read a restriction."""
         return self.read(element, tracker, estimator)
 
 
-class ReadPartitionsForever(_ReadsPartitions):
+class _ReadsForever(_ReadsPartitions, OffsetsProvider):
+    """Reads partitions that have no end, and is the provider of their restrictions."""
+
+    def restriction_size(self, element: ELEMENT_TYPE, restriction: Offsets) -> int:
+        """Return how many offsets the log has that are not read, as far as this process knows."""
+        topic, number, *_ = element
+        consumers = getattr(self, "_consumers", None)  # none before ``setup``
+        end = -1 if consumers is None else consumers.known_end_of(topic, number)
+        return 1 if end < 0 else max(0, end - restriction.start)
+
+
+class ReadPartitionsForever(_ReadsForever):
     """Reads partitions that have no end."""
 
     @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
     def process(
-        self, element: ELEMENT_TYPE, tracker: Any = _RESTRICTION, estimator: Any = _ESTIMATOR
+        self, element: ELEMENT_TYPE, tracker: Any = _ENDLESS, estimator: Any = _ESTIMATOR
     ) -> Iterator[WindowedValue]:
         """Read a restriction for as long as there are records."""
         return self.read(element, tracker, estimator)
@@ -255,7 +268,7 @@ class ReadPartitionsAndCommit(_ReadsPartitions):
         return self.read(element, tracker, estimator, finalizer)
 
 
-class ReadPartitionsForeverAndCommit(_ReadsPartitions):
+class ReadPartitionsForeverAndCommit(_ReadsForever):
     """Commits, too."""
 
     @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
@@ -263,7 +276,7 @@ class ReadPartitionsForeverAndCommit(_ReadsPartitions):
         self,
         element: ELEMENT_TYPE,
         finalizer: Any = beam.DoFn.BundleFinalizerParam,  # Beam wants it before the others
-        tracker: Any = _WHOLE,
+        tracker: Any = _ENDLESS,
         estimator: Any = _ESTIMATOR,
     ) -> Iterator[WindowedValue]:
         """Read a restriction for as long as there are records."""

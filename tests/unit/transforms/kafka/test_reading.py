@@ -12,7 +12,11 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.transforms.kafka import consumers, error_names
-from beam_spark_runner.transforms.kafka.consumers import OutOfRangeError, PartitionConsumer
+from beam_spark_runner.transforms.kafka.consumers import (
+    Consumers,
+    OutOfRangeError,
+    PartitionConsumer,
+)
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.offsets import Offsets, OffsetsTracker
 from beam_spark_runner.transforms.kafka.partitions import Elements, Reading, ReadPartitionsForever
@@ -230,3 +234,18 @@ def test_offsets_are_not_judged_while_no_broker_answers() -> None:
     assert not elements
     assert answers.sought == [0]
     assert deferred_at(tracker) == 0
+
+
+def test_the_backlog_of_a_partition_is_what_its_log_has() -> None:
+    reading = Reading("id", {}, CreateTime(), None, None, False, None, 5.0, False, "Read")
+    fn = ReadPartitionsForever(reading)
+    element, rest = ("topic", 0, 0, -1, 0), Offsets(5, None)
+    assert fn.restriction_size(element, rest) == 1  # in a process that has not read it
+    known = Consumers({}, "Read")
+    fn._consumers = known
+    assert fn.restriction_size(element, rest) == 1
+    known.give_back("topic", 0, Answers([(0, 50)]))  # type: ignore[arg-type]
+    assert fn.restriction_size(element, rest) == 45
+    assert fn.restriction_size(("topic", 1, 0, -1, 0), rest) == 1
+    known.give_back("topic", 0, Answers([(0, 4)]))  # type: ignore[arg-type]
+    assert fn.restriction_size(element, rest) == 0
