@@ -51,6 +51,15 @@ KINDS = ("delta table", "delta path", "iceberg table")
 _NAMES = {"delta": "numbers", "iceberg": "lake.db.numbers"}
 
 
+def overwrites(kind: str) -> bool:
+    """Whether Spark can overwrite a kind of table.
+
+    Spark 3.5.9 overwrites a table that has a name by a way that Delta 3.3.2 does not have: "does not
+    support truncate in batch mode", also without Beam.
+    """
+    return VERSION >= (4, 0) or kind != "delta table"
+
+
 class Table:
     """A table of integers that does not exist yet.
 
@@ -58,6 +67,7 @@ class Table:
         target: what pipelines read and write.
         folder: of its data.
         format: of it.
+        kind: one of ``KINDS``.
 
     Args:
         spark: with the settings of ``conf_in``.
@@ -71,6 +81,7 @@ class Table:
         self, spark: Any, home: Path, folder: Path, kind: str, flags: tuple[str, ...] = ()
     ) -> None:
         self._spark = spark
+        self.kind = kind
         self.format, _, place = kind.partition(" ")
         if place == "path":
             self.folder = folder / "out"
