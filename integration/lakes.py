@@ -54,8 +54,8 @@ _NAMES = {"delta": "numbers", "iceberg": "lake.db.numbers"}
 def overwrites(kind: str) -> bool:
     """Whether Spark can overwrite a kind of table.
 
-    Spark 3.5.9 overwrites a table that has a name by a way that Delta 3.3.2 does not have: "does not
-    support truncate in batch mode", also without Beam.
+    Spark 3.5.9 overwrites a table that has a name by a way that Delta 3.3.2 does not have: "does
+    not support truncate in batch mode", also without Beam.
     """
     return VERSION >= (4, 0) or kind != "delta table"
 

@@ -1,9 +1,13 @@
 """What SIGTERM does to a program that waits for a pipeline."""
 
 import contextlib
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
+
+_LOGGER = logging.getLogger(__name__)
+_ONLY_MAIN = "wait_until_finish is not called by the main thread, the only one that gets signals"
 
 
 @contextlib.contextmanager
@@ -17,6 +21,9 @@ def sigterm_raises(first: Callable[[], None] | None = None) -> Iterator[None]:
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        if first is not None:
+            why = "this program has a handler of its own for it" if is_main else _ONLY_MAIN
+            _LOGGER.warning("--drain_on_sigterm has no effect: %s", why)
         yield
         return
 

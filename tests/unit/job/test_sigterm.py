@@ -1,0 +1,50 @@
+"""What SIGTERM does, and where a program is warned that it does not drain."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from beam_spark_runner.job.sigterm import sigterm_raises
+
+
+@pytest.fixture(autouse=True)
+def default_handler() -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_the_first_one_drains_and_the_second_one_ends_the_program() -> None:
+    drained: list[int] = []
+    with sigterm_raises(lambda: drained.append(1)):
+        signal.raise_signal(signal.SIGTERM)
+        assert drained == [1]
+        with pytest.raises(SystemExit) as raised:
+            signal.raise_signal(signal.SIGTERM)
+    assert raised.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_program_with_a_handler_of_its_own_is_warned(caplog: pytest.LogCaptureFixture) -> None:
+    got: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: got.append(number))
+    with sigterm_raises():
+        assert caplog.text == ""
+    with sigterm_raises(lambda: None):
+        signal.raise_signal(signal.SIGTERM)
+    assert got == [signal.SIGTERM]
+    assert "--drain_on_sigterm has no effect: this program has a handler of its own" in caplog.text
+
+
+def test_other_threads_are_warned(caplog: pytest.LogCaptureFixture) -> None:
+    def wait() -> None:
+        with contextlib.ExitStack() as waiting:
+            waiting.enter_context(sigterm_raises(lambda: None))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join()
+    assert "wait_until_finish is not called by the main thread" in caplog.text
