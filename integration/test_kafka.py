@@ -197,6 +197,36 @@ def test_windows_close_though_a_partition_is_idle_and_another_is_added(
     wait_for(150, "a new partition")
 
 
+def test_windows_close_though_a_topic_is_deleted(local_session: Any, broker: Broker) -> None:
+    for name in ("deleted-a", "deleted-b"):
+        broker.create(name, 1, message_timestamp_type="LogAppendTime")
+    sink = broker.create("to_deleted", 1)
+
+    def build(p: beam.Pipeline) -> None:
+        read = p | ReadFromKafka(
+            broker.config,
+            topic_pattern="deleted-.*",
+            start="earliest",
+            timestamp_policy="LogAppendTime",
+            dynamic_read_poll_interval_seconds=OFTEN_S,
+        )
+        counted_in_windows(read, 1) | WriteToKafka(broker.config, sink)
+
+    def wait_for(count: int, what: str) -> None:
+        wait_while_running(
+            result, lambda: sum(numbers_in(broker.records(sink))) == count, f"windows {what}"
+        )
+
+    for name in ("deleted-a", "deleted-b"):
+        broker.produce(name, numbers(0, 10, 0))
+    result = started(local_session, build)
+    wait_for(20, "of both")
+    for deleted in broker.admin().delete_topics(["deleted-b"]).values():
+        deleted.result(60)
+    broker.produce("deleted-a", numbers(10, 30, 0))
+    wait_for(40, "after one was deleted")
+
+
 def test_a_stream_commits_what_it_has_read_and_goes_on_there(
     local_session: Any, broker: Broker, topic: str, copied: Copied
 ) -> None:

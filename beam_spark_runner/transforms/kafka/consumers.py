@@ -21,6 +21,7 @@ _IDLE_S = 60.0
 _ASK_END_EVERY_S = 1.0
 _ASK_END_TIMEOUT_S = 1.0
 _ASK_AGAIN_S = 3.0
+_GONE_S = 60.0  # a topic that was made just now is not known to all brokers yet
 _ASK_BOUNDS_TIMEOUT_S = 30.0
 
 
@@ -164,11 +165,14 @@ class _End:
         offset: the one after its last record; -1: the broker did not answer.
         since_us: when that was so, microseconds since the Unix epoch.
         next_s: when to ask again, by the monotonic clock.
+        missing_s: since when brokers answer that there is no such topic or partition, by the
+            monotonic clock; None: they do not.
     """
 
     offset: int
     since_us: int
     next_s: float
+    missing_s: float | None = None
 
 
 class Consumers:
@@ -230,7 +234,7 @@ class Consumers:
         """
         key = topic, partition
         with self._lock:
-            end = self._ends.get(key)
+            before = end = self._ends.get(key)
             if end is not None and time.monotonic() < end.next_s:
                 return end.offset, end.since_us
         module = confluent(self._transform)
@@ -242,10 +246,23 @@ class Consumers:
                 f"it is not known whether {topic}[{partition}] has more records, and its watermark "
                 f"stands still: {error}"
             )
-            end = _End(-1, 0, time.monotonic() + _ASK_AGAIN_S)
+            now_s = time.monotonic()
+            end = _End(-1, 0, now_s + _ASK_AGAIN_S)
+            if error.args[0].name() in error_names.NOT_THERE:
+                is_first = before is None or before.missing_s is None
+                end.missing_s = now_s if is_first else before.missing_s  # type: ignore[union-attr]
         with self._lock:
             self._ends[key] = end
         return end.offset, end.since_us
+
+    def is_gone(self, topic: str, partition: int) -> bool:
+        """Whether brokers have answered for a minute that there is no such topic or partition."""
+        end = self._ends.get((topic, partition))
+        return (
+            end is not None
+            and end.missing_s is not None
+            and time.monotonic() - end.missing_s > _GONE_S
+        )
 
     def _end(self, topic: str, partition: int) -> int:
         module = confluent(self._transform)

@@ -16,6 +16,9 @@ TAKEN = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 NO_TOPIC = frozenset({"UNKNOWN_TOPIC_OR_PART", "LEADER_NOT_AVAILABLE"})
 """A topic does not exist, or is just being made."""
 
+NOT_THERE = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", UNKNOWN_PARTITION})
+"""A topic or partition does not exist."""
+
 PASSING = frozenset(
     {
         "_TRANSPORT",

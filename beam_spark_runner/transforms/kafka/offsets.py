@@ -57,11 +57,15 @@ class OffsetsCoder(Coder):  # type: ignore[misc]
         return True
 
 
+NO_MORE = -1
+"""Is claimed where a partition has gone: its restriction ends with what is claimed."""
+
+
 class OffsetsTracker(RestrictionTracker):  # type: ignore[misc]
     """Claims whole batches: ``try_claim(upto)`` claims all offsets below ``upto``.
 
     If that is more than the restriction has, nothing is claimed, and its current ``stop`` may be
-    claimed instead.
+    claimed instead. See ``NO_MORE``, too.
 
     Args:
         offsets: the restriction.
@@ -78,6 +82,9 @@ class OffsetsTracker(RestrictionTracker):  # type: ignore[misc]
         return Offsets(self._start, self._stop)
 
     def try_claim(self, position: int) -> bool:
+        if position == NO_MORE:
+            self._stop = self._claimed
+            return True
         if position < self._claimed:
             raise ValueError(f"offsets below {self._claimed} are claimed, also {position}")
         if self._stop is not None and position > self._stop:

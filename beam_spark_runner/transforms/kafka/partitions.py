@@ -21,6 +21,7 @@ from beam_spark_runner.transforms.kafka.consumers import (
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.offsets import (
     ELEMENT_TYPE,
+    NO_MORE,
     Offsets,
     OffsetsProvider,
     WholePartitionsProvider,
@@ -147,7 +148,15 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
                     continue
                 elif consumer.has_answered or time.monotonic() > waits_s:
                     self._advance_without_records(estimator, topic, number, claimed)
-                    tracker.defer_remainder(Duration(_IDLE_S))
+                    if self._consumers.is_gone(topic, number):
+                        LOG.warning(
+                            "%s: %s[%d] does not exist any more: it ends at offset %d. If it is "
+                            "made anew, it is not read",
+                            *(self._reading.transform, topic, number, claimed),
+                        )
+                        tracker.try_claim(NO_MORE)
+                    else:
+                        tracker.defer_remainder(Duration(_IDLE_S))
                     break
         except BaseException:  # what has become of records that it had is not known
             consumer.close()

@@ -87,6 +87,9 @@ class Answers:
     def end_of(self, topic: str, partition: int) -> tuple[int, int]:
         return self._end, 0
 
+    def is_gone(self, topic: str, partition: int) -> bool:
+        return False
+
     def close(self) -> None: ...
 
 
@@ -249,3 +252,29 @@ def test_the_backlog_of_a_partition_is_what_its_log_has() -> None:
     assert fn.restriction_size(("topic", 1, 0, -1, 0), rest) == 1
     known.give_back("topic", 0, Answers([(0, 4)]))  # type: ignore[arg-type]
     assert fn.restriction_size(element, rest) == 0
+
+
+class Deleted(Answers):
+    """A partition whose topic was deleted."""
+
+    def __init__(self, *, is_gone: bool) -> None:
+        super().__init__([(2, 5), (0, 5)])
+        self.is_at_end = True
+        self._is_gone = is_gone
+
+    def end_of(self, topic: str, partition: int) -> tuple[int, int]:
+        return -1, 0
+
+    def is_gone(self, topic: str, partition: int) -> bool:
+        return self._is_gone
+
+
+def test_a_partition_that_has_gone_ends(caplog: pytest.LogCaptureFixture) -> None:
+    elements, tracker = read(Deleted(is_gone=False))
+    assert (len(elements), deferred_at(tracker)) == (2, 2)
+    assert caplog.text == ""
+    elements, tracker = read(Deleted(is_gone=True))
+    assert len(elements) == 2
+    assert tracker.deferred_status() is None
+    tracker.check_done()
+    assert "topic[0] does not exist any more: it ends at offset 2" in caplog.text
