@@ -221,8 +221,8 @@ def test_windows_close_though_a_topic_is_deleted(local_session: Any, broker: Bro
         broker.produce(name, numbers(0, 10, 0))
     result = started(local_session, build)
     wait_for(20, "of both")
-    for deleted in broker.admin().delete_topics(["deleted-b"]).values():
-        deleted.result(60)
+    admin = broker.admin()  # which must live as long as its answers
+    admin.delete_topics(["deleted-b"])["deleted-b"].result(60)
     broker.produce("deleted-a", numbers(10, 30, 0))
     wait_for(40, "after one was deleted")
 
