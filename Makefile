@@ -121,11 +121,12 @@ integration: $(READY_INTEGRATION) $(SPARK_CLASSES) $(KAFKA) $(HDFS) integration-
 compose-test: $(READY) ## The containers of docker/: word counts, a killed worker, a killed job server
 	$(PYTEST) integration/test_compose.py
 
+# Of a later 3.5, not each mirror of Maven has the server of Spark Connect, which the tests start.
 $(READY_35): setup.cfg pyproject.toml build_support/backend.py beam_spark_runner/import_hook.py
 	$(PYTHON) -m venv $(VENV_35)
 	$(VENV_35)/bin/python -m pip install --quiet --upgrade pip
 	$(VENV_35)/bin/python -m pip install --quiet --editable '.[test]' \
-		'pyspark[connect]==3.5.*' 'apache-beam==2.76.*'
+		'pyspark[connect]==3.5.7' 'apache-beam==2.76.*'
 	touch $@
 
 integration-3.5: $(READY_35) ## The oldest Spark and Beam that are supported
