@@ -250,6 +250,10 @@ class Jobs:
             UnknownIdError: see ``job``.
         """
         job = self.job(job_id)
+        self._cancel(job)
+        return job
+
+    def _cancel(self, job: ServedJob) -> None:
         with self._lock:
             waits = job in self._waiting
             if waits:
@@ -259,8 +263,8 @@ class Jobs:
             with self._lock:
                 self._has_ended(job)
         elif not job.has_ended:
-            threading.Thread(target=job.cancel, name=f"beam-cancel-{job_id}", daemon=True).start()
-        return job
+            name = f"beam-cancel-{job.job_id}"
+            threading.Thread(target=job.cancel, name=name, daemon=True).start()
 
     def end(self, timeout_s: float) -> bool:
         """Take no more jobs, and cancel those that there are.
@@ -273,7 +277,7 @@ class Jobs:
         deadline = time.monotonic() + timeout_s
         jobs = self.all()
         for job in jobs:
-            self.cancel(job.job_id)
+            self._cancel(job)
         return all([job.wait(max(0.0, deadline - time.monotonic())) for job in jobs])
 
     def close(self) -> None:

@@ -256,6 +256,18 @@ def test_a_job_that_ran_long_is_known_after_its_end(
         assert states_of(jobs.job(long))[-1] == "FAILED"
 
 
+def test_a_server_ends_though_it_forgets_jobs_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs_module, "MOST_ENDED", 1)
+    with served(config(tmp_path)) as (jobs, gate):
+        ids = [jobs.run(jobs.prepare(request())) for _ in range(3)]
+        gate.wait_for(1)
+        jobs.cancel(ids[2])
+        assert not jobs.end(0.0)
+        assert [each.job_id for each in jobs.all()] == ids[:2]
+
+
 def test_ended_jobs_have_a_limit_of_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs_module, "MOST_BYTES_OF_ENDED", 1)
     with served(config(tmp_path)) as (jobs, gate):
