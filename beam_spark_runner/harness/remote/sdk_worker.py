@@ -95,10 +95,12 @@ class SdkWorker:
             EnvironmentStartError: it did not, and what it said.
         """
         self.start_timeout_s = timeout_s
+        deadline = time.monotonic() + timeout_s
         self._server.add(self.connection)
         try:
             self._harness = harness = self._launch(timeout_s)
-            deadline = time.monotonic() + timeout_s  # an image may have been pulled before
+            if self._environment.urn == urns.ENVIRONMENT_DOCKER:  # its image may have been pulled
+                deadline = time.monotonic() + timeout_s
             while not self.connection.control.connected.wait(0.05):
                 if harness.exit_code is not None or self.connection.error is not None:
                     harness.wait(_LAST_WORDS_S)
