@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from beam_spark_runner.core.errors import EnvironmentStartError, InvariantError
+from beam_spark_runner.harness.environments import leases
 from beam_spark_runner.harness.environments import packages as module
 from beam_spark_runner.harness.environments.packages import StagedFiles, stage_files
 from beam_spark_runner.job.packages import identify_packages
@@ -190,3 +191,60 @@ def test_files_that_are_not_what_was_staged(tmp_path: Path) -> None:
     changed = (Artifact(name=first.name, path="", sha256="0" * 64), *others)
     with pytest.raises(InvariantError, match=rf"{first.name} does not have the content"):
         stage_files(changed, {digest_of(changed): next(iter(archives.values()))}, installs=True)
+
+
+def contents_of(executor: Path) -> set[str]:
+    """Return what is staged, as the names of its files."""
+    return {file.name for file in executor.glob("beam-packages/files-*/staged/*.txt")}
+
+
+def test_what_nobody_has_used_for_long_is_removed(
+    tmp_path: Path, executor: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def staged(name: str) -> StagedFiles:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.txt").write_text(name)
+        return stage_files(*packed(folder, folder / f"{name}.txt"), installs=False)
+
+    others = {"extra_packages.txt"}
+    old, used = staged("old"), staged("used")
+    old.release()
+    old.release()
+    staged("recent").release()
+    assert contents_of(executor) == {"old.txt", "used.txt", "recent.txt", *others}
+    monkeypatch.setattr(leases, "KEPT_S", -1.0)
+    new = staged("new")
+    assert contents_of(executor) == {"used.txt", "new.txt", *others}
+    assert used.folder.exists()
+    assert not old.folder.exists()
+    again = staged("old")
+    assert (again.folder / "staged" / "old.txt").read_text() == "old"
+    used.release()
+    last = staged("last")
+    assert contents_of(executor) == {"new.txt", "old.txt", "last.txt", *others}
+    for each in (new, again, last):
+        each.release()
+
+
+def test_the_folder_of_a_process_that_was_killed_is_removed(
+    tmp_path: Path, executor: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    files = packed(tmp_path, tmp_path / "a.txt")
+
+    def stage_and_die() -> None:
+        stage_files(*files, installs=False)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    process = FORK.Process(target=stage_and_die)
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    assert "a.txt" in contents_of(executor)
+    leases.remove_unused(executor / "beam-packages")
+    assert "a.txt" in contents_of(executor)  # the hour is not over
+    monkeypatch.setattr(leases, "KEPT_S", -1.0)
+    leases.remove_unused(executor / "beam-packages")
+    assert contents_of(executor) == set()
+    assert not [each for each in (executor / "beam-packages").iterdir() if each.is_dir()]

@@ -1,7 +1,8 @@
 """The packages of a pipeline on an executor: unpacked and installed once, for all its workers.
 
-They lie in a folder of the executor's own, which Spark removes with it. What is there is whole:
-a folder is made beside its place, under a lock, and a link to it appears once it is.
+They lie in a folder of the executor's own, which Spark removes with it; what nobody uses any more
+goes before, see ``leases``. What is there is whole: a folder is made beside its place, under a
+lock, and a link to it appears once it is.
 """
 
 import contextlib
@@ -28,6 +29,7 @@ from apache_beam.runners.internal import names
 from apache_beam.runners.portability import stager
 
 from beam_spark_runner.core.errors import EnvironmentStartError, InvariantError
+from beam_spark_runner.harness.environments.leases import Lease, lease, remove_unused
 from beam_spark_runner.harness.environments.process import SECRETS, HarnessProcess
 from beam_spark_runner.portable.artifacts import Artifact, digest_of
 
@@ -51,12 +53,19 @@ class StagedFiles:
     """A set of files on this machine.
 
     ``folder`` is what harnesses call their semi-persistent directory. ``python`` is the
-    interpreter that sees the packages among the files; None: there are none.
+    interpreter that sees the packages among the files; None: there are none. ``leases`` keep both
+    from being removed.
     """
 
     folder: Path
     artifacts: tuple[Artifact, ...]
     python: Path | None = None
+    leases: tuple[Lease, ...] = ()
+
+    def release(self) -> None:
+        """The files are not used any more."""
+        for each in self.leases:
+            each.release()
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables of a harness that uses the files."""
@@ -77,6 +86,9 @@ def stage_files(
         archives: of all sets of the job, by digest.
         installs: whether to make a virtual environment of the packages.
 
+    Returns:
+        The files, for the caller to release.
+
     Raises:
         EnvironmentStartError: a package cannot be installed; with pip's last lines.
 
@@ -88,19 +100,49 @@ def stage_files(
     def unpack(folder: Path) -> None:
         _unpack(archives[digest], artifacts, folder / _STAGED)
 
-    folder = _once(root / f"files-{digest[:32]}", unpack)
-    staged = folder / _STAGED
-    local = tuple(dataclasses.replace(each, path=str(staged / each.name)) for each in artifacts)
-    packages = [each for each in local if each.name != names.PICKLED_MAIN_SESSION_FILE]
-    python = None
-    if installs and any(_installs(each) for each in packages):
-        # The interpreter counts: applications with different ones may share a folder.
-        known_by = hashlib.sha256(f"{digest_of(packages)}\0{sys.executable}".encode()).hexdigest()
-        made = _once(
-            root / f"venv-{known_by[:32]}", lambda folder: _install(packages, staged, folder)
+    with _Leases(root) as leases:
+        folder = leases.once(f"files-{digest[:32]}", unpack)
+        staged = folder / _STAGED
+        local = tuple(dataclasses.replace(each, path=str(staged / each.name)) for each in artifacts)
+        packages = [each for each in local if each.name != names.PICKLED_MAIN_SESSION_FILE]
+        python = None
+        if installs and any(_installs(each) for each in packages):
+            # The interpreter counts: applications with different ones may share a folder.
+            known_by = f"{digest_of(packages)}\0{sys.executable}".encode()
+            made = leases.once(
+                f"venv-{hashlib.sha256(known_by).hexdigest()[:32]}",
+                lambda folder: _install(packages, staged, folder),
+            )
+            python = made / "bin" / "python"
+        return StagedFiles(
+            folder=folder, artifacts=local, python=python, leases=tuple(leases.keep())
         )
-        python = made / "bin" / "python"
-    return StagedFiles(folder=folder, artifacts=local, python=python)
+
+
+class _Leases:
+    """Leases of folders below a root; released at the end of the context, unless they are kept."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._taken: list[Lease] = []
+
+    def once(self, name: str, make: Callable[[Path], None]) -> Path:
+        """Lease a folder, and make it if it is not there; return it. See ``_once``."""
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._taken.append(lease(self._root / name))
+        return _once(self._root / name, make)
+
+    def keep(self) -> list[Lease]:
+        """Return the leases, for whoever releases them."""
+        kept, self._taken = self._taken, []
+        return kept
+
+    def __enter__(self) -> "_Leases":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in self._taken:
+            each.release()
 
 
 def _installs(artifact: Artifact) -> bool:
@@ -128,7 +170,6 @@ def _once(place: Path, make: Callable[[Path], None]) -> Path:
     if place.exists():
         return place.resolve()
     asked_ns = time.time_ns()
-    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     failed = place.with_name(f"{place.name}.failed")
     with _locked(place.with_name(f"{place.name}.lock")):
         if place.exists():
@@ -136,6 +177,7 @@ def _once(place: Path, make: Callable[[Path], None]) -> Path:
         if failed.exists() and failed.stat().st_mtime_ns >= asked_ns:
             problem, _, output = failed.read_text().partition("\0")
             raise EnvironmentStartError(problem, output)
+        remove_unused(place.parent)
         for half in place.parent.glob(f"{place.name}-*"):  # of a process that was killed
             shutil.rmtree(half, ignore_errors=True)
         # At its final path: the scripts of a virtual environment name their interpreter.

@@ -186,6 +186,8 @@ class SdkWorker:
             It, for whoever wants to wait for its end.
         """
         self._server.remove(self.connection)
+        if self._staged is not None:
+            self._staged.release()  # for an hour, nobody removes them
         harness, self._harness = self._harness, None
         if harness is None:
             return None
