@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 import io
+import os
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from beam_spark_runner.spark.shared_folder import SharedFolder, share_file
 from beam_spark_runner.spark.stored_object import NO_OPTIONS, StoredObject, first_line
 
 _READ_BYTES = 1 << 20
+_LONGEST_NAME = 255  # bytes, of a file
 _ASKING = (
     "requirements_file",
     "setup_file",
@@ -82,7 +84,7 @@ def identify_packages(
         The files of each set, by its digest.
 
     Raises:
-        StagingError: a file cannot be read.
+        StagingError: a file cannot be read, or has no name of its own.
         UnsupportedFeatureError: an environment depends on something else than files.
     """
     found: dict[str, tuple[Artifact, ...]] = {}
@@ -92,12 +94,28 @@ def identify_packages(
         artifacts = tuple(
             dataclasses.replace(each, sha256=_sha256(each)) for each in artifacts_of(environment)
         )
+        _check_names(artifacts)
         found[digest_of(artifacts)] = artifacts
         del environment.dependencies[:]
         environment.dependencies.extend(
             to_proto(dataclasses.replace(each, path="")) for each in artifacts
         )
     return found
+
+
+def _check_names(artifacts: Sequence[Artifact]) -> None:
+    """Raise a StagingError for names that cannot be those of all files in one folder."""
+    contents: dict[str, str] = {}
+    for each in artifacts:
+        if len(os.fsencode(each.name)) > _LONGEST_NAME:
+            raise StagingError(
+                f"the name of a staged file has more than {_LONGEST_NAME} bytes: {each.name[:60]}…"
+            )
+        if contents.setdefault(each.name, each.sha256) != each.sha256:
+            raise StagingError(
+                f"two files of one environment are staged as {each.name!r}, with different "
+                "contents: rename one of them"
+            )
 
 
 def _sha256(artifact: Artifact) -> str:

@@ -110,3 +110,21 @@ def test_a_file_that_has_gone() -> None:
     )
     with pytest.raises(StagingError, match="/no/such/file: No such file"):
         identify_packages(pipeline)
+
+
+def test_files_of_one_environment_need_names_of_their_own(tmp_path: Path) -> None:
+    def staged_as(*names: str) -> beam_runner_api_pb2.Pipeline:
+        pipeline = beam_runner_api_pb2.Pipeline()
+        for number, name in enumerate(names):
+            file = tmp_path / str(number)
+            file.write_text(str(number % 2))
+            pipeline.components.environments["e"].dependencies.append(
+                Stager._create_file_stage_to_artifact(str(file), name)
+            )
+        return pipeline
+
+    identify_packages(staged_as("a", "b", "a"))  # the first and the last are the same
+    with pytest.raises(StagingError, match="staged as 'a', with different contents"):
+        identify_packages(staged_as("a", "a"))
+    with pytest.raises(StagingError, match=r"more than 255 bytes: нннн"):
+        identify_packages(staged_as("н" * 128))
