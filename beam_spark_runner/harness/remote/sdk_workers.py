@@ -6,6 +6,7 @@ all tasks of a job that run in it, one after the other, and all stages of a task
 
 import threading
 import time
+import weakref
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -37,7 +38,10 @@ class SdkWorkers:
     def __init__(self) -> None:
         self._server: FnApiServer | None = None
         self._kept: dict[_Key, _Kept] = {}
-        self._starting: dict[_Key, threading.Lock] = {}
+        # Each lasts as long as somebody holds it, or waits for it.
+        self._starting: weakref.WeakValueDictionary[_Key, threading.Lock] = (
+            weakref.WeakValueDictionary()
+        )
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._expires = False
