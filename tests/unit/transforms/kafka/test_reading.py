@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -195,6 +196,8 @@ class Client:
 
 
 def consumer_of(monkeypatch: pytest.MonkeyPatch, *messages: Any) -> PartitionConsumer:
+    module = SimpleNamespace(TopicPartition=lambda *place: place)
+    monkeypatch.setattr(consumers, "confluent", lambda _: module)
     monkeypatch.setattr(consumers, "open_consumer", lambda *_: Client(*messages))
     return PartitionConsumer({"bootstrap.servers": "nowhere"}, "Read", "topic", 0, 7)
 
