@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 KEYS = 7
 # An epoch has no time: in each stage and task one window fires.
 AT_ONCE = "--batch_interval_millis=0"
-GROUPS = [(f"key {n}", [n], 70) for n in range(KEYS)]
+GROUPS = [(f"key {n}", [n], ("side", 70)) for n in range(KEYS)]
 
 
 def stream() -> Stream:
@@ -40,9 +40,9 @@ class Counts(beam.DoFn):  # type: ignore[misc]
     def process(
         self,
         group: tuple[str, Iterable[int]],
-        side: int,
+        side: tuple[str, int],
         seen: Any = beam.DoFn.StateParam(SEEN),
-    ) -> Iterator[tuple[str, list[int], int]]:
+    ) -> Iterator[tuple[str, list[int], Any]]:
         assert not [*seen.read()]
         seen.add(1)
         yield look_up(group, side)
@@ -51,7 +51,9 @@ class Counts(beam.DoFn):  # type: ignore[misc]
 @pytest.mark.parametrize("flags", RARE_HARNESSES)
 def test_all_panes_look_up(spark_session: Any, flags: tuple[str, ...]) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
-        side = AsSingleton(p | beam.Create([70]))
+        # Beam takes the side input of a stateful DoFn for its main one, now and then (``core.ParDo.
+        # _get_key_and_window_coder``, by the order of a set of names): so it has keys, too.
+        side = AsSingleton(p | beam.Create([("side", 70)]))
         groups = p | stream() | beam.WindowInto(FixedWindows(10)) | beam.GroupByKey()
         return {
             "looked up": groups | beam.Map(look_up, side),
