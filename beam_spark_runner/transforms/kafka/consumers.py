@@ -214,7 +214,8 @@ class Consumers:
         """Keep a consumer for the next bundle."""
         known_end = consumer.known_end()
         with self._lock:
-            self._known_ends[topic, partition] = known_end
+            if known_end >= 0:
+                self._known_ends[topic, partition] = known_end
             parked = self._parked.setdefault((topic, partition), [])
             parked.append(_Parked(consumer, time.monotonic()))
 
@@ -249,20 +250,21 @@ class Consumers:
             now_s = time.monotonic()
             end = _End(-1, 0, now_s + _ASK_AGAIN_S)
             if error.args[0].name() in error_names.NOT_THERE:
-                is_first = before is None or before.missing_s is None
-                end.missing_s = now_s if is_first else before.missing_s  # type: ignore[union-attr]
+                end.missing_s = (before and before.missing_s) or now_s
         with self._lock:
             self._ends[key] = end
         return end.offset, end.since_us
 
     def is_gone(self, topic: str, partition: int) -> bool:
-        """Whether brokers have answered for a minute that there is no such topic or partition."""
+        """Whether brokers have answered for a minute that there is no such topic or partition.
+
+        Only if it was there before, for this process: other brokers than those of an earlier run
+        may never have had it.
+        """
         end = self._ends.get((topic, partition))
-        return (
-            end is not None
-            and end.missing_s is not None
-            and time.monotonic() - end.missing_s > _GONE_S
-        )
+        if end is None or end.missing_s is None or self.known_end_of(topic, partition) < 0:
+            return False
+        return time.monotonic() - end.missing_s > _GONE_S
 
     def _end(self, topic: str, partition: int) -> int:
         module = confluent(self._transform)

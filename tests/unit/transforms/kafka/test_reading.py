@@ -281,3 +281,31 @@ def test_a_partition_that_has_gone_ends(caplog: pytest.LogCaptureFixture) -> Non
     assert tracker.deferred_status() is None
     tracker.check_done()
     assert "topic[0] does not exist any more: it ends at offset 2" in caplog.text
+
+
+class KafkaException(Exception):
+    """As ``confluent-kafka`` has it: the only argument is a ``KafkaError``."""
+
+
+def test_only_a_partition_that_was_there_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = SimpleNamespace(
+        TopicPartition=lambda *place: place, KafkaException=KafkaException, Consumer=None
+    )
+    monkeypatch.setattr(consumers, "confluent", lambda _: module)
+    monkeypatch.setattr(consumers, "_ASK_AGAIN_S", -1.0)
+    known = Consumers({}, "Read")
+
+    def end(*_: Any) -> int:
+        raise KafkaException(SimpleNamespace(name=lambda: "UNKNOWN_TOPIC_OR_PART"))
+
+    monkeypatch.setattr(known, "_end", end)
+    known.give_back("topic", 0, Answers([(0, 50)]))  # type: ignore[arg-type]
+    known.give_back("topic", 0, Answers([(0, -1)]))  # type: ignore[arg-type]
+    for number in (0, 1):
+        assert known.end_of("topic", number) == (-1, 0)
+        assert not known.is_gone("topic", number)
+    monkeypatch.setattr(consumers, "_GONE_S", -1.0)
+    assert known.end_of("topic", 0) == (-1, 0)
+    assert known.is_gone("topic", 0)
+    assert not known.is_gone("topic", 1)  # which this process has never seen
+    assert not known.is_gone("topic", 2)
