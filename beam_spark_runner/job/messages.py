@@ -56,7 +56,7 @@ class JobMessages:
     ) -> None:
         self._step_names = step_names
         self.log: EventLog[beam_job_api_pb2.JobMessage] = EventLog(
-            MOST_MESSAGES, also, most_bytes=MOST_BYTES, size_of=_size_of
+            MOST_MESSAGES, also, most_bytes=MOST_BYTES, size_of=size_of
         )
         self._number = 0
         self._left_out = 0
@@ -152,5 +152,6 @@ def _time_of(entry: beam_fn_api_pb2.LogEntry) -> str:
         return ""
 
 
-def _size_of(message: beam_job_api_pb2.JobMessage) -> int:
+def size_of(message: beam_job_api_pb2.JobMessage) -> int:
+    """Return its bytes."""
     return int(message.ByteSize())

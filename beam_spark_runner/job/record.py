@@ -8,7 +8,7 @@ from apache_beam.portability.api import beam_job_api_pb2
 
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.job.event_log import EventLog
-from beam_spark_runner.job.messages import MOST_BYTES, MOST_MESSAGES, JobMessages
+from beam_spark_runner.job.messages import MOST_BYTES, MOST_MESSAGES, JobMessages, size_of
 
 
 class StateChange(NamedTuple):
@@ -55,4 +55,4 @@ class JobRecord:
 
 
 def _size_of(event: StateChange | beam_job_api_pb2.JobMessage) -> int:
-    return 0 if isinstance(event, StateChange) else int(event.ByteSize())
+    return 0 if isinstance(event, StateChange) else size_of(event)

@@ -100,7 +100,6 @@ class Jobs:
             area,
             StagedFiles(request.pipeline, area, self._config.max_artifact_bytes),
         )
-        self.drop_abandoned()
         with self._lock:
             waiting = len(self._prepared) + len(self._waiting)
             is_full = waiting >= self._config.max_waiting_jobs

@@ -95,7 +95,7 @@ class JobServer:
         """Look now and then what has gone: clients, or the JVM, which may be slow to answer."""
         while not self._is_stopping.wait(_LOOK_EVERY_S):
             self._jobs.drop_abandoned()
-            if not is_there(self._spark):
+            if not is_there(self._spark.spark):
                 self.has_lost_spark = True
                 self._on_spark_lost()
                 return

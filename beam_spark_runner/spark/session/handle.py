@@ -16,8 +16,7 @@ _LOOPBACK = "127.0.0.1"
 _POOL = "spark.scheduler.pool"
 _IS_ABOUT_WRITES = re.compile(
     r"spark\.(sql\.(catalog|sources|parquet|orc|avro|csv|json|xml|hive|iceberg|storeAssignmentPolicy"
-    r"|session\.timeZone|files\.maxRecordsPerFile|ansi|caseSensitive|legacy|timeType|timestampType)"
-    r"|databricks)\b"
+    r"|session\.timeZone|files\.maxRecordsPerFile|ansi|timeType)|databricks)\b"
 )
 _WORKER_PYTHON = "spark.sql.execution.pyspark.python"
 

@@ -96,6 +96,11 @@ class _Owned:
                 _stop(self.spark)
 
 
+def is_there(spark: Any) -> bool:
+    """Whether the JVM of a session has not ended. On Spark Connect, a server may always return."""
+    return is_connect(spark) or pyspark_internals.jvm_answers()
+
+
 def _stop(spark: Any) -> None:
     """Stop a Spark. If its JVM has ended, there is nothing to stop or to report."""
     warnings.filterwarnings(
@@ -104,18 +109,13 @@ def _stop(spark: Any) -> None:
     try:
         spark.stop()
     except Exception:
-        if is_connect(spark) or pyspark_internals.jvm_answers():
+        if is_there(spark):
             raise
         _LOGGER.debug("Spark's JVM has ended before its session was closed", exc_info=True)
 
 
 _owned: _Owned | None = None
 _lock = threading.RLock()
-
-
-def is_there(session: SessionHandle) -> bool:
-    """Whether the JVM of a session has not ended. On Spark Connect, a server may always return."""
-    return session.is_connect or pyspark_internals.jvm_answers()
 
 
 def forget_ended(session: SessionHandle) -> None:

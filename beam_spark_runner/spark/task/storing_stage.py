@@ -8,7 +8,6 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.harness.bundle import StoringInput
 from beam_spark_runner.harness.due import fire_due
-from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.semantics.interruption import Interruption
 from beam_spark_runner.spark.rows.group_reader import GroupReader
 from beam_spark_runner.spark.rows.keyed_reader import KeyedReader
@@ -36,9 +35,7 @@ class StoringStage(MayWait):
             epoch = epoch._replace(merge=self._merge)
         self._epoch = epoch
         clock_us = epoch.before.clock_us if stages.epoch.clock_stands else None
-        # Panes are never late for a step that has state: a window may fire epochs after its end.
-        is_group = self.program.input.delivery is Delivery.GROUP_BY_KEY
-        watermark_us = MIN_US if is_group else epoch.before.watermark_us
+        watermark_us = MIN_US if self._gets_panes else epoch.before.watermark_us
         self._bundle = self._start_bundle(
             KeyPolicy(
                 epoch.now,

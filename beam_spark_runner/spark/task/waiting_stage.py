@@ -25,11 +25,15 @@ from beam_spark_runner.spark.task.stage_inputs import InputFromWithin
 class MayWait(EpochStage):
     """Lets elements wait in front of its bundle, if it has side inputs."""
 
+    @property
+    def _gets_panes(self) -> bool:
+        """Whether the input is panes. They are never late: they may fire epochs after their end."""
+        return self.program.input.delivery is Delivery.GROUP_BY_KEY
+
     def _wait_in_front(self) -> None:
         """Set ``_waiting``; ``_joined`` is set."""
         self._waiting: WaitingElements | None = None
         self._looks_up: Sequence[tuple[Edge, WindowMapping, MapWindows]] = ()
-        self._gets_panes = self.program.input.delivery is Delivery.GROUP_BY_KEY
         # See ``graph.passes.await_side_inputs``.
         if not self.program.views or self.program.input.is_keyed:
             return
@@ -74,7 +78,7 @@ class MayWait(EpochStage):
         return super().finish()
 
     def _is_expired(self, window: Any) -> bool:
-        """Whether an element comes too late. Panes never do: epochs may pass until one fires."""
+        """Whether an element comes too late."""
         return not self._gets_panes and self._stages.is_expired(self.program, window)
 
     def _are_ready(self, windows: Sequence[Any]) -> Sequence[bool]:
