@@ -10,37 +10,24 @@ import fcntl
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 KEPT_S = 3600.0
 """After its last use: the next job may want the same."""
 
 
-class Lease:
-    """One use of a folder. Threads: any; one releases it.
-
-    Args:
-        file: on which it holds a lock.
-    """
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-
-    def release(self) -> None:
-        """End the use; nothing, if that was done."""
-        if not self._file.closed:
+@contextlib.contextmanager
+def lease(place: Path) -> Iterator[None]:
+    """Use a folder, which need not be there yet. Waits while it is being removed."""
+    with _of_users(place).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        os.utime(file.fileno())
+        try:
+            yield
+        finally:
             with contextlib.suppress(OSError):  # Spark has removed its folders
-                os.utime(self._file.fileno())
-            self._file.close()
-
-
-def lease(place: Path) -> Lease:
-    """Begin to use a folder, which need not be there yet. Waits while it is being removed."""
-    file = _of_users(place).open("w")
-    fcntl.flock(file, fcntl.LOCK_SH)
-    os.utime(file.fileno())
-    return Lease(file)
+                os.utime(file.fileno())
 
 
 def remove_unused(root: Path) -> None:

@@ -29,7 +29,7 @@ from apache_beam.runners.internal import names
 from apache_beam.runners.portability import stager
 
 from beam_spark_runner.core.errors import EnvironmentStartError, InvariantError
-from beam_spark_runner.harness.environments.leases import Lease, lease, remove_unused
+from beam_spark_runner.harness.environments.leases import lease, remove_unused
 from beam_spark_runner.harness.environments.process import SECRETS, HarnessProcess
 from beam_spark_runner.portable.artifacts import Artifact, digest_of
 
@@ -60,12 +60,13 @@ class StagedFiles:
     folder: Path
     artifacts: tuple[Artifact, ...]
     python: Path | None = None
-    leases: tuple[Lease, ...] = ()
+    leases: contextlib.ExitStack = dataclasses.field(
+        default_factory=contextlib.ExitStack, compare=False
+    )
 
     def release(self) -> None:
         """The files are not used any more."""
-        for each in self.leases:
-            each.release()
+        self.leases.close()
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables of a harness that uses the files."""
@@ -100,8 +101,14 @@ def stage_files(
     def unpack(folder: Path) -> None:
         _unpack(archives[digest], artifacts, folder / _STAGED)
 
-    with _Leases(root) as leases:
-        folder = leases.once(f"files-{digest[:32]}", unpack)
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.ExitStack() as leases:
+
+        def once(name: str, make: Callable[[Path], None]) -> Path:
+            leases.enter_context(lease(root / name))
+            return _once(root / name, make)
+
+        folder = once(f"files-{digest[:32]}", unpack)
         staged = folder / _STAGED
         local = tuple(dataclasses.replace(each, path=str(staged / each.name)) for each in artifacts)
         packages = [each for each in local if each.name != names.PICKLED_MAIN_SESSION_FILE]
@@ -109,40 +116,12 @@ def stage_files(
         if installs and any(_installs(each) for each in packages):
             # The interpreter counts: applications with different ones may share a folder.
             known_by = f"{digest_of(packages)}\0{sys.executable}".encode()
-            made = leases.once(
+            made = once(
                 f"venv-{hashlib.sha256(known_by).hexdigest()[:32]}",
                 lambda folder: _install(packages, staged, folder),
             )
             python = made / "bin" / "python"
-        return StagedFiles(
-            folder=folder, artifacts=local, python=python, leases=tuple(leases.keep())
-        )
-
-
-class _Leases:
-    """Leases of folders below a root; released at the end of the context, unless they are kept."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._taken: list[Lease] = []
-
-    def once(self, name: str, make: Callable[[Path], None]) -> Path:
-        """Lease a folder, and make it if it is not there; return it. See ``_once``."""
-        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._taken.append(lease(self._root / name))
-        return _once(self._root / name, make)
-
-    def keep(self) -> list[Lease]:
-        """Return the leases, for whoever releases them."""
-        kept, self._taken = self._taken, []
-        return kept
-
-    def __enter__(self) -> "_Leases":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for each in self._taken:
-            each.release()
+        return StagedFiles(folder=folder, artifacts=local, python=python, leases=leases.pop_all())
 
 
 def _installs(artifact: Artifact) -> bool:
