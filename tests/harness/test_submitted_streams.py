@@ -20,6 +20,7 @@ from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 from beam_spark_runner._generated import streaming_jobs_pb2
 from beam_spark_runner.core.errors import JobServerLostError, JobServerRefusedError, OptionsError
 from beam_spark_runner.job.open_streams import StreamsOfProgram, end_streams
+from beam_spark_runner.job.service import api as api_module
 from beam_spark_runner.job.streaming_jobs import StreamingJobsStub
 from beam_spark_runner.job.submitted import SubmittedPipelineResult
 from beam_spark_runner.recovery.manifest import epoch_in
@@ -165,6 +166,20 @@ def test_a_job_that_waits_has_nothing_yet() -> None:
                 result.savepoint("/savepoint")
         with pytest.raises(OptionsError, match="--path: must be a folder"):
             first.savepoint("")
+
+
+def test_clients_of_all_jobs_that_may_wait_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each follows the states and the messages of its job: these calls last as long as the job."""
+    monkeypatch.setattr(api_module, "_MORE_CALLS", 1)
+    with server_with("--max_concurrent_jobs=1", "--max_waiting_jobs=3") as (api, gate):
+        options = PipelineOptions([f"--job_endpoint={api.url}"])
+        results = [
+            SparkPortableRunner().run_portable_pipeline(request(streams).pipeline, options)
+            for _ in range(4)
+        ]
+        gate.wait_for(1)
+        for result in results:
+            assert result.watermarks() == {}
 
 
 @pytest.mark.parametrize("kinds", [("token",), ("TLS", "certificate", "token")], ids=" and ".join)
