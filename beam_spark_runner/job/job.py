@@ -335,7 +335,7 @@ class Job:
         if harnesses is not None:
             archives = share_packages(packages, self.job_id, storage.files, session.share)
             harnesses = dataclasses.replace(harnesses, archives=archives)
-        most = min(self._config.max_parallelism or MAX_FROM_BYTES, MAX_FROM_BYTES)
+        most = self._config.max_parallelism or MAX_FROM_BYTES
         shards = None
         if self.plan.streams:
             shards = shard_places(self._config, storage.mounted, is_local=session.is_local)

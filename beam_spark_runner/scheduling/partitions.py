@@ -4,7 +4,10 @@ BYTES_PER_PARTITION = 256 << 20
 """What Spark sorts of a partition in memory, with the default heap of an executor."""
 
 MAX_FROM_BYTES = 2_000
-"""Each task sends a mark to each partition of the next exchange: four million in all."""
+"""The default of ``--max_parallelism``.
+
+Each task sends a mark to each partition of the next exchange: four million in all.
+"""
 
 GROWING = 200
 """Partitions where the cluster grows with its tasks: Spark's own number for a shuffle."""

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from beam_spark_runner.core.errors import FnApiProtocolError, InvariantError
 from beam_spark_runner.core.varint import read_varint
+from beam_spark_runner.state import wrong_requests
 from beam_spark_runner.state.backend import (
     Address,
     Bag,
@@ -147,9 +148,7 @@ class MemoryState:
                 for sort_key, entry in list_entries(data):
                     values.append(sort_key, self._pieces.keep(entry))
             case MapKeys() | MapEntries():
-                raise FnApiProtocolError(
-                    f"nothing can be added to the {type(address).__name__} of a state"
-                )
+                raise wrong_requests.cannot_append(address)
 
     def clear(self, address: Address) -> None:
         """See ``StateBackend.clear``."""
@@ -175,7 +174,7 @@ class MemoryState:
                 self._pieces.free(values.remove(start, end))
                 values.generation = next(self._generations)
             case MapEntries():
-                raise FnApiProtocolError("the entries of a multimap are cleared by its keys")
+                raise wrong_requests.cannot_clear(address)
 
     def timers(self, transform: str, key: bytes) -> Sequence[StoredTimer]:
         """See ``StateBackend.timers``."""
@@ -231,7 +230,7 @@ class MemoryState:
     ) -> _Kind | None:
         if found is None or isinstance(found, kind):
             return found
-        raise FnApiProtocolError(f"the state {cell.state} is used as if it were of another kind")
+        raise wrong_requests.of_another_kind(cell)
 
     def _page(
         self,
@@ -243,10 +242,10 @@ class MemoryState:
         position, end = 0, len(pieces)
         if token:
             if len(token) != _TOKEN.size:
-                raise FnApiProtocolError("the SDK asked for a page by a token that is none")
+                raise wrong_requests.unknown_token()
             read_from, position, end = _TOKEN.unpack(token)
             if read_from != generation:
-                raise FnApiProtocolError("state was cleared while it was read page by page")
+                raise wrong_requests.cleared_while_read()
         data: list[bytes] = []
         room = self._page_bytes
         while position < end and room > 0:

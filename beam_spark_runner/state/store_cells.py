@@ -12,11 +12,10 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from beam_spark_runner.core.errors import FnApiProtocolError
+from beam_spark_runner.state import wrong_requests
 from beam_spark_runner.state.backend import (
     Address,
     Bag,
-    Cell,
     ListRange,
     MapEntries,
     MapKeys,
@@ -105,10 +104,10 @@ class StoredCells:
         if token:
             place_bytes = 16 if isinstance(address, ListRange) else 8
             if len(token) != _TOKEN.size + place_bytes:
-                raise FnApiProtocolError("the SDK asked for a page by a token that is none")
+                raise wrong_requests.unknown_token()
             stamp, end = _TOKEN.unpack_from(token)
             if head is None or head.stamp != stamp:
-                raise FnApiProtocolError("state was cleared while it was read page by page")
+                raise wrong_requests.cleared_while_read()
             return self._page(address, prefix, head, token[_TOKEN.size :], end)
         if head is None:
             return Page(b"", b"")
@@ -123,9 +122,7 @@ class StoredCells:
         if not data:
             return
         if isinstance(address, MapKeys | MapEntries):
-            raise FnApiProtocolError(
-                f"nothing can be added to the {type(address).__name__} of a state"
-            )
+            raise wrong_requests.cannot_append(address)
         prefix = self._keys.of_cell(address.cell)
         head = self._head(prefix, address)
         match address:
@@ -144,7 +141,7 @@ class StoredCells:
     def clear(self, address: Address) -> None:
         """See ``StateBackend.clear``. A cell that is empty then has no records."""
         if isinstance(address, MapEntries):
-            raise FnApiProtocolError("the entries of a multimap are cleared by its keys")
+            raise wrong_requests.cannot_clear(address)
         prefix = self._keys.of_cell(address.cell)
         head = self._head(prefix, address)
         if head is None:
@@ -194,10 +191,7 @@ class StoredCells:
         kind, stamp, following = _HEAD.unpack_from(coded)
         head = _Head(kind, stamp, following, coded[_HEAD.size :])
         if head.kind != _KINDS[type(address)]:
-            cell: Cell = address.cell
-            raise FnApiProtocolError(
-                f"the state {cell.state} is used as if it were of another kind"
-            )
+            raise wrong_requests.of_another_kind(address.cell)
         return head
 
     def _put_head(self, prefix: bytes, head: _Head) -> None:

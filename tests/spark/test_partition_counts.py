@@ -6,6 +6,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
+from beam_spark_runner.job import job
 from beam_spark_runner.scheduling import partitions
 from tests.spark.harvest import harvest
 
@@ -33,17 +34,24 @@ def test_without_knowledge_of_the_data(spark_session: Any, flags: list[str], cou
 
 
 @pytest.mark.parametrize(
-    ("flags", "count"),
+    ("flags", "default_most", "count"),
     [
-        pytest.param([], 4, id="by bytes"),
-        pytest.param(["--parallelism=2"], 2, id="parallelism"),
-        pytest.param(["--max_parallelism=3"], 3, id="max_parallelism"),
+        pytest.param([], 2_000, 4, id="by bytes"),
+        pytest.param(["--parallelism=2"], 2_000, 2, id="parallelism"),
+        pytest.param(["--max_parallelism=3"], 2_000, 3, id="max_parallelism"),
+        pytest.param([], 3, 3, id="at most the default"),
+        pytest.param(["--max_parallelism=50"], 3, 4, id="max_parallelism above the default"),
     ],
 )
 def test_a_segment_that_reads_more_gets_more(
-    spark_session: Any, monkeypatch: pytest.MonkeyPatch, flags: list[str], count: int
+    spark_session: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: list[str],
+    default_most: int,
+    count: int,
 ) -> None:
     monkeypatch.setattr(partitions, "BYTES_PER_PARTITION", 1 << 20)
+    monkeypatch.setattr(job, "MAX_FROM_BYTES", default_most)
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
         values = _spread(p)["all"] | beam.Map(lambda number: (number, b"x" * 16_000))

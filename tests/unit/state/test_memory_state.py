@@ -111,7 +111,7 @@ def test_pages_of_what_was_cleared_meanwhile(address: Address, clears: Address) 
         backend.append(address, data)
     page = backend.get(address)
     backend.clear(clears)
-    with pytest.raises(FnApiProtocolError, match="while it was read"):
+    with pytest.raises(FnApiProtocolError, match="cleared while the SDK read it"):
         backend.get(address, page.token)
 
 
@@ -132,7 +132,7 @@ def test_pages_of_what_was_dropped_meanwhile(address: Address, *, is_made_anew: 
             backend.drop_window("step", b"", b"key")
         for place in places if is_made_anew else ():
             backend.append(place, coded([b"w"]))
-        with pytest.raises(FnApiProtocolError, match="while it was read"):
+        with pytest.raises(FnApiProtocolError, match="cleared while the SDK read it"):
             backend.get(address, page.token)
 
 
@@ -165,18 +165,18 @@ def test_a_token_that_is_none() -> None:
 def test_a_state_of_one_kind_is_not_one_of_another() -> None:
     backend = state()
     backend.append(Bag(cell("seen")), coded([b"v"]))
-    with pytest.raises(FnApiProtocolError, match="the state seen is used"):
+    with pytest.raises(FnApiProtocolError, match="the state seen was written as another kind"):
         backend.get(MapKeys(cell("seen")))
-    with pytest.raises(FnApiProtocolError, match="the state seen is used"):
+    with pytest.raises(FnApiProtocolError, match="the state seen was written as another kind"):
         backend.append(ListRange(cell("seen"), 0, 0), coded([(1, b"v")], LISTED))
 
 
 def test_what_can_only_be_read() -> None:
     backend = state()
     for address in (MapKeys(cell()), MapEntries(cell())):
-        with pytest.raises(FnApiProtocolError, match="nothing can be added"):
+        with pytest.raises(FnApiProtocolError, match="cannot append to the"):
             backend.append(address, coded([b"v"]))
-    with pytest.raises(FnApiProtocolError, match="by its keys"):
+    with pytest.raises(FnApiProtocolError, match="only its MapKeys"):
         backend.clear(MapEntries(cell()))
 
 

@@ -64,9 +64,9 @@ def test_a_page_token_is_void_once_the_cell_is_cleared() -> None:
     token = store.get(bag).token
     assert token
     store.clear(bag)
-    with pytest.raises(FnApiProtocolError, match="cleared while it was read"):
+    with pytest.raises(FnApiProtocolError, match="cleared while the SDK read it"):
         store.get(bag, token)
-    with pytest.raises(FnApiProtocolError, match="a token that is none"):
+    with pytest.raises(FnApiProtocolError, match="token of another state"):
         store.get(bag, b"?")
 
 
@@ -148,12 +148,12 @@ def test_a_state_has_one_kind() -> None:
     store = stored(SortedRecords())
     cell = Cell("t", "s", b"w", b"k")
     store.append(Bag(cell), b"1")
-    with pytest.raises(FnApiProtocolError, match="the state s is used as if it were of another"):
+    with pytest.raises(FnApiProtocolError, match="the state s was written as another kind"):
         store.append(MapValues(cell, b"a"), b"1")
     for address in (MapKeys(cell), MapEntries(cell)):
-        with pytest.raises(FnApiProtocolError, match="nothing can be added"):
+        with pytest.raises(FnApiProtocolError, match="cannot append to the"):
             store.append(address, b"1")
-    with pytest.raises(FnApiProtocolError, match="cleared by its keys"):
+    with pytest.raises(FnApiProtocolError, match="only its MapKeys"):
         store.clear(MapEntries(cell))
 
 
