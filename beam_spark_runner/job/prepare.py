@@ -10,6 +10,7 @@ from beam_spark_runner.core.errors import UnsupportedFeatureError
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.working_folder import working_folder
 from beam_spark_runner.job.compile import compile_pipeline
+from beam_spark_runner.job.environment_overrides import override_environments, read_overrides
 from beam_spark_runner.job.environments import choose_environments, keep_code_together
 from beam_spark_runner.job.loopback import runs_in_this_process
 from beam_spark_runner.job.packages import identify_packages
@@ -89,6 +90,7 @@ def prepare(
     if was_built_here:
         pipeline = pack_combiners(pipeline)
     choose_environments(pipeline)
+    override_environments(pipeline, read_overrides(config.environment_overrides))
     # Code of one client runs in no process that runs code of another one.
     keep_code_together(pipeline, apart=not was_built_here)
     packages = identify_packages(pipeline)

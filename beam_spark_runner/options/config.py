@@ -29,7 +29,12 @@ from beam_spark_runner.options.declared import (
     DEFAULT_TIMER_BATCH,
     SparkPortableRunnerOptions,
 )
-from beam_spark_runner.options.environment import cache_s, environment_kind, sdk_worker_parallelism
+from beam_spark_runner.options.environment import (
+    cache_s,
+    environment_kind,
+    environment_overrides,
+    sdk_worker_parallelism,
+)
 from beam_spark_runner.options.metrics import MetricsAddress, metrics_of_program
 from beam_spark_runner.options.storage import store_settings
 from beam_spark_runner.options.values import (
@@ -89,6 +94,7 @@ class RunnerConfig:
     shared_storage: str | None = None  # --temp_location: any Beam URL, or a path
     max_cache_memory_usage_mb: int = DEFAULT_CACHE_MB  # of each worker, for side inputs
     environment: EnvironmentKind = "embedded"  # --environment_type: where user code runs
+    environment_overrides: str = ""  # JSON: what runs in place of environments, by their URN
     sdk_worker_parallelism: int = 1  # SDK harnesses beside each PySpark worker
     executor_environment: ExecutorEnvironment = "auto"  # the packages of Spark workers
     environment_cache_s: float = 0.0  # --environment_cache_millis. 0: 30 s
@@ -163,6 +169,7 @@ class RunnerConfig:
             shared_storage=cloud.temp_location or None,
             max_cache_memory_usage_mb=_cache_mb(options),
             environment=environment,
+            environment_overrides=_environment_overrides(options, job_endpoint),
             sdk_worker_parallelism=sdk_worker_parallelism(options, environment),
             executor_environment=one_of(
                 "executor_environment",
@@ -287,6 +294,16 @@ def _job_server_access(
     access = ClientAccess(**given)
     check_client_access(access, endpoint, artifact_endpoint)
     return access
+
+
+def _environment_overrides(options: PipelineOptions, job_endpoint: str | None) -> str:
+    found = environment_overrides(options)
+    if found and job_endpoint is not None:
+        raise OptionsError(
+            "environment_config",
+            "which environments are replaced is an option of the job server, not of its clients",
+        )
+    return found
 
 
 def _start_timeout_s(given: object) -> float:

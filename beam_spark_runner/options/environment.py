@@ -1,6 +1,7 @@
 """The options that say where user code runs."""
 
 import logging
+import re
 from collections.abc import Mapping
 
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, SetupOptions
@@ -23,6 +24,7 @@ _ENVIRONMENTS: Mapping[str, EnvironmentKind] = {
     "LOOPBACK": "loopback",
     "BEAM:ENV:EMBEDDED_PYTHON_LOOPBACK:V1": "loopback",
 }
+_OVERRIDES = re.compile(r'\s*\{\s*"beam:env:')
 
 
 def environment_kind(options: PipelineOptions) -> EnvironmentKind:
@@ -54,9 +56,21 @@ def environment_kind(options: PipelineOptions) -> EnvironmentKind:
             "--%s has no effect with --environment_type=LOOPBACK: this process runs user code",
             needs,
         )
-    if portable.environment_config and (kind == "embedded" or not given):
-        raise OptionsError("environment_config", "has no effect unless --environment_type is set")
+    config = portable.environment_config
+    if config and (kind == "embedded" or not given) and not environment_overrides(options):
+        raise OptionsError(
+            "environment_config",
+            "has no effect unless --environment_type is set, or it replaces environments of "
+            'external transforms: {"beam:env:docker:v1": {"environment_type": …}}',
+        )
     return kind
+
+
+def environment_overrides(options: PipelineOptions) -> str:
+    """Return an --environment_config that replaces environments by their URN; else ""."""
+    portable = options.view_as(PortableOptions)
+    config = portable.environment_config or ""
+    return config if _OVERRIDES.match(config) and not portable.environment_type else ""
 
 
 def _needs_of_its_own(options: PipelineOptions) -> str | None:

@@ -31,6 +31,7 @@ class ServerConfig:
     spark_master_url: str | None = None
     spark_conf: tuple[tuple[str, str], ...] = ()
     shared_storage: str | None = None  # --temp_location
+    environment_overrides: str = ""  # --environment_config: JSON
     access: ServerAccess = field(default_factory=ServerAccess)  # what clients must show
     job_name: str | None = "beam job server"  # of the Spark application
     metrics: MetricsAddress | None = None  # where those of all jobs are served. None: nowhere
@@ -71,6 +72,7 @@ def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
         spark_master_url=master(given.spark_master_url),
         spark_conf=tuple(spark_conf(given.spark_conf).items()),
         shared_storage=given.temp_location or None,
+        environment_overrides=given.environment_config or "",
         access=access,
         metrics=metrics_address(given.metrics_port, given.metrics_host),
     )
@@ -162,6 +164,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="Storage that this machine and all executors share, a folder or a URL. That of "
         "clients has no effect.",
+    )
+    parser.add_argument(
+        "--environment_config",
+        metavar="JSON",
+        help="Environments that run in place of those that pipelines name, by URN: "
+        '{"beam:env:docker:v1": {"environment_type": "PROCESS", "environment_config": {…}}}.',
     )
     parser.add_argument(
         "--tls_cert",

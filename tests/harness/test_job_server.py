@@ -61,6 +61,7 @@ class Server:
             *("--job_port=0", "--artifact_port=0", "--spark_master_url=local[2]"),
             *("--max_concurrent_jobs=2", "--spark_conf=spark.ui.enabled=false"),
             "--metrics_port=0",
+            '--environment_config={"beam:env:docker:v1": {"environment_type": "PROCESS"}}',
             # Some of what the tests pickle is this module's, by its name.
             PYTHONPATH=os.pathsep.join([str(ROOT), str(Path(__file__).parent)]),
         )
@@ -133,6 +134,13 @@ def test_pipelines_give_results_and_metrics(client: str, server: Server, tmp_pat
     assert {path.name for path in tmp_path.iterdir()} == {"0-63", "1-70", "2-57"}
     seen = result.metrics().query(MetricsFilter().with_name("seen"))["counters"]
     assert [(each.attempted, each.committed) for each in seen] == [(20, 20)]
+
+
+def test_the_server_replaces_environments(server: Server, tmp_path: Path) -> None:
+    flags = ("--environment_type=DOCKER", "--environment_config=nowhere.example/no/image")
+    result = server.submit(lambda p: p | Sums(tmp_path), "--runner=PortableRunner", *flags)
+    assert result.wait_until_finish() == "DONE"
+    assert {path.name for path in tmp_path.iterdir()} == {"0-63", "1-70", "2-57"}
 
 
 def test_metrics_of_all_jobs_are_at_one_port(server: Server, tmp_path: Path) -> None:

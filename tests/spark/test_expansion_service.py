@@ -77,6 +77,16 @@ def test_steps_run_in_processes_if_it_says_so(
     assert not {int(pid) for pid in pids} & {os.getpid(), service.pid}
 
 
+@pytest.mark.rare
+def test_steps_in_containers_run_in_processes_if_the_pipeline_says_so(
+    spark_session: Any, serve: Callable[..., tuple[str, psutil.Process]]
+) -> None:
+    address, _ = serve()
+    override = '{"beam:env:docker:v1": {"environment_type": "PROCESS"}}'
+    seen = harvest(spark_session, walk_by(address), f"--environment_config={override}")["seen"]
+    assert [each.split()[0] for each in sorted(seen)] == ["a", "b"]
+
+
 def test_steps_in_containers_name_the_step_where_there_is_no_docker(
     spark_session: Any, serve: Callable[..., tuple[str, psutil.Process]]
 ) -> None:

@@ -86,7 +86,11 @@ def read_options(
     for name in ("checkpoint_dir", "savepoint_path"):
         check_place(name, getattr(config, name))
     return options, dataclasses.replace(
-        config, shared_storage=server.shared_storage, progress="off", show_plan=None
+        config,
+        shared_storage=server.shared_storage,
+        environment_overrides=server.environment_overrides,
+        progress="off",
+        show_plan=None,
     )
 
 

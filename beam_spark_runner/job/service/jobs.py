@@ -14,6 +14,7 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_runner_api_pb2
 from google.protobuf import struct_pb2
 
 from beam_spark_runner.core.errors import UnsupportedFeatureError
+from beam_spark_runner.job.environment_overrides import read_overrides
 from beam_spark_runner.job.identity import new_job_id
 from beam_spark_runner.job.prepare import prepare
 from beam_spark_runner.job.prometheus import Measured
@@ -64,10 +65,12 @@ class Jobs:
         open_session: see ``OpenSession``.
 
     Raises:
-        OptionsError: files of clients cannot be written to ``--artifacts_dir``.
+        OptionsError: files of clients cannot be written to ``--artifacts_dir``, or
+            ``--environment_config`` is wrong.
     """
 
     def __init__(self, config: ServerConfig, open_session: OpenSession) -> None:
+        read_overrides(config.environment_overrides)  # a mistake shows now, not with the first job
         self._config = config
         self._open_session = open_session
         self._area = open_staging_area(config.artifacts_dir)

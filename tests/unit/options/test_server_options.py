@@ -19,6 +19,7 @@ def test_all_options() -> None:
             *("--max_waiting_jobs=5", "--advertised_host=jobs.example.org"),
             *("--metrics_port=0", "--metrics_host=::1"),
             *("--spark_conf", "spark.a=b", "--spark_conf=spark.c=d", "--temp_location=/t"),
+            "--environment_config={}",
         ]
     )
     assert given == ServerConfig(
@@ -33,6 +34,7 @@ def test_all_options() -> None:
         spark_master_url="local[2]",
         spark_conf=(("spark.a", "b"), ("spark.c", "d")),
         shared_storage="/t",
+        environment_overrides="{}",
         metrics=MetricsAddress(0, "::1"),
     )
 

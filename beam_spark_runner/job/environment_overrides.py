@@ -1,0 +1,118 @@
+"""Environments that run in place of those that a pipeline names."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.transforms.environments import SDK_VERSION_CAPABILITY_PREFIX, DockerEnvironment
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.environments import IN_SDK_HARNESSES, IN_SPARK_WORKERS
+from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.job.environments import default_environment
+from beam_spark_runner.options.environment import environment_kind
+
+_FORM = '{"beam:env:docker:v1": {"environment_type": "PROCESS", "environment_config": …}}'
+_FIELDS = frozenset({"environment_type", "environment_config"})
+_OF_PYTHON = f"{SDK_VERSION_CAPABILITY_PREFIX}apache/beam_python"
+
+
+class Override(NamedTuple):
+    """What runs in place of an environment."""
+
+    environment: beam_runner_api_pb2.Environment
+    is_default_of_python: bool  # no command or image is named, so that Python's are used
+
+
+Overrides = Mapping[str, Override]
+"""By the URN of the environments that are replaced."""
+
+
+def read_overrides(config: str) -> Overrides:
+    """Read an --environment_config that replaces environments by their URN.
+
+    Args:
+        config: a JSON object, or "" for no overrides. Each value has an ``environment_type``, and
+            the ``environment_config`` that goes with it.
+
+    Raises:
+        OptionsError: it is not of this form, or an environment is wrong.
+    """
+    if not config:
+        return {}
+    try:
+        given = json.loads(config)
+    except ValueError as error:
+        raise OptionsError(
+            "environment_config", f"{config!r} is not valid JSON: {error}"
+        ) from error
+    if not isinstance(given, dict):
+        raise OptionsError("environment_config", f"{config!r} is not of the form {_FORM}")
+    return {urn: _override(urn, value) for urn, value in given.items()}
+
+
+def _override(urn: str, value: Any) -> Override:
+    if urn not in IN_SDK_HARNESSES | IN_SPARK_WORKERS:
+        known = ", ".join(sorted(IN_SDK_HARNESSES | IN_SPARK_WORKERS))
+        raise OptionsError("environment_config", f"{urn} is not the URN of an environment: {known}")
+    if not isinstance(value, dict) or "environment_type" not in value or value.keys() - _FIELDS:
+        raise OptionsError("environment_config", f"{urn}: {json.dumps(value)} is not as in {_FORM}")
+    inner = value.get("environment_config")
+    options = PipelineOptions.from_dictionary(
+        {
+            "environment_type": str(value["environment_type"]),
+            "environment_config": inner
+            if inner is None or isinstance(inner, str)
+            else json.dumps(inner),
+        }
+    )
+    try:
+        kind = environment_kind(options)
+        made = default_environment(kind, options).to_runner_api(None)
+    except OptionsError as error:
+        raise OptionsError(error.option, f"{urn}: {error.problem}") from error
+    if kind in ("embedded", "loopback"):
+        raise OptionsError(
+            "environment_config",
+            f"{urn} can be replaced by PROCESS, DOCKER or EXTERNAL, not by "
+            f"{value['environment_type']}",
+        )
+    return Override(made, _is_default_of_python(made))
+
+
+def _is_default_of_python(environment: beam_runner_api_pb2.Environment) -> bool:
+    match environment.urn:
+        case urns.ENVIRONMENT_PROCESS:
+            process = beam_runner_api_pb2.ProcessPayload.FromString(environment.payload)
+            return not process.command
+        case urns.ENVIRONMENT_DOCKER:
+            docker = beam_runner_api_pb2.DockerPayload.FromString(environment.payload)
+            return bool(docker.container_image == DockerEnvironment.default_docker_image())
+        case _:
+            return False
+
+
+def override_environments(pipeline: beam_runner_api_pb2.Pipeline, overrides: Overrides) -> None:
+    """Replace environments of a pipeline. Their capabilities and files stay.
+
+    Args:
+        pipeline: its environments are changed.
+        overrides: see ``read_overrides``.
+
+    Raises:
+        OptionsError: an environment of another SDK than Python's would run Python's harness.
+    """
+    for id_, each in pipeline.components.environments.items():
+        found = overrides.get(each.urn)
+        if found is None:
+            continue
+        is_python = any(name.startswith(_OF_PYTHON) for name in each.capabilities)
+        if found.is_default_of_python and not is_python:
+            raise OptionsError(
+                "environment_config",
+                f"{each.urn} is replaced by Python's SDK harness, since no command or image is "
+                f"named, but the environment {id_} of the pipeline is of another SDK",
+            )
+        each.urn, each.payload = found.environment.urn, found.environment.payload
