@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sysconfig
 import tarfile
+import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -60,6 +61,25 @@ def python_image_with_venvs(engine: Engine = DOCKER) -> str:
     image = f"{base}-venvs"
     container = engine.ask("create", base, "--id=never-started")
     engine.ask("commit", "--change=ENV RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=", container, image)
+    engine.ask("rm", container)
+    return image
+
+
+@functools.cache
+def python_image_of_another_beam(engine: Engine, version: str) -> str:
+    """Make such an image that says that its Beam is of another version."""
+    base = python_image(engine)
+    image = f"{base}-{version}"
+    folder = next(Path(sysconfig.get_path("purelib")).glob("apache_beam-*.dist-info"))
+    lines = (folder / "METADATA").read_text().splitlines(keepends=True)
+    with tempfile.NamedTemporaryFile("w", suffix="METADATA") as file:
+        file.writelines(
+            f"Version: {version}\n" if line.startswith("Version: ") else line for line in lines
+        )
+        file.flush()
+        container = engine.ask("create", base, "--id=never-started")
+        engine.ask("cp", file.name, f"{container}:/{_PACKAGES}/{folder.name}/METADATA")
+    engine.ask("commit", container, image)
     engine.ask("rm", container)
     return image
 

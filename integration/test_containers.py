@@ -5,15 +5,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
 import pytest
-from apache_beam.transforms.environments import DockerEnvironment
+from apache_beam.transforms.environments import (
+    DockerEnvironment,
+    python_sdk_docker_capabilities,
+)
 
-from beam_spark_runner.core.errors import EnvironmentStartError
+from beam_spark_runner.core.errors import BundleFailedError, EnvironmentStartError
 from beam_spark_runner.harness.environments import docker
 from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
 from beam_spark_runner.harness.remote.stage import RemoteStage
 from integration.container_engine import DOCKER, Engine
-from integration.container_images import go_image, image_that_fails, python_image
+from integration.container_images import (
+    go_image,
+    image_that_fails,
+    python_image,
+    python_image_of_another_beam,
+)
 from tests.harness.conftest import one_step, run_bundle, stage_in
 from tests.harness.processes import wait_for
 
@@ -28,9 +37,10 @@ def nothing_is_left(engine: Engine) -> Iterator[None]:
     wait_for(lambda: engine.containers() == set())
 
 
-def stage(engine: Engine, image: str, **settings: Any) -> RemoteStage:
+def stage(engine: Engine, image: str, build: Any = one_step, **settings: Any) -> RemoteStage:
     settings = {"docker_executable": engine.program, **settings}
-    return stage_in(DockerEnvironment(image), one_step, **settings)
+    environment = DockerEnvironment(image, capabilities=python_sdk_docker_capabilities())
+    return stage_in(environment, build, **settings)
 
 
 def owner_in(engine: Engine, container: str) -> str:
@@ -102,6 +112,23 @@ def test_an_image_of_another_sdk(engine: Engine) -> None:
     words = f"the container of {image} ended with status 1 before it connected"
     with pytest.raises(EnvironmentStartError, match=words):
         run_bundle(stage(engine, image), [b"abc"])
+
+
+def test_an_image_of_another_version_of_beam_is_named_where_user_code_fails(engine: Engine) -> None:
+    def failing(pipeline: beam.Pipeline) -> Any:
+        def step(_: bytes) -> bytes:
+            raise ValueError("no luck")
+
+        return pipeline | beam.Impulse() | "step" >> beam.Map(step) | beam.Reshuffle()
+
+    image = python_image_of_another_beam(engine, "2.70.0")
+    words = rf"no luck \(the container image {image} has Apache Beam 2.70.0, but the pipeline was"
+    with pytest.raises(BundleFailedError, match=words) as raised:
+        run_bundle(stage(engine, image, build=failing), [b"abc"])
+    assert raised.value.step == "step"
+    with pytest.raises(BundleFailedError) as raised:
+        run_bundle(stage(engine, python_image(engine), build=failing), [b"abc"])
+    assert "Apache Beam" not in raised.value.cause
 
 
 def test_the_sweep_spares_who_is_alive(engine: Engine) -> None:

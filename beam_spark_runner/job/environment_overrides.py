@@ -6,17 +6,17 @@ from typing import Any, NamedTuple
 
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
-from apache_beam.transforms.environments import SDK_VERSION_CAPABILITY_PREFIX, DockerEnvironment
+from apache_beam.transforms.environments import DockerEnvironment
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.environments import IN_SDK_HARNESSES, IN_SPARK_WORKERS
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.job.environments import default_environment
 from beam_spark_runner.options.environment import environment_kind
+from beam_spark_runner.portable.environments import python_version_of_beam
 
 _FORM = '{"beam:env:docker:v1": {"environment_type": "PROCESS", "environment_config": …}}'
 _FIELDS = frozenset({"environment_type", "environment_config"})
-_OF_PYTHON = f"{SDK_VERSION_CAPABILITY_PREFIX}apache/beam_python"
 
 
 class Override(NamedTuple):
@@ -108,8 +108,7 @@ def override_environments(pipeline: beam_runner_api_pb2.Pipeline, overrides: Ove
         found = overrides.get(each.urn)
         if found is None:
             continue
-        is_python = any(name.startswith(_OF_PYTHON) for name in each.capabilities)
-        if found.is_default_of_python and not is_python:
+        if found.is_default_of_python and python_version_of_beam(each) is None:
             raise OptionsError(
                 "environment_config",
                 f"{each.urn} is replaced by Python's SDK harness, since no command or image is "

@@ -1,10 +1,13 @@
 """Which environments of a pipeline run where."""
 
 from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.transforms.environments import SDK_VERSION_CAPABILITY_PREFIX
 
 from beam_spark_runner.core.environments import IN_SDK_HARNESSES
 from beam_spark_runner.core.ids import EnvironmentId
 from beam_spark_runner.graph.model import Graph
+
+_PYTHON = f"{SDK_VERSION_CAPABILITY_PREFIX}apache/beam_python"
 
 
 def has_remote_code(graph: Graph) -> bool:
@@ -35,3 +38,14 @@ def can_do(graph: Graph, id_: EnvironmentId | None, capability: str) -> bool:
     coded = graph.environments[id_].coded
     declared = beam_runner_api_pb2.Environment.FromString(coded).capabilities
     return not declared or capability in declared
+
+
+def python_version_of_beam(environment: beam_runner_api_pb2.Environment) -> str | None:
+    """Return the version of Beam with which Python made an environment; None: another SDK did.
+
+    Source: ``apache_beam.transforms.environments.sdk_base_version_capability``.
+    """
+    for each in environment.capabilities:
+        if each.startswith(_PYTHON):
+            return str(each.rpartition(":")[2])
+    return None

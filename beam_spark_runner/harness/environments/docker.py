@@ -90,7 +90,7 @@ def start_container(
     name = f"beam-{secrets.token_hex(8)}"
     command = [
         *(executable, "run", "--rm", "--pull=never", f"--name={name}", "--network=host"),
-        *(f"--label={OWNER_LABEL}={_Owner.of(os.getpid())}", f"--label={JOB_LABEL}={job_id}"),
+        *(owner_label(), f"--label={JOB_LABEL}={job_id}"),
         *_mounts(),
         image,
         *(f"--id={worker_id}", f"--provision_endpoint={provision.control_endpoint.url}"),
@@ -103,6 +103,11 @@ def start_container(
         raise EnvironmentStartError(
             f"the container of {image} cannot be started: {error.strerror}"
         ) from error
+
+
+def owner_label() -> str:
+    """Return the argument that has a container removed once this process has gone."""
+    return f"--label={OWNER_LABEL}={_Owner.of(os.getpid())}"
 
 
 def _mounts() -> Iterator[str]:
@@ -123,7 +128,7 @@ def _get_image(executable: str, image: str) -> None:
     Raises:
         EnvironmentStartError: it cannot.
     """
-    if _ask(executable, "image", "inspect", image).returncode == 0:
+    if ask(executable, "image", "inspect", image).returncode == 0:
         return
     pull = HarnessProcess([executable, "pull", "--quiet", image], _variables(), lambda: None)
     if not pull.wait(_PULLS_WITHIN_S):
@@ -138,7 +143,7 @@ def _get_image(executable: str, image: str) -> None:
         )
 
 
-def _ask(executable: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def ask(executable: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run a command that the daemon answers at once.
 
     Raises:
@@ -215,13 +220,13 @@ def sweep(executable: str) -> list[str]:
     Raises:
         EnvironmentStartError: the program cannot be run.
     """
-    listed = _ask(executable, "ps", "--all", "--quiet", f"--filter=label={OWNER_LABEL}")
+    listed = ask(executable, "ps", "--all", "--quiet", f"--filter=label={OWNER_LABEL}")
     ids = listed.stdout.split()  # none, if the daemon does not answer: pulling says so
     if not ids:
         return []
     # In templates of "ps", podman has no labels. One that has ended meanwhile is missing.
     template = f'{{{{.Id}}}} {{{{index .Config.Labels "{OWNER_LABEL}"}}}}'
-    found = _ask(executable, "inspect", "--type=container", "--format", template, *ids)
+    found = ask(executable, "inspect", "--type=container", "--format", template, *ids)
     here = _Owner.of(os.getpid())
     left = []
     for line in found.stdout.splitlines():
@@ -233,5 +238,5 @@ def sweep(executable: str) -> list[str]:
         if is_from_here and _Owner.of(owner.pid) != owner:
             left.append(id_)
     if left:
-        _ask(executable, "rm", "--force", *left)
+        ask(executable, "rm", "--force", *left)
     return left

@@ -228,7 +228,7 @@ class RemoteBundle:
         if answer is None:
             return ()  # the next push raises
         if answer.error:
-            raise user_failure(answer.error, self._name, self._step_names)
+            raise self._user_failure(answer.error)
         response = answer.process_bundle_split
         residuals = list(response.residual_roots)
         try:
@@ -237,6 +237,9 @@ class RemoteBundle:
         except WrongCutError as error:
             raise self._lost_by_split(str(error)) from error
         return residuals
+
+    def _user_failure(self, text: str) -> RunnerError:
+        return self._worker.explain(user_failure(text, self._name, self._step_names), self._name)
 
     def _lost_by_split(self, problem: str) -> RunnerError:
         """It may have split all the same: what it left is then unknown, and the bundle lost."""
@@ -353,7 +356,7 @@ class RemoteBundle:
                         coded_response
                     )
                 case FailUserCode(error_text):
-                    raise user_failure(error_text, self._name, self._step_names)
+                    raise self._user_failure(error_text)
                 case Fail(error):
                     raise self._worker.explain(error, self._name)
 

@@ -14,6 +14,7 @@ from google.protobuf import json_format, struct_pb2
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import (
+    BundleFailedError,
     EnvironmentStartError,
     FnApiProtocolError,
     HarnessStreamError,
@@ -24,6 +25,7 @@ from beam_spark_runner.core.errors import (
 )
 from beam_spark_runner.harness.environments.docker import start_container
 from beam_spark_runner.harness.environments.external import PooledHarness
+from beam_spark_runner.harness.environments.image_version import beam_version
 from beam_spark_runner.harness.environments.packages import StagedFiles
 from beam_spark_runner.harness.environments.process import start_process
 from beam_spark_runner.harness.environments.tail import Tail
@@ -31,6 +33,7 @@ from beam_spark_runner.harness.fn_api.connection import SdkConnection
 from beam_spark_runner.harness.fn_api.server import FnApiServer
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.portable.artifacts import to_proto
+from beam_spark_runner.portable.environments import python_version_of_beam
 
 _LAST_WORDS_S = 1.0  # between the end of a harness's streams and that of its process
 TEARDOWN_S = 10.0
@@ -105,13 +108,14 @@ class SdkWorker:
                 if harness.exit_code is not None or self.connection.error is not None:
                     harness.wait(_LAST_WORDS_S)
                     raise EnvironmentStartError(
-                        f"{harness.subject} ended{_with(harness.exit_code)} before it connected",
+                        f"{harness.subject} ended{_with(harness.exit_code)} before it connected"
+                        f"{self._other_version()}",
                         self._last_lines(harness),
                     )
                 if time.monotonic() > deadline:
                     raise EnvironmentStartError(
                         f"{harness.subject} did not connect within {timeout_s:g} s "
-                        "(--environment_start_timeout)",
+                        f"(--environment_start_timeout){self._other_version()}",
                         self._last_lines(harness),
                     )
         except BaseException:
@@ -152,7 +156,7 @@ class SdkWorker:
         raise InvariantError(f"an environment of kind {environment.urn} has no harness")
 
     def explain(self, error: RunnerError, stage: str) -> RunnerError:
-        """Add to a bundle's error which steps it hits, and what is known of the process.
+        """Add to a bundle's error which steps it hits, and what is known of the harness.
 
         Args:
             error: of the bundle.
@@ -162,6 +166,8 @@ class SdkWorker:
             explained = type(error)(f"{stage}: {error}")
             explained.__cause__ = error.__cause__
             return explained
+        if isinstance(error, BundleFailedError) and (other := self._other_version()):
+            return BundleFailedError(error.step, f"{error.cause}{other}", error.traceback_text)
         harness = self._harness
         if harness is None or not isinstance(error, LostHarnessError):
             return error
@@ -171,10 +177,26 @@ class SdkWorker:
         stages = ", ".join(self.connection.running)
         if harness.wait(_LAST_WORDS_S):
             return SdkDisconnectedError(
-                f"{stages}: {harness.subject} ended{_with(harness.exit_code)} while a bundle ran",
+                f"{stages}: {harness.subject} ended{_with(harness.exit_code)} while a bundle ran"
+                f"{self._other_version()}",
                 self._last_lines(harness),
             )
         return SdkDisconnectedError(f"{stages}: {error.problem}", self._last_lines(harness))
+
+    def _other_version(self) -> str:
+        """Say that a container has another version of Beam than the pipeline; "" if it has not."""
+        built_with = python_version_of_beam(self._environment)
+        if self._environment.urn != urns.ENVIRONMENT_DOCKER or built_with is None:
+            return ""
+        payload = beam_runner_api_pb2.DockerPayload.FromString(self._environment.payload)
+        image = payload.container_image
+        found = beam_version(self._settings.docker_executable, image)
+        if found in (None, built_with):
+            return ""
+        return (
+            f" (the container image {image} has Apache Beam {found}, but the pipeline was built "
+            f"with {built_with}: use an image of that version)"
+        )
 
     def _last_lines(self, harness: _Harness) -> str:
         return "\n".join(filter(None, (harness.tail, self._logged.text)))

@@ -1,0 +1,27 @@
+"""Which version of Beam the Python of a container image has."""
+
+import functools
+
+from beam_spark_runner.core.errors import EnvironmentStartError
+from beam_spark_runner.harness.environments.docker import ask, owner_label
+
+_PROGRAM = "from importlib.metadata import version; print(version('apache-beam'))"
+
+
+@functools.lru_cache(maxsize=64)
+def beam_version(executable: str, image: str) -> str | None:
+    """Run a container of an image that is on this machine; return the version of Beam in it.
+
+    Args:
+        executable: docker, or what takes its arguments.
+        image: of a Python SDK harness.
+
+    Returns:
+        None: it is not known, since the image has no Python or Beam, or the engine does not answer.
+    """
+    options = ("--rm", "--pull=never", "--network=none", "--entrypoint=python", owner_label())
+    try:
+        answer = ask(executable, "run", *options, image, "-c", _PROGRAM)
+    except EnvironmentStartError:
+        return None
+    return (answer.stdout.strip() or None) if answer.returncode == 0 else None
