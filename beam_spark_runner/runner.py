@@ -68,7 +68,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         self._spark = spark
 
     def default_environment(self, options: PipelineOptions) -> environments.Environment:
-        """Where user code runs: what --environment_type says, else the PySpark workers.
+        """Where user code runs: what --environment_type says, else the Python workers.
 
         Packages and files that the options name are built or downloaded here.
 

@@ -17,13 +17,17 @@ _TEXT = "to be or not to be\nthat is the question\n" * 100
 
 
 def submit(master: str, tmp_path: Path, *, conf: dict[str, str], env: dict[str, str]) -> None:
-    (tmp_path / "in.txt").write_text(_TEXT)
     home = Path(pyspark.__file__).parent
     confs = [f"--conf={key}={value}" for key, value in conf.items()]
+    command = [str(home / "bin" / "spark-submit"), "--master", master, *confs]
+    count_words([*command, apache_beam.examples.wordcount.__file__], tmp_path, env)
+
+
+def count_words(command: list[str], tmp_path: Path, env: dict[str, str]) -> None:
+    (tmp_path / "in.txt").write_text(_TEXT)
     done = subprocess.run(
         [
-            *(str(home / "bin" / "spark-submit"), "--master", master, *confs),
-            apache_beam.examples.wordcount.__file__,
+            *command,
             *("--runner=SparkPortableRunner", f"--input={tmp_path}/in.txt"),
             f"--output={tmp_path}/out",
         ],
@@ -62,3 +66,15 @@ def test_local(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("registered")
 def test_standalone(cluster: Cluster, tmp_path: Path) -> None:
     submit(cluster.master_url, tmp_path, conf=cluster.conf, env=cluster.environment)
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_master_in_spark_s_configuration(cluster: Cluster, tmp_path: Path) -> None:
+    """The program is started by Python, and names no master."""
+    folder = tmp_path / "conf"
+    folder.mkdir()
+    properties = {"spark.master": cluster.master_url, **cluster.conf}
+    lines = [f"{key} {value}\n" for key, value in properties.items()]
+    (folder / "spark-defaults.conf").write_text("".join(lines))
+    command = [sys.executable, apache_beam.examples.wordcount.__file__]
+    count_words(command, tmp_path, {**cluster.environment, "SPARK_CONF_DIR": str(folder)})

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from beam_spark_runner import errors
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.options.declared import DECLARED
 from tests.test_layers import FILES, LAYERS, ROOMS, dotted
@@ -43,6 +44,13 @@ def test_the_tree_of_errors_is_complete() -> None:
         for match in re.finditer(r"^([│├└ ]*)(\w+Error)\b", tree, re.MULTILINE)
     ]
     assert sorted(listed) == sorted((depth, each.__name__) for depth, each in classes(RunnerError))
+
+
+def test_all_errors_can_be_imported_from_one_place() -> None:
+    import_all_errors()
+    assert {errors.RunnerError, *(getattr(errors, name) for name in errors.__all__)} == {
+        each for _, each in classes(RunnerError)
+    }
 
 
 def test_errors_can_be_pickled() -> None:

@@ -181,7 +181,7 @@ class LogLines:
 
 
 class LogHandler(logging.Handler):
-    """Gets the records of this process's loggers, in a Spark worker. See ``LogLines``."""
+    """Gets the records of this process's loggers, in a Python worker. See ``LogLines``."""
 
     def __init__(self, to: LogSink, running_transform: Callable[[], str] = str) -> None:
         """Begin with no lines.

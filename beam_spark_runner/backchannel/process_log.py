@@ -1,4 +1,4 @@
-"""Sends each log line of a Spark worker to the driver of the job whose code has logged it.
+"""Sends each log line of a Python worker to the driver of the job whose code has logged it.
 
 A process has one root logger and one ``warnings`` module, and serves many jobs. Code of a job runs
 in its tasks, of which there is one at a time, and in threads that run its callbacks and tear its

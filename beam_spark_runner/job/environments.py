@@ -182,7 +182,7 @@ def choose_environments(pipeline: beam_runner_api_pb2.Pipeline) -> None:
 
 
 def keep_code_together(pipeline: beam_runner_api_pb2.Pipeline, *, apart: bool = False) -> None:
-    """Have code that would run in the Spark workers run in processes beside them, if it must.
+    """Have code that would run in the Python workers run in processes beside them, if it must.
 
     It must where other code of the pipeline runs in SDK harnesses, so that all rows are as SDKs
     write them (``portable.wire``); and where it needs files, since all pipelines share the workers.

@@ -82,7 +82,7 @@ _RUNNING: contextvars.ContextVar[_Name | None] = contextvars.ContextVar("running
 
 
 def _worker_of(worker_id: str) -> str:
-    """Return the Spark worker that a harness works for. A secret follows it in the id."""
+    """Return the Python worker that a harness works for. A secret follows it in the id."""
     return worker_id.rpartition("-")[0]
 
 
@@ -131,7 +131,7 @@ class LoopbackPool:
         _OF_FAILURES.addFilter(self._is_news)
 
     def start(self, worker_id: str, control_url: str) -> None:
-        """Start a harness for a Spark worker."""
+        """Start a harness for a Python worker."""
         name = _Name(self, _worker_of(worker_id))
         harness = ThreadedHarness(control_url, worker_id, self._cache_bytes, _RUNNING, name)
         with self._lock:
@@ -153,7 +153,7 @@ class LoopbackPool:
         """End all harnesses, wait while they tear their DoFns down, and close the port."""
         with self._lock:
             self._is_stopped = True
-        # While the Spark workers are there: a stream whose other end has gone is an error.
+        # While the Python workers are there: a stream whose other end has gone is an error.
         for harness in self._harnesses.values():
             harness.end()
         deadline = time.monotonic() + _TEARDOWN_S

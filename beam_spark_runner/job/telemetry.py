@@ -157,7 +157,7 @@ class TaskTelemetry:
         late = self._server.end_job(timeout_s)
         if late:
             self._messages.warn(
-                f"{len(late)} Spark worker(s) have not finished tearing down their DoFns after "
+                f"{len(late)} Python worker(s) have not finished tearing down their DoFns after "
                 f"{timeout_s:g} s: "
                 f"{', '.join(sorted(late))}"
             )
@@ -202,7 +202,7 @@ def listen(
             if step.finalizes_bundles:
                 messages.warn(
                     f"{step.name}: callbacks of bundle finalization will not run: workers "
-                    "cannot be reached from this program; name storage that this machine and "
-                    "all executors share (--temp_location)"
+                    "cannot be reached from this program; name a folder that this machine and "
+                    "all executors mount (--temp_location)"
                 )
     return telemetry

@@ -95,8 +95,8 @@ class RunnerConfig:
     max_cache_memory_usage_mb: int = DEFAULT_CACHE_MB  # of each worker, for side inputs
     environment: EnvironmentKind = "embedded"  # --environment_type: where user code runs
     environment_overrides: str = ""  # JSON: what runs in place of environments, by their URN
-    sdk_worker_parallelism: int = 1  # SDK harnesses beside each PySpark worker
-    executor_environment: ExecutorEnvironment = "auto"  # the packages of Spark workers
+    sdk_worker_parallelism: int = 1  # SDK harnesses beside each Python worker
+    executor_environment: ExecutorEnvironment = "auto"  # the packages of Python workers
     environment_cache_s: float = 0.0  # --environment_cache_millis. 0: 30 s
     environment_start_timeout_s: float = DEFAULT_START_TIMEOUT_S
     docker_executable: str = DEFAULT_DOCKER  # with containers: what starts them

@@ -71,7 +71,7 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
     "executor_environment": {
         "default": "auto",
         "metavar": "auto|installed|archive",
-        "help": "The packages of Spark workers on a cluster. installed: those that are installed "
+        "help": "The packages of Python workers on a cluster. installed: those that are installed "
         "there. archive: those of this program, sent as an archive. auto: archive, if Beam is "
         "missing there. Default: auto.",
     },
@@ -158,8 +158,8 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "default": "auto",
         "metavar": "auto|files|off",
         "help": "How workers send log lines and metrics while they run. auto: to a port of this "
-        "program or, if they cannot reach it, through files in --temp_location. files: always "
-        "through files. off: not at all.",
+        "program or, if they cannot reach it, through files in --temp_location, if that is a "
+        "mounted folder. files: always through files. off: not at all.",
     },
     "metrics_port": {
         "type": int,

@@ -41,13 +41,13 @@ def environment_kind(options: PipelineOptions) -> EnvironmentKind:
         raise OptionsError(
             "environment_type",
             f"{given} is not supported; use PROCESS, DOCKER, EXTERNAL or LOOPBACK, or omit the "
-            "option: user code then runs in the PySpark workers, with the packages that are "
+            "option: user code then runs in the Python workers, with the packages that are "
             "installed there",
         )
     if kind == "embedded" and needs:
         raise OptionsError(
             needs,
-            "the PySpark workers, where --environment_type=EMBEDDED runs user code, are shared by "
+            "the Python workers, where --environment_type=EMBEDDED runs user code, are shared by "
             "all pipelines; leave --environment_type out: each worker then starts a process "
             "with what this pipeline needs",
         )
@@ -86,7 +86,7 @@ def _needs_of_its_own(options: PipelineOptions) -> str | None:
 
 
 def sdk_worker_parallelism(options: PipelineOptions, kind: EnvironmentKind) -> int:
-    """Read how many SDK harnesses each PySpark worker has; 0 is the runner's choice: one.
+    """Read how many SDK harnesses each Python worker has; 0 is the runner's choice: one.
 
     Raises:
         OptionsError: it is no such number, or has no effect.

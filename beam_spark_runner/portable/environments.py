@@ -18,7 +18,7 @@ def has_remote_code(graph: Graph) -> bool:
 def coded_environment(graph: Graph, id_: EnvironmentId | None) -> bytes:
     """Return what starts the harness of a stage: an Environment proto without display data.
 
-    Empty where the stage runs in the Spark worker.
+    Empty where the stage runs in the Python worker.
     """
     if id_ is None or graph.environments[id_].urn not in IN_SDK_HARNESSES:
         return b""

@@ -54,7 +54,7 @@ def _problems_of_coders(
             continue
         feature = f"windows of the coder {urn}"
         if not is_remote and not coders.is_known(id_):
-            yield UnsupportedFeatureError(f"{feature} in a Spark worker", transform.name)
+            yield UnsupportedFeatureError(f"{feature} in a Python worker", transform.name)
         elif is_remote and not can_do(graph, transform.environment, urns.CODER_CUSTOM_WINDOW):
             missing = f"{feature} of an SDK that does not have {urns.CODER_CUSTOM_WINDOW}"
             yield UnsupportedFeatureError(missing, transform.name)
@@ -85,7 +85,7 @@ def _problems_of_mappings(graph: Graph) -> Iterator[PipelineError]:
                     and coder.urn not in urns.WINDOW_CODERS
                 ):
                     yield UnsupportedFeatureError(
-                        f"the side input {name} in a Spark worker, for windows of the coder "
+                        f"the side input {name} in a Python worker, for windows of the coder "
                         f"{coder.urn} that come from an SDK harness,",
                         reader.name,
                     )

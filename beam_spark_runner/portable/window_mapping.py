@@ -37,7 +37,7 @@ class MappedBy(Enum):
     """Who finds the window of a side input."""
 
     DEFAULT = "the runner, as SDKs do by default"
-    FUNCTION = "a function of Python's, which is called where user code runs: in the Spark worker"
+    FUNCTION = "a function of Python's, which is called where user code runs: in the Python worker"
     SDK = "the SDK harness, which is asked"
 
 

@@ -34,7 +34,7 @@ def decoded_answer(answer: bytes) -> list[tuple[bytes, list[bytes]]]:
 def is_of_an_sdk(graph: Graph, windowing: Windowing) -> bool:
     """Whether only an SDK harness can run a strategy's WindowFn.
 
-    With user code in the Spark worker, the WindowFn is unpickled there.
+    With user code in the Python worker, the WindowFn is unpickled there.
     """
     return coded_environment(graph, windowing.environment) != b""
 

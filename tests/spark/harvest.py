@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROCESS = ("--environment_type=PROCESS", "--environment_config={}")
-"""User code runs in SDK harnesses beside the PySpark workers, which end with the job."""
+"""User code runs in SDK harnesses beside the Python workers, which end with the job."""
 _REUSED = "--environment_cache_millis=60000"
 REUSED_PROCESS = (*PROCESS, _REUSED)
 """The harnesses serve later jobs, too: for tests of something else than how harnesses end."""

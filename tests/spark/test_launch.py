@@ -5,7 +5,6 @@ import signal
 import socket
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -114,19 +113,6 @@ def test_workers_get_an_import_path_though_the_working_folder_is_gone(
     gone.rmdir()
     monkeypatch.setattr("sys.path", ["", "modules", str(tmp_path)])
     assert launch._import_path() == [str(tmp_path)]
-
-
-def test_the_master_of_an_earlier_session_is_that_of_those_that_name_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """PySpark has it so: what is set for a local one would be wrong there."""
-    properties = {"spark.master": "spark://a:7077"}
-    system = SimpleNamespace(getProperty=properties.get)
-    jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(System=system)))
-    monkeypatch.setattr("pyspark.SparkContext._gateway", object())
-    monkeypatch.setattr("pyspark.SparkContext._jvm", jvm)
-    monkeypatch.setattr("pyspark.SparkContext._ensure_initialized", lambda **_: None)
-    assert launch._master_of_environment() == "spark://a:7077"
 
 
 def test_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:

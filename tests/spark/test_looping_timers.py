@@ -89,7 +89,7 @@ def test_with_a_clock_that_stands(spark_session: Any, flags: tuple[str, ...]) ->
 
 
 class Impatient(Loops):
-    """In its Spark worker, loops are noticed at once."""
+    """In its Python worker, loops are noticed at once."""
 
     def setup(self) -> None:
         self.before = timer_loops.MOST_SET_AGAIN, timer_loops.PATIENCE_US

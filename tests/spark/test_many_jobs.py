@@ -1,4 +1,4 @@
-"""Jobs whose tasks take turns in the same Spark workers: none disturbs another one."""
+"""Jobs whose tasks take turns in the same Python workers: none disturbs another one."""
 
 import logging
 import os

@@ -54,7 +54,7 @@ def drawing(pytestconfig: pytest.Config) -> settings:
 @pytest.mark.timeout(60 * COUNT)
 @pytest.mark.rare
 def test_like_beams_own_runner(spark_session: Any, drawing: settings) -> None:
-    """Each pack in two pipelines: in the Spark workers, and in SDK harnesses beside them."""
+    """Each pack in two pipelines: in the Python workers, and in SDK harnesses beside them."""
     kinds: Counter[str] = Counter()
     elements: list[int] = []
     ran: list[int] = []

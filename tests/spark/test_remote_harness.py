@@ -1,4 +1,4 @@
-"""User code in SDK harnesses, beside the Spark workers: what the embedded harness does, too."""
+"""User code in SDK harnesses, beside the Python workers: what the embedded harness does, too."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""Window fns that no Spark worker can load: their SDK harness merges windows."""
+"""Window fns that no Python worker can load: their SDK harness merges windows."""
 
 from collections.abc import Iterable
 from typing import Any

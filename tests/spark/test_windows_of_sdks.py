@@ -33,7 +33,7 @@ EVERYWHERE = (
 
 
 class CoderOfTheSdk(OfTheSdk, LaneCoder):
-    """Cannot be unpickled in a Spark worker."""
+    """Cannot be unpickled in a Python worker."""
 
 
 class LanesOfTheSdk(OfTheSdk, Lanes):

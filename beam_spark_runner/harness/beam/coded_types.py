@@ -1,7 +1,7 @@
 """Beam's cache of encoded classes, which must not outlive a job.
 
 Beam keeps the bytes of each class for as long as the process lasts, whatever has made them:
-cloudpickle, or dill for ``--update_compatibility_version`` up to 2.67. A Spark worker outlives
+cloudpickle, or dill for ``--update_compatibility_version`` up to 2.67. A Python worker outlives
 jobs. What one job has kept would be the key's bytes in the next one, in this worker alone: one
 key would be several.
 

@@ -1,4 +1,4 @@
-"""The Python SDK's own bundle processor, run inside the PySpark worker.
+"""The Python SDK's own bundle processor, run inside the Python worker.
 
 No gRPC, no port, no copy: elements go in as objects, and the operations at the
 stage's edges hand objects out. The processor is kept between tasks, so that

@@ -75,7 +75,7 @@ class ThreadedHarness(SdkHarness):  # type: ignore[misc]
                 self.run()
             except grpc.RpcError as error:
                 # Its Spark task reports what that means for the job.
-                _LOGGER.debug("the Spark worker of %s has gone: %s", self._name, error)
+                _LOGGER.debug("the Python worker of %s has gone: %s", self._name, error)
                 error.__traceback__ = None  # which has this frame: others may keep the error
                 self._close_streams()
             finally:

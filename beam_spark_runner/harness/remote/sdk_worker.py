@@ -1,4 +1,4 @@
-"""One SDK harness of this Spark worker, connected over the Fn API."""
+"""One SDK harness of this Python worker, connected over the Fn API."""
 
 import os
 import threading

@@ -1,6 +1,6 @@
-"""The SDK harnesses of this Spark worker: started when a stage needs one, kept, and ended.
+"""The SDK harnesses of this Python worker: started when a stage needs one, kept, and ended.
 
-A Spark worker runs one task at a time, so one harness of each environment serves
+A Python worker runs one task at a time, so one harness of each environment serves
 all tasks of a job that run in it, one after the other, and all stages of a task at once.
 """
 

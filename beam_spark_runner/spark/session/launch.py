@@ -23,6 +23,7 @@ from pyspark import SparkConf
 from beam_spark_runner.core.errors import SparkSetupError
 from beam_spark_runner.harness.working_folder import working_folder
 from beam_spark_runner.spark import pyspark_internals
+from beam_spark_runner.spark.session.chosen_master import chosen_master
 from beam_spark_runner.spark.session.signals import sigint_as_it_was, signals_deferred
 
 _DEFAULT_PORTS = {"sc": 15002, "spark": 7077}
@@ -57,15 +58,15 @@ def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -
     """
     silence_pandas_opinion()
     _check_pyspark()
-    actual_master = master or _master_of_environment() or "local[*]"
+    actual_master = master or chosen_master() or "local[*]"
     is_local = actual_master.startswith("local")
     launches_jvm = (
         not pyspark_internals.jvm_was_started() and "PYSPARK_GATEWAY_PORT" not in os.environ
     )
     if launches_jvm:
         _check_java()
-    if master is not None and master.startswith("spark://"):
-        _check_reachable(master, "master")
+    if actual_master.startswith("spark://"):
+        _check_reachable(actual_master, "master")
     settings = {
         **_settings(is_local=is_local, has_fresh_jvm=launches_jvm, given=given),
         **given,
@@ -234,21 +235,6 @@ def _user_configures_logging(given: Mapping[str, str]) -> bool:
     home = os.environ.get("SPARK_HOME")
     folder = os.environ.get("SPARK_CONF_DIR") or (home and os.path.join(home, "conf"))
     return bool(folder) and any(Path(str(folder)).glob("log4j2.*"))
-
-
-def _master_of_environment() -> str | None:
-    """Return the master that sessions get which name none, if something has chosen it.
-
-    ``spark-submit`` has, PYSPARK_SUBMIT_ARGS, or an earlier session that has started the JVM.
-    """
-    if "PYSPARK_GATEWAY_PORT" in os.environ or pyspark_internals.jvm_was_started():
-        pyspark_internals.start_jvm()
-        jvm = pyspark_internals.jvm()
-        assert jvm is not None
-        master = jvm.java.lang.System.getProperty("spark.master")
-        return None if master is None else str(master)
-    found = re.search(r"--master[= ](\S+)", os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
-    return found[1] if found else None
 
 
 def _check_pyspark() -> None:

@@ -1,4 +1,4 @@
-"""Everything that a Spark worker process keeps between tasks, by job.
+"""Everything that a Python worker process keeps between tasks, by job.
 
 Tasks of many jobs take turns in a process. What one of them keeps here stays until its job has
 ended, which the driver says by the backchannel; where it cannot, until no task has asked for it in

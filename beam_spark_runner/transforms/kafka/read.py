@@ -35,16 +35,16 @@ from beam_spark_runner.transforms.kafka.timestamps import policy_of
 from beam_spark_runner.transforms.kafka.topics import Topics
 
 _NOT_HERE = {
-    "max_num_records": "stop, with offsets",
-    "max_read_time": "stop",
-    "expansion_service": "nothing: no Java is needed",
-    "redistribute": "beam.Reshuffle() after it",
-    "redistribute_num_keys": "beam.Reshuffle() after it",
-    "allow_duplicates": "nothing",
-    "consumer_factory_fn_class": "consumer_config",
-    "consumer_factory_fn_params": "consumer_config",
+    "max_num_records": "use stop, with offsets",
+    "max_read_time": "use stop",
+    "expansion_service": "leave it out, no Java is needed",
+    "redistribute": "use beam.Reshuffle() after it",
+    "redistribute_num_keys": "use beam.Reshuffle() after it",
+    "allow_duplicates": "leave it out",
+    "consumer_factory_fn_class": "use consumer_config",
+    "consumer_factory_fn_params": "use consumer_config",
 }
-"""Arguments of ``apache_beam.io.kafka.ReadFromKafka`` that this one does not have."""
+"""Arguments of ``apache_beam.io.kafka.ReadFromKafka`` that are not here, and what to do."""
 
 
 class ReadFromKafka(beam.PTransform):  # type: ignore[misc]
@@ -154,7 +154,7 @@ class ReadFromKafka(beam.PTransform):  # type: ignore[misc]
             if name not in _NOT_HERE:
                 raise TypeError(f"ReadFromKafka has no argument {name}")
         if others:
-            texts = "; ".join(f"{name}: use {_NOT_HERE[name]}" for name in others)
+            texts = "; ".join(f"{name}: {_NOT_HERE[name]}" for name in others)
             raise KafkaAccessError(f"arguments of Beam's Java transform: {texts}", self._name)
 
     def _start(

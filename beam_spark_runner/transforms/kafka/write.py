@@ -20,10 +20,10 @@ from beam_spark_runner.transforms.kafka.exactly_once import (
 from beam_spark_runner.transforms.kafka.outgoing import Conversion
 
 _NOT_HERE = {
-    "with_headers": "ProducerRecord elements, which have headers",
-    "expansion_service": "nothing: no Java is needed",
+    "with_headers": "use ProducerRecord elements, which have headers",
+    "expansion_service": "leave it out, no Java is needed",
 }
-"""Arguments of ``apache_beam.io.kafka.WriteToKafka`` that this one does not have."""
+"""Arguments of ``apache_beam.io.kafka.WriteToKafka`` that are not here, and what to do."""
 
 
 class WriteToKafka(beam.PTransform):  # type: ignore[misc]
@@ -66,7 +66,7 @@ class WriteToKafka(beam.PTransform):  # type: ignore[misc]
             if name not in _NOT_HERE:
                 raise TypeError(f"WriteToKafka has no argument {name}")
         if others:
-            texts = "; ".join(f"{name}: use {_NOT_HERE[name]}" for name in others)
+            texts = "; ".join(f"{name}: {_NOT_HERE[name]}" for name in others)
             raise KafkaAccessError(f"arguments of Beam's Java transform: {texts}", self._name)
         for each in key_serializer, value_serializer:
             if each is not None and not callable(each):

@@ -68,5 +68,5 @@ def test_windows_of_another_sdk_in_a_spark_worker_are_refused() -> None:
     for transform in proto.components.transforms.values():
         if transform.unique_name == "into lanes" and not transform.subtransforms:
             transform.environment_id = "other"
-    with pytest.raises(PipelineRefusedError, match="beam:java:window_coder in a Spark worker"):
+    with pytest.raises(PipelineRefusedError, match="beam:java:window_coder in a Python worker"):
         compile_pipeline(proto)

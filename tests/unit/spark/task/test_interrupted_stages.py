@@ -23,7 +23,7 @@ JOB = "interrupted stages"
 
 @pytest.fixture(autouse=True)
 def _worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(task, "IS_KEPT", True)  # as in a Spark worker
+    monkeypatch.setattr(task, "IS_KEPT", True)  # as in a Python worker
     HAPPENED.clear()
     yield
     worker.end(JOB, 60)

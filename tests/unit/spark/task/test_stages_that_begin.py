@@ -35,7 +35,7 @@ class Fails(beam.DoFn):  # type: ignore[misc]
 
 @pytest.fixture(autouse=True)
 def _worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(task, "IS_KEPT", True)  # as in a Spark worker
+    monkeypatch.setattr(task, "IS_KEPT", True)  # as in a Python worker
     HAPPENED.clear()
     yield
     worker.end(JOB, 60)

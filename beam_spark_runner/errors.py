@@ -1,0 +1,105 @@
+"""All errors that this package raises, for programs that catch them.
+
+``docs/architecture.md`` (Public interface) says which is a kind of which. ``KafkaAccessError`` is
+in ``beam_spark_runner.transforms.kafka``.
+"""
+
+from beam_spark_runner.core.errors import (
+    BundleFailedError,
+    CheckpointStorageError,
+    EnvironmentStartError,
+    EventServiceError,
+    ExecutorMismatchError,
+    FnApiProtocolError,
+    HarnessError,
+    HarnessStreamError,
+    InvalidPipelineError,
+    InvariantError,
+    JobServerLostError,
+    JobServerRefusedError,
+    LostHarnessError,
+    OptionsError,
+    PipelineError,
+    PipelineRefusedError,
+    RunnerError,
+    SdkDisconnectedError,
+    SparkJobError,
+    SparkSetupError,
+    StagingError,
+    StuckBundleError,
+    TableError,
+    UnsupportedFeatureError,
+)
+from beam_spark_runner.job.checkpoint_folder import (
+    CheckpointFolderError,
+    NotDurableError,
+)
+from beam_spark_runner.job.job import (
+    JobCancelledError,
+)
+from beam_spark_runner.job.service.refusals import (
+    JobHasEndedError,
+    NotStagedError,
+    ServerIsEndingError,
+    TooLargeError,
+    TooManyJobsError,
+    UnknownIdError,
+)
+from beam_spark_runner.recovery.manifest import (
+    CorruptManifestError,
+    FencedError,
+    IncompatibleCheckpointError,
+)
+from beam_spark_runner.recovery.savepoint import (
+    NothingCommittedError,
+    SavepointExistsError,
+)
+from beam_spark_runner.state.delta import (
+    CorruptDeltaError,
+)
+from beam_spark_runner.state.stored_deltas import (
+    ShardStorageError,
+)
+
+__all__ = [
+    "BundleFailedError",
+    "CheckpointFolderError",
+    "CheckpointStorageError",
+    "CorruptDeltaError",
+    "CorruptManifestError",
+    "EnvironmentStartError",
+    "EventServiceError",
+    "ExecutorMismatchError",
+    "FencedError",
+    "FnApiProtocolError",
+    "HarnessError",
+    "HarnessStreamError",
+    "IncompatibleCheckpointError",
+    "InvalidPipelineError",
+    "InvariantError",
+    "JobCancelledError",
+    "JobHasEndedError",
+    "JobServerLostError",
+    "JobServerRefusedError",
+    "LostHarnessError",
+    "NotDurableError",
+    "NotStagedError",
+    "NothingCommittedError",
+    "OptionsError",
+    "PipelineError",
+    "PipelineRefusedError",
+    "RunnerError",
+    "SavepointExistsError",
+    "SdkDisconnectedError",
+    "ServerIsEndingError",
+    "ShardStorageError",
+    "SparkJobError",
+    "SparkSetupError",
+    "StagingError",
+    "StuckBundleError",
+    "TableError",
+    "TooLargeError",
+    "TooManyJobsError",
+    "UnknownIdError",
+    "UnsupportedFeatureError",
+]

@@ -1,0 +1,72 @@
+"""Which master Spark takes where a program names none."""
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pyspark
+
+from beam_spark_runner.spark import pyspark_internals
+
+_PROPERTY = re.compile(r"\s*spark\.master\s*[\s=:]\s*(\S+)")
+
+
+def chosen_master() -> str | None:
+    """Return the master that ``spark-submit`` or Spark's configuration have chosen.
+
+    Of a JVM that runs, what it was started with. Before that, the first of these that names one:
+    PYSPARK_SUBMIT_ARGS, ``spark-defaults.conf``, the environment variable MASTER.
+
+    Returns:
+        None: nothing has; Spark then takes ``local[*]``.
+
+    Source: Spark's ``SparkSubmitArguments.mergeDefaultSparkProperties``.
+    """
+    if "PYSPARK_GATEWAY_PORT" in os.environ or pyspark_internals.jvm_was_started():
+        pyspark_internals.start_jvm()
+        jvm = pyspark_internals.jvm()
+        assert jvm is not None
+        master = jvm.java.lang.System.getProperty("spark.master")
+        return None if master is None else str(master)
+    return next(_choices(), None)
+
+
+def _choices() -> Iterator[str]:
+    words: Sequence[str] = ()
+    with suppress(ValueError):  # an open quotation mark, of which Spark's own error says more
+        words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    yield from _values(words, "--master")
+    for setting in (*_values(words, "--conf"), *_values(words, "-c")):
+        name, _, value = setting.partition("=")
+        if name.strip() == "spark.master":
+            yield value.strip()
+    with suppress(OSError):  # most machines have none
+        for line in _properties_file(words).read_text(errors="replace").splitlines():
+            if found := _PROPERTY.match(line):
+                yield found[1]
+    if master := os.environ.get("MASTER"):
+        yield master
+
+
+def _values(words: Sequence[str], option: str) -> Iterator[str]:
+    """Yield the values of an option of a command line; the last one is first, since it wins."""
+    for number in reversed(range(len(words))):
+        name, has_value, value = words[number].partition("=")
+        if name != option:
+            continue
+        if has_value:
+            yield value
+        elif number + 1 < len(words):
+            yield words[number + 1]
+
+
+def _properties_file(words: Sequence[str]) -> Path:
+    if given := next(_values(words, "--properties-file"), None):
+        return Path(given)
+    home = os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)
+    return Path(
+        os.environ.get("SPARK_CONF_DIR") or os.path.join(home, "conf"), "spark-defaults.conf"
+    )
