@@ -10,7 +10,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.coders import coders
 from apache_beam.internal import cloudpickle_pickler, pickler
-from apache_beam.io import unbounded_source
+from apache_beam.io import iobase, unbounded_source
 from apache_beam.io.filebasedsink import FileBasedSink
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -137,6 +137,18 @@ PROOFS: dict[str, Callable[[], object]] = {
     ),
     "_get_final_name_glob": lambda: (
         _parameters_of(FileBasedSink._get_final_name_glob)[1:] == ["num_shards", "w"]
+    ),
+    "_check_state_for_finalize_write": lambda: (
+        _parameters_of(FileBasedSink._check_state_for_finalize_write)[1:]
+        == ["writer_results", "num_shards", "window"]
+    ),
+    "_finalize_write": lambda: (
+        _parameters_of(iobase._finalize_write)[:4]
+        == ["unused_element", "sink", "init_result", "write_results"]
+    ),
+    "_finalize_windowed_write": lambda: (
+        _parameters_of(iobase._finalize_windowed_write)[:4]
+        == ["unused_element", "sink", "init_result", "write_results"]
     ),
     "_template_replace_window": lambda: (
         FileBasedSink._template_replace_window("-W-*") == "-%(window)01s-*"

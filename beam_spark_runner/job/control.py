@@ -33,6 +33,15 @@ class JobControl:
             self._drains = True
             self._changed.notify_all()
 
+    def wait(self, seconds: float) -> None:
+        """Sleep, but no longer than until the job is to end.
+
+        Args:
+            seconds: at most.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_cancelled, seconds)
+
     def sleep(self, seconds: float) -> None:
         """Sleep, but no longer than until the job is to end, or to be drained.
 

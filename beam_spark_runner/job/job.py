@@ -25,10 +25,10 @@ from beam_spark_runner.job.spark_gauges import show_in_spark
 from beam_spark_runner.job.storage import JobStorage, check_that_nobody_wants_stable_input
 from beam_spark_runner.job.stream_watch import StepWatermarks, StreamWatch
 from beam_spark_runner.job.telemetry import Deferrals, LiveTasks, TaskTelemetry, listen
+from beam_spark_runner.job.temporary_files import remove_temporary_files_of
 from beam_spark_runner.job.waiting import wait_for
 from beam_spark_runner.plan.blocking import blocking_side_inputs
 from beam_spark_runner.portable.monitoring import element_counts, residual_gauges
-from beam_spark_runner.portable.sinks import remove_temporary_files
 from beam_spark_runner.scheduling.partitions import MAX_FROM_BYTES, derive_least
 from beam_spark_runner.spark.driver.batch import run_plan
 from beam_spark_runner.spark.driver.materialise import CheckpointOnExecutors, FilesInSharedStorage
@@ -49,7 +49,6 @@ ROW_LIMIT_BYTES = 1 << 18  # more takes twice its size in heaps up to 2 GB (G1's
 ROW_LIMIT_BYTES_SPARK_3 = 1 << 14
 """Spark 3 counts the rows of an Arrow batch (1,000, see ``session.conf``), and not their bytes."""
 _TEARDOWN_OF_CANCELLED_S = 3.0
-_SUCCESSES = (PipelineState.DONE, PipelineState.DRAINED)
 
 
 class JobCancelledError(RunnerError):
@@ -125,6 +124,7 @@ class Job:
         self._error: BaseException | None = None
         self._telemetry: TaskTelemetry | None = None
         self._checkpoints: ShardPlaces | None = None  # of a streaming pipeline, once it begins
+        self._was_saved = False
         self._events = events_of_test_stream(plan.graph)
         self._positions = {
             segment_title(plan, segment): index for index, segment in enumerate(plan.segments, 1)
@@ -219,6 +219,7 @@ class Job:
             UnsupportedFeatureError: it runs in batch.
         """
         self._prepared.check_streams("a savepoint of")
+        self._was_saved = True
         return save_job(self._checkpoints, path)
 
     def watermarks(self) -> dict[str, StepWatermarks]:
@@ -285,8 +286,8 @@ class Job:
                 self.messages.fail(self._error)
             if self._progress is not None:
                 self._progress.close()
-            if began is not None and self._prepared.was_built_here:
-                remove_temporary_files(self.plan.graph, began, has_failed=state not in _SUCCESSES)
+            if began is not None:
+                remove_temporary_files_of(self._prepared, began, state, was_saved=self._was_saved)
             self._storage.remove()
             try:
                 self._close_session()
@@ -389,6 +390,7 @@ class Job:
         return Pace(
             interval_us=round(self._config.batch_interval_s * 1e6),
             sleep=self._control.sleep,
+            wait=self._control.wait,
             drains=self._drains,
         )
 

@@ -142,7 +142,8 @@ def _digest(plan: Plan, stage: Stage, states: Iterable[str]) -> str:
     described = (
         *_urns(plan.graph, plan.graph.pcollections[stage.input].coder),
         windowing.window_fn_urn,
-        windowing.window_fn_parameters,
+        # Pickled WindowFns differ from run to run, as pickled coders do.
+        windowing.window_fn_parameters if windowing.environment is None else "",
         windowing.trigger,
         *(("windows with their end",) if _have_their_end(plan.graph, windowing) else ()),
         *states,

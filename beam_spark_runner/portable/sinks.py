@@ -1,7 +1,7 @@
 """Finds and deletes the temporary files of Beam's own sinks.
 
-Beam removes them when a write has succeeded (``FileBasedSink``), or not at all
-(``fileio.WriteToFiles``). That a pipeline has failed, only its runner knows.
+Beam removes them when a write in batch has succeeded (``FileBasedSink``), or not at all
+(``fileio.WriteToFiles``). That a pipeline has ended, only its runner knows.
 """
 
 import glob
@@ -35,20 +35,24 @@ _STRAGGLERS_S = 3.0
 """Spark ends the Python workers of a job that it has given up within two seconds."""
 
 
-def remove_temporary_files(graph: Graph, since_s: float, *, has_failed: bool) -> None:
+def remove_temporary_files(graph: Graph, since_s: float, *, has_written_all: bool) -> None:
     """Delete what the sinks of a pipeline have left; what cannot be deleted is logged.
+
+    Not to be called for a streaming pipeline that may be continued: what it has committed names
+    temporary files, which it has yet to rename.
 
     Temporary folders that users chose for ``fileio`` are left alone.
 
     Args:
         graph: of a pipeline that was built in this process, and whose run has ended.
         since_s: when it began, Unix time: what is older is another run's.
-        has_failed: else Beam has deleted those of each ``FileBasedSink`` itself.
+        has_written_all: a batch pipeline has succeeded, so that Beam has deleted those of each
+            ``FileBasedSink`` itself.
     """
     try:
-        beginnings = list(_of_sinks(graph)) if has_failed else []
+        beginnings = [] if has_written_all else list(_of_sinks(graph))
         of_fileio = list(_of_fileio(graph))
-        if _remove(beginnings, of_fileio, since_s) and has_failed:
+        if _remove(beginnings, of_fileio, since_s) and not has_written_all:
             time.sleep(_STRAGGLERS_S)
             _remove(beginnings, of_fileio, since_s)
     except Exception as error:  # the pipeline's own end is what counts

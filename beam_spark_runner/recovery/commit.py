@@ -116,11 +116,12 @@ def commit(storage: Storage, manifest: Manifest, after: Iterable[str] = ()) -> M
         a driver with a lower fence, or of an earlier call of this one.
 
     Raises:
-        FencedError: a driver with a higher fence has started.
+        FencedError: a driver with a higher fence has started, or the folder was emptied: another
+            pipeline may have begun in it.
         CorruptManifestError: another manifest has committed it, which is damaged.
     """
     highest = _highest_fence(storage)
-    if highest > manifest.fence:
+    if highest != manifest.fence:
         raise FencedError(manifest.fence, highest)
     name = manifest_name(manifest.lineage, manifest.epoch)
     found = manifest

@@ -16,11 +16,19 @@ from beam_spark_runner.recovery.manifest import (
     IncompatibleCheckpointError,
     Manifest,
     decode,
+    fence_in,
     manifest_name,
 )
 from beam_spark_runner.recovery.migration import Version, differences
 from beam_spark_runner.recovery.savepoint import Savepoint, pins
-from beam_spark_runner.recovery.sweep import ended_rows, half_written, left_rows, named_by, unneeded
+from beam_spark_runner.recovery.sweep import (
+    ended_rows,
+    half_written,
+    left_rows,
+    named_by,
+    unneeded,
+    written_after,
+)
 
 KEPT = 3
 """Manifests that are not deleted."""
@@ -123,6 +131,8 @@ class DriverStart:
         Raises:
             FencedError: another driver has taken the pipeline over.
             CorruptManifestError: another manifest has committed it, which is damaged.
+            IncompatibleCheckpointError, OptionsError: another version of the pipeline has committed
+                it, from which this one cannot go on.
         """
         new: frozenset[str] = frozenset()
         if not self._checkpoints.tasks_sync:
@@ -131,7 +141,26 @@ class DriverStart:
         # The fence remains that of this start, whoever has committed the epoch.
         self.manifest = dataclasses.replace(committed, fence=mine.fence)
         self._kept = (*self._kept, committed)[-KEPT:]
+        if committed != mine:
+            self._check(committed)
         return committed
+
+    def superseding(self) -> Manifest | None:
+        """Return a manifest of an epoch in which nothing happens, if an earlier start has failed.
+
+        What tasks have stored for that epoch is left, and may still be committed by a driver with a
+        lower fence that is slow. Once this manifest is committed, it cannot, so that later sweeps
+        delete the files: those of a pipeline that is started again and again do not pile up.
+
+        Returns:
+            None: nothing is left, or nothing was ever committed.
+        """
+        last = self.manifest
+        if not last.epoch or last.is_final:
+            return None
+        if not written_after(self._storage.names(), last.lineage, last.epoch):
+            return None
+        return dataclasses.replace(last, epoch=last.epoch + 1, parent=last.epoch)
 
     def sweep(self) -> None:
         """Delete what no manifest needs that is kept, and what was never finished.
@@ -149,6 +178,7 @@ class DriverStart:
         old += ended_rows(names, lineage, fence, epoch)
         if not self._has_swept:
             old += left_rows(names, lineage, fence)
+            old += tuple(name for name in names if (claimed := fence_in(name)) and claimed < fence)
             old += tuple(pinned_by)  # whoever still copies pins what is newest then
         if len(self._kept) == KEPT:  # else there are no more, or one cannot be read
             copied = [decode(self._storage.read(name), name) for name in sorted(pinned)]
@@ -189,8 +219,10 @@ class DriverStart:
             if not found:
                 raise OptionsError("savepoint_path", "there is no savepoint in that folder")
             self._check(found[-1])
-            if not savepoint.copy(found[-1]):
-                raise OptionsError("savepoint_path", "files of that savepoint are missing")
+            if (missing := savepoint.copy(found[-1])) is not None:
+                raise OptionsError(
+                    "savepoint_path", f"the savepoint needs {missing}, which is missing"
+                )
         if not found and checkpoints.restart == "resume":
             raise OptionsError("restart", "nothing has been committed in --checkpoint_dir")
 

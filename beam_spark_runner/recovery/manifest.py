@@ -29,13 +29,23 @@ class CorruptManifestError(RunnerError):
 
 
 class FencedError(RunnerError):
-    """Another driver has taken the pipeline over."""
+    """Another driver has taken the pipeline over, or somebody has removed its checkpoint.
+
+    Args:
+        fence: number of this start.
+        newer: that of the newest one; below ``fence``: the file of this one is not there.
+    """
 
     def __init__(self, fence: int, newer: int) -> None:
         super().__init__(fence, newer)
         self.fence, self.newer = fence, newer
 
     def __str__(self) -> str:
+        if self.newer < self.fence:
+            return (
+                "the files of this pipeline's checkpoint were removed while it ran; it has "
+                "stopped, and can only be started anew"
+            )
         return (
             f"another program has taken over this pipeline's checkpoint (it is the start number "
             f"{self.newer}, and this one is number {self.fence}); this one has stopped"

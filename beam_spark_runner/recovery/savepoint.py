@@ -12,6 +12,7 @@ from typing import BinaryIO, Protocol
 from beam_spark_runner.core.errors import CheckpointStorageError, RunnerError
 from beam_spark_runner.recovery.commit import DeletingStorage, epochs_in, newest
 from beam_spark_runner.recovery.manifest import (
+    CorruptManifestError,
     Manifest,
     encode,
     fence_name,
@@ -66,23 +67,27 @@ class Savepoint:
     source: CopyingStorage
     target: CopyingStorage
 
-    def copy(self, manifest: Manifest) -> bool:
-        """Copy a manifest, and all files that it needs; False: one of these was deleted.
+    def copy(self, manifest: Manifest) -> str | None:
+        """Copy a manifest, and all files that it needs.
 
         The manifest comes last: before it, nothing is there to go on from. The next driver that
         starts there claims a higher fence than the one that has committed the epoch.
+
+        Returns:
+            None: it is copied. Else the name of a file that the manifest needs, and that is
+            missing.
         """
         names = sorted(named_by(manifest))
         for name in names:
             content = self.source.open(name)
             if content is None:
-                return False
+                return name
             with content:
                 self.target.put(name, content)
         self.target.create(fence_name(manifest.fence), b"")
         name = manifest_name(manifest.lineage, manifest.epoch)
         self.target.create(name, encode(manifest), names)
-        return True
+        return None
 
 
 def make_savepoint(savepoint: Savepoint, lineage: str, unique: str) -> int:
@@ -99,7 +104,7 @@ def make_savepoint(savepoint: Savepoint, lineage: str, unique: str) -> int:
     Raises:
         NothingCommittedError: there is none.
         SavepointExistsError: another savepoint is there.
-        CorruptManifestError: the newest manifest is damaged.
+        CorruptManifestError: the newest manifest is damaged, or a file that it needs is missing.
     """
     source = savepoint.source
     if epochs_in(savepoint.target, lineage):
@@ -114,8 +119,13 @@ def make_savepoint(savepoint: Savepoint, lineage: str, unique: str) -> int:
             # A driver that has listed the files before it could see the pin may have gone on by
             # some epochs since, and delete what these have superseded.
             manifest = _newest(source, lineage, epochs)
-            if manifest is not None and savepoint.copy(manifest):
-                return manifest.epoch
+            if manifest is not None:
+                missing = savepoint.copy(manifest)
+                if missing is None:
+                    return manifest.epoch
+                if epochs_in(source, lineage) == epochs:
+                    name = manifest_name(lineage, manifest.epoch)
+                    raise CorruptManifestError(name, f"it needs {missing}, which is missing")
         finally:
             source.delete([pin])
 

@@ -126,6 +126,18 @@ def unneeded(
     )
 
 
+def written_after(names: Iterable[str], lineage: str, epoch: int) -> bool:
+    """Whether tasks of a later epoch have stored deltas or views.
+
+    Args:
+        names: of all files.
+        lineage: whose.
+        epoch: the last one that is committed.
+    """
+    written = (_written_in(name, lineage) for name in names)
+    return any(each is not None and each > epoch for each in written)
+
+
 def half_written(names: Iterable[str], lineage: str, newest: int, fence: int) -> tuple[str, ...]:
     """Return the hidden names of files that were never finished: whoever wrote them was killed.
 

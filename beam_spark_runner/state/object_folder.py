@@ -22,6 +22,7 @@ _READ_BYTES = 8 << 20
 # The driver tries again for longer, see ``scheduling.patience``, and Spark the task.
 _RETRIES = 3
 _RETRY_S = 20.0
+_REQUEST_LASTS, _SILENT_FOR = "1day", "30s"  # at most
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3")
 
 
@@ -122,18 +123,18 @@ def _client(url: str, given: tuple[tuple[str, str], ...]) -> "ObjectStore":
 
     ours = {name: value for name, value in given if not name.startswith("hdfs_")}
     settings: dict[str, Any] = ours if url.startswith("s3") else {}
-    options: dict[str, Any] = {}  # what is not among them comes from the environment
+    # What is not among them comes from the environment. The timeout of a request is that of its
+    # whole body, and by default so short that large deltas could not be read over a slow line.
+    options: dict[str, Any] = {"timeout": _REQUEST_LASTS, "read_timeout": _SILENT_FOR}
     endpoints = [settings.get("endpoint", ""), *map(os.environ.get, _ENDPOINTS)]
     if any(each and each.startswith("http://") for each in endpoints):
         options["allow_http"] = True
     if settings.pop("verify", "true") == "false":
         options["allow_invalid_certificates"] = True
     retries: Any = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_S)}
-    client: dict[str, Any] = {"retry_config": retries}
+    client: dict[str, Any] = {"retry_config": retries, "client_options": options}
     if settings:
         client["config"] = settings
-    if options:
-        client["client_options"] = options
     try:
         store: ObjectStore = from_url(url, **client)
     except BaseError as error:

@@ -1,4 +1,4 @@
-"""What Beam's file sinks get wrong in streaming pipelines, put right.
+"""What Beam's file sinks get wrong in repeated steps and in streaming pipelines, put right.
 
 Names of windows: Beam renames the temporary files of a window in its last step. If that step is
 repeated, because the program was killed in between, files that have their names are skipped. But
@@ -7,29 +7,58 @@ the window. So none is found, and the step would fail each time that the pipelin
 
 Open files: in a bundle with several shards, Beam writes all of them at the same time, through one
 sink. Those of Avro and Parquet keep what belongs to one file, so that files lose elements.
+
+Empty shards: where a write has fewer shards than it shall have, the last step adds empty ones with
+random names, and numbers all by the order of their names. If it is repeated, an empty shard may get
+the number, and so replace the file, of one with elements.
+
+Late panes: the temporary files of a late pane may be in the folder of the pane before. Beam removes
+that folder once it has renamed the files of the first one; and it deletes final files before those
+that replace them are renamed, in another step, so that a repeated renaming finds neither.
 """
 
+import contextlib
 import copy
 import functools
+import hashlib
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from apache_beam.io import iobase
 from apache_beam.io.filebasedsink import FileBasedSink
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.io.localfilesystem import LocalFileSystem
 
 
 @functools.cache
 def mend_file_sinks() -> None:
     """Mend the sinks of this process.
 
-    Source: ``FileBasedSink._check_state_for_finalize_write`` and ``_WriteWindowedBundleDoFn``.
+    Source: ``FileBasedSink._check_state_for_finalize_write``, ``_WriteWindowedBundleDoFn``, and
+    ``_finalize_windowed_write`` of ``apache_beam.io.iobase``.
     """
-    open_writer = FileBasedSink.open_writer
+    open_writer, finalize = FileBasedSink.open_writer, FileBasedSink.finalize_windowed_write
 
     @functools.wraps(open_writer)
     def open_by_itself(sink: Any, init_result: Any, uid: str) -> Any:
         return open_writer(copy.deepcopy(sink), init_result, uid)
 
+    @functools.wraps(finalize)
+    def finalize_window(
+        sink: Any, folder: Any, results: Any, before: Any, w: Any = None
+    ) -> Iterator[str]:
+        if w is None:
+            return iter(finalize(sink, folder, results, before, w))
+        return _finalize_window(sink, folder, sorted(results), w)
+
     FileBasedSink.open_writer = open_by_itself
+    FileBasedSink.finalize_windowed_write = finalize_window
+    FileBasedSink.pre_finalize_windowed = _delete_nothing
     FileBasedSink._get_final_name_glob = _pattern_of_names
+    iobase._finalize_write = _with_names_of_empty_shards(iobase._finalize_write)
+    iobase._finalize_windowed_write = _with_names_of_empty_shards(iobase._finalize_windowed_write)
 
 
 def _pattern_of_names(sink: Any, num_shards: int, w: Any = None) -> str:
@@ -37,3 +66,54 @@ def _pattern_of_names(sink: Any, num_shards: int, w: Any = None) -> str:
     named.shard_name_format = sink._template_replace_window(sink.shard_name_glob_format)
     pattern: str = named._get_final_name(0, num_shards, w)
     return pattern.replace("[", "?")  # it begins a set of characters, and cannot be escaped
+
+
+def _with_names_of_empty_shards(finalize: Callable[..., Any]) -> Callable[..., Any]:
+    """Have a last step give the shards that it adds the same names each time, after all others."""
+
+    @functools.wraps(finalize)
+    def finalize_with_names(
+        element: Any, sink: Any, folder: Any, written: Iterable[Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        results = list(written)
+        if isinstance(sink, FileBasedSink):
+            others = hashlib.sha256("\0".join(sorted(results)).encode()).hexdigest()[:32]
+            numbers, opening = itertools.count(), sink.open_writer
+
+            def open_shard(folder: Any, uid: str) -> Any:
+                return opening(folder, f"~{others}-{next(numbers):06d}")
+
+            sink = copy.copy(sink)
+            sink.open_writer = open_shard
+        return finalize(element, sink, folder, results, *args, **kwargs)
+
+    return finalize_with_names
+
+
+def _delete_nothing(sink: Any, init_result: Any, writer_results: Any, window: Any = None) -> None:
+    """Leave the files of an earlier pane alone: ``_finalize_window`` replaces them."""
+
+
+def _finalize_window(sink: Any, folder: str, results: list[str], window: Any) -> Iterator[str]:
+    """Rename the temporary files of a pane, as often as it is repeated."""
+    sources, targets, copied, _ = sink._check_state_for_finalize_write(
+        results, len(results), window
+    )
+    FileSystems.delete(copied)
+    FileSystems.delete([target for target in targets if FileSystems.exists(target)])
+    at_once = FileSystems.get_chunk_size(sink.file_path_prefix.get())
+    for first in range(0, len(sources), at_once):
+        FileSystems.rename(sources[first : first + at_once], targets[first : first + at_once])
+    _remove_if_empty(folder)
+    yield from targets
+
+
+def _remove_if_empty(folder: str) -> None:
+    """Remove a folder that has no files of other panes, or of attempts that have failed."""
+    if isinstance(FileSystems.get_filesystem(folder), LocalFileSystem):
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+    elif FileSystems.exists(folder):  # object stores have no folders
+        (found,) = FileSystems.match([FileSystems.join(folder, "*")])
+        if not found.metadata_list:
+            FileSystems.delete([folder])

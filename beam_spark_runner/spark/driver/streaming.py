@@ -60,11 +60,13 @@ class Pace:
         interval_us: what one should take; also the least time between the beginnings of two, as
             long as sources have nothing more.
         sleep: sleeps for so many seconds, or until the job is to end or to be drained.
+        wait: sleeps for so many seconds, or until the job is to end.
         drains: whether the job is to be drained.
     """
 
     interval_us: int
     sleep: Callable[[float], object]
+    wait: Callable[[float], object]
     drains: Callable[[], bool]
 
 
@@ -164,6 +166,8 @@ class _StreamRun:
 
     def adapt(self) -> None:
         """Adapt what an earlier run has committed, if it was of another version or partitions."""
+        if left := self._outlasting(self._start.superseding):
+            self._outlasting(lambda: self._start.commit(left))
         # A start that is fenced off meanwhile may have committed an epoch as before.
         while mine := self._outlasting(self._adapted):
             self._outlasting(functools.partial(self._start.commit, mine))
@@ -225,6 +229,7 @@ class _StreamRun:
             )
         else:
             _LOGGER.warning("epoch %d was committed by an earlier start", epoch.number)
+            self.adapt()
         was_cut_off = any(each.shard and each.shard.was_cut_off for each in reports)
         self._budget.after(took_us, was_enough=not was_cut_off)
         return True
@@ -267,7 +272,7 @@ class _StreamRun:
                 if wait_s is None:
                     raise
                 _LOGGER.warning("%s; trying again in %.0f s", error, wait_s)
-            self._pace.sleep(wait_s)
+            self._pace.wait(wait_s)
             self._settings.check_cancelled()
 
     def _check_finished(self, mine: Manifest) -> None:

@@ -10,7 +10,7 @@ from beam_spark_runner.job.checkpoint_folder import (
     CheckpointFolderError,
     NotDurableError,
 )
-from beam_spark_runner.recovery.commit import commit, newest
+from beam_spark_runner.recovery.commit import claim, commit, newest
 from beam_spark_runner.recovery.manifest import (
     CorruptManifestError,
     DeltaId,
@@ -178,6 +178,7 @@ def test_what_cannot_be_deleted_is_an_error(tmp_path: Path) -> None:
 
 def test_every_byte_that_the_disk_has_changed_is_noticed(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path)
+    assert claim(folder) == MANIFEST.fence
     commit(folder, MANIFEST)
     assert newest(folder, "main") == (MANIFEST,)
     file = tmp_path / manifest_name("main", 1)

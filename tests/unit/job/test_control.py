@@ -31,3 +31,14 @@ def test_what_the_sleeper_knows_does_not_end_its_sleep() -> None:
     began_s = time.monotonic()
     control.sleep(0.1)
     assert time.monotonic() - began_s >= 0.1
+
+
+def test_only_the_end_of_the_job_ends_a_wait() -> None:
+    control = JobControl()
+    control.drain()  # the waiter has not asked
+    began_s = time.monotonic()
+    control.wait(0.1)
+    assert time.monotonic() - began_s >= 0.1
+    threading.Timer(0.05, control.cancel).start()
+    control.wait(LONG_S)
+    assert time.monotonic() - began_s < LONG_S / 2

@@ -18,9 +18,9 @@ def folder(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("has_failed", [True, False])
+@pytest.mark.parametrize("has_written_all", [True, False])
 def test_only_what_the_run_itself_has_made_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_failed: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_written_all: bool
 ) -> None:
     pipeline = beam.Pipeline()
     lines = pipeline | beam.Create(["a"])
@@ -43,8 +43,8 @@ def test_only_what_the_run_itself_has_made_goes(
     folder(of_fileio)
     monkeypatch.setattr(time, "sleep", lambda _: folder(of_run))  # a straggler
 
-    remove_temporary_files(graph, began, has_failed=has_failed)
+    remove_temporary_files(graph, began, has_written_all=has_written_all)
 
-    assert of_run.exists() is not has_failed
+    assert of_run.exists() is has_written_all
     assert not of_fileio.exists()
     assert all(each.exists() for each in (users, older, *others))

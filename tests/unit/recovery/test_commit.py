@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import pytest
 
@@ -12,6 +13,7 @@ from beam_spark_runner.recovery.manifest import (
     FencedError,
     Manifest,
     encode,
+    fence_name,
     manifest_name,
 )
 from tests.unit.recovery.files import Files
@@ -51,13 +53,22 @@ def _same_as(files: Files) -> Files:
     return other
 
 
+_F = TypeVar("_F", bound=Files)
+
+
+def claimed(files: _F, fence: int = 1) -> _F:
+    """Return storage in which a driver has claimed a fence."""
+    files.files[fence_name(fence)] = b""
+    return files
+
+
 def test_fences_grow() -> None:
     files = Files()
     assert [claim(files) for _ in range(3)] == [1, 2, 3]
 
 
 def test_the_newest_manifest_is_found() -> None:
-    files = Files()
+    files = claimed(Files())
     assert newest(files, "main") == ()
     for epoch in (1, 2, 10):
         commit(files, dataclasses.replace(FIRST, epoch=epoch))
@@ -68,7 +79,7 @@ def test_the_newest_manifest_is_found() -> None:
 
 
 def test_what_comes_before_a_damaged_manifest_is_left_out() -> None:
-    files = Files()
+    files = claimed(Files())
     for epoch in (1, 2, 3):
         commit(files, dataclasses.replace(FIRST, epoch=epoch))
     files.files[manifest_name("main", 2)] = b"nonsense"
@@ -76,7 +87,7 @@ def test_what_comes_before_a_damaged_manifest_is_left_out() -> None:
 
 
 def test_a_damaged_manifest_is_named_with_the_one_before() -> None:
-    files = Files()
+    files = claimed(Files())
     commit(files, FIRST)
     commit(files, dataclasses.replace(FIRST, epoch=2))
     files.files[manifest_name("main", 2)] = b"nonsense"
@@ -98,7 +109,7 @@ def test_a_damaged_manifest_without_one_before_is_named() -> None:
 def test_a_driver_adopts_what_one_of_a_lower_fence_has_committed() -> None:
     others = dataclasses.replace(FIRST, clock_us=5)
     mine = dataclasses.replace(FIRST, fence=2)
-    assert commit(Racing(encode(others)), mine) == others
+    assert commit(claimed(Racing(encode(others)), 2), mine) == others
 
 
 def test_a_driver_that_adopts_goes_on_under_its_own_fence() -> None:
@@ -112,11 +123,11 @@ def test_a_driver_that_adopts_goes_on_under_its_own_fence() -> None:
 
 
 def test_a_commit_whose_answer_was_lost_is_won() -> None:
-    assert commit(Unsure(raises=False), FIRST) == FIRST
+    assert commit(claimed(Unsure(raises=False)), FIRST) == FIRST
 
 
 def test_after_an_error_a_commit_is_tried_again() -> None:
-    files = Unsure(raises=True)
+    files = claimed(Unsure(raises=True))
     with pytest.raises(TimeoutError):
         commit(files, FIRST)
     assert commit(files, FIRST) == FIRST

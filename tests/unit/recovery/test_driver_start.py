@@ -8,14 +8,16 @@ from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.recovery.driver_start import KEPT, Checkpoints, DriverStart
 from beam_spark_runner.recovery.manifest import (
     DeltaId,
+    FencedError,
     Head,
     IncompatibleCheckpointError,
     View,
     ViewId,
+    encode,
     manifest_name,
 )
 from beam_spark_runner.recovery.migration import Version
-from beam_spark_runner.recovery.sweep import delta_name, rows_name
+from beam_spark_runner.recovery.sweep import delta_name, rows_name, view_name
 from tests.unit.recovery.drivers import VERSION, commit, start
 from tests.unit.recovery.files import Files
 
@@ -179,3 +181,57 @@ def test_rows_go_with_their_epoch_and_those_of_an_earlier_start_at_once() -> Non
     first.give_up()
     second.give_up()
     assert not [name for name in files.files if name.endswith(".rows")]
+
+
+def test_what_another_version_has_committed_meanwhile_is_checked() -> None:
+    """A slow commit of a lower fence may be of a version with other steps."""
+    files = Files()
+    other = start(files)
+    commit(other, files)
+    mine = start(files)
+    renamed = {"step Other": VERSION.plan["step Count"]}
+    last = other.manifest
+    under_way = dataclasses.replace(last, epoch=2, parent=1, plan=renamed)
+    files.files[manifest_name("main", 2)] = encode(under_way)
+    with pytest.raises(IncompatibleCheckpointError, match="Other"):
+        mine.commit(dataclasses.replace(mine.manifest, epoch=2, parent=1))
+
+
+def test_what_starts_leave_that_fail_again_and_again_does_not_pile_up() -> None:
+    """Tasks have stored something of an epoch that no start has brought to its end."""
+    files = Files()
+    commit(start(files), files)
+    numbers = []
+    for attempt in range(20):
+        driver = start(files)
+        driver.sweep()
+        if (left := driver.superseding()) is not None:
+            assert left.heads == driver.manifest.heads
+            driver.commit(left)
+        epoch = driver.manifest.epoch + 1
+        files.files[delta_name("main", 0, 0, epoch, attempt)] = b""
+        files.files[view_name("main", epoch, 3, f"{attempt:x}")] = b""
+        numbers.append(len(files.files))
+    assert set(numbers[-10:]) == {14}
+    assert delta_name("main", 0, 0, 1, 7) in files.files
+
+
+def test_nothing_is_superseded_where_nothing_is_left() -> None:
+    files = Files()
+    assert start(files).superseding() is None
+    commit(driver := start(files), files)
+    assert driver.superseding() is None
+    assert start(files).superseding() is None
+
+
+def test_a_driver_whose_folder_was_emptied_stops() -> None:
+    """Another one may have begun in it anew."""
+    files = Files()
+    commit(driver := start(files), files)
+    commit(driver := start(files), files)
+    files.files.clear()
+    for begins_anew in (False, True):
+        if begins_anew:
+            commit(start(files), files)
+        with pytest.raises(FencedError, match="were removed while it ran"):
+            driver.commit(dataclasses.replace(driver.manifest, epoch=3, parent=2))

@@ -149,6 +149,16 @@ def test_a_manifest_that_cannot_be_read_is_not_sought_for_ever() -> None:
     assert not pins(files.names())
 
 
+def test_a_file_that_is_missing_is_not_sought_for_ever() -> None:
+    """Nobody has deleted it because the pipeline has gone on."""
+    files, _ = running(4)
+    missing = delta_name("main", 0, 0, 4, 7)
+    files.delete([missing])
+    with pytest.raises(CorruptManifestError, match=f"it needs {missing}, which is missing"):
+        save(files, Files())
+    assert not pins(files.names())
+
+
 def test_there_is_nothing_or_there_is_something_already() -> None:
     files, _ = running(1)
     with pytest.raises(NothingCommittedError):
@@ -187,7 +197,10 @@ def test_savepoints_that_a_pipeline_cannot_begin_with() -> None:
     with pytest.raises(OptionsError, match="--max_parallelism: it is 128"):
         DriverStart(checkpoints, VERSION, 1)
     saved.delete([delta_name("main", 0, 0, 2, 7)])
-    with pytest.raises(OptionsError, match="--savepoint_path: files of that savepoint are missing"):
+    with pytest.raises(
+        OptionsError,
+        match=r"--savepoint_path: the savepoint needs main-.*missing",
+    ):
         start(other, savepoint=saved)
     assert not other.files
 

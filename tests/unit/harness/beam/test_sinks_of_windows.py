@@ -1,5 +1,6 @@
 """Beam's file sinks in streaming pipelines: repeated last steps, and several files at a time."""
 
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from apache_beam.io import avroio, parquetio, textio
+from apache_beam.io import avroio, iobase, parquetio, textio
 from apache_beam.io.filebasedsink import FileBasedSink
 from apache_beam.transforms.window import IntervalWindow
 
@@ -67,3 +68,90 @@ def test_files_that_are_open_at_the_same_time(tmp_path: Path, kind: Any) -> None
         writers[1 - number % 2].write(record_of(number))
     paths = [Path(writer.close()) for writer in writers]
     assert [numbers_in(path) for path in paths] == [[1, 3, 5, 7, 9], [0, 2, 4, 6, 8]]
+
+
+def _text_sink(folder: Path, shards: int) -> Any:
+    mend_file_sinks()
+    return textio._TextSink(
+        str(folder / "out"), shard_name_template="-W-SSSSS-of-NNNNN", num_shards=shards
+    )
+
+
+def _written(sink: Any, temporary: str, name: str, line: str) -> str:
+    writer = sink.open_writer(temporary, name)
+    writer.write(line.encode())
+    return str(writer.close())
+
+
+def _finalized(sink: Any, temporary: str, written: list[str], shards: int) -> list[Any]:
+    """Run the last step of a write as the SDK does, with the pane of one window."""
+    window = IntervalWindow(0, 8)
+    sink.pre_finalize_windowed(temporary, written, window)
+    done = iobase._finalize_windowed_write(None, sink, temporary, written, shards, [], w=window)
+    return [each.value for each in done or ()]
+
+
+def _lines(folder: Path) -> list[str]:
+    return sorted(line for file in folder.glob("out-*") for line in file.read_text().splitlines())
+
+
+@pytest.mark.parametrize("attempt", range(10))
+def test_empty_shards_replace_nothing_if_the_last_step_is_repeated(
+    tmp_path: Path, attempt: int
+) -> None:
+    sink = _text_sink(tmp_path, 3)
+    temporary = str(tmp_path / "temporary")
+    Path(temporary).mkdir()
+    written = [_written(sink, temporary, str(uuid.uuid4()), "line")]
+    for _ in range(3):
+        _finalized(sink, temporary, written, 3)
+        assert _lines(tmp_path) == ["line"]
+        assert len(list(tmp_path.glob("out-*-of-00003"))) == 3
+    assert not Path(temporary).exists()
+
+
+def test_empty_shards_of_two_windows_have_other_names(tmp_path: Path) -> None:
+    """Two tasks may have them open at the same time, in one folder."""
+    sink = _text_sink(tmp_path, 2)
+    opened: list[str] = []
+    for name in "ab":
+        written = [_written(sink, str(tmp_path), name, "line")]
+        sink.finalize_windowed_write = lambda _, results, *rest: opened.extend(results)
+        iobase._finalize_windowed_write(
+            None, sink, str(tmp_path), written, 2, [], w=IntervalWindow(0, 8)
+        )
+    assert len(set(opened)) == 4
+
+
+def test_a_late_pane_whose_files_are_in_the_folder_of_the_pane_before(tmp_path: Path) -> None:
+    sink = _text_sink(tmp_path, 1)
+    temporary = str(tmp_path / "temporary")
+    Path(temporary).mkdir()
+    on_time = [_written(sink, temporary, "first", "on time")]
+    late = [_written(sink, temporary, "second", "on time\nlate")]
+    for written, lines in ((on_time, ["on time"]), (late, ["late", "on time"])):
+        for _ in range(2):
+            _finalized(sink, temporary, written, 1)
+            assert _lines(tmp_path) == lines
+    assert not Path(temporary).exists()
+
+
+def test_an_earlier_pane_stays_until_it_is_replaced(tmp_path: Path) -> None:
+    """Its own renaming may be repeated after the next pane's files were prepared."""
+    sink = _text_sink(tmp_path, 1)
+    temporary, window = str(tmp_path / "temporary"), IntervalWindow(0, 8)
+    Path(temporary).mkdir()
+    on_time = [_written(sink, temporary, "first", "on time")]
+    _finalized(sink, temporary, on_time, 1)
+    sink.pre_finalize_windowed(temporary, [str(tmp_path / "late")], window)
+    _finalized(sink, temporary, on_time, 1)
+    assert _lines(tmp_path) == ["on time"]
+
+
+def test_what_failed_attempts_have_left_stays_for_the_end_of_the_pipeline(tmp_path: Path) -> None:
+    sink = _text_sink(tmp_path, 1)
+    temporary = str(tmp_path / "temporary")
+    Path(temporary).mkdir()
+    _written(sink, temporary, "of a failed attempt", "line")
+    _finalized(sink, temporary, [_written(sink, temporary, "a", "line")], 1)
+    assert [each.name for each in Path(temporary).iterdir()] == ["of a failed attempt.out"]
