@@ -1,7 +1,7 @@
 """Facts of a WindowingStrategy that decide how elements are grouped."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -13,6 +13,7 @@ from apache_beam.transforms.window import WindowFn
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import CoderId, EnvironmentId
 from beam_spark_runner.graph.model import TimestampCombiner, Windowing
+from beam_spark_runner.semantics.strategy import Strategy, parts_of, waits_for_the_end
 
 _TIMESTAMP_COMBINERS = {
     beam_runner_api_pb2.OutputTime.END_OF_WINDOW: TimestampCombiner.END_OF_WINDOW,
@@ -46,17 +47,12 @@ def windowing_from_proto(
 
     Source: proto WindowingStrategy.
     """
-    merge_status = proto.merge_status
-    if merge_status == beam_runner_api_pb2.MergeStatus.UNSPECIFIED:
-        merges = proto.window_fn.urn == urns.WINDOW_FN_SESSION
-    else:
-        merges = merge_status == beam_runner_api_pb2.MergeStatus.NEEDS_MERGE
     return Windowing(
         coded=proto.SerializeToString(deterministic=True),
         window_fn_urn=proto.window_fn.urn,
         window_coder=CoderId(proto.window_coder_id),
         window_fn_parameters=_window_fn_parameters(proto.window_fn),
-        merges=merges,
+        merges=_merges(proto),
         trigger_is_default=trigger_is_default(proto.trigger),
         panes_add_up=panes_add_up(proto),
         trigger=trigger_text(proto.trigger),
@@ -67,6 +63,12 @@ def windowing_from_proto(
         if proto.window_fn.urn in _OF_THE_MODEL
         else environments.get(proto.environment_id),
     )
+
+
+def _merges(proto: beam_runner_api_pb2.WindowingStrategy) -> bool:
+    if proto.merge_status == beam_runner_api_pb2.MergeStatus.UNSPECIFIED:
+        return bool(proto.window_fn.urn == urns.WINDOW_FN_SESSION)
+    return bool(proto.merge_status == beam_runner_api_pb2.MergeStatus.NEEDS_MERGE)
 
 
 def _window_fn_parameters(spec: beam_runner_api_pb2.FunctionSpec) -> str:
@@ -96,28 +98,37 @@ def _durations(**fields: Any) -> str:
     )
 
 
-def decode_windowing(coded: bytes) -> core.Windowing:
-    """Build Beam's own object for a strategy, as ``graph.model.Windowing.coded`` holds it.
-
-    Only for window fns that this Python can load.
-    """
-    return core.Windowing.from_runner_api(
-        beam_runner_api_pb2.WindowingStrategy.FromString(coded), PipelineContext()
-    )
-
-
-def windowing_of_an_sdk(coded: bytes, window_fn: WindowFn) -> core.Windowing:
-    """Build Beam's own object for a strategy whose WindowFn this Python cannot load.
+def decode_window_fn(coded: bytes) -> WindowFn:
+    """Return Beam's own object for the WindowFn of a strategy. Only for those of this Python.
 
     Args:
-        coded: as for ``decode_windowing``.
-        window_fn: takes its place.
+        coded: a strategy, as ``graph.model.Windowing.coded`` holds it.
     """
     proto = beam_runner_api_pb2.WindowingStrategy.FromString(coded)
-    proto.window_fn.CopyFrom(beam_runner_api_pb2.FunctionSpec(urn=urns.WINDOW_FN_GLOBAL))
-    windowing = core.Windowing.from_runner_api(proto, PipelineContext())
-    windowing.windowfn = window_fn
-    return windowing
+    proto.trigger.default.SetInParent()  # that of another SDK may be one that Python does not have
+    return core.Windowing.from_runner_api(proto, PipelineContext()).windowfn
+
+
+def decode_strategy(coded: bytes, window_fn: WindowFn | None = None) -> Strategy:
+    """Return what whoever groups has to know of a strategy.
+
+    Args:
+        coded: as for ``decode_window_fn``.
+        window_fn: stands for one that this Python cannot load; None: it can.
+    """
+    proto = beam_runner_api_pb2.WindowingStrategy.FromString(coded)
+    if window_fn is None:
+        window_fn = decode_window_fn(coded)
+    if_any = beam_runner_api_pb2.OnTimeBehavior.FIRE_IF_NONEMPTY
+    return Strategy(
+        window_fn=window_fn,
+        merges=_merges(proto) and window_fn.is_merging(),
+        trigger=proto.trigger,
+        has_empty_panes=proto.on_time_behavior != if_any and waits_for_the_end(proto.trigger),
+        accumulates=proto.accumulation_mode == beam_runner_api_pb2.AccumulationMode.ACCUMULATING,
+        lateness_us=int(proto.allowed_lateness) * 1_000,
+        timestamp_combiner=proto.output_time,
+    )
 
 
 def allowed_lateness_us(coded: bytes) -> int:
@@ -175,7 +186,7 @@ def allows_lifting(trigger: beam_runner_api_pb2.Trigger) -> bool:
     if kind == "element_count":
         return int(trigger.element_count.element_count) <= 1
     if kind in ("after_end_of_window", "after_any", "repeat"):
-        return all(map(allows_lifting, _parts_of(trigger)))
+        return all(map(allows_lifting, parts_of(trigger)))
     return kind in _INDIFFERENT
 
 
@@ -190,15 +201,5 @@ def trigger_text(trigger: beam_runner_api_pb2.Trigger) -> str:
         return "default"
     if kind == "element_count":
         return f"{kind}({trigger.element_count.element_count})"
-    parts = _parts_of(trigger)
+    parts = parts_of(trigger)
     return f"{kind}({', '.join(map(trigger_text, parts))})" if parts else kind
-
-
-def _parts_of(trigger: beam_runner_api_pb2.Trigger) -> list[beam_runner_api_pb2.Trigger]:
-    parts: list[beam_runner_api_pb2.Trigger] = []
-    for _, part in getattr(trigger, str(trigger.WhichOneof("trigger"))).ListFields():
-        if isinstance(part, beam_runner_api_pb2.Trigger):
-            parts.append(part)
-        elif isinstance(part, Iterable):
-            parts.extend(each for each in part if isinstance(each, beam_runner_api_pb2.Trigger))
-    return parts

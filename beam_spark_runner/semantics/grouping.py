@@ -4,9 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-from apache_beam.transforms.core import Windowing
 from apache_beam.transforms.timeutil import DependsOnlyOnWindow
-from apache_beam.transforms.trigger import DefaultTrigger
 from apache_beam.transforms.window import TimestampCombiner
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue, create
@@ -14,6 +12,7 @@ from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedV
 from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.semantics.merging import merged_windows
 from beam_spark_runner.semantics.panes import KeyWindows, PaneMachine
+from beam_spark_runner.semantics.strategy import Strategy
 from beam_spark_runner.semantics.timers import END_OF_TIME, START_OF_TIME
 
 ONLY_PANE = PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0)
@@ -35,10 +34,10 @@ class Grouping(Protocol):
         ...
 
 
-def grouping_for(windowing: Windowing) -> Grouping:
-    """Choose what groups under a windowing: the default trigger wants only merged windows."""
-    is_default = type(windowing.triggerfn) is DefaultTrigger
-    return WindowGrouping(windowing) if is_default else PaneGrouping(windowing)
+def grouping_for(strategy: Strategy) -> Grouping:
+    """Choose what groups under a strategy: the default trigger wants only merged windows."""
+    is_default = strategy.trigger.WhichOneof("trigger") in (None, "default")
+    return WindowGrouping(strategy) if is_default else PaneGrouping(strategy)
 
 
 class WindowGrouping:
@@ -47,10 +46,10 @@ class WindowGrouping:
     The same as ``PaneGrouping`` gives, without a state for each window.
     """
 
-    def __init__(self, windowing: Windowing) -> None:
-        self._window_fn = windowing.windowfn
+    def __init__(self, strategy: Strategy) -> None:
+        self._window_fn, self._merges = strategy.window_fn, strategy.merges
         self._timestamps = TimestampCombiner.get_impl(
-            windowing.timestamp_combiner, windowing.windowfn
+            strategy.timestamp_combiner, strategy.window_fn
         )
         self._is_at_window = isinstance(self._timestamps, DependsOnlyOnWindow)
 
@@ -77,7 +76,7 @@ class WindowGrouping:
 
     def merge(self, windows: Iterable[Any]) -> Mapping[Any, Any]:
         """See ``merged_windows``."""
-        return merged_windows(self._window_fn, windows)
+        return merged_windows(self._window_fn, windows) if self._merges else {}
 
     def output_time(self, window: Any, timestamps: Iterable[Timestamp]) -> Timestamp:
         """Combine the timestamps of a merged window's elements.
@@ -106,8 +105,8 @@ class PaneGrouping:
     So no element is late, and processing-time triggers fire with the window.
     """
 
-    def __init__(self, windowing: Windowing) -> None:
-        self._machine = PaneMachine(windowing)
+    def __init__(self, strategy: Strategy) -> None:
+        self._machine = PaneMachine(strategy)
 
     def panes(self, key: Any, values: Iterable[WindowedValue]) -> Iterator[WindowedValue]:
         """See ``Grouping.panes``."""

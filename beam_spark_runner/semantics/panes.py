@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from apache_beam.transforms.core import Windowing
-from apache_beam.transforms.trigger import AccumulationMode
 from apache_beam.transforms.window import TimestampCombiner
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedValue, create
@@ -19,6 +17,7 @@ from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedV
 from beam_spark_runner.core.time import MAX_US, whole_milliseconds
 from beam_spark_runner.semantics.lateness import LateElements
 from beam_spark_runner.semantics.merging import merged_windows
+from beam_spark_runner.semantics.strategy import Strategy
 from beam_spark_runner.semantics.timers import Instant
 from beam_spark_runner.semantics.trigger_machines import TriggerState
 from beam_spark_runner.semantics.triggers import trigger_of
@@ -101,7 +100,7 @@ class PaneMachine:
     """Groups the values of one key at a time under any trigger. One thread at a time.
 
     Args:
-        windowing: of the grouping.
+        strategy: of the grouping.
         new_values: makes what has the values of a window.
         late: counts the elements that are dropped because their windows are over.
 
@@ -111,20 +110,20 @@ class PaneMachine:
 
     def __init__(
         self,
-        windowing: Windowing,
+        strategy: Strategy,
         new_values: Callable[[], PaneValues] = ListedValues,
         late: LateElements | None = None,
     ) -> None:
         self._new_values = new_values
         self._late = LateElements() if late is None else late
-        self._window_fn = windowing.windowfn
-        self.merges = windowing.windowfn.is_merging()
-        self._trigger = trigger_of(windowing.triggerfn.to_runner_api(None))
-        self._has_on_time_pane = windowing.triggerfn.has_ontime_pane()
-        self._accumulates = windowing.accumulation_mode == AccumulationMode.ACCUMULATING
-        self._lateness_us = windowing.allowed_lateness.micros
-        self._times = TimestampCombiner.get_impl(windowing.timestamp_combiner, windowing.windowfn)
-        self._ends_windows = windowing.timestamp_combiner == TimestampCombiner.OUTPUT_AT_EOW
+        self._window_fn = strategy.window_fn
+        self.merges = strategy.merges
+        self._trigger = trigger_of(strategy.trigger)
+        self._has_empty_panes = strategy.has_empty_panes
+        self._accumulates = strategy.accumulates
+        self._lateness_us = strategy.lateness_us
+        self._times = TimestampCombiner.get_impl(strategy.timestamp_combiner, strategy.window_fn)
+        self._ends_windows = strategy.timestamp_combiner == TimestampCombiner.OUTPUT_AT_EOW
 
     def add(
         self, windows: KeyWindows, values: Iterable[WindowedValue], now: Instant
@@ -242,7 +241,7 @@ class PaneMachine:
             # A late pane with late elements only: the output's watermark may have passed its time.
             # Steps downstream still take it.
             return min(state.last_us + self._lateness_us, MAX_US) if state.has_news else None
-        may_be_empty = self._has_on_time_pane and not state.is_closed
+        may_be_empty = self._has_empty_panes and not state.is_closed
         return state.last_us if state.has_news or may_be_empty else None
 
     def _is_over(self, last_us: int, now: Instant) -> bool:
@@ -353,9 +352,7 @@ class PaneMachine:
         if fires:
             self._trigger.fire(state.trigger, now, last_us)
             state.is_closed = self._trigger.is_finished(state.trigger)
-        # At the end of a window there is a pane in any case (OnTimeBehavior.FIRE_ALWAYS), if the
-        # trigger is one that waits for the end.
-        has_pane = fires and timing == PaneInfoTiming.ON_TIME and self._has_on_time_pane
+        has_pane = fires and timing == PaneInfoTiming.ON_TIME and self._has_empty_panes
         if has_pane or (state.has_news and (fires or closes)):
             yield self._pane(window, state, timing, is_last=state.is_closed or closes)
         state.has_ended |= timing != PaneInfoTiming.EARLY and not state.has_news

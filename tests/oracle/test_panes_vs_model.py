@@ -13,6 +13,7 @@ from apache_beam.utils.windowed_value import PaneInfoTiming, WindowedValue
 
 from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.semantics.panes import KeyWindows, PaneMachine
+from beam_spark_runner.semantics.strategy import strategy_of
 from beam_spark_runner.semantics.timers import Instant
 from tests.spark.random_streams.model.groups import Groups
 from tests.spark.random_streams.model.play import windowed
@@ -52,7 +53,7 @@ class _Machine:
     """The pane machine, for all keys."""
 
     def __init__(self, windowing: Windowing) -> None:
-        self._machine = PaneMachine(windowing.transform().windowing)
+        self._machine = PaneMachine(strategy_of(windowing.transform().windowing))
         self._keys: defaultdict[str, KeyWindows] = defaultdict(dict)
 
     def happens(self, elements: list[Element], now: Now) -> Iterator[Element]:

@@ -8,7 +8,7 @@ from apache_beam.transforms.sideinputs import default_window_mapping_fn
 
 from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.portable.window_mapping import SideWindow
-from beam_spark_runner.portable.windowing import decode_windowing
+from beam_spark_runner.portable.windowing import decode_window_fn
 
 
 def side_window_of(
@@ -23,7 +23,7 @@ def side_window_of(
 
     Source: ``WindowFn.getDefaultWindowMappingFn`` in Java.
     """
-    window_fn = decode_windowing(coded_windowing).windowfn
+    window_fn = decode_window_fn(coded_windowing)
     encode = window_fn.get_window_coder().encode
     mapping: Callable[[Any], Any] = (
         pickler.loads(pickled) if pickled else default_window_mapping_fn(window_fn)

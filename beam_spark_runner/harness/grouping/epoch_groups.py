@@ -16,7 +16,7 @@ from beam_spark_runner.harness.grouping.long_windows import (
     MergeAccumulators,
 )
 from beam_spark_runner.harness.grouping.operator import GroupByKey, Grouping, charged
-from beam_spark_runner.harness.grouping.sdk_window_fn import MergeWindows, windowing_of
+from beam_spark_runner.harness.grouping.sdk_window_fn import MergeWindows, strategy_for
 from beam_spark_runner.harness.grouping.stored_panes import PaneBags, StoredPane, StoredValues
 from beam_spark_runner.harness.grouping.stored_windows import StoredWindows
 from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
@@ -48,7 +48,7 @@ class GroupsInEpochs(GroupByKey):
         merge: where the values are accumulators: merges some, so that long windows stay small.
         interruption: counts each window that has fired, and decides when others that are due
             remain; None: all fire.
-        merge_windows: see ``windowing_of``.
+        merge_windows: see ``strategy_for``.
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class GroupsInEpochs(GroupByKey):
             WindowedValueCoder(value_coder, coder.window_coder).get_impl().decode
         )
         bags = PaneBags(store, value_coder)
-        windowing = windowing_of(grouping, coder.window_coder, merge_windows)
-        self._machine = PaneMachine(windowing, bags.new_values, late)
+        strategy = strategy_for(grouping, coder.window_coder, merge_windows)
+        self._machine = PaneMachine(strategy, bags.new_values, late)
         self._stored = StoredWindows(store, bags, self._machine, coder.window_coder, now)
         self._long = None if merge is None else LongWindows(self._stored, bags, merge)
         self._waiting_bytes = 0  # of keys whose panes wait, at most

@@ -25,7 +25,7 @@ from beam_spark_runner.harness.bundle import BundleInput
 from beam_spark_runner.harness.chunking import Chunks, per_chunk
 from beam_spark_runner.harness.failures import charge
 from beam_spark_runner.harness.grouping.merged_groups import merged_groups
-from beam_spark_runner.harness.grouping.sdk_window_fn import MergeWindows, Windowed, windowing_of
+from beam_spark_runner.harness.grouping.sdk_window_fn import MergeWindows, Windowed, strategy_for
 from beam_spark_runner.harness.values.opaque import decoded
 from beam_spark_runner.harness.values.spill import StreamedValues, ValueLog, ValueLogs
 from beam_spark_runner.semantics.grouping import ONLY_PANE, WindowGrouping, grouping_for, pane_of
@@ -271,7 +271,7 @@ class GroupsInPanes(GroupByKey):
         coder: of the elements.
         bundle: takes them.
         logs: of the task.
-        merge_windows: see ``windowing_of``.
+        merge_windows: see ``strategy_for``.
     """
 
     def __init__(
@@ -287,7 +287,7 @@ class GroupsInPanes(GroupByKey):
         windowed = WindowedValueCoder(value_coder, coder.window_coder)
         self._name = grouping.name
         self._decode_windowed = windowed.get_impl().decode
-        self._grouping = grouping_for(windowing_of(grouping, coder.window_coder, merge_windows))
+        self._grouping = grouping_for(strategy_for(grouping, coder.window_coder, merge_windows))
 
     def group(self, key: bytes, values: list[bytes], order: int) -> None:
         """See ``GroupByKey.group``."""

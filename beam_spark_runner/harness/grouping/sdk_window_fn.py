@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from apache_beam.coders import Coder
-from apache_beam.transforms.core import Windowing
 from apache_beam.transforms.window import BoundedWindow, WindowFn
 
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.portable.windowing import decode_windowing, windowing_of_an_sdk
+from beam_spark_runner.portable.windowing import decode_strategy
+from beam_spark_runner.semantics.strategy import Strategy
 
 MergeWindows = Callable[[Sequence[bytes]], Sequence[tuple[bytes, Sequence[bytes]]]]
 """Takes encoded windows of a key. Returns each merged window with those that become part of it."""
@@ -28,8 +28,8 @@ class Windowed(Protocol):
         """Whether only an SDK harness can run the WindowFn."""
 
 
-def windowing_of(grouping: Windowed, window_coder: Coder, merge: MergeWindows | None) -> Windowing:
-    """Build Beam's own object for the strategy of a grouping.
+def strategy_for(grouping: Windowed, window_coder: Coder, merge: MergeWindows | None) -> Strategy:
+    """Return the strategy of a grouping, with a stand-in for a WindowFn of another SDK.
 
     Args:
         grouping: see there.
@@ -37,8 +37,8 @@ def windowing_of(grouping: Windowed, window_coder: Coder, merge: MergeWindows | 
         merge: where an SDK harness merges them.
     """
     if not grouping.is_windowed_by_sdk:
-        return decode_windowing(grouping.coded_windowing)
-    return windowing_of_an_sdk(grouping.coded_windowing, SdkWindowFn(window_coder, merge))
+        return decode_strategy(grouping.coded_windowing)
+    return decode_strategy(grouping.coded_windowing, SdkWindowFn(window_coder, merge))
 
 
 class SdkWindowFn(WindowFn):  # type: ignore[misc]

@@ -11,7 +11,7 @@ from beam_spark_runner.core.errors import FnApiProtocolError
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.harness.beam.side_windows import side_window_of
 from beam_spark_runner.portable.window_mapping import SideWindow, answer_reader, coded_question
-from beam_spark_runner.portable.windowing import decode_windowing
+from beam_spark_runner.portable.windowing import decode_window_fn
 from beam_spark_runner.semantics.timers import expiry_us
 from beam_spark_runner.spark.program import StageProgram, WindowMapping
 from beam_spark_runner.spark.task.helper_bundle import run_helper
@@ -66,7 +66,7 @@ def looked_up_from_us(
     Returns:
         Event time.
     """
-    window_fn = decode_windowing(mapping.coded_main).windowfn
+    window_fn = decode_window_fn(mapping.coded_main)
     at = Timestamp(micros=max(MIN_US, watermark_us - lateness_us))
     windows = window_fn.assign(WindowFn.AssignContext(at))
     first = min(windows, key=lambda window: window.max_timestamp())

@@ -13,6 +13,7 @@ from apache_beam.utils.windowed_value import PaneInfoTiming, WindowedValue
 
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.semantics.panes import KeyWindows, PaneMachine
+from beam_spark_runner.semantics.strategy import strategy_of
 from beam_spark_runner.semantics.timers import Instant
 
 _TRANSCRIPTS = Path(apache_beam.testing.__file__).with_name("data") / "trigger_transcripts.yaml"
@@ -58,7 +59,7 @@ def _facts(pane: WindowedValue) -> dict[str, Any]:
 @pytest.mark.parametrize("spec", list(_specs()))
 def test_transcript(spec: dict[str, Any]) -> None:
     windowing = _windowing(spec)
-    machine = PaneMachine(windowing)
+    machine = PaneMachine(strategy_of(windowing))
     windows: KeyWindows = {}
     now = Instant(MIN_US, 0)
     panes: list[dict[str, Any]] = []

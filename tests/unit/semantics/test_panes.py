@@ -23,15 +23,16 @@ from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedV
 
 from beam_spark_runner.semantics.grouping import Grouping, PaneGrouping, WindowGrouping
 from beam_spark_runner.semantics.panes import KeyWindows, PaneMachine
+from beam_spark_runner.semantics.strategy import Strategy, strategy_of
 from beam_spark_runner.semantics.timers import START_OF_TIME, Instant
 
 
 @pytest.mark.parametrize("grouping", [WindowGrouping, PaneGrouping])
 def test_panes_have_the_timestamps_of_beams_wire(
-    grouping: Callable[[Windowing], Grouping],
+    grouping: Callable[[Strategy], Grouping],
 ) -> None:
     values = [WindowedValue(n, n, (IntervalWindow(n, n + 2),)) for n in (1, 2, 4)]
-    panes = list(grouping(Windowing(Sessions(2))).panes("key", values))
+    panes = list(grouping(strategy_of(Windowing(Sessions(2)))).panes("key", values))
     assert [(pane.value, pane.timestamp.micros, pane.windows) for pane in panes] == [
         (("key", [1, 2]), 3_999_000, (IntervalWindow(1, 4),)),
         (("key", [4]), 5_999_000, (IntervalWindow(4, 6),)),
@@ -41,7 +42,7 @@ def test_panes_have_the_timestamps_of_beams_wire(
 def test_the_pane_of_a_merged_window() -> None:
     """Of two tests of Beam's own: ``ReshuffleTest.test_reshuffle_window*`` in ``util_test``."""
     values = [WindowedValue(1, 1, (IntervalWindow(1, 3),))]
-    (pane,) = WindowGrouping(Windowing(Sessions(2))).panes("key", values)
+    (pane,) = WindowGrouping(strategy_of(Windowing(Sessions(2)))).panes("key", values)
     assert pane.pane_info == PaneInfo(True, False, PaneInfoTiming.ON_TIME, 0, 0)
 
 
@@ -73,7 +74,7 @@ def test_panes_of_triggers(trigger: Any, mode: int, expected: list[list[int]]) -
     window = IntervalWindow(0, 10)
     windowing = Windowing(FixedWindows(10), trigger, accumulation_mode=mode)
     values = [WindowedValue(n, n, (window,)) for n in (1, 2, 3)]
-    panes = list(itertools.islice(PaneGrouping(windowing).panes("key", values), 9))
+    panes = list(itertools.islice(PaneGrouping(strategy_of(windowing)).panes("key", values), 9))
     assert [pane.value for pane in panes] == [("key", values) for values in expected]
     assert {(pane.timestamp.micros, pane.windows) for pane in panes} == {(9_999_000, (window,))}
 
@@ -91,7 +92,7 @@ def _fired(
         windowing: of windows of ten seconds; the first one counts.
         steps: elements that come, by their seconds; then a watermark.
     """
-    machine = PaneMachine(windowing)
+    machine = PaneMachine(strategy_of(windowing))
     windows: KeyWindows = {}
     before = START_OF_TIME
     panes: list[WindowedValue] = []
@@ -136,7 +137,7 @@ def test_a_pane_that_may_be_empty_holds_the_watermark_at_the_end_of_its_window()
         accumulation_mode=AccumulationMode.DISCARDING,
         allowed_lateness=5,
     )
-    machine = PaneMachine(windowing)
+    machine = PaneMachine(strategy_of(windowing))
     windows: KeyWindows = {}
     [*machine.add(windows, [WindowedValue(1, 1, (WINDOW,))], START_OF_TIME)]
     (state,) = windows.values()
@@ -153,7 +154,7 @@ def test_a_late_element_that_waits_holds_the_watermark_where_its_window_is_over(
         accumulation_mode=AccumulationMode.DISCARDING,
         allowed_lateness=5,
     )
-    machine = PaneMachine(windowing)
+    machine = PaneMachine(strategy_of(windowing))
     windows: KeyWindows = {}
     late = Instant(12_000_000, 0)
     [*machine.add(windows, [WindowedValue(0, 1, (WINDOW,))], START_OF_TIME)]
@@ -191,7 +192,8 @@ def test_a_pane_of_late_elements_is_late() -> None:
 def test_a_clock_that_a_trigger_has_seen_is_not_due_again() -> None:
     """Else a pipeline would look again and again, and no time would pass."""
     trigger = Repeatedly(AfterAll(AfterCount(2), AfterProcessingTime(5)))
-    machine = PaneMachine(Windowing(FixedWindows(10), trigger, accumulation_mode=_DISCARDING))
+    windowing = Windowing(FixedWindows(10), trigger, accumulation_mode=_DISCARDING)
+    machine = PaneMachine(strategy_of(windowing))
     windows: KeyWindows = {}
     now = Instant(0, 0)
     assert not [*machine.add(windows, [WindowedValue(1, 1, (WINDOW,))], now)]
@@ -225,7 +227,7 @@ def test_a_window_that_is_closed_merges_no_more(
     windowing = Windowing(
         Sessions(10), AfterWatermark(), accumulation_mode=mode, allowed_lateness=20
     )
-    machine = PaneMachine(windowing)
+    machine = PaneMachine(strategy_of(windowing))
     windows: KeyWindows = {}
     before = START_OF_TIME
     panes: list[WindowedValue] = []

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_spark_runner.semantics.grouping import PaneGrouping, WindowGrouping, grouping_for
+from beam_spark_runner.semantics.strategy import strategy_of
 
 
 class ByParity(WindowFn):  # type: ignore[misc]
@@ -65,8 +66,8 @@ def test_default_trigger(window_fn: Any, combiner: Any, times: list[int]) -> Non
         )
         for place, time in enumerate(times)
     ]
-    short = comparable(WindowGrouping(windowing).panes("key", values))
-    assert short == comparable(PaneGrouping(windowing).panes("key", values))
+    short = comparable(WindowGrouping(strategy_of(windowing)).panes("key", values))
+    assert short == comparable(PaneGrouping(strategy_of(windowing)).panes("key", values))
     assert bool(short) == bool(times)
 
 
@@ -80,13 +81,19 @@ class InCircles(ByParity):
 def test_windows_that_become_each_other() -> None:
     times = IntervalWindow(0, 1), IntervalWindow(1, 2)
     with pytest.raises(ValueError, match=r"InCircles.merge: .*\[0.0, 1.0\) becomes itself"):
-        list(WindowGrouping(Windowing(InCircles())).panes("key", [WindowedValue(1, 0, times)]))
+        list(
+            WindowGrouping(strategy_of(Windowing(InCircles()))).panes(
+                "key", [WindowedValue(1, 0, times)]
+            )
+        )
 
 
 def test_choice() -> None:
-    assert isinstance(grouping_for(Windowing(Sessions(5))), WindowGrouping)
+    assert isinstance(grouping_for(strategy_of(Windowing(Sessions(5)))), WindowGrouping)
     early = AfterWatermark(early=AfterCount(2))
     for trigger in (AfterCount(2), early):
         windowing = Windowing(Sessions(5), trigger, accumulation_mode=1)
-        assert isinstance(grouping_for(windowing), PaneGrouping)
-    assert isinstance(grouping_for(Windowing(Sessions(5), DefaultTrigger())), WindowGrouping)
+        assert isinstance(grouping_for(strategy_of(windowing)), PaneGrouping)
+    assert isinstance(
+        grouping_for(strategy_of(Windowing(Sessions(5), DefaultTrigger()))), WindowGrouping
+    )

@@ -12,6 +12,7 @@ from beam_spark_runner.semantics.panes import (
     PaneMachine,
     WindowState,
 )
+from beam_spark_runner.semantics.strategy import strategy_of
 from beam_spark_runner.semantics.timers import Domain, Instant, Timer
 from beam_spark_runner.semantics.trigger_machines import TriggerState
 from tests.unit.simulation.counter import CountedKey
@@ -81,7 +82,7 @@ class _Group(_Stage):
     def __init__(self, pipeline: Pipeline, stage: int) -> None:
         self._stage = stage
         self._windowing = pipeline.groupings[stage].windowing
-        self._machine = PaneMachine(self._windowing)
+        self._machine = PaneMachine(strategy_of(self._windowing))
         self._keys: defaultdict[str, KeyWindows] = defaultdict(dict)
         # As of when each window has advanced last: an interrupted stage leaves some behind.
         self._due: defaultdict[str, dict[Any, tuple[int, int | None]]] = defaultdict(dict)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from beam_spark_runner.harness.grouping.merged_groups import merged_groups
 from beam_spark_runner.harness.values.spill import ValueLog, ValueLogs
 from beam_spark_runner.semantics.grouping import WindowGrouping, pane_of
+from beam_spark_runner.semantics.strategy import strategy_of
 from tests.unit.harness.values.spill_files import spill_files
 from tests.unit.semantics.test_window_grouping import ByParity
 
@@ -66,7 +67,7 @@ def test_panes_are_those_of_smaller_keys(
     window_fn: Any, at: str, times: list[int], limit: int
 ) -> None:
     combiner = getattr(TimestampCombiner, f"OUTPUT_AT_{at}")
-    grouping = WindowGrouping(Windowing(window_fn, timestamp_combiner=combiner))
+    grouping = WindowGrouping(strategy_of(Windowing(window_fn, timestamp_combiner=combiner)))
     values = windowed(window_fn, times)
     coded = iter([pickle.dumps(each) for each in values])
     large = panes_of_merged(merged_groups(coded, pickle.loads, grouping, ValueLogs(limit)))
@@ -77,7 +78,7 @@ def test_large_windows_are_logged_and_small_ones_are_not() -> None:
     values = windowed(Sessions(5), [0, *range(100, 300), 1000])
     coded = [pickle.dumps(each) for each in values]
     limit = 10 * len(coded[0])
-    grouping = WindowGrouping(Windowing(Sessions(5)))
+    grouping = WindowGrouping(strategy_of(Windowing(Sessions(5))))
     found = {
         str(window): type(values)
         for values, window, _ in merged_groups(
@@ -99,7 +100,10 @@ def test_small_windows_share_a_file_that_is_gone_once_they_were_taken() -> None:
     ]
     coded = [pickle.dumps(each) for each in values]
     assert len({len(each) for each in coded}) == 1
-    grouping, logs = WindowGrouping(Windowing(Sessions(5))), ValueLogs(2 * len(coded[0]))
+    grouping, logs = (
+        WindowGrouping(strategy_of(Windowing(Sessions(5)))),
+        ValueLogs(2 * len(coded[0])),
+    )
     before = spill_files()
     files = []
 
@@ -117,7 +121,7 @@ def test_small_windows_share_a_file_that_is_gone_once_they_were_taken() -> None:
 def test_no_more_files_are_open_than_a_process_may_have() -> None:
     values = windowed(Sessions(5), [10 * n for n in range(5_000)])
     coded = (pickle.dumps(each) for each in values)
-    grouping = WindowGrouping(Windowing(Sessions(5)))
+    grouping = WindowGrouping(strategy_of(Windowing(Sessions(5))))
     gc.collect()  # of earlier tests
     before, most = open_files(), 0
 

@@ -17,6 +17,7 @@ from beam_spark_runner.harness.values.opaque import OpaqueValues
 from beam_spark_runner.harness.values.spill import ValueLogs
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.semantics.grouping import WindowGrouping
+from beam_spark_runner.semantics.strategy import strategy_of
 from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.readers import reader_for
 from tests.unit.spark.rows.test_large_group_readers import sessions_edge
@@ -124,9 +125,11 @@ class StoppingSessions(Sessions):  # type: ignore[misc]
 @pytest.mark.parametrize("method", ["merge", "output time"])
 def test_grouping(method: str) -> None:
     grouping = WindowGrouping(
-        Windowing(
-            StoppingSessions(method),
-            timestamp_combiner=TimestampCombiner.OUTPUT_AT_EARLIEST_TRANSFORMED,
+        strategy_of(
+            Windowing(
+                StoppingSessions(method),
+                timestamp_combiner=TimestampCombiner.OUTPUT_AT_EARLIEST_TRANSFORMED,
+            )
         )
     )
     values = [WindowedValue(n, n, (IntervalWindow(n, n + 5),)) for n in range(3)]
