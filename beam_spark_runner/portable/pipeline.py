@@ -25,7 +25,7 @@ from beam_spark_runner.graph.model import (
     Transform,
 )
 from beam_spark_runner.portable.payloads import COMBINE_URNS, PAR_DO_URNS, read_payload
-from beam_spark_runner.portable.windowing import allows_lifting, windowing_from_proto
+from beam_spark_runner.portable.windowing import may_be_lifted, windowing_from_proto
 
 _RUNNER_EXECUTED = frozenset(
     {urns.IMPULSE, urns.FLATTEN, urns.GROUP_BY_KEY, urns.RESHUFFLE, urns.TEST_STREAM, *TABLE_URNS}
@@ -158,30 +158,26 @@ def _may_be_kept_whole(
     if len(proto.inputs) != 1 or len(proto.outputs) != 1:
         return False  # side inputs: its parts know how to read them
     if proto.spec.urn == urns.COMBINE_PER_KEY:
-        return bool(proto.spec.payload) and all(
-            _may_be_lifted(components.pcollections[collection], components)
-            for collection in proto.inputs.values()
-            if collection in components.pcollections
-        )
+        return bool(proto.spec.payload) and _may_be_lifted(proto, components)
     return True
 
 
 def _may_be_lifted(
-    collection: beam_runner_api_pb2.PCollection, components: beam_runner_api_pb2.Components
+    combine: beam_runner_api_pb2.PTransform, components: beam_runner_api_pb2.Components
 ) -> bool:
-    """Whether accumulators of some elements may be grouped in place of the elements.
-
-    A trigger that counts elements must not count accumulators. And where elements may be late,
-    the earliest timestamp of an accumulator may be one that no watermark waits for, although
-    there are others.
-    """
-    if collection.windowing_strategy_id not in components.windowing_strategies:
-        return True
-    strategy = components.windowing_strategies[collection.windowing_strategy_id]
-    is_bounded = collection.is_bounded != beam_runner_api_pb2.IsBounded.UNBOUNDED
-    return allows_lifting(strategy.trigger) and (
-        is_bounded or strategy.output_time != beam_runner_api_pb2.OutputTime.EARLIEST_IN_PANE
-    )
+    environment = beam_runner_api_pb2.Environment()
+    if combine.environment_id in components.environments:  # a look alone would put it there
+        environment = components.environments[combine.environment_id]
+    for id_ in combine.inputs.values():
+        if id_ not in components.pcollections:
+            continue
+        collection = components.pcollections[id_]
+        if collection.windowing_strategy_id in components.windowing_strategies:
+            strategy = components.windowing_strategies[collection.windowing_strategy_id]
+            is_bounded = collection.is_bounded != beam_runner_api_pb2.IsBounded.UNBOUNDED
+            if not may_be_lifted(strategy, environment, is_bounded=is_bounded):
+                return False
+    return True
 
 
 def _without_pass_throughs(

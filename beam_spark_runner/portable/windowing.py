@@ -11,6 +11,7 @@ from apache_beam.transforms import core
 from apache_beam.transforms.window import WindowFn
 
 from beam_spark_runner.core import urns
+from beam_spark_runner.core.environments import IN_SDK_HARNESSES
 from beam_spark_runner.core.ids import CoderId, EnvironmentId
 from beam_spark_runner.graph.model import TimestampCombiner, Windowing
 from beam_spark_runner.semantics.strategy import Strategy, parts_of, waits_for_the_end
@@ -188,6 +189,54 @@ def allows_lifting(trigger: beam_runner_api_pb2.Trigger) -> bool:
     if kind in ("after_end_of_window", "after_any", "repeat"):
         return all(map(allows_lifting, parts_of(trigger)))
     return kind in _INDIFFERENT
+
+
+def may_be_lifted(
+    strategy: beam_runner_api_pb2.WindowingStrategy,
+    environment: beam_runner_api_pb2.Environment,
+    *,
+    is_bounded: bool,
+) -> bool:
+    """Whether accumulators of some elements may be grouped in place of the elements.
+
+    A trigger that counts elements must not count accumulators. Where elements may be late, the
+    earliest timestamp of an accumulator may be one that no watermark waits for, although there are
+    others. And SDKs as they are merge no accumulators at all where a pane is empty, which
+    CombineFns need not be able to.
+
+    Args:
+        strategy: of the elements.
+        environment: of the combiner.
+        is_bounded: whether the elements are.
+    """
+    earliest = beam_runner_api_pb2.OutputTime.EARLIEST_IN_PANE
+    return (
+        allows_lifting(strategy.trigger)
+        and (is_bounded or strategy.output_time != earliest)
+        and not (_fires_early(strategy) and _has_a_stock_harness(environment))
+    )
+
+
+def _fires_early(strategy: beam_runner_api_pb2.WindowingStrategy) -> bool:
+    """Whether panes before the one on time may leave nothing for it."""
+    accumulates = beam_runner_api_pb2.AccumulationMode.ACCUMULATING
+    trigger = strategy.trigger
+    return bool(
+        strategy.accumulation_mode != accumulates
+        and trigger.WhichOneof("trigger") not in (None, "default")
+        and waits_for_the_end(trigger)
+        and not (
+            trigger.WhichOneof("trigger") == "after_end_of_window"
+            and not trigger.after_end_of_window.HasField("early_firings")
+        )
+    )
+
+
+def _has_a_stock_harness(environment: beam_runner_api_pb2.Environment) -> bool:
+    """Whether code runs in an SDK harness that may not have this package."""
+    if environment.urn == urns.ENVIRONMENT_PROCESS:
+        return bool(beam_runner_api_pb2.ProcessPayload.FromString(environment.payload).command)
+    return environment.urn in IN_SDK_HARNESSES
 
 
 def trigger_text(trigger: beam_runner_api_pb2.Trigger) -> str:

@@ -5,8 +5,10 @@ go to a delta. See ``local_copy`` and ``delta``.
 """
 
 import functools
-from collections.abc import Iterator
+import threading
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import lmdb
 
@@ -46,6 +48,7 @@ def open_shard(
     level: int,
     partition: int,
     head: Version | None,
+    is_shared: bool = False,
 ) -> "Shard":
     """Open a shard as it is at its head, from the local copy or from the deltas.
 
@@ -59,6 +62,7 @@ def open_shard(
         level: number.
         partition: number.
         head: which version; None: the shard is empty.
+        is_shared: see ``SharedShard``.
 
     Returns:
         The shard; ``close`` must be called, or its context be left.
@@ -86,7 +90,8 @@ def open_shard(
             raise
     except (OSError, lmdb.Error) as error:
         raise ShardStorageError(str(local / name), str(error)) from error
-    return Shard(claim, *found, deltas, name_of)
+    kind = SharedShard if is_shared else Shard
+    return kind(claim, *found, deltas, name_of)
 
 
 class Shard:
@@ -162,7 +167,7 @@ class Shard:
             raise self._failed(error) from error
         return found
 
-    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, prefix: bytes, start: bytes = b"") -> Generator[tuple[bytes, bytes], None, None]:
         """Yield the keys that begin with a prefix, in order, with their values.
 
         What is put or deleted meanwhile counts: each step goes to the next key that is there.
@@ -332,3 +337,49 @@ def _seek(cursor: "lmdb.Cursor[bytes]", start: bytes, *, is_passed: bool) -> boo
     if found and ((key := cursor.key()) < start or (is_passed and key == start)):
         return cursor.next()
     return found
+
+
+class SharedShard(Shard):
+    """A shard that several threads use: the task's, and that which answers an SDK harness.
+
+    They use records of their own each, so that each verb by itself is all that must not be
+    interrupted. Sealing, aborting and closing are the task's.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._using = threading.Lock()
+
+    def get(self, key: bytes) -> bytes | None:
+        """See ``Shard.get``."""
+        with self._using:
+            return super().get(key)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """See ``Shard.put``."""
+        with self._using:
+            super().put(key, value)
+
+    def delete(self, key: bytes) -> bool:
+        """See ``Shard.delete``."""
+        with self._using:
+            return super().delete(key)
+
+    def scan(self, prefix: bytes, start: bytes = b"") -> Generator[tuple[bytes, bytes], None, None]:
+        """See ``Shard.scan``."""
+        steps = super().scan(prefix, start)
+        try:
+            while True:
+                with self._using:
+                    found = next(steps, None)
+                if found is None:
+                    return
+                yield found
+        finally:
+            with self._using:  # closing a cursor is something that others must not be beside, too
+                steps.close()
+
+    def delete_prefix(self, prefix: bytes) -> None:
+        """See ``Shard.delete_prefix``."""
+        with self._using:
+            super().delete_prefix(prefix)

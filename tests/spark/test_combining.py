@@ -6,6 +6,8 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.transforms import combiners
+from apache_beam.transforms.trigger import AccumulationMode, AfterCount, AfterWatermark
+from apache_beam.transforms.window import FixedWindows
 
 from tests.spark.harvest import harvest
 
@@ -178,3 +180,28 @@ def test_rows_with_a_schema(spark_session: Any) -> None:
     assert found["plain"] == [("fruit", ["pear"]), ("veg", ["kale", "leek"])]
     assert found["spread"] == [("kale", 2), ("leek", 1), ("pear", 6)]
     assert found["made"] == [(1, "1"), (2, "2")]
+
+
+def test_panes_on_time_that_are_empty(spark_session: Any) -> None:
+    """There is nothing to merge where accumulators are combined before the grouping."""
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        trigger = AfterWatermark(early=AfterCount(1))
+        windowed = beam.WindowInto(
+            FixedWindows(10), trigger=trigger, accumulation_mode=AccumulationMode.DISCARDING
+        )
+        pairs = p | beam.Create([("a", 1), ("a", 2)]) | windowed
+        return {
+            "means": pairs | beam.CombinePerKey(Mean()),
+            "sets": pairs
+            | "sets" >> beam.CombinePerKey(combiners.ToSetCombineFn())
+            | beam.MapTuple(lambda key, values: (key, sorted(values))),
+            "top": pairs | combiners.Top.LargestPerKey(1),
+            "sums": pairs | "sums" >> beam.CombinePerKey(sum),
+        }
+
+    found = harvest(spark_session, build)
+    assert found["means"] == [("a", -1.0), ("a", 1.5)]
+    assert found["sets"] == [("a", []), ("a", [1, 2])]
+    assert found["top"] == [("a", []), ("a", [2])]
+    assert found["sums"] == [("a", 0), ("a", 3)]

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 from weakref import WeakValueDictionary
 
@@ -277,12 +277,26 @@ def _create_combine(
         factory.state_sampler,
     )
     operation.prepare(
-        PhasedCombineFnExecutor(phase, combine_fn, [], {}).apply,
+        _merging(combine_fn)
+        if phase == "merge"
+        else PhasedCombineFnExecutor(phase, combine_fn, [], {}).apply,
         consumers,
         makes_lists=phase == "merge" and makes_new_lists(combine_fn),
     )
     operation.users_fn = combine_fn
     return factory.augment_oldstyle_op(operation, transform.unique_name, consumers)
+
+
+def _merging(combine_fn: core.CombineFn) -> Callable[[Iterable[Any]], Any]:
+    """Return what merges accumulators: those of an empty pane, too, which CombineFns need not."""
+    merge, create = combine_fn.merge_accumulators, combine_fn.create_accumulator
+
+    def merged(accumulators: Iterable[Any]) -> Any:
+        for _ in accumulators:
+            return merge(accumulators)
+        return create()
+
+    return merged
 
 
 for _phase in _COMBINE_PHASES.values():

@@ -18,7 +18,6 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.core.ids import TransformId
-from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.harness.beam.chunked_steps import (
     Unpickled,
     check_declared,
@@ -153,8 +152,6 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
             timer, expires_us = expiration_timer(
                 self._expiration_family, window, self.states.allowed_lateness_us, payload
             )
-            if not self._expiration_family and expires_us >= MAX_US:
-                continue  # all is over then
             self.states.timers.set(timer, expires_us=expires_us)
 
     def count(self, elements: int) -> None:
@@ -220,7 +217,8 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
     def reset(self) -> None:
         """See Beam's ``Operation``: between bundles."""
         super().reset()
-        self._forget_call()
+        if self._call is not None:
+            self._call.reset()
 
     def _forget_call(self) -> None:
         if self._call is not None:

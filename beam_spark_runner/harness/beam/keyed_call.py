@@ -9,6 +9,7 @@ from typing import Any
 
 from apache_beam.internal.util import insert_values_in_args
 from apache_beam.runners import common
+from apache_beam.runners.worker.bundle_processor import StateBackedSideInputMap
 from apache_beam.transforms import core
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -28,7 +29,8 @@ _KNOWN = (
 
 def can_call(fn: core.DoFn) -> bool:
     """Whether ``KeyedCall`` knows all that ``process`` asks for."""
-    return not fn._process_batch_defined and all(
+    gives_batches = getattr(fn.process, "_beam_yields_batches", False)
+    return not (fn._process_batch_defined or gives_batches) and all(
         map(_is_known, common.MethodWrapper(fn, "process").defaults)
     )
 
@@ -59,7 +61,7 @@ class KeyedCall:
         fn: core.DoFn,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        views: Sequence[Mapping[Any, Any]],
+        views: Sequence[StateBackedSideInputMap],
         states: KeyStates,
         on_window: Callable[[Any, WindowedValue], None] | None,
     ) -> None:
@@ -100,6 +102,12 @@ class KeyedCall:
     def forget(self) -> None:
         """Another key comes, or other state objects."""
         self._window = self._origin = None
+
+    def reset(self) -> None:
+        """Another bundle comes, in which side inputs may have changed."""
+        self.forget()
+        for view in self._views:
+            view.reset()
 
     def results(
         self, values: list[Any], origins: list[WindowedValue]

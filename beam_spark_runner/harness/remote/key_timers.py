@@ -37,6 +37,10 @@ from beam_spark_runner.semantics.timers import (
 from beam_spark_runner.state.backend import StateBackend, StoredTimer
 
 _PANE_CODER = PaneInfoCoderImpl()
+_NO_HOLD = Timestamp(micros=MAX_US + 1_000)
+"""What Java's SDK sends as output timestamp of a timer that has none (withNoOutputTimestamp)."""
+_NO_HOLD_US = MAX_US + 1
+"""The same where it is stored: ``_NO_HOLD`` has more than 63 bits."""
 _NO_HOLDS: Mapping[bytes, int] = {}
 _TIME_DOMAIN = beam_runner_api_pb2.TimeDomain
 _DOMAINS = {
@@ -182,7 +186,7 @@ class KeyTimers:
                         id_,
                         declared.domain,
                         fires_us,
-                        timer.hold_timestamp.micros,
+                        min(timer.hold_timestamp.micros, _NO_HOLD_US),
                         timer.paneinfo,
                     ),
                     expires_us=self._expiry_us(window),
@@ -204,8 +208,6 @@ class KeyTimers:
             timer, expires_us = expiration_timer(
                 family, window, self._declared.allowed_lateness_us, origin.pane_info
             )
-            if not family and expires_us >= MAX_US:
-                continue  # all is over then
             self._queue(key, window).set(timer, expires_us=expires_us)
 
     def load(self, store: StateBackend, key: bytes) -> int:
@@ -309,7 +311,7 @@ class KeyTimers:
                 windows=(window,),
                 clear_bit=False,
                 fire_timestamp=Timestamp(micros=timer.fires_us),
-                hold_timestamp=Timestamp(micros=timer.hold_us),
+                hold_timestamp=_hold_of(timer),
                 paneinfo=timer.payload,
             )
             popped.setdefault(family, []).append(codec.write(fired))
@@ -327,3 +329,7 @@ class KeyTimers:
 
 def _until(to: Instant, holds_us: Mapping[bytes, int], key: bytes) -> Instant:
     return Instant(min(to.watermark_us, holds_us.get(key, MAX_US)), to.clock_us)
+
+
+def _hold_of(timer: Timer) -> Timestamp:
+    return _NO_HOLD if timer.hold_us == _NO_HOLD_US else Timestamp(micros=timer.hold_us)

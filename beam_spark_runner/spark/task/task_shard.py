@@ -34,6 +34,7 @@ def open_shard_of(
         level=program.level,
         partition=partition,
         head=None if head is None else Version(head.epoch, head.attempt),
+        is_shared=program.harnesses is not None,
     )
 
 

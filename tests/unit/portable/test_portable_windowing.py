@@ -7,18 +7,26 @@ import pytest
 from apache_beam.portability.api import beam_runner_api_pb2 as pb
 from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.transforms import core, trigger, window
+from apache_beam.transforms.environments import (
+    DockerEnvironment,
+    EmbeddedPythonEnvironment,
+    ProcessEnvironment,
+)
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.portable.pipeline import from_proto
 from beam_spark_runner.portable.windowing import (
     allows_lifting,
+    may_be_lifted,
     panes_add_up,
     trigger_is_default,
     trigger_text,
 )
 from tests.unit.portable.graphs import of, transform_named
 from tests.unit.portable.pipelines import proto_of
+
+_ALWAYS = trigger.AfterCount(1)
 
 
 class Exotic(window.NonMergingWindowFn):  # type: ignore[misc]
@@ -118,7 +126,7 @@ def test_panes_of_parts_add_up(
 
 
 @pytest.mark.parametrize(
-    ("made_of", "may_be_lifted"),
+    ("made_of", "is_allowed"),
     [
         (trigger.DefaultTrigger(), True),
         (trigger.AfterCount(1), True),
@@ -132,5 +140,35 @@ def test_panes_of_parts_add_up(
         (trigger.AfterAll(trigger.AfterCount(1), trigger.AfterProcessingTime(3)), False),
     ],
 )
-def test_triggers_under_which_combiners_are_lifted(made_of: Any, may_be_lifted: bool) -> None:
-    assert allows_lifting(made_of.to_runner_api(None)) is may_be_lifted
+def test_triggers_under_which_combiners_are_lifted(made_of: Any, is_allowed: bool) -> None:
+    assert allows_lifting(made_of.to_runner_api(None)) is is_allowed
+
+
+@pytest.mark.parametrize(
+    ("environment", "made_of", "accumulates", "is_lifted"),
+    [
+        (EmbeddedPythonEnvironment(), trigger.AfterWatermark(early=_ALWAYS), False, True),
+        (ProcessEnvironment(""), trigger.AfterWatermark(early=_ALWAYS), False, True),
+        (ProcessEnvironment("boot"), trigger.AfterWatermark(early=_ALWAYS), False, False),
+        (DockerEnvironment("go"), trigger.AfterWatermark(early=_ALWAYS), False, False),
+        (DockerEnvironment("go"), trigger.AfterWatermark(early=_ALWAYS), True, True),
+        (DockerEnvironment("go"), trigger.AfterWatermark(late=_ALWAYS), False, True),
+        (DockerEnvironment("go"), trigger.DefaultTrigger(), False, True),
+        (DockerEnvironment("go"), trigger.Repeatedly(_ALWAYS), False, True),
+        (
+            DockerEnvironment("go"),
+            trigger.Repeatedly(trigger.AfterAny(_ALWAYS, trigger.AfterWatermark())),
+            False,
+            False,
+        ),
+    ],
+)
+def test_stock_harnesses_are_not_to_merge_nothing(
+    environment: Any, made_of: Any, accumulates: bool, is_lifted: bool
+) -> None:
+    """A pane on time may be empty where earlier ones have given out everything."""
+    modes = trigger.AccumulationMode
+    mode = modes.ACCUMULATING if accumulates else modes.DISCARDING
+    windowing = core.Windowing(window.FixedWindows(10), made_of, mode)
+    proto = windowing.to_runner_api(PipelineContext())
+    assert may_be_lifted(proto, environment.to_runner_api(None), is_bounded=False) is is_lifted

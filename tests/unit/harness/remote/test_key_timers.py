@@ -22,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_spark_runner.core.ids import TimerFamilyId, TransformId
+from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.harness.codec.blocks import MalformedBlockError, TimerCodec
 from beam_spark_runner.harness.remote.key_timers import (
     DeclaredTimers,
@@ -35,6 +36,7 @@ from beam_spark_runner.portable.descriptor import describe
 from beam_spark_runner.portable.wire import coder_seen_by_the_runner
 from beam_spark_runner.semantics.timer_loops import TimerLoops
 from beam_spark_runner.semantics.timers import END_OF_TIME, Domain, Instant
+from beam_spark_runner.state.memory import MemoryState
 
 STEP = TransformId("step")
 EVENT, CLOCK = TimerFamilyId(STEP, "event"), TimerFamilyId(STEP, "clock")
@@ -173,6 +175,24 @@ def test_a_timer_keeps_the_timestamp_of_its_output(timers: KeyTimers) -> None:
         for each in CODER.get_impl().decode_all(coded)
     }
     assert fired == {b"a": (7, 3), b"b": (10, 10), b"c": (1e9, 4)}
+
+
+def test_a_timer_without_an_output_timestamp_is_stored() -> None:
+    """Java sends a time for it that no element can have, and that has more than 63 bits."""
+    first, then, store = KeyTimers(declared()), KeyTimers(declared()), MemoryState(lambda *_: 0)
+    none = Timestamp(micros=MAX_US + 1_000)
+    coded = Timer(b"a", "", (FIRST,), False, Timestamp(7), none, PANE_INFO_UNKNOWN)
+    first.take(EVENT, CODER.encode(coded))
+    first.store(store, [b"a"])
+    (stored,) = store.timers(STEP, BytesCoder().get_impl().encode_nested(b"a"))
+    assert MAX_US < stored.hold_us < 2**63
+    assert then.load(store, b"a") == 1
+    (fired,) = (
+        each
+        for coded in then.pop(END_OF_TIME).timers.values()
+        for each in CODER.get_impl().decode_all(coded)
+    )
+    assert fired.hold_timestamp == none
 
 
 def test_timers_are_read_as_they_are_written() -> None:

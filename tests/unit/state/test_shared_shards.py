@@ -1,0 +1,79 @@
+"""A shard that the task's thread uses, and another one that answers an SDK harness."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from beam_spark_runner.state.chain import Version
+from beam_spark_runner.state.delta_files import FolderOfDeltas
+from beam_spark_runner.state.shards import Shard, open_shard
+
+_KEYS = [f"{number:05d}".encode() for number in range(5_000)]
+
+
+def opened(folder: Path, head: Version | None = None, *, is_shared: bool = True) -> Shard:
+    deltas = folder / "deltas"
+    deltas.mkdir(exist_ok=True)
+    return open_shard(
+        folder / "local",
+        FolderOfDeltas(deltas),
+        lineage="job",
+        level=1,
+        partition=2,
+        head=head,
+        is_shared=is_shared,
+    )
+
+
+def work(shard: Shard, prefix: bytes, errors: list[BaseException]) -> None:
+    """Put, read, scan and delete records that nobody else uses."""
+    try:
+        for lap in range(3):
+            for key in _KEYS:
+                shard.put(prefix + key, key * (lap + 1))
+                assert shard.get(prefix + key) == key * (lap + 1)
+            for place, (key, value) in enumerate(shard.scan(prefix)):
+                assert (key, value) == (prefix + _KEYS[place], _KEYS[place] * (lap + 1))
+                if place == 100:
+                    break
+            for key in _KEYS[::2]:
+                assert shard.delete(prefix + key)
+        shard.delete_prefix(prefix + b"01")
+    except BaseException as error:
+        errors.append(error)
+
+
+def test_threads_that_use_records_of_their_own_do_not_disturb_each_other(tmp_path: Path) -> None:
+    errors: list[BaseException] = []
+    prefixes = (b"a", b"b", b"c")
+    with opened(tmp_path) as shard:
+        threads = [
+            threading.Thread(target=work, args=(shard, prefix, errors)) for prefix in prefixes
+        ]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert not errors
+        head = shard.seal(Version(1, 11))
+    left = [key for key in _KEYS[1::2] if not key.startswith(b"01")]
+    with opened(tmp_path, head) as shard:
+        found = dict(shard.scan(b""))
+    assert found == {prefix + key: key * 3 for prefix in prefixes for key in left}
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_it_is_like_any_other(tmp_path: Path, is_shared: bool) -> None:
+    with opened(tmp_path, is_shared=is_shared) as shard:
+        shard.put(b"a1", b"1")
+        shard.put(b"a2", b"2")
+        shard.put(b"b1", b"3")
+        assert shard.changed
+        for key, _ in shard.scan(b"a"):
+            shard.delete(key)  # what is deleted meanwhile counts
+        assert [*shard.scan(b"")] == [(b"b1", b"3")]
+        head = shard.seal(Version(1, 11))
+    with opened(tmp_path, head, is_shared=is_shared) as shard:
+        assert shard.get(b"b1") == b"3"
+        assert shard.get(b"a1") is None
