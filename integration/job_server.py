@@ -1,9 +1,11 @@
 """A job server in a process of its own, for suites whose clients submit to one."""
 
 import atexit
+import contextlib
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 
 _STARTS_WITHIN_S = 170.0
 """On a machine that has a lot to do. Less than what suites allow a test that stands still."""
@@ -11,12 +13,23 @@ _ENDS_WITHIN_S = 40.0  # it allows its jobs less than that
 
 
 def start_job_server(*flags: str) -> str:
-    """Start a job server on a Spark with two slots; it ends with this process.
+    """Start a job server that ends with this process; see ``job_server``.
+
+    Not in a worker of pytest-xdist, whose end does not call what is to be called at the end.
+    """
+    stack = contextlib.ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(job_server(*flags))
+
+
+@contextlib.contextmanager
+def job_server(*flags: str) -> Iterator[str]:
+    """Run a job server on a Spark with two slots.
 
     Args:
         flags: more options of the server.
 
-    Returns:
+    Yields:
         HOST:PORT of its job service.
 
     Raises:
@@ -26,23 +39,21 @@ def start_job_server(*flags: str) -> str:
     ports = ["--job_port=0", "--artifact_port=0"]
     spark = ["--spark_master_url=local[2]", "--spark_conf=spark.ui.enabled=false"]
     server = subprocess.Popen([*command, *ports, *spark, *flags], stdout=subprocess.PIPE, text=True)
-
-    def stop() -> None:
+    try:
+        late = threading.Timer(_STARTS_WITHIN_S, server.kill)
+        late.start()
+        assert server.stdout is not None
+        said = server.stdout.readline()
+        late.cancel()
+        if not said:
+            raise RuntimeError(
+                f"the job server did not start within {_STARTS_WITHIN_S:g} s; "
+                f"exit status {server.wait()}"
+            )
+        yield said.split()[3].rstrip(",")
+    finally:
         server.terminate()
         try:
             server.wait(_ENDS_WITHIN_S)
         except subprocess.TimeoutExpired:
             server.kill()
-
-    atexit.register(stop)
-    late = threading.Timer(_STARTS_WITHIN_S, server.kill)
-    late.start()
-    assert server.stdout is not None
-    said = server.stdout.readline()
-    late.cancel()
-    if not said:
-        raise RuntimeError(
-            f"the job server did not start within {_STARTS_WITHIN_S:g} s; "
-            f"exit status {server.wait()}"
-        )
-    return said.split()[3].rstrip(",")

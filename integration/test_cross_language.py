@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from apache_beam.transforms.external import ExternalTransform
 from integration.expansion_service import IN_PROCESSES, expansion_service, free_port, listening
 from integration.go_sdk.evidence import missing
 from integration.go_sdk.run import client_of
-from integration.job_server import start_job_server
+from integration.job_server import job_server
 
 pytestmark = [
     pytest.mark.grpc,
@@ -40,8 +41,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def endpoint() -> str:
-    return start_job_server()
+def endpoint() -> Iterator[str]:
+    with job_server() as url:
+        yield url
 
 
 @pytest.mark.timeout(BUILDS_WITHIN_S + ENDS_WITHIN_S)

@@ -13,7 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 
 from integration.checkpoint_store import environment_of
-from integration.job_server import start_job_server
+from integration.job_server import job_server
 from integration.object_store import BUCKET, ObjectStore, start_object_store
 from integration.test_packages import NAME
 from tests.user_packages import sdist
@@ -31,10 +31,15 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
             yield running
 
 
+@pytest.fixture
+def server(store: ObjectStore) -> Iterator[str]:
+    with job_server(AREA) as url:
+        yield url
+
+
 def test_packages_of_clients_lie_in_the_store_while_their_job_lasts(
-    store: ObjectStore, tmp_path: Path
+    store: ObjectStore, server: str, tmp_path: Path
 ) -> None:
-    server = start_job_server(AREA)
     file = sdist(tmp_path, NAME, "3.5", "VERSION = '3.5'\n")
     began, may_end = tmp_path / "began", tmp_path / "may end"
 

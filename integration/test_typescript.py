@@ -4,11 +4,12 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from integration.job_server import start_job_server
+from integration.job_server import job_server
 
 pytestmark = [
     pytest.mark.grpc,
@@ -34,8 +35,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def endpoint() -> str:
-    return start_job_server()
+def endpoint() -> Iterator[str]:
+    with job_server() as url:
+        yield url
 
 
 def test_words_are_counted(folder: Path, endpoint: str) -> None:
