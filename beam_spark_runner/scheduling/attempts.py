@@ -253,17 +253,19 @@ def ambiguous_runs(
 
     Example:
         Run 3 has materialised rows of {a, b}. In place, readers of {a} and {b} are right, and of
-        {a} and {b'} wrong. After an exchange, both must have read {a, b}.
+        {a} and {b'} wrong. After an exchange, both must have read {a, b}. A run without tasks, of
+        an empty table, has no marks that anybody could read.
     """
+    none = Attempts(0, 0)
     if not is_exchanged:
         total: dict[int, Attempts] = {}
         for each in consumed:
             for run, attempts in each.items():
-                total[run] = total.get(run, Attempts(0, 0)) + attempts
+                total[run] = total.get(run, none) + attempts
         consumed = [total]
     return frozenset(
         run
         for each in consumed
         for run in each.keys() | materialised.keys()
-        if each.get(run) != materialised.get(run)
+        if each.get(run, none) != materialised.get(run, none)
     )

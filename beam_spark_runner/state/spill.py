@@ -19,12 +19,13 @@ class SpillFile:
         """Write a piece; return where it begins."""
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="beam-spill-", buffering=0)  # noqa: SIM115
-        start = self.end
+        start = end = self.end
         view = memoryview(piece)
         while view:
-            written = os.pwrite(self._file.fileno(), view, self.end)
-            self.end += written
+            written = os.pwrite(self._file.fileno(), view, end)
+            end += written
             view = view[written:]
+        self.end = end  # a piece that was written in part is written over by the next one
         return start
 
     def read(self, start: int, length: int) -> bytes:

@@ -135,6 +135,38 @@ def test_an_empty_table_alone(spark_session: Any, tmp_path: Path) -> None:
     assert spark_session.read.parquet(str(tmp_path / "out")).columns == ["id"]
 
 
+class Id(NamedTuple):
+    id: int
+
+
+def test_tables_without_partitions(spark_session: Any, tmp_path: Path) -> None:
+    """Spark runs no task for them, so that no attempt of one is reported."""
+    empty = spark_session.sql("SELECT id, 1 AS day FROM range(5) WHERE id > 9")
+    empty.write.partitionBy("day").parquet(str(tmp_path / "in"))
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        query = "SELECT id FROM VALUES (1), (2) AS numbers(id) WHERE id > 3"
+        nothing = p | "query" >> ReadFromSpark(query=query)
+        pruned = p | "pruned" >> ReadFromSpark(path=str(tmp_path / "in"), schema="id LONG, day INT")
+        pairs = nothing | beam.Map(lambda row: (row.id, row.id))
+        main = p | beam.Create([3])
+        return {
+            "looked up": main | beam.Map(lambda n, some: (n, some), beam.pvalue.AsDict(pairs)),
+            "written": nothing
+            | "row" >> beam.Map(lambda row: Id(row.id)).with_output_types(Id)
+            | "write" >> WriteToSpark(path=str(tmp_path / "out")),
+            "written as it is": pruned | "copy" >> WriteToSpark(path=str(tmp_path / "copy")),
+            "mapped": pruned | "map" >> beam.Map(lambda row: row.id),
+        }
+
+    found = harvest(spark_session, build)
+    assert found["looked up"] == [(3, {})]
+    assert found["mapped"] == []
+    assert [result.rows for result in found["written"] + found["written as it is"]] == [0, 0]
+    assert stored(spark_session, tmp_path / "out") == []
+    assert stored(spark_session, tmp_path / "copy") == []
+
+
 class CountRows(beam.DoFn):  # type: ignore[misc]
     """Sees whole batches."""
 

@@ -126,6 +126,7 @@ class GroupByKey(abc.ABC):
         del values
         self._chunks.push()
         self._bundle.flush()
+        self._logs.check()
         kept = reference()
         if kept is not None:
             kept.drain()

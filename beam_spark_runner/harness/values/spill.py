@@ -38,9 +38,14 @@ class ValueLogs:
         limit_bytes: of values in memory, in all logs; the rest is on disk.
 
     Threads: one at a time.
+
+    Attributes:
+        error: of the disk. User code may have caught it, and have gone on with some of a group's
+            values, so that the task must fail all the same.
     """
 
     def __init__(self, limit_bytes: int = MEMORY_LIMIT_BYTES) -> None:
+        self.error: OSError | None = None
         self.limit_bytes = limit_bytes
         self.room_bytes = limit_bytes  # in memory, that no log has taken
         self._open: weakref.WeakSet[ValueLog] = weakref.WeakSet()
@@ -50,6 +55,11 @@ class ValueLogs:
         log = ValueLog(self, in_memory=in_memory)
         self._open.add(log)
         return log
+
+    def check(self) -> None:
+        """Raise what the disk has raised, if it has."""
+        if self.error is not None:
+            raise self.error
 
     def close(self) -> None:
         """Close all logs that somebody still has: the task has ended."""
@@ -92,7 +102,11 @@ class ValueLog:
 
     def _write(self) -> None:
         if self._unwritten:
-            self._file.append(bytes(self._unwritten))
+            try:
+                self._file.append(bytes(self._unwritten))
+            except OSError as error:
+                self._logs.error = error
+                raise
             self._unwritten.clear()
 
     def __iter__(self) -> Iterator[bytes]:
@@ -115,7 +129,11 @@ class ValueLog:
     def from_file(self, offset: int, least: int) -> bytes:
         """Return what the file has from ``offset`` on: ``least`` bytes or more, if it has them."""
         self._write()
-        return self._file.read(offset, min(max(_READ_BYTES, least), self._file.end - offset))
+        try:
+            return self._file.read(offset, min(max(_READ_BYTES, least), self._file.end - offset))
+        except (OSError, EOFError) as error:
+            self._logs.error = error if isinstance(error, OSError) else OSError(str(error))
+            raise
 
     def close(self) -> None:
         """Give memory and disk back. Whoever reads on gets a GroupClosedError."""

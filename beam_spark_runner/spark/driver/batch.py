@@ -107,6 +107,7 @@ class _PlanRun:
             # Nothing flows: it reads only what is empty for certain.
             return segments.Ran(segment.id)
         title = segment_title(self._plan, segment)
+        self._jobs.forget_last()
         try:
             self._gather_side_inputs(segment)
             with self._settings.job_scope(title), self._settings.materialiser.beside(segment):

@@ -76,7 +76,8 @@ def gather(
     sizes = dict.fromkeys(packed, 0)
     large: set[int] = set()
     if rows is not None:
-        limit = max(SMALL_BYTES // settings.partitions, MIN_SMALL_BYTES_OF_TASK)
+        tasks = sum(attempts.count for attempts in rows.made_by.values())  # they read it, too
+        limit = max(SMALL_BYTES // max(tasks, 1), MIN_SMALL_BYTES_OF_TASK)
         reports: list[reports_pb2.SideInputReport] = []
         for dest, size, blob in (
             rows.rows_for(packed)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame
 
 from beam_spark_runner.core.ids import DestinationId, SegmentId
-from beam_spark_runner.scheduling.attempts import Ambiguous, Attempts, Consumed
+from beam_spark_runner.scheduling.attempts import Ambiguous, Attempts, Consumed, ambiguous_runs
 from beam_spark_runner.scheduling.outputs import SegmentOutput
 from beam_spark_runner.spark.driver.materialise import FilesInSharedStorage
 from beam_spark_runner.spark.rows import schema
@@ -60,7 +60,7 @@ class OutputRows:
 
     def is_complete(self) -> bool:
         """Whether all rows can be read, and are those of ``made_by``. Runs a Spark job."""
-        return collect_marks(self.frame) == self.made_by
+        return not ambiguous_runs([collect_marks(self.frame)], self.made_by, is_exchanged=True)
 
 
 @dataclass(slots=True)

@@ -117,10 +117,16 @@ class SegmentJobs:
             emitted_bytes=sum(report.emitted_bytes for report in last),
         )
 
+    def forget_last(self) -> None:
+        """What fails from now on is no job that ``run`` has begun."""
+        self._last = None
+
     def steps_blamed_for(self, segment: Segment, error: Exception) -> str:
         """Name the steps that shared the Spark stage that failed, or those of the segment."""
+        if self._last is None:
+            return segment_title(self._plan, segment)
         after = stages_after(self._settings.spark, self._settings.job_id, error)
-        levels = range(0) if self._last is None else self._last.levels
+        levels = self._last.levels
         if after is None or after >= len(levels):
             return segment_title(self._plan, segment)
         return _title(self._plan, [segment.levels[levels[-1 - after]]])

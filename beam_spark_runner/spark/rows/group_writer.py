@@ -99,6 +99,10 @@ class GroupWriter(KeyWriter):
                 windows = origin.windows
                 coded_windows = [self._coded_window(window) for window in windows]
             count = len(coded_windows)
+            size = count * (len(coded_key) + len(coded_value) + 2 * ROW_BYTES)
+            if size > FLUSH_BYTES and count > 1:
+                self._add_in_pieces(coded_key, coded_value, coded_windows, origin)
+                continue
             if is_global:
                 keys = [coded_key] * count
             else:
@@ -107,6 +111,23 @@ class GroupWriter(KeyWriter):
             self._values += [coded_value] * count
             if sign:
                 self._orders += [sign * origin.timestamp_micros] * count
-            self._size += count * (len(coded_key) + len(coded_value) + 2 * ROW_BYTES)
+            self._size += size
+            if self._size > FLUSH_BYTES:
+                self.flush()
+
+    def _add_in_pieces(
+        self,
+        coded_key: bytes,
+        coded_value: bytes,
+        coded_windows: list[bytes],
+        origin: WindowedValue,
+    ) -> None:
+        """Add the rows of an element that is in too many windows for one batch."""
+        for coded_window in coded_windows:
+            self._keys.append(join_key(coded_key, coded_window))
+            self._values.append(coded_value)
+            if self._sign:
+                self._orders.append(self._sign * origin.timestamp_micros)
+            self._size += len(coded_key) + len(coded_value) + 2 * ROW_BYTES
             if self._size > FLUSH_BYTES:
                 self.flush()

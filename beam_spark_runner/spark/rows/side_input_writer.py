@@ -100,8 +100,8 @@ class SideInputWriter(Writer):
                 del self._runs[joined]
                 self._size -= run.size + len(joined) + ROW_BYTES
                 self._add_row(joined, b"".join(run.values), len(run.values))
-        if self._size > FLUSH_BYTES:
-            self.flush()
+            if self._size > FLUSH_BYTES:  # an element may be in very many windows
+                self.flush()
 
     def _add_row(self, key: bytes, coded_values: bytes, count: int) -> None:
         self._keys.append(key)

@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,6 +33,16 @@ class Owner(Protocol):
         ...
 
 
+def release_connect_session(spark: Any) -> None:
+    """Have a Spark Connect server forget a session of ours, with all that was sent to it."""
+    # Not stop(): in a local Connect setup that ends the user's server too.
+    release = getattr(spark.client, "release_session", None)
+    with contextlib.suppress(Exception):  # the server forgets idle sessions anyway
+        if release is not None:
+            release()
+        spark.client.close()
+
+
 class SessionHandle:
     """A session to run one pipeline in. Made by ``open_session``.
 
@@ -47,6 +57,7 @@ class SessionHandle:
         owned: whether we started it, so that ``close`` stops it.
         pool: Spark's scheduler pool for the jobs of this session (classic only). None: the
             default one, or what the calling thread has set.
+        on_close: is called at the end of ``close``.
 
     Threads:
         ``cancel`` may be called by any thread, everything else by the one that
@@ -68,6 +79,7 @@ class SessionHandle:
         self.is_connect = is_connect(spark)
         self.catalog = spark if self.is_connect else self.program
         self.pool: str | None = None
+        self.on_close: Callable[[], object] = lambda: None
         self.version = version_of(spark.version)
         self.master = get_conf(spark, "spark.master") or ""
         self.owned = owner is not None
@@ -263,21 +275,16 @@ class SessionHandle:
         for broadcast in self._broadcasts:
             with contextlib.suppress(Exception):  # the user may have stopped Spark
                 broadcast.destroy()
+        if self.is_connect and self.program is not self.spark:
+            release_connect_session(self.spark)
         if self._owner is not None:
             self._owner.release()
-        elif self._changed:
-            for key, value in self._changed.items():
-                if value is None:
-                    self.spark.conf.unset(key)
-                else:
-                    self.spark.conf.set(key, value)
-        elif self.is_connect:
-            # Not stop(): in a local Connect setup that ends the user's server too.
-            release = getattr(self.spark.client, "release_session", None)
-            with contextlib.suppress(Exception):  # the server forgets idle sessions anyway
-                if release is not None:
-                    release()
-                self.spark.client.close()
+        for key, value in self._changed.items():
+            if value is None:
+                self.spark.conf.unset(key)
+            else:
+                self.spark.conf.set(key, value)
+        self.on_close()
 
     def __enter__(self) -> "SessionHandle":
         return self

@@ -165,7 +165,7 @@ def start_connect(url: str | None, given: Mapping[str, str]) -> Any:
         session.version  # noqa: B018  (the first call to the server)
     except Exception as error:
         raise SparkSetupError(
-            f"the Spark Connect server at {_address(url)} did not accept a session: "
+            f"the Spark Connect server at {without_token(url)} did not accept a session: "
             f"{_first_line(error)}",
             "Check the address, the token in it, and that server and client are of one "
             f"Spark version (this client: {pyspark.__version__}).",
@@ -305,7 +305,7 @@ def _check_reachable(url: str, what: str) -> None:
         else:
             return
     raise SparkSetupError(
-        f"no {what} answers at {_address(url)} ({'; '.join(problems)}).",
+        f"no {what} answers at {without_token(url)} ({'; '.join(problems)}).",
         "Check --spark_master_url (or SPARK_REMOTE), and that the server is running and reachable.",
     )
 
@@ -319,7 +319,7 @@ def addresses_in(url: str) -> Iterator[tuple[str, int]]:
         yield one.hostname or "localhost", one.port or default
 
 
-def _address(url: str) -> str:
+def without_token(url: str) -> str:
     """Return ``url`` without its parameters: a token may be among them."""
     return url.partition("/;")[0]
 

@@ -19,13 +19,14 @@ from beam_spark_runner.spark.session.conf import (
     session_settings,
     set_conf,
 )
-from beam_spark_runner.spark.session.handle import SessionHandle
+from beam_spark_runner.spark.session.handle import SessionHandle, release_connect_session
 from beam_spark_runner.spark.session.launch import (
     addresses_in,
     silence_pandas_opinion,
     start_classic,
     start_connect,
     version_of,
+    without_token,
 )
 
 _LOGGER = logging.getLogger(__name__)
@@ -206,15 +207,27 @@ def _check_master(spark: Any, config: SparkSettings) -> None:
     if not is_same:
         raise OptionsError(
             "spark_master_url",
-            f"{wanted} is given, but this process already has a SparkSession on {actual}; "
+            f"{without_token(wanted)} is given, but this process already has a SparkSession on "
+            f"{actual}; "
             "leave the option out to use that one, or stop it first",
         )
+
+
+_BUSY: list[Any] = []
+"""Sessions whose settings are changed while a pipeline runs in them."""
 
 
 def _prepared_isolated(spark: Any, config: SparkSettings, owner: _Owned | None) -> SessionHandle:
     own = _second_session(spark)
     if own is not None:
         return _prepared(own, config, owner, is_shared=True, program=spark)
+    if spark in _BUSY:
+        if owner is not None:
+            owner.release()
+        raise SparkSetupError(
+            "another pipeline runs in this SparkSession, and no second one can be had beside it.",
+            "Wait for that pipeline, or use another session: one whose URL has no session_id.",
+        )
     return _prepared(spark, config, owner, is_shared=True, restores=True)
 
 
@@ -264,14 +277,20 @@ def _prepared(
                     f"{key} cannot be changed in a SparkSession that exists already; "
                     "set it where that session is built",
                 ) from error
-        return SessionHandle(
+        handle = SessionHandle(
             spark,
             owner=owner,
             changed=changed if restores else {},
             program=program,
             given=(*changed, *given),
         )
+        if restores:
+            _BUSY.append(spark)
+            handle.on_close = lambda: _BUSY.remove(spark)
+        return handle
     except BaseException:
+        if program is not None and is_connect(spark):
+            release_connect_session(spark)
         if owner is not None:
             owner.release()
         raise

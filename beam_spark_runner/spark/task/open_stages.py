@@ -122,6 +122,7 @@ class OpenStages:
                 self._finished.extend(stage.finish())
                 self.callbacks += stage.callbacks
                 del self._open[id_]
+        self.logs.check()
         self.logs.close()
         return self._finished
 

@@ -253,6 +253,15 @@ def test_a_job_that_does_not_begin_with_the_first_level(read: Consumed, verdict:
     assert judge(reports, {1: 1}, first=1, materialised={3: of(8)}) == verdict
 
 
+@pytest.mark.parametrize("is_exchanged", [False, True])
+def test_a_run_without_tasks_has_nothing_to_read(is_exchanged: bool) -> None:
+    """Its segment has read an empty table, which has no partitions."""
+    made = {1: Attempts.of([]), 2: of(4)}
+    assert not ambiguous_runs([{2: of(4)}], made, is_exchanged=is_exchanged)
+    assert ambiguous_runs([{1: of(7), 2: of(4)}], made, is_exchanged=is_exchanged) == {1}
+    assert not ambiguous_runs([], {1: Attempts.of([])}, is_exchanged=is_exchanged)
+
+
 def test_a_task_that_has_read_nothing_behind_an_exchange_has_not_read_the_same() -> None:
     kept = {1: of(4)}
     assert ambiguous_runs([kept, {}], kept, is_exchanged=True) == {1}

@@ -1,3 +1,5 @@
+import errno
+import os
 import pickle
 import sys
 from collections.abc import Iterator
@@ -253,3 +255,28 @@ def test_any_interleaving(values: list[bytes], turns: list[int], limit_bytes: in
     group.drain()
     for some, reader in zip(seen, readers, strict=True):
         assert some + list(reader) == values
+
+
+def test_an_error_of_the_disk_is_not_forgotten_though_user_code_catches_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a task would succeed whose user code has seen some values of a group only."""
+    pwrite, errors = os.pwrite, [OSError(errno.ENOSPC, "No space left on device")]
+
+    def write(file: int, data: memoryview, offset: int) -> int:
+        if not errors:
+            return pwrite(file, data, offset)
+        if len(data) > 1_000:
+            return pwrite(file, data[:1_000], offset)  # in part, before the disk is full
+        raise errors.pop()
+
+    logs = ValueLogs(0)
+    source = [b"x" * 999] * 200
+    values, _ = streamed(source, logs)
+    logs.check()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", write)
+        with pytest.raises(OSError, match="No space left"):
+            list(values)
+    with pytest.raises(OSError, match="No space left"):
+        logs.check()

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 from apache_beam.coders import (
+    BytesCoder,
     FastPrimitivesCoder,
     TupleCoder,
+    WindowedValueCoder,
 )
 from apache_beam.coders.coders import GlobalWindowCoder, IntervalWindowCoder
 from apache_beam.transforms.window import IntervalWindow
@@ -20,6 +22,7 @@ from apache_beam.utils.windowed_value import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from beam_spark_runner.core import urns
 from beam_spark_runner.core.time import whole_milliseconds
 from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.harness.values.spill import (
@@ -30,7 +33,7 @@ from beam_spark_runner.harness.values.spill import (
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.group_reader import GroupReader
-from beam_spark_runner.spark.rows.writing import LONG_KEY_BYTES
+from beam_spark_runner.spark.rows.writing import FLUSH_BYTES, LONG_KEY_BYTES
 from tests.examples import examples
 from tests.unit.spark.rows.written_rows import (
     GLOBAL,
@@ -242,3 +245,21 @@ def test_keys_that_are_none() -> None:
     found = groups_of(edge, group_coder, as_spark_would(edge, batches, random.Random(1)))
     by_key = {repr(key): sorted(map(repr, values)) for key, values, _ in found}
     assert by_key == {"None": ["1", "None"], "''": ["None"], "0": ["2"]}
+
+
+@pytest.mark.parametrize(
+    ("delivery", "pattern"),
+    [(Delivery.GROUP_BY_KEY, ""), (Delivery.SIDE_INPUT, urns.SIDE_INPUT_MULTIMAP)],
+)
+def test_an_element_in_very_many_windows_fills_several_batches(
+    delivery: Delivery, pattern: str
+) -> None:
+    """One batch of them could be larger than Arrow allows."""
+    windows = tuple(IntervalWindow(n, n + 3_000) for n in range(3_000))
+    edge = edge_of(delivery, is_global=False, access_pattern=pattern)
+    pair = TupleCoder((BytesCoder(), BytesCoder()))
+    coder = WindowedValueCoder(pair, IntervalWindowCoder())
+    element = WindowedValue((b"k", b"v" * 10_000), Timestamp(0), windows)
+    batches = written(edge, coder, [element], limit=1 << 18)
+    assert sum(batch.num_rows for batch in batches) == len(windows)
+    assert max(batch.nbytes for batch in batches) < 2 * FLUSH_BYTES
