@@ -33,6 +33,7 @@ class Coder:
     urn: str
     payload: bytes = b""
     components: tuple[CoderId, ...] = ()
+    fields: str = ""  # of rows: their names, types and order, for people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,9 @@
 from apache_beam.portability import common_urns, python_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 
+from beam_spark_runner.core import urns
+from beam_spark_runner.portable.pipeline import combiner_may_be_lifted
+
 _KNOWN = frozenset(
     {
         common_urns.primitives.IMPULSE.urn,
@@ -24,6 +27,10 @@ def pack_combiners(pipeline: beam_runner_api_pb2.Pipeline) -> beam_runner_api_pb
     """
     transforms = pipeline.components.transforms.values()
     if not any(python_urns.APPLY_COMBINER_PACKING in each.annotations for each in transforms):
+        return pipeline
+    # A packed combiner has no parts: it could only be lifted, whatever the trigger is.
+    combiners = [each for each in transforms if each.spec.urn == urns.COMBINE_PER_KEY]
+    if not all(combiner_may_be_lifted(each, pipeline.components) for each in combiners):
         return pipeline
     from apache_beam.runners.portability.fn_api_runner import translations
 

@@ -33,6 +33,8 @@ class StagePlace(NamedTuple):
         transform: id of the one that has state and timers; empty: there is none.
         kept: what it stores, for people, with a digest of the coder and windowing of its input;
             empty: nothing.
+        root: name of its first step; empty: it has none. Several stages may read one GroupByKey or
+            Reshuffle, whose name they have then.
     """
 
     stage: int
@@ -42,6 +44,7 @@ class StagePlace(NamedTuple):
     is_fed: bool
     transform: str
     kept: str
+    root: str = ""
 
 
 def stage_places(plan: Plan, forms: Forms) -> Mapping[str, StagePlace]:
@@ -63,12 +66,13 @@ def stage_places(plan: Plan, forms: Forms) -> Mapping[str, StagePlace]:
     for id_, dest in inputs(plan).items():
         stage, destination, level = plan.stages[id_], plan.destinations[dest], level_of[id_]
         keyed = stage.transforms[0] if stage.is_keyed else ""
+        root = plan.graph.transforms[stage.transforms[0]].name if stage.transforms else ""
         name = f"step {destination.name}"
         if destination.delivery is Delivery.SIDE_INPUT:
             name = _side_input(plan.graph, destination, makers)
         elif dest in impulses:  # what reads it may have no name of its own
             name = f"step {plan.graph.transforms[makers[destination.arriving]].name}"
-        # Copies of a Flatten have one name.
+        # Copies of a Flatten have one name, and so have all readers of a GroupByKey.
         found[facts.fresh(name, found)] = StagePlace(
             stage=int(id_),
             level=level,
@@ -77,6 +81,7 @@ def stage_places(plan: Plan, forms: Forms) -> Mapping[str, StagePlace]:
             is_fed=dest in impulses,
             transform=str(keyed),
             kept=_kept(plan, stage, destination.delivery, forms),
+            root=root,
         )
     return found
 
@@ -128,11 +133,16 @@ def _kept(plan: Plan, stage: Stage, delivery: Delivery, forms: Forms) -> str:
 
 
 def _urns(graph: Graph, coder_id: CoderId) -> Iterator[str]:
-    """Yield the kinds of a coder and its components: pickled ones differ from run to run."""
+    """Yield the kinds of a coder and its components: pickled ones differ from run to run.
+
+    Of rows, also their fields: others would be read in their place without an error.
+    """
     pending = [coder_id]
     while pending:
         coder = graph.coders[pending.pop()]
         yield coder.urn
+        if coder.fields:
+            yield coder.fields
         pending.extend(reversed(coder.components))
 
 

@@ -25,6 +25,7 @@ from beam_spark_runner.graph.model import (
     Transform,
 )
 from beam_spark_runner.portable.payloads import COMBINE_URNS, PAR_DO_URNS, read_payload
+from beam_spark_runner.portable.row_fields import row_fields
 from beam_spark_runner.portable.windowing import may_be_lifted, windowing_from_proto
 
 _RUNNER_EXECUTED = frozenset(
@@ -158,13 +159,14 @@ def _may_be_kept_whole(
     if len(proto.inputs) != 1 or len(proto.outputs) != 1:
         return False  # side inputs: its parts know how to read them
     if proto.spec.urn == urns.COMBINE_PER_KEY:
-        return bool(proto.spec.payload) and _may_be_lifted(proto, components)
+        return bool(proto.spec.payload) and combiner_may_be_lifted(proto, components)
     return True
 
 
-def _may_be_lifted(
+def combiner_may_be_lifted(
     combine: beam_runner_api_pb2.PTransform, components: beam_runner_api_pb2.Components
 ) -> bool:
+    """Whether a CombinePerKey may combine before its grouping; see ``windowing.may_be_lifted``."""
     environment = beam_runner_api_pb2.Environment()
     if combine.environment_id in components.environments:  # a look alone would put it there
         environment = components.environments[combine.environment_id]
@@ -350,6 +352,7 @@ def _coder(proto: beam_runner_api_pb2.Coder) -> Coder:
         urn=proto.spec.urn,
         payload=proto.spec.payload,
         components=tuple(CoderId(id_) for id_ in proto.component_coder_ids),
+        fields=row_fields(proto.spec.payload) if proto.spec.urn == urns.CODER_ROW else "",
     )
 
 

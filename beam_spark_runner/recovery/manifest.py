@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.plan.compatibility import StagePlace
 
-_FORMAT = 8
+_FORMAT = 9
 _NAME = re.compile(r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})\.manifest")
 _FENCE = re.compile(r"(?P<fence>\d{12})\.fence")
 _PIN = re.compile(r"(?P<epoch>\d{12})-[0-9a-f]+\.pin")

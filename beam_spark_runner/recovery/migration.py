@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
@@ -16,6 +17,7 @@ _STAGE = re.compile(
     rf"(?P<rest>(?(side)(?: \[[^][]*\]){{1,2}})(?:~\d+)?)",
     re.DOTALL,
 )
+_NUMBER = re.compile(r"~\d+$")
 _Value = TypeVar("_Value")
 
 
@@ -44,32 +46,39 @@ class Moved(NamedTuple):
 
 def moved_stages(last: Manifest, now: Version) -> list[Moved]:
     """Return the stages that are known again."""
-    found, renamed = [], _yet_to_rename(last, now)
-    for name, place in last.plan.items():
-        current = now.plan.get(_stage_name(name, renamed) or "")
+    found = []
+    for name, current_name in _current_names(last, now).items():
+        current = now.plan.get(current_name or "")
         if current is not None:
-            found.append(Moved(place, current))
+            found.append(Moved(last.plan[name], current))
     return found
 
 
 def differences(last: Manifest, now: Version) -> tuple[str, ...]:
     """Say for people what stages store that has no place, or another form, in this version."""
-    found, renamed = [], _yet_to_rename(last, now)
+    found, current_names = [], _current_names(last, now)
     taken: dict[str, str] = {}
     for name, place in sorted(last.plan.items()):
-        current_name = _stage_name(name, renamed)
+        current_name = current_names[name]
         if not (place.kept or place.is_fed) or current_name is None:
             continue
+        shown = name
+        if (
+            place.root
+            and name.removeprefix("step ") != place.root
+            and _is_one_of_several(last, name)
+        ):
+            shown = f"{_NUMBER.sub('', name)} [{place.root}]"
         if other := taken.get(current_name):
-            found.append(f"{name} and {other} would both be {current_name}")
-        taken[current_name] = name
+            found.append(f"{shown} and {other} would both be {current_name}")
+        taken[current_name] = shown
         current = now.plan.get(current_name)
         if current is None:
             why = f"has stored something ({place.kept})" if place.kept else "has begun"
-            found.append(f"{name} was removed, which {why}")
+            found.append(f"{shown} was removed, which {why}")
         elif current.kept != place.kept:
             found.append(
-                f"{name} stores something else: ({current.kept or 'nothing'}) in place of "
+                f"{shown} stores something else: ({current.kept or 'nothing'}) in place of "
                 f"({place.kept})"
             )
     return tuple(found)
@@ -158,6 +167,38 @@ def name_of(name: str, renamed: Mapping[str, str]) -> str | None:
 def _yet_to_rename(last: Manifest, now: Version) -> Mapping[str, str]:
     """Return no names if an earlier run of the same command has renamed the steps."""
     return {} if dict(last.renamed) == dict(now.renamed) else now.renamed
+
+
+def _current_names(last: Manifest, now: Version) -> Mapping[str, str | None]:
+    """Return the names that stages of an earlier version have now; None: they were removed.
+
+    Where several stages have one name but for a number, since they read one GroupByKey, their first
+    steps tell them apart: the numbers are in the order of the program, which may be another one.
+    """
+    renamed = _yet_to_rename(last, now)
+    by_name: defaultdict[str, list[str]] = defaultdict(list)
+    for name in now.plan:
+        by_name[_NUMBER.sub("", name)].append(name)
+    found: dict[str, str | None] = {}
+    taken: set[str] = set()
+    for name, place in last.plan.items():
+        current = _stage_name(name, renamed)
+        found[name] = current
+        if current is None:
+            continue
+        several = by_name[_NUMBER.sub("", current)]
+        if len(several) == 1 and not _is_one_of_several(last, name):
+            continue
+        root = name_of(place.root, renamed)
+        alike = [each for each in several if now.plan[each].root == root and each not in taken]
+        found[name] = None if root is None else next(iter(alike), f"{current} [{root}]")
+        taken.update(alike[:1])
+    return found
+
+
+def _is_one_of_several(last: Manifest, name: str) -> bool:
+    base = _NUMBER.sub("", name)
+    return sum(_NUMBER.sub("", each) == base for each in last.plan) > 1
 
 
 def _stage_name(name: str, renamed: Mapping[str, str]) -> str | None:

@@ -125,6 +125,11 @@ def test_truncate_restrictions(case: Case) -> None:
     check("truncate_restrictions", case)
 
 
+@pytest.mark.parametrize("case", cases("recode_redistributed"))
+def test_recode_redistributed(case: Case) -> None:
+    check("recode_redistributed", case)
+
+
 @pytest.mark.parametrize("case", cases("insert_fusion_breaks"))
 def test_insert_fusion_breaks(case: Case) -> None:
     check("insert_fusion_breaks", case)

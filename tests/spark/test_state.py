@@ -1,5 +1,6 @@
 """User state: each kind, in each window, over few and many keys."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ from apache_beam.transforms.userstate import (
 from apache_beam.transforms.window import FixedWindows, Sessions, SlidingWindows
 from apache_beam.utils.timestamp import Timestamp
 
-from tests.spark.harvest import harvest
+from tests.spark.harvest import RARE_HARNESSES, harvest
 from tests.stateful import Collect, CountGroups, Mixed, Number, timed
 
 pytestmark = pytest.mark.spark
@@ -195,6 +196,26 @@ def test_state_behind_a_reshuffle_a_flatten_and_with_a_side_input(spark_session:
     found = harvest(spark_session, build)
     assert found["weighed"] == [("a", 0), ("a", 10), ("a", 20), ("a", 30), ("b", 0)]
     assert found["alone"] == [("a", 0), ("b", 0)]
+
+
+@pytest.mark.parametrize("flags", RARE_HARNESSES)
+def test_keys_without_types_behind_a_reshuffle(spark_session: Any, flags: tuple[str, ...]) -> None:
+    """Beam gives pairs a coder behind the Reshuffle only, in front of the step with state."""
+
+    def pair_of(text: str) -> Any:
+        return tuple(json.loads(text))
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        texts = p | beam.Create([f'["{key}", {n}]' for n in range(4) for key in "ab"])
+        pairs = texts | beam.Map(pair_of) | beam.Reshuffle()
+        return {"batches": pairs | beam.GroupIntoBatches(4), "first": pairs | beam.Map(str)}
+
+    found = harvest(spark_session, build, *flags)
+    assert [(key, sorted(batch)) for key, batch in found["batches"]] == [
+        ("a", [0, 1, 2, 3]),
+        ("b", [0, 1, 2, 3]),
+    ]
+    assert len(found["first"]) == 8
 
 
 def test_two_stateful_steps_in_a_row_and_side_by_side(spark_session: Any) -> None:

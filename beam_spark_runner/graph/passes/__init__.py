@@ -8,6 +8,7 @@ from beam_spark_runner.graph.passes.expand_splittable import expand_splittable
 from beam_spark_runner.graph.passes.fuse import fuse
 from beam_spark_runner.graph.passes.insert_fusion_breaks import insert_fusion_breaks
 from beam_spark_runner.graph.passes.lift_combiners import lift_combiners
+from beam_spark_runner.graph.passes.recode_redistributed import recode_redistributed
 from beam_spark_runner.graph.passes.refuse_unstreamable import refuse_unstreamable
 from beam_spark_runner.graph.passes.stabilize_moves import stabilize_moves
 from beam_spark_runner.graph.passes.truncate_restrictions import truncate_restrictions
@@ -25,6 +26,7 @@ __all__ = [
     "ignore",
     "insert_fusion_breaks",
     "lift_combiners",
+    "recode_redistributed",
     "refuse_unstreamable",
     "run_passes",
     "stabilize_moves",
@@ -39,6 +41,7 @@ BATCH: tuple[Pass, ...] = (
     validate,
     lift_combiners,
     expand_splittable,
+    recode_redistributed,
     insert_fusion_breaks,
     fuse,
 )
@@ -49,6 +52,7 @@ DRAINING: tuple[Pass, ...] = (
     lift_combiners,
     expand_splittable,
     truncate_restrictions,
+    recode_redistributed,
     insert_fusion_breaks,
     fuse,
 )
@@ -61,6 +65,7 @@ STREAMING: tuple[Pass, ...] = (
     lift_combiners,
     expand_splittable,
     await_side_inputs,
+    recode_redistributed,
     insert_fusion_breaks,
     fuse,
 )

@@ -76,6 +76,13 @@ def read_options(
     """
     ignored = _OF_CLIENTS | _OF_THE_SERVER
     known = {name: value for name, value in given.items() if name not in ignored}
+    if not known.get("max_cache_memory_usage_mb"):
+        known.pop(
+            "max_cache_memory_usage_mb", None
+        )  # Python sends Beam's default, 0, if none is given
+    for name, settings in DECLARED.items():
+        if isinstance(known.get(name), bool) and "action" not in settings:
+            known[name] = str(known[name]).lower()
     if str(given.get("environment_type")).upper() == "LOOPBACK":
         known.pop("environment_cache_millis", None)  # the harnesses end with their client
     try:

@@ -67,6 +67,11 @@ class Limits:
     stuck_s: float = 0.0
 
 
+_CODES = routing.REPORT_CODE - routing.FIRST_CODE
+"""How many destinations of a level have a code of their own. Rows of the first level, which no
+exchange sorts, may be for more; those with one code are told apart by the destination."""
+
+
 class ProgramBuilder:
     """Builds the level programs of one plan. ``edges`` is the same for all its segments."""
 
@@ -79,7 +84,7 @@ class ProgramBuilder:
         for segment in plan.segments:
             for level in segment.levels:
                 for index, stage in enumerate(level.stages):
-                    codes[self._input_of[stage]] = routing.FIRST_CODE + index
+                    codes[self._input_of[stage]] = routing.FIRST_CODE + index % _CODES
         self.edges: Mapping[DestinationId, Edge] = {
             id_: self._edge(id_, codes.get(id_, routing.FIRST_CODE)) for id_ in plan.destinations
         }

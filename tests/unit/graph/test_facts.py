@@ -59,6 +59,7 @@ def test_observers_see_every_pass() -> None:
         "validate 0",
         "lift_combiners 0",
         "expand_splittable 0",
+        "recode_redistributed 0",
         "insert_fusion_breaks 0",
         "fuse 1",
     ]

@@ -205,3 +205,73 @@ def test_two_steps_cannot_become_one() -> None:
     assert differences(last, version) == ("step B and step A would both be step B",)
     dropped = dataclasses.replace(version, renamed={"A": "B", "B": ""})
     assert differences(last, dropped) == ()
+
+
+def readers(*roots: str, first: int = 1, group: str = "Group") -> dict[str, StagePlace]:
+    """Return the places of steps with state that read one GroupByKey, in this order."""
+    return {
+        f"step {group}" + (f"~{number}" if number > 1 else ""): place(
+            first + number, "groups, state n", transform=f"ref_{root}"
+        )._replace(root=root)
+        for number, root in enumerate(roots, 1)
+    }
+
+
+def moves(
+    before: dict[str, StagePlace], after: dict[str, StagePlace], **renamed: str
+) -> dict[str, str]:
+    last = dataclasses.replace(LAST, plan=before)
+    version = Version(plan=after, steps=STEPS, renamed=renamed)
+    return {each.before.root: each.now.root for each in moved_stages(last, version)}
+
+
+def problems(before: dict[str, StagePlace], after: dict[str, StagePlace]) -> tuple[str, ...]:
+    return differences(dataclasses.replace(LAST, plan=before), Version(plan=after, steps=STEPS))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (("A", "B"), ("B", "A")),
+        (("A", "B"), ("New", "A", "B")),
+        (("A", "B", "C"), ("C", "New", "B", "A")),
+        (("A",), ("New", "A")),
+    ],
+)
+def test_steps_that_read_one_group_by_key_keep_what_they_have_stored(
+    before: tuple[str, ...], after: tuple[str, ...]
+) -> None:
+    """Their order in the program, after which stages are numbered, may change."""
+    assert moves(readers(*before), readers(*after, first=7)) == {root: root for root in before}
+    assert problems(readers(*before), readers(*after, first=7)) == ()
+
+
+def test_a_step_among_several_that_was_removed_is_named() -> None:
+    assert moves(readers("A", "B"), readers("B")) == {"B": "B"}
+    assert problems(readers("A", "B"), readers("B")) == (
+        "step Group [A] was removed, which has stored something (groups, state n)",
+    )
+
+
+def test_a_step_that_reads_a_group_by_key_alone_may_have_another_name() -> None:
+    assert moves(readers("A"), readers("Other")) == {"A": "Other"}
+
+
+def test_steps_that_read_one_group_by_key_are_renamed() -> None:
+    after = readers("C", "A", group="Pairs")
+    assert moves(readers("A", "B"), after, Group="Pairs", B="C") == {"A": "A", "B": "C"}
+
+
+def test_a_step_among_several_is_dropped_with_what_it_stores() -> None:
+    last = dataclasses.replace(LAST, plan=readers("A", "B"))
+    version = Version(plan=readers("A"), steps=STEPS, renamed={"B": ""})
+    assert differences(last, version) == ()
+    assert [each.before.root for each in moved_stages(last, version)] == ["A"]
+
+
+def test_copies_of_one_step_are_told_apart_by_their_number() -> None:
+    """Those of a Flatten have the same first step."""
+    copies = readers("A", "A")
+    last = dataclasses.replace(LAST, plan=copies)
+    found = moved_stages(last, Version(plan=copies, steps=STEPS))
+    assert [each.before for each in found] == [each.now for each in found]

@@ -45,6 +45,21 @@ def test_numbers_may_be_numbers() -> None:
     )
 
 
+def test_a_default_of_beam_s_that_every_client_sends_is_no_wish() -> None:
+    _, config = read_options({"max_cache_memory_usage_mb": 0}, SERVER)
+    assert config.max_cache_memory_usage_mb == 100
+    _, config = read_options({"max_cache_memory_usage_mb": "7"}, SERVER)
+    assert config.max_cache_memory_usage_mb == 7
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_truth_values_may_be_those_of_json(given: bool) -> None:
+    _, config = read_options({"checkpoints_after_tasks_finish": given}, SERVER)
+    assert config.checkpoints_after_tasks_finish is given
+    _, config = read_options({"drain": given, "spark_metrics": given}, SERVER)
+    assert (config.drains, config.spark_metrics) == (given, given)
+
+
 def test_the_server_decides_where_jobs_run() -> None:
     flags = "--spark_master_url=spark://elsewhere:7077", "--temp_location=/clients", "--progress=on"
     _, config = read_options(sent(*flags, "--show_plan"), SERVER)

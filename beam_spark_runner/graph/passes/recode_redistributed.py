@@ -1,0 +1,71 @@
+"""Give what is redistributed the coder that its readers expect, where it is made."""
+
+from dataclasses import replace
+
+from beam_spark_runner.core import urns
+from beam_spark_runner.core.ids import CoderId, PCollectionId, TransformId
+from beam_spark_runner.graph.facts import fresh
+from beam_spark_runner.graph.model import Graph, PCollection, Transform
+
+
+def recode_redistributed(graph: Graph) -> Graph:
+    """Flatten the input of each Reshuffle whose output has another coder, to that coder.
+
+    The rows of a Reshuffle are those of its maker, which no SDK reads in between. Python gives the
+    input of a step with state a coder of KVs with deterministic keys, and so the output of a
+    Reshuffle in front of it; what goes in may have no keys that the runner sees. In the stage of
+    the maker, the Flatten costs an encoding that takes place anyway.
+
+    Example:
+        Spread: reshuffle(pairs) -> spread, of other coders   ==>
+        Spread/Recode: flatten(pairs) -> recoded; Spread: reshuffle(recoded) -> spread
+
+    Source: Beam ``ForceKvInputTypes`` (Python's ``typehints``), Java's ``Reshuffle``.
+    """
+    transforms: dict[TransformId, Transform] = {}
+    pcollections = dict(graph.pcollections)
+    taken = {*graph.transforms}
+    for id_, transform in graph.transforms.items():
+        transforms[id_] = transform
+        if transform.urn != urns.RESHUFFLE:
+            continue
+        ((name, given),) = transform.inputs.items()
+        (made,) = transform.outputs.values()
+        coder = graph.pcollections[made].coder
+        if _are_alike(graph, graph.pcollections[given].coder, coder):
+            continue
+        recoded = PCollectionId(fresh(f"{transform.name}/Recode.out", pcollections))
+        like: PCollection = graph.pcollections[given]
+        pcollections[recoded] = replace(like, name=recoded, coder=coder)
+        flatten_id = TransformId(fresh(f"{id_}/Recode", taken))
+        taken.add(flatten_id)
+        del transforms[id_]  # the Flatten comes first
+        transforms[flatten_id] = Transform(
+            name=f"{transform.name}/Recode",
+            urn=urns.FLATTEN,
+            inputs={"in": given},
+            outputs={"out": recoded},
+        )
+        transforms[id_] = replace(transform, inputs={name: recoded})
+    if len(transforms) == len(graph.transforms):
+        return graph
+    return replace(graph, transforms=transforms, pcollections=pcollections)
+
+
+def _are_alike(graph: Graph, one: CoderId, other: CoderId) -> bool:
+    """Whether two coders are of the same kinds, with the same parameters."""
+    pending = [(one, other)]
+    while pending:
+        pair = pending.pop()
+        if pair[0] == pair[1]:
+            continue
+        first, second = (graph.coders[id_] for id_ in pair)
+        # The payload of rows has a random id.
+        if first.urn != second.urn or first.fields != second.fields:
+            return False
+        if not first.fields and first.payload != second.payload:
+            return False
+        if len(first.components) != len(second.components):
+            return False
+        pending.extend(zip(first.components, second.components, strict=True))
+    return True
