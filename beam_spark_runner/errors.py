@@ -1,4 +1,4 @@
-"""All errors that this package raises, for programs that catch them.
+"""The errors that running a pipeline raises in a program, in one place.
 
 ``docs/architecture.md`` (Public interface) says which is a kind of which. ``KafkaAccessError`` is
 in ``beam_spark_runner.transforms.kafka``.

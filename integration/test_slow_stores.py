@@ -14,12 +14,17 @@ EACH_S = 1.0
 """So that all of it takes longer than the 30 seconds that clients allow a request by default."""
 
 
+AGENTS: list[str] = []
+"""Names of the clients that have asked."""
+
+
 class _SlowObjects(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: object) -> None: ...
 
     def do_GET(self) -> None:
+        AGENTS.append(self.headers["User-Agent"])
         self.send_response(200)
         self.send_header("Content-Length", str(len(CHUNK) * CHUNKS))
         self.send_header("ETag", '"one"')
@@ -42,6 +47,9 @@ def slow_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("slow_store")
-def test_a_large_object_may_take_its_time() -> None:
+def test_a_large_object_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client obeys what the environment says besides."""
+    monkeypatch.setenv("AWS_USER_AGENT", "one of the user's")
     with ObjectFolder("s3://bucket/folder").open("name.delta") as file:
         assert len(file.read()) == len(CHUNK) * CHUNKS
+    assert set(AGENTS) == {"one of the user's"}

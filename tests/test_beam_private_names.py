@@ -138,9 +138,8 @@ PROOFS: dict[str, Callable[[], object]] = {
     "_get_final_name_glob": lambda: (
         _parameters_of(FileBasedSink._get_final_name_glob)[1:] == ["num_shards", "w"]
     ),
-    "_check_state_for_finalize_write": lambda: (
-        _parameters_of(FileBasedSink._check_state_for_finalize_write)[1:]
-        == ["writer_results", "num_shards", "window"]
+    "_report_sink_lineage": lambda: (
+        _parameters_of(FileBasedSink._report_sink_lineage)[1:] == ["dst_glob", "dst_files"]
     ),
     "_finalize_write": lambda: (
         _parameters_of(iobase._finalize_write)[:4]
@@ -149,9 +148,6 @@ PROOFS: dict[str, Callable[[], object]] = {
     "_finalize_windowed_write": lambda: (
         _parameters_of(iobase._finalize_windowed_write)[:4]
         == ["unused_element", "sink", "init_result", "write_results"]
-    ),
-    "_template_replace_window": lambda: (
-        FileBasedSink._template_replace_window("-W-*") == "-%(window)01s-*"
     ),
     "_get_component_coders": lambda: coders.IterableCoder(
         coders.BytesCoder()

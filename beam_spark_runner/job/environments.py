@@ -12,6 +12,7 @@ from apache_beam.transforms import environments
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.environments import IN_SPARK_WORKERS, EnvironmentKind
 from beam_spark_runner.core.errors import OptionsError
+from beam_spark_runner.options.environment import environment_overrides
 
 
 def default_environment(
@@ -28,27 +29,29 @@ def default_environment(
         OptionsError: --environment_config, or --environment_options, is not what its kind needs.
     """
     portable = options.view_as(PortableOptions)
+    # One that replaces environments by their URN is not about this one.
+    config = None if environment_overrides(options) else portable.environment_config
     match kind:
         case "embedded":
             return environments.EmbeddedPythonEnvironment.default()
         case "process":
-            return _process(portable, artifacts)
+            return _process(portable, config, artifacts)
         case "docker":
-            return _docker(portable, artifacts)
+            return _docker(portable, config, artifacts)
         case "external":
-            return _external(portable, artifacts)
+            return _external(portable, config, artifacts)
         case "loopback":
             return environments.PythonLoopbackEnvironment(
                 capabilities=environments.python_sdk_capabilities()
             )
 
 
-def _process(portable: Any, artifacts: Sequence[Any]) -> environments.Environment:
-    if portable.environment_config:
+def _process(
+    portable: Any, given: str | None, artifacts: Sequence[Any]
+) -> environments.Environment:
+    if given:
         option = "environment_config"
-        config = _json_object(
-            portable.environment_config, "PROCESS", ("command", "env"), ignored=("os", "arch")
-        )
+        config = _json_object(given, "PROCESS", ("command", "env"), ignored=("os", "arch"))
     else:
         option = "environment_options"
         variables = _option_of(portable, "process_variables")
@@ -64,8 +67,8 @@ def _process(portable: Any, artifacts: Sequence[Any]) -> environments.Environmen
     )
 
 
-def _docker(portable: Any, artifacts: Sequence[Any]) -> environments.Environment:
-    image = portable.environment_config or _option_of(portable, "docker_container_image")
+def _docker(portable: Any, given: str | None, artifacts: Sequence[Any]) -> environments.Environment:
+    image = given or _option_of(portable, "docker_container_image")
     if image is not None and (not image.strip() or image.lstrip().startswith(("{", "-"))):
         raise OptionsError("environment_config", f"{image!r} is not the name of a container image")
     return environments.DockerEnvironment(
@@ -140,8 +143,10 @@ def _variables(text: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _external(portable: Any, artifacts: Sequence[Any]) -> environments.Environment:
-    given = portable.environment_config or _option_of(portable, "external_service_address")
+def _external(
+    portable: Any, config_text: str | None, artifacts: Sequence[Any]
+) -> environments.Environment:
+    given = config_text or _option_of(portable, "external_service_address")
     if not given:
         raise OptionsError(
             "environment_config", "EXTERNAL needs the address of a worker pool: HOST:PORT"

@@ -28,7 +28,8 @@ def pack_combiners(pipeline: beam_runner_api_pb2.Pipeline) -> beam_runner_api_pb
     transforms = pipeline.components.transforms.values()
     if not any(python_urns.APPLY_COMBINER_PACKING in each.annotations for each in transforms):
         return pipeline
-    # A packed combiner has no parts: it could only be lifted, whatever the trigger is.
+    # A packed combiner has no parts: it could only be lifted, whatever the trigger is. Beam packs
+    # all of a pipeline or nothing.
     combiners = [each for each in transforms if each.spec.urn == urns.COMBINE_PER_KEY]
     if not all(combiner_may_be_lifted(each, pipeline.components) for each in combiners):
         return pipeline

@@ -17,7 +17,7 @@ def remove_temporary_files_of(
 
     Args:
         job: which has ended.
-        began_s: when, Unix time.
+        began_s: when it began, Unix time.
         state: its last one.
         was_saved: there is a savepoint of it.
     """

@@ -3,6 +3,7 @@
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.transforms.environments import SDK_VERSION_CAPABILITY_PREFIX
 
+from beam_spark_runner.core import urns
 from beam_spark_runner.core.environments import IN_SDK_HARNESSES
 from beam_spark_runner.core.ids import EnvironmentId
 from beam_spark_runner.graph.model import Graph
@@ -38,6 +39,14 @@ def can_do(graph: Graph, id_: EnvironmentId | None, capability: str) -> bool:
     coded = graph.environments[id_].coded
     declared = beam_runner_api_pb2.Environment.FromString(coded).capabilities
     return not declared or capability in declared
+
+
+def has_our_package(environment: beam_runner_api_pb2.Environment) -> bool:
+    """Whether a process is the SDK harness that this runner starts by itself, with its package."""
+    return bool(
+        environment.urn == urns.ENVIRONMENT_PROCESS
+        and not beam_runner_api_pb2.ProcessPayload.FromString(environment.payload).command
+    )
 
 
 def python_version_of_beam(environment: beam_runner_api_pb2.Environment) -> str | None:

@@ -14,6 +14,7 @@ from beam_spark_runner.core import urns
 from beam_spark_runner.core.environments import IN_SDK_HARNESSES
 from beam_spark_runner.core.ids import CoderId, EnvironmentId
 from beam_spark_runner.graph.model import TimestampCombiner, Windowing
+from beam_spark_runner.portable.environments import has_our_package
 from beam_spark_runner.semantics.strategy import Strategy, parts_of, waits_for_the_end
 
 _TIMESTAMP_COMBINERS = {
@@ -128,7 +129,7 @@ def decode_strategy(coded: bytes, window_fn: WindowFn | None = None) -> Strategy
         has_empty_panes=proto.on_time_behavior != if_any and waits_for_the_end(proto.trigger),
         accumulates=proto.accumulation_mode == beam_runner_api_pb2.AccumulationMode.ACCUMULATING,
         lateness_us=int(proto.allowed_lateness) * 1_000,
-        timestamp_combiner=proto.output_time,
+        timestamp_combiner=proto.output_time or beam_runner_api_pb2.OutputTime.END_OF_WINDOW,
     )
 
 
@@ -210,10 +211,11 @@ def may_be_lifted(
         is_bounded: whether the elements are.
     """
     earliest = beam_runner_api_pb2.OutputTime.EARLIEST_IN_PANE
+    is_stock = environment.urn in IN_SDK_HARNESSES and not has_our_package(environment)
     return (
         allows_lifting(strategy.trigger)
         and (is_bounded or strategy.output_time != earliest)
-        and not (_fires_early(strategy) and _has_a_stock_harness(environment))
+        and not (_fires_early(strategy) and is_stock)
     )
 
 
@@ -230,13 +232,6 @@ def _fires_early(strategy: beam_runner_api_pb2.WindowingStrategy) -> bool:
             and not trigger.after_end_of_window.HasField("early_firings")
         )
     )
-
-
-def _has_a_stock_harness(environment: beam_runner_api_pb2.Environment) -> bool:
-    """Whether code runs in an SDK harness that may not have this package."""
-    if environment.urn == urns.ENVIRONMENT_PROCESS:
-        return bool(beam_runner_api_pb2.ProcessPayload.FromString(environment.payload).command)
-    return environment.urn in IN_SDK_HARNESSES
 
 
 def trigger_text(trigger: beam_runner_api_pb2.Trigger) -> str:

@@ -71,7 +71,8 @@ class DriverStart:
     """What a driver knows of the epochs that are committed.
 
     After an error of ``commit`` or ``sweep`` it is as before: the same epoch may be committed
-    again, by this manifest or another one.
+    again, by this manifest or another one. Only after an IncompatibleCheckpointError or an
+    OptionsError of ``commit``, the epoch is committed, by somebody else.
 
     Args:
         checkpoints: of the pipeline.
@@ -163,7 +164,7 @@ class DriverStart:
         return dataclasses.replace(last, epoch=last.epoch + 1, parent=last.epoch)
 
     def sweep(self) -> None:
-        """Delete what no manifest needs that is kept, and what was never finished.
+        """Delete what no manifest needs that is kept, what was never finished, and older fences.
 
         The first time also rows of earlier starts: not later, so that another driver that still
         runs comes to its commit, and learns that it is fenced off.

@@ -23,6 +23,12 @@ _READ_BYTES = 8 << 20
 _RETRIES = 3
 _RETRY_S = 20.0
 _REQUEST_LASTS, _SILENT_FOR = "1day", "30s"  # at most
+_PREFIXES = {"gs": "GOOGLE_", "abfs": "AZURE_", "abfss": "AZURE_", "az": "AZURE_"}
+_CLIENT_OPTIONS = (
+    *("allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "read_timeout"),
+    *("http1_only", "http2_only", "pool_idle_timeout", "pool_max_idle_per_host", "user_agent"),
+    *("proxy_url", "proxy_ca_certificate", "proxy_excludes", "root_certificate"),
+)
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3")
 
 
@@ -123,9 +129,10 @@ def _client(url: str, given: tuple[tuple[str, str], ...]) -> "ObjectStore":
 
     ours = {name: value for name, value in given if not name.startswith("hdfs_")}
     settings: dict[str, Any] = ours if url.startswith("s3") else {}
-    # What is not among them comes from the environment. The timeout of a request is that of its
-    # whole body, and by default so short that large deltas could not be read over a slow line.
+    # The timeout of a request is that of its whole body, and by default so short that large deltas
+    # could not be read over a slow line.
     options: dict[str, Any] = {"timeout": _REQUEST_LASTS, "read_timeout": _SILENT_FOR}
+    options |= _client_options_of_environment(url)
     endpoints = [settings.get("endpoint", ""), *map(os.environ.get, _ENDPOINTS)]
     if any(each and each.startswith("http://") for each in endpoints):
         options["allow_http"] = True
@@ -140,6 +147,13 @@ def _client(url: str, given: tuple[tuple[str, str], ...]) -> "ObjectStore":
     except BaseError as error:
         raise ObjectStoreError(f"could not open {url}: {_first_part(error)}") from error
     return store
+
+
+def _client_options_of_environment(url: str) -> dict[str, str]:
+    """Return what obstore would find there by itself if it was given no options."""
+    prefix = _PREFIXES.get(url.partition("://")[0], "AWS_")
+    given = {name: os.environ.get(f"{prefix}{name.upper()}") for name in _CLIENT_OPTIONS}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 @contextlib.contextmanager

@@ -348,7 +348,8 @@ class SharedShard(Shard):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._using = threading.Lock()
+        # The end of a scan may be collected as garbage by a thread that has it.
+        self._using = threading.RLock()
 
     def get(self, key: bytes) -> bytes | None:
         """See ``Shard.get``."""

@@ -31,6 +31,7 @@ def test_nothing_is_chosen() -> None:
         "--conf spark.master=yarn pyspark-shell",
         "--conf 'spark.master = yarn' pyspark-shell",
         "-c spark.master=yarn --conf=spark.ui.enabled=false pyspark-shell",
+        "--conf spark.master=local[2] -c spark.master=yarn pyspark-shell",
         "--conf spark.master=local[2] --master yarn pyspark-shell",
     ],
 )
@@ -55,6 +56,12 @@ def test_by_spark_s_configuration(conf_dir: Path, line: str) -> None:
     content = (
         f"# spark.master local[1]\nspark.master.rest.enabled false\n{line}\nspark.app.name a\n"
     )
+    (conf_dir / "spark-defaults.conf").write_text(content)
+    assert chosen_master() == "yarn"
+
+
+def test_the_last_line_of_spark_s_configuration_wins(conf_dir: Path) -> None:
+    content = "spark.master local[2]\nspark.master yarn\n"
     (conf_dir / "spark-defaults.conf").write_text(content)
     assert chosen_master() == "yarn"
 

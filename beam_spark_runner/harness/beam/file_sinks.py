@@ -2,8 +2,8 @@
 
 Names of windows: Beam renames the temporary files of a window in its last step. If that step is
 repeated, because the program was killed in between, files that have their names are skipped. But
-the pattern by which these are searched for has the letter of the template, W or V, where names have
-the window. So none is found, and the step would fail each time that the pipeline is started again.
+the pattern by which Beam searches for these has the letter of the template, W or V, where names
+have the window. So it finds none, and would fail each time that the pipeline is started again.
 
 Open files: in a bundle with several shards, Beam writes all of them at the same time, through one
 sink. Those of Avro and Parquet keep what belongs to one file, so that files lose elements.
@@ -12,9 +12,10 @@ Empty shards: where a write has fewer shards than it shall have, the last step a
 random names, and numbers all by the order of their names. If it is repeated, an empty shard may get
 the number, and so replace the file, of one with elements.
 
-Late panes: the temporary files of a late pane may be in the folder of the pane before. Beam removes
-that folder once it has renamed the files of the first one; and it deletes final files before those
-that replace them are renamed, in another step, so that a repeated renaming finds neither.
+Late panes: the temporary files of a late pane may be in the folder of the pane before, or some of
+them. Beam looks in one folder only, and removes it once it has renamed the files of the first pane.
+It also deletes final files before those that replace them are renamed, in another step, so that a
+repeated renaming finds neither.
 """
 
 import contextlib
@@ -28,6 +29,7 @@ from typing import Any
 
 from apache_beam.io import iobase
 from apache_beam.io.filebasedsink import FileBasedSink
+from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.localfilesystem import LocalFileSystem
 
@@ -36,7 +38,7 @@ from apache_beam.io.localfilesystem import LocalFileSystem
 def mend_file_sinks() -> None:
     """Mend the sinks of this process.
 
-    Source: ``FileBasedSink._check_state_for_finalize_write``, ``_WriteWindowedBundleDoFn``, and
+    Source: ``FileBasedSink.finalize_windowed_write``, ``_WriteWindowedBundleDoFn``, and
     ``_finalize_windowed_write`` of ``apache_beam.io.iobase``.
     """
     open_writer, finalize = FileBasedSink.open_writer, FileBasedSink.finalize_windowed_write
@@ -56,16 +58,8 @@ def mend_file_sinks() -> None:
     FileBasedSink.open_writer = open_by_itself
     FileBasedSink.finalize_windowed_write = finalize_window
     FileBasedSink.pre_finalize_windowed = _delete_nothing
-    FileBasedSink._get_final_name_glob = _pattern_of_names
     iobase._finalize_write = _with_names_of_empty_shards(iobase._finalize_write)
     iobase._finalize_windowed_write = _with_names_of_empty_shards(iobase._finalize_windowed_write)
-
-
-def _pattern_of_names(sink: Any, num_shards: int, w: Any = None) -> str:
-    named = copy.copy(sink)
-    named.shard_name_format = sink._template_replace_window(sink.shard_name_glob_format)
-    pattern: str = named._get_final_name(0, num_shards, w)
-    return pattern.replace("[", "?")  # it begins a set of characters, and cannot be escaped
 
 
 def _with_names_of_empty_shards(finalize: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,17 +89,34 @@ def _delete_nothing(sink: Any, init_result: Any, writer_results: Any, window: An
 
 
 def _finalize_window(sink: Any, folder: str, results: list[str], window: Any) -> Iterator[str]:
-    """Rename the temporary files of a pane, as often as it is repeated."""
-    sources, targets, copied, _ = sink._check_state_for_finalize_write(
-        results, len(results), window
-    )
-    FileSystems.delete(copied)
-    FileSystems.delete([target for target in targets if FileSystems.exists(target)])
+    """Rename the temporary files of a pane, as often as it is repeated.
+
+    Raises:
+        BeamIOError: a file is neither where it was written nor where it belongs.
+    """
+    names = [sink._get_final_name(number, len(results), window) for number in range(len(results))]
+    moves = []
+    for source, target in zip(results, names, strict=True):
+        if FileSystems.exists(source):
+            moves.append((source, target))
+        elif not FileSystems.exists(target):
+            raise BeamIOError(f"there is neither {source} nor {target}")
+    if _keeps_targets(sink.file_path_prefix.get()):
+        FileSystems.delete([target for _, target in moves if FileSystems.exists(target)])
     at_once = FileSystems.get_chunk_size(sink.file_path_prefix.get())
-    for first in range(0, len(sources), at_once):
-        FileSystems.rename(sources[first : first + at_once], targets[first : first + at_once])
-    _remove_if_empty(folder)
-    yield from targets
+    for first in range(0, len(moves), at_once):
+        sources, targets = zip(*moves[first : first + at_once], strict=True)
+        FileSystems.rename(list(sources), list(targets))
+    sink._report_sink_lineage(sink._get_final_name_glob(len(results), window), names)
+    for each in {folder, *(FileSystems.split(result)[0] for result in results)}:
+        _remove_if_empty(each)
+    yield from (target for _, target in moves)
+
+
+def _keeps_targets(path: str) -> bool:
+    """Whether renaming to the name of a file fails there: in HDFS, but not locally or in stores."""
+    system = FileSystems.get_filesystem(path)
+    return system.has_dirs() and not isinstance(system, LocalFileSystem)
 
 
 def _remove_if_empty(folder: str) -> None:

@@ -20,7 +20,6 @@ from apache_beam.portability.api import (
 )
 from google.protobuf import json_format, struct_pb2, text_format
 
-from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import EnvironmentStartError
 from beam_spark_runner.harness.environments.tail import LINE_BYTES, Tail
 
@@ -199,14 +198,6 @@ def start_process(
         raise EnvironmentStartError(
             f"the SDK harness cannot be started: {command[0]}: {error.strerror}"
         ) from error
-
-
-def runs_our_steps(environment: beam_runner_api_pb2.Environment) -> bool:
-    """Whether a harness can run steps over chunks: it has this package, and loads it."""
-    return bool(
-        environment.urn == urns.ENVIRONMENT_PROCESS
-        and not beam_runner_api_pb2.ProcessPayload.FromString(environment.payload).command
-    )
 
 
 @contextlib.contextmanager

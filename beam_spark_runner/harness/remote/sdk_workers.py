@@ -15,12 +15,12 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from beam_spark_runner.backchannel.log_lines import STDERR, LogSink
 from beam_spark_runner.core.errors import EnvironmentStartError
 from beam_spark_runner.harness.environments.packages import stage_files
-from beam_spark_runner.harness.environments.process import runs_our_steps
 from beam_spark_runner.harness.fn_api.server import FnApiServer
 from beam_spark_runner.harness.remote.sdk_worker import TEARDOWN_S, SdkWorker
 from beam_spark_runner.harness.remote.settings import HarnessSettings
 from beam_spark_runner.harness.working_folder import working_folder
 from beam_spark_runner.portable.artifacts import artifacts_of
+from beam_spark_runner.portable.environments import has_our_package
 
 MOST_IDLE_S = 30.0
 """Without --environment_cache_millis, how long a harness waits for its next task."""
@@ -157,7 +157,7 @@ class SdkWorkers:
         artifacts = artifacts_of(environment)
         # A command of the user's gets the files' names, and does with them what it likes.
         staged = (
-            stage_files(artifacts, settings.archives, installs=runs_our_steps(environment))
+            stage_files(artifacts, settings.archives, installs=has_our_package(environment))
             if artifacts
             else None
         )

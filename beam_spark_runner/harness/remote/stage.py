@@ -13,12 +13,12 @@ from beam_spark_runner.core.ids import PCollectionId, TransformId
 from beam_spark_runner.harness.beam.chunked_steps import use_chunks
 from beam_spark_runner.harness.beam.plugin.block_edges import mark_lines, use_blocks, use_keys_here
 from beam_spark_runner.harness.bundle import Bundle, Receiver, SideInputLookup
-from beam_spark_runner.harness.environments.process import runs_our_steps
 from beam_spark_runner.harness.remote.bundle import RemoteBundle
 from beam_spark_runner.harness.remote.key_timers import declared_timers
 from beam_spark_runner.harness.remote.keyed_bundle import RemoteKeyedBundle, TimersTaker, UserState
 from beam_spark_runner.harness.remote.sdk_workers import sdk_workers
 from beam_spark_runner.harness.remote.settings import HarnessSettings
+from beam_spark_runner.portable.environments import has_our_package
 from beam_spark_runner.portable.stage_description import StageDescription
 from beam_spark_runner.portable.wire import (
     coder_seen_by_the_runner,
@@ -53,7 +53,7 @@ class RemoteStage:
         digest = hashlib.sha256(content).hexdigest()[:16]
         self._id = f"{settings.job_id}/{stage_id}/{digest}"
         environment = beam_runner_api_pb2.Environment.FromString(description.coded_environment)
-        self._runs_our_steps = runs_our_steps(environment)
+        self._runs_our_steps = has_our_package(environment)
         self._input_coder = self._coder(description.source)
         self._output_coders = {
             collection: self._coder(sink) for sink, collection in description.sinks.items()

@@ -229,6 +229,7 @@ class _StreamRun:
             )
         else:
             _LOGGER.warning("epoch %d was committed by an earlier start", epoch.number)
+            self._end_sweep()
             self.adapt()
         was_cut_off = any(each.shard and each.shard.was_cut_off for each in reports)
         self._budget.after(took_us, was_enough=not was_cut_off)

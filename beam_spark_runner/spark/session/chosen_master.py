@@ -39,23 +39,24 @@ def _choices() -> Iterator[str]:
     with suppress(ValueError):  # an open quotation mark, of which Spark's own error says more
         words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     yield from _values(words, "--master")
-    for setting in (*_values(words, "--conf"), *_values(words, "-c")):
+    for setting in _values(words, "--conf", "-c"):
         name, _, value = setting.partition("=")
         if name.strip() == "spark.master":
             yield value.strip()
     with suppress(OSError):  # most machines have none
-        for line in _properties_file(words).read_text(errors="replace").splitlines():
+        lines = _properties_file(words).read_text(errors="replace").splitlines()
+        for line in reversed(lines):  # the last one wins
             if found := _PROPERTY.match(line):
                 yield found[1]
     if master := os.environ.get("MASTER"):
         yield master
 
 
-def _values(words: Sequence[str], option: str) -> Iterator[str]:
+def _values(words: Sequence[str], *options: str) -> Iterator[str]:
     """Yield the values of an option of a command line; the last one is first, since it wins."""
     for number in reversed(range(len(words))):
         name, has_value, value = words[number].partition("=")
-        if name != option:
+        if name not in options:
             continue
         if has_value:
             yield value

@@ -57,7 +57,7 @@ class SessionHandle:
         owned: whether we started it, so that ``close`` stops it.
         pool: Spark's scheduler pool for the jobs of this session (classic only). None: the
             default one, or what the calling thread has set.
-        on_close: is called at the end of ``close``.
+        on_close: is called by ``close``, whatever becomes of the session.
 
     Threads:
         ``cancel`` may be called by any thread, everything else by the one that
@@ -275,16 +275,18 @@ class SessionHandle:
         for broadcast in self._broadcasts:
             with contextlib.suppress(Exception):  # the user may have stopped Spark
                 broadcast.destroy()
-        if self.is_connect and self.program is not self.spark:
-            release_connect_session(self.spark)
-        if self._owner is not None:
-            self._owner.release()
-        for key, value in self._changed.items():
-            if value is None:
-                self.spark.conf.unset(key)
-            else:
-                self.spark.conf.set(key, value)
-        self.on_close()
+        try:
+            for key, value in self._changed.items():
+                if value is None:
+                    self.spark.conf.unset(key)
+                else:
+                    self.spark.conf.set(key, value)
+        finally:
+            self.on_close()
+            if self.is_connect and self.program is not self.spark:
+                release_connect_session(self.spark)
+            if self._owner is not None:
+                self._owner.release()
 
     def __enter__(self) -> "SessionHandle":
         return self

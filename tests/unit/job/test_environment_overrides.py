@@ -1,6 +1,7 @@
 """Environments that run in place of those that a pipeline names."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from apache_beam.transforms.environments import (
 
 from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.job.environment_overrides import override_environments, read_overrides
+from beam_spark_runner.job.environments import default_environment
 from beam_spark_runner.options import RunnerConfig
 
 GO = ["beam:version:sdk_base:go:2.77.0"]
@@ -138,3 +140,15 @@ def test_clients_of_a_job_server_cannot_decide() -> None:
     flags = [f"--environment_config={overrides(docker=process())}", "--job_endpoint=localhost:1"]
     with pytest.raises(OptionsError, match=r"--environment_config: .* an option of the job server"):
         RunnerConfig.from_options(PipelineOptions(flags))
+
+
+def test_the_pipeline_s_own_environment_may_have_packages(tmp_path: Path) -> None:
+    """It runs in processes then, whose config the option is not."""
+    packages = tmp_path / "requirements.txt"
+    packages.touch()
+    flags = [f"--environment_config={overrides(docker=process())}"]
+    options = PipelineOptions([*flags, f"--requirements_file={packages}"])
+    kind = RunnerConfig.from_options(options).environment
+    made = default_environment(kind, options).to_runner_api(None)
+    assert (kind, made.urn) == ("process", "beam:env:process:v1")
+    assert not beam_runner_api_pb2.ProcessPayload.FromString(made.payload).command

@@ -10,12 +10,13 @@ import pyarrow.parquet
 import pytest
 from apache_beam.io import avroio, iobase, parquetio, textio
 from apache_beam.io.filebasedsink import FileBasedSink
+from apache_beam.io.filesystem import BeamIOError
 from apache_beam.transforms.window import IntervalWindow
 
 from beam_spark_runner.harness.beam.file_sinks import mend_file_sinks
 
 
-@pytest.mark.parametrize("template", ["-W-SSSSS-of-NNNNN", "-V-SSSSS-of-NNNNN", "-SSSSS-of-NNNNN"])
+@pytest.mark.parametrize("template", ["-W-SSSSS-of-NNNNN", "-V-SSSSS-of-NNNNN"])
 def test_files_that_have_their_names_are_found(tmp_path: Path, template: str) -> None:
     mend_file_sinks()
     sink = textio._TextSink(str(tmp_path / "out [1]"), ".txt", shard_name_template=template)
@@ -26,11 +27,17 @@ def test_files_that_have_their_names_are_found(tmp_path: Path, template: str) ->
     for name in written[1:]:
         Path(name).write_text(f"lines of {name}")
     names[0].write_text("renamed already")
-    names[1].write_text(f"lines of {written[1]}")  # copied, as object stores do
-    (tmp_path / "out [1]-[8.0, 16.0)-00000-of-00003.txt").write_text("of another window")
-    sources, targets, copied, skipped = sink._check_state_for_finalize_write(written, 3, window)
-    assert (sources, targets) == (written[2:], [str(names[2])])
-    assert (copied, skipped) == (written[1:2], 1)
+    names[1].write_text("half copied, as in object stores")
+    renamed = [*sink.finalize_windowed_write(str(temporary), written, [], window)]
+    assert renamed == [str(name) for name in names[1:]]
+    assert [name.read_text() for name in names] == [
+        "renamed already",
+        *(f"lines of {name}" for name in written[1:]),
+    ]
+    assert not temporary.exists()
+    names[2].unlink()
+    with pytest.raises(BeamIOError, match=r"there is neither .*temporary/c nor"):
+        list(sink.finalize_windowed_write(str(temporary), written, [], window))
 
 
 _FIELDS = [{"name": "number", "type": "long"}]
@@ -155,3 +162,20 @@ def test_what_failed_attempts_have_left_stays_for_the_end_of_the_pipeline(tmp_pa
     _written(sink, temporary, "of a failed attempt", "line")
     _finalized(sink, temporary, [_written(sink, temporary, "a", "line")], 1)
     assert [each.name for each in Path(temporary).iterdir()] == ["of a failed attempt.out"]
+
+
+@pytest.mark.parametrize(("first", "second"), [("b", "a"), ("a", "b")])
+def test_a_pane_whose_files_are_in_two_folders(tmp_path: Path, first: str, second: str) -> None:
+    """Its elements were written before its own folder was known, and its empty shards after it."""
+    sink = _text_sink(tmp_path, 3)
+    folders = [str(tmp_path / first), str(tmp_path / second)]
+    for each in folders:
+        Path(each).mkdir()
+    on_time = [_written(sink, folders[0], f"on time {n}", f"{n}") for n in range(2)]
+    late = [_written(sink, folders[0], "late", "all")]
+    _finalized(sink, folders[0], on_time, 3)
+    assert _lines(tmp_path) == ["0", "1"]
+    for _ in range(2):
+        _finalized(sink, folders[1], late, 3)
+        assert _lines(tmp_path) == ["all"]
+    assert not any(Path(each).exists() for each in folders)
