@@ -61,6 +61,7 @@ def test_files_that_were_not_renamed_are_renamed_later(spark_session: Any, tmp_p
     assert not list(folder.glob("beam-temp-*/*"))
 
 
+@pytest.mark.rare
 def test_without_a_checkpoint_nothing_is_left(spark_session: Any, tmp_path: Path) -> None:
     (tmp_path / "obstacle").touch()
     with pytest.raises(BundleFailedError, match="it is not possible now"):

@@ -64,10 +64,7 @@ class InBatches(beam.DoFn):  # type: ignore[misc]
         return int
 
 
-@pytest.mark.parametrize("flags", RARE_HARNESSES)
-def test_a_side_input_of_a_window_that_has_changed(
-    spark_session: Any, flags: tuple[str, ...]
-) -> None:
+def test_a_side_input_of_a_window_that_has_changed(spark_session: Any) -> None:
     """The next pane replaces the value that the same window had in an earlier epoch."""
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
@@ -85,12 +82,16 @@ def test_a_side_input_of_a_window_that_has_changed(
         main = found["main"] | "M" >> beam.WindowInto(FixedWindows(10))
         return {"seen": keyed(main) | beam.ParDo(Beside(), side)}
 
-    assert harvest(spark_session, build, *flags)["seen"] == [(1, 7, 1), (2, 8, 2)]
+    assert harvest(spark_session, build)["seen"] == [(1, 7, 1), (2, 8, 2)]
 
 
 @pytest.mark.parametrize("flags", RARE_HARNESSES)
 @pytest.mark.parametrize(
-    "windows", [GlobalWindows(), FixedWindows(10)], ids=["global", "fixed windows"]
+    "windows",
+    [
+        pytest.param(GlobalWindows(), id="global"),
+        pytest.param(FixedWindows(10), id="fixed windows", marks=pytest.mark.rare),
+    ],
 )
 def test_windows_that_expire_at_the_end_of_time(
     spark_session: Any, flags: tuple[str, ...], windows: Any
