@@ -1,7 +1,7 @@
 """Facts of a WindowingStrategy that decide how elements are grouped."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -15,7 +15,7 @@ from beam_spark_runner.core.environments import IN_SDK_HARNESSES
 from beam_spark_runner.core.ids import CoderId, EnvironmentId
 from beam_spark_runner.graph.model import TimestampCombiner, Windowing
 from beam_spark_runner.portable.environments import has_our_package
-from beam_spark_runner.semantics.strategy import Strategy, parts_of, waits_for_the_end
+from beam_spark_runner.semantics.strategy import Strategy
 
 _TIMESTAMP_COMBINERS = {
     beam_runner_api_pb2.OutputTime.END_OF_WINDOW: TimestampCombiner.END_OF_WINDOW,
@@ -126,7 +126,7 @@ def decode_strategy(coded: bytes, window_fn: WindowFn | None = None) -> Strategy
         window_fn=window_fn,
         merges=_merges(proto) and window_fn.is_merging(),
         trigger=proto.trigger,
-        has_empty_panes=proto.on_time_behavior != if_any and waits_for_the_end(proto.trigger),
+        has_empty_panes=proto.on_time_behavior != if_any and _waits_for_the_end(proto.trigger),
         accumulates=proto.accumulation_mode == beam_runner_api_pb2.AccumulationMode.ACCUMULATING,
         lateness_us=int(proto.allowed_lateness) * 1_000,
         timestamp_combiner=proto.output_time or beam_runner_api_pb2.OutputTime.END_OF_WINDOW,
@@ -188,7 +188,7 @@ def allows_lifting(trigger: beam_runner_api_pb2.Trigger) -> bool:
     if kind == "element_count":
         return int(trigger.element_count.element_count) <= 1
     if kind in ("after_end_of_window", "after_any", "repeat"):
-        return all(map(allows_lifting, parts_of(trigger)))
+        return all(map(allows_lifting, _parts_of(trigger)))
     return kind in _INDIFFERENT
 
 
@@ -226,7 +226,7 @@ def _fires_early(strategy: beam_runner_api_pb2.WindowingStrategy) -> bool:
     return bool(
         strategy.accumulation_mode != accumulates
         and trigger.WhichOneof("trigger") not in (None, "default")
-        and waits_for_the_end(trigger)
+        and _waits_for_the_end(trigger)
         and not (
             trigger.WhichOneof("trigger") == "after_end_of_window"
             and not trigger.after_end_of_window.HasField("early_firings")
@@ -245,5 +245,30 @@ def trigger_text(trigger: beam_runner_api_pb2.Trigger) -> str:
         return "default"
     if kind == "element_count":
         return f"{kind}({trigger.element_count.element_count})"
-    parts = parts_of(trigger)
+    parts = _parts_of(trigger)
     return f"{kind}({', '.join(map(trigger_text, parts))})" if parts else kind
+
+
+def _waits_for_the_end(trigger: Any) -> bool:
+    """Whether a trigger fires at the end of a window, besides other times.
+
+    Args:
+        trigger: Trigger proto.
+
+    Source: ``TriggerFn.has_ontime_pane`` of Beam's Python.
+    """
+    kind = trigger.WhichOneof("trigger")
+    if kind in (None, "default", "after_end_of_window"):
+        return True
+    return any(map(_waits_for_the_end, _parts_of(trigger)))
+
+
+def _parts_of(trigger: Any) -> list[Any]:
+    """Return the triggers of which one is made: all Trigger protos."""
+    parts: list[Any] = []
+    for _, part in getattr(trigger, str(trigger.WhichOneof("trigger"))).ListFields():
+        if isinstance(part, type(trigger)):
+            parts.append(part)
+        elif isinstance(part, Iterable):
+            parts.extend(each for each in part if isinstance(each, type(trigger)))
+    return parts

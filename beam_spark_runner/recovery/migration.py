@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -56,19 +56,15 @@ def moved_stages(last: Manifest, now: Version) -> list[Moved]:
 
 def differences(last: Manifest, now: Version) -> tuple[str, ...]:
     """Say for people what stages store that has no place, or another form, in this version."""
-    found, current_names = [], _current_names(last, now)
+    found, current_names, alike = [], _current_names(last, now), _by_bare_name(last.plan)
     taken: dict[str, str] = {}
     for name, place in sorted(last.plan.items()):
         current_name = current_names[name]
         if not (place.kept or place.is_fed) or current_name is None:
             continue
         shown = name
-        if (
-            place.root
-            and name.removeprefix("step ") != place.root
-            and _is_one_of_several(last, name)
-        ):
-            shown = f"{_NUMBER.sub('', name)} [{place.root}]"
+        if place.root and name.removeprefix("step ") != place.root and len(alike[_bare(name)]) > 1:
+            shown = f"{_bare(name)} [{place.root}]"
         if other := taken.get(current_name):
             found.append(f"{shown} and {other} would both be {current_name}")
         taken[current_name] = shown
@@ -176,9 +172,7 @@ def _current_names(last: Manifest, now: Version) -> Mapping[str, str | None]:
     steps tell them apart: the numbers are in the order of the program, which may be another one.
     """
     renamed = _yet_to_rename(last, now)
-    by_name: defaultdict[str, list[str]] = defaultdict(list)
-    for name in now.plan:
-        by_name[_NUMBER.sub("", name)].append(name)
+    before, after = _by_bare_name(last.plan), _by_bare_name(now.plan)
     found: dict[str, str | None] = {}
     taken: set[str] = set()
     for name, place in last.plan.items():
@@ -186,8 +180,8 @@ def _current_names(last: Manifest, now: Version) -> Mapping[str, str | None]:
         found[name] = current
         if current is None:
             continue
-        several = by_name[_NUMBER.sub("", current)]
-        if len(several) == 1 and not _is_one_of_several(last, name):
+        several = after[_bare(current)]
+        if len(several) == 1 and len(before[_bare(name)]) == 1:
             continue
         root = name_of(place.root, renamed)
         alike = [each for each in several if now.plan[each].root == root and each not in taken]
@@ -196,9 +190,16 @@ def _current_names(last: Manifest, now: Version) -> Mapping[str, str | None]:
     return found
 
 
-def _is_one_of_several(last: Manifest, name: str) -> bool:
-    base = _NUMBER.sub("", name)
-    return sum(_NUMBER.sub("", each) == base for each in last.plan) > 1
+def _by_bare_name(names: Iterable[str]) -> Mapping[str, list[str]]:
+    """Return the names of stages by what they are but for a number."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for name in names:
+        found[_bare(name)].append(name)
+    return found
+
+
+def _bare(name: str) -> str:
+    return _NUMBER.sub("", name)
 
 
 def _stage_name(name: str, renamed: Mapping[str, str]) -> str | None:

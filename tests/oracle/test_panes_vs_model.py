@@ -13,7 +13,6 @@ from apache_beam.utils.windowed_value import PaneInfoTiming, WindowedValue
 
 from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.semantics.panes import KeyWindows, PaneMachine
-from beam_spark_runner.semantics.strategy import strategy_of
 from beam_spark_runner.semantics.timers import Instant
 from tests.spark.random_streams.model.groups import Groups
 from tests.spark.random_streams.model.play import windowed
@@ -21,6 +20,7 @@ from tests.spark.random_streams.model.times import END, START, Element, Now
 from tests.spark.random_streams.recipes import draw_pack
 from tests.spark.random_streams.scripts import Add, Clock, Script, Watermark
 from tests.spark.random_streams.windowings import Windowing
+from tests.unit.semantics.strategies import strategy_of
 
 PACK = 12
 PACKS = int(os.environ.get("RANDOM_PANES", "12"))

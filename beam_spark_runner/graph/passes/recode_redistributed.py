@@ -5,7 +5,7 @@ from dataclasses import replace
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.ids import CoderId, PCollectionId, TransformId
 from beam_spark_runner.graph.facts import fresh
-from beam_spark_runner.graph.model import Graph, PCollection, Transform
+from beam_spark_runner.graph.model import Graph, Transform
 
 
 def recode_redistributed(graph: Graph) -> Graph:
@@ -20,7 +20,7 @@ def recode_redistributed(graph: Graph) -> Graph:
         Spread: reshuffle(pairs) -> spread, of other coders   ==>
         Spread/Recode: flatten(pairs) -> recoded; Spread: reshuffle(recoded) -> spread
 
-    Source: Beam ``ForceKvInputTypes`` (Python's ``typehints``), Java's ``Reshuffle``.
+    Source: Beam ``ForceKvInputTypes``, in Python's ``Pipeline.to_runner_api``.
     """
     transforms: dict[TransformId, Transform] = {}
     pcollections = dict(graph.pcollections)
@@ -35,8 +35,7 @@ def recode_redistributed(graph: Graph) -> Graph:
         if _are_alike(graph, graph.pcollections[given].coder, coder):
             continue
         recoded = PCollectionId(fresh(f"{transform.name}/Recode.out", pcollections))
-        like: PCollection = graph.pcollections[given]
-        pcollections[recoded] = replace(like, name=recoded, coder=coder)
+        pcollections[recoded] = replace(graph.pcollections[given], name=recoded, coder=coder)
         flatten_id = TransformId(fresh(f"{id_}/Recode", taken))
         taken.add(flatten_id)
         del transforms[id_]  # the Flatten comes first

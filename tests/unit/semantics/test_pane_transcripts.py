@@ -13,8 +13,8 @@ from apache_beam.utils.windowed_value import PaneInfoTiming, WindowedValue
 
 from beam_spark_runner.core.time import MIN_US
 from beam_spark_runner.semantics.panes import KeyWindows, PaneMachine
-from beam_spark_runner.semantics.strategy import strategy_of
 from beam_spark_runner.semantics.timers import Instant
+from tests.unit.semantics.strategies import strategy_of
 
 _TRANSCRIPTS = Path(apache_beam.testing.__file__).with_name("data") / "trigger_transcripts.yaml"
 _NAMES = {**vars(trigger), **vars(window), **vars(trigger_test), "Default": trigger.DefaultTrigger}

@@ -23,8 +23,9 @@ from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming, WindowedV
 
 from beam_spark_runner.semantics.grouping import Grouping, PaneGrouping, WindowGrouping
 from beam_spark_runner.semantics.panes import KeyWindows, PaneMachine
-from beam_spark_runner.semantics.strategy import Strategy, strategy_of
+from beam_spark_runner.semantics.strategy import Strategy
 from beam_spark_runner.semantics.timers import START_OF_TIME, Instant
+from tests.unit.semantics.strategies import strategy_of
 
 
 @pytest.mark.parametrize("grouping", [WindowGrouping, PaneGrouping])

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_spark_runner.semantics.grouping import PaneGrouping, WindowGrouping, grouping_for
-from beam_spark_runner.semantics.strategy import strategy_of
+from tests.unit.semantics.strategies import strategy_of
 
 
 class ByParity(WindowFn):  # type: ignore[misc]

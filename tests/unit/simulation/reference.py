@@ -12,9 +12,9 @@ from beam_spark_runner.semantics.panes import (
     PaneMachine,
     WindowState,
 )
-from beam_spark_runner.semantics.strategy import strategy_of
 from beam_spark_runner.semantics.timers import Domain, Instant, Timer
 from beam_spark_runner.semantics.trigger_machines import TriggerState
+from tests.unit.semantics.strategies import strategy_of
 from tests.unit.simulation.counter import CountedKey
 from tests.unit.simulation.elements import (
     COUNTED,

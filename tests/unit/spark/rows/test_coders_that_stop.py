@@ -17,9 +17,9 @@ from beam_spark_runner.harness.values.opaque import OpaqueValues
 from beam_spark_runner.harness.values.spill import ValueLogs
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.semantics.grouping import WindowGrouping
-from beam_spark_runner.semantics.strategy import strategy_of
 from beam_spark_runner.spark.rows.cursor import RowCursor
 from beam_spark_runner.spark.rows.readers import reader_for
+from tests.unit.semantics.strategies import strategy_of
 from tests.unit.spark.rows.test_large_group_readers import sessions_edge
 from tests.unit.spark.rows.written_rows import Pushing, as_spark_would, edge_of, written
 
