@@ -15,6 +15,26 @@ from integration.cluster import PACKAGE_ROOT, Cluster
 pytestmark = pytest.mark.cluster
 _TEXT = "to be or not to be\nthat is the question\n" * 100
 
+_PROGRAM = """
+import sys
+from apache_beam.examples import wordcount
+from pyspark import SparkContext
+
+contexts = []
+start = SparkContext._do_init
+
+def starts(self, *args, **kwargs):
+    start(self, *args, **kwargs)
+    contexts.append(self.getConf())
+
+SparkContext._do_init = starts
+wordcount.run(sys.argv[1:])
+(conf,) = contexts
+assert conf.get("spark.master").startswith("spark://"), conf.get("spark.master")
+# What the runner sets where all workers are on this machine: here it would be wrong.
+assert not conf.contains("spark.python.daemon.module")
+"""
+
 
 def submit(master: str, tmp_path: Path, *, conf: dict[str, str], env: dict[str, str]) -> None:
     home = Path(pyspark.__file__).parent
@@ -76,5 +96,7 @@ def test_a_master_in_spark_s_configuration(cluster: Cluster, tmp_path: Path) -> 
     properties = {"spark.master": cluster.master_url, **cluster.conf}
     lines = [f"{key} {value}\n" for key, value in properties.items()]
     (folder / "spark-defaults.conf").write_text("".join(lines))
-    command = [sys.executable, apache_beam.examples.wordcount.__file__]
-    count_words(command, tmp_path, {**cluster.environment, "SPARK_CONF_DIR": str(folder)})
+    program = tmp_path / "program.py"
+    program.write_text(_PROGRAM)
+    env = {**cluster.environment, "SPARK_CONF_DIR": str(folder)}
+    count_words([sys.executable, str(program)], tmp_path, env)
