@@ -90,8 +90,8 @@ def from_proto(
     transforms = {id_: _transform(id_, components, environments) for id_ in leaves}
     ordered = _in_topological_order(transforms)
     windowings = {
-        WindowingId(id_): windowing_from_proto(components.windowing_strategies[id_], environments)
-        for id_ in sorted(components.windowing_strategies)
+        WindowingId(id_): windowing_from_proto(id_, strategy, environments)
+        for id_, strategy in sorted(components.windowing_strategies.items())
     }
     used = {each.environment for each in transforms.values()}
     used |= {each.environment for each in windowings.values()}

@@ -12,9 +12,11 @@ from apache_beam.transforms.window import WindowFn
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.environments import IN_SDK_HARNESSES
+from beam_spark_runner.core.errors import InvalidPipelineError
 from beam_spark_runner.core.ids import CoderId, EnvironmentId
 from beam_spark_runner.graph.model import TimestampCombiner, Windowing
 from beam_spark_runner.portable.environments import has_our_package
+from beam_spark_runner.portable.payloads import parse
 from beam_spark_runner.semantics.strategy import Strategy
 
 _TIMESTAMP_COMBINERS = {
@@ -36,7 +38,9 @@ _OF_THE_MODEL = frozenset(
 
 
 def windowing_from_proto(
-    proto: beam_runner_api_pb2.WindowingStrategy, environments: Mapping[str, EnvironmentId]
+    id_: str,
+    proto: beam_runner_api_pb2.WindowingStrategy,
+    environments: Mapping[str, EnvironmentId],
 ) -> Windowing:
     """Read the facts. What only triggers look at (accumulation, lateness) stays in ``coded``.
 
@@ -44,8 +48,13 @@ def windowing_from_proto(
     does not merge: its windows are grouped as they are.
 
     Args:
-        proto: the strategy.
-        environments: the proto's name of each environment -> the graph's.
+        id_: The strategy's name in the pipeline's proto, for errors.
+        proto: The strategy.
+        environments: The proto's name of each environment -> the graph's.
+
+    Raises:
+        InvalidPipelineError: The payload of its WindowFn cannot be decoded, or windows have no
+            length.
 
     Source: proto WindowingStrategy.
     """
@@ -53,7 +62,9 @@ def windowing_from_proto(
         coded=proto.SerializeToString(deterministic=True),
         window_fn_urn=proto.window_fn.urn,
         window_coder=CoderId(proto.window_coder_id),
-        window_fn_parameters=_window_fn_parameters(proto.window_fn),
+        window_fn_parameters=_window_fn_parameters(
+            proto.window_fn, f"the windowing strategy {id_}"
+        ),
         merges=_merges(proto),
         trigger_is_default=trigger_is_default(proto.trigger),
         panes_add_up=panes_add_up(proto),
@@ -73,21 +84,33 @@ def _merges(proto: beam_runner_api_pb2.WindowingStrategy) -> bool:
     return bool(proto.merge_status == beam_runner_api_pb2.MergeStatus.NEEDS_MERGE)
 
 
-def _window_fn_parameters(spec: beam_runner_api_pb2.FunctionSpec) -> str:
+def _window_fn_parameters(spec: beam_runner_api_pb2.FunctionSpec, where: str) -> str:
     """What must be equal for windows to be mixed; sessions of any gap may be.
 
     Source: Java ``FixedWindows.isCompatible``, ``Sessions.isCompatible`` and so on.
     """
     match spec.urn:
-        case urns.WINDOW_FN_GLOBAL | urns.WINDOW_FN_SESSION:
+        case urns.WINDOW_FN_GLOBAL:
+            return ""
+        case urns.WINDOW_FN_SESSION:
+            sessions = parse(standard_window_fns_pb2.SessionWindowsPayload, spec.payload, where)
+            _check_lengths(where, gap=sessions.gap_size)
             return ""
         case urns.WINDOW_FN_FIXED:
-            fixed = standard_window_fns_pb2.FixedWindowsPayload.FromString(spec.payload)
+            fixed = parse(standard_window_fns_pb2.FixedWindowsPayload, spec.payload, where)
+            _check_lengths(where, size=fixed.size)
             return _durations(size=fixed.size, offset=fixed.offset)
         case urns.WINDOW_FN_SLIDING:
-            sliding = standard_window_fns_pb2.SlidingWindowsPayload.FromString(spec.payload)
+            sliding = parse(standard_window_fns_pb2.SlidingWindowsPayload, spec.payload, where)
+            _check_lengths(where, size=sliding.size, period=sliding.period)
             return _durations(size=sliding.size, period=sliding.period, offset=sliding.offset)
     return hashlib.blake2b(spec.payload, digest_size=4).hexdigest()
+
+
+def _check_lengths(where: str, **fields: Any) -> None:
+    for name, field in fields.items():
+        if field.ToNanoseconds() <= 0:
+            raise InvalidPipelineError(f"the {name} of its windows is not above zero", where)
 
 
 def _durations(**fields: Any) -> str:

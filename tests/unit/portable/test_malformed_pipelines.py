@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2 as pb
+from apache_beam.portability.api import standard_window_fns_pb2
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.core.errors import InvalidPipelineError
@@ -39,6 +40,23 @@ def dangling_windowing(proto: pb.Pipeline) -> None:
 def dangling_window_coder(proto: pb.Pipeline) -> None:
     proto.components.pcollections["y"].windowing_strategy_id = "v"
     proto.components.windowing_strategies["v"].window_coder_id = "nowhere"
+
+
+def undecodable_window_fn(proto: pb.Pipeline) -> None:
+    window_fn = proto.components.windowing_strategies["w"].window_fn
+    window_fn.urn, window_fn.payload = urns.WINDOW_FN_FIXED, b"\xff\xff"
+
+
+def sessions_without_gap(proto: pb.Pipeline) -> None:
+    window_fn = proto.components.windowing_strategies["w"].window_fn
+    window_fn.urn = urns.WINDOW_FN_SESSION
+
+
+def windows_without_size(proto: pb.Pipeline) -> None:
+    window_fn = proto.components.windowing_strategies["w"].window_fn
+    payload = standard_window_fns_pb2.SlidingWindowsPayload()
+    payload.period.seconds = 1
+    window_fn.urn, window_fn.payload = urns.WINDOW_FN_SLIDING, payload.SerializeToString()
 
 
 def dangling_environment(proto: pb.Pipeline) -> None:
@@ -109,6 +127,9 @@ def combine_without_accumulator(proto: pb.Pipeline) -> None:
         (dangling_component, "step a", "nowhere"),
         (dangling_windowing, "step a", "nowhere"),
         (dangling_window_coder, "step a", "nowhere"),
+        (undecodable_window_fn, "the windowing strategy w", "decoded"),
+        (sessions_without_gap, "the windowing strategy w", "missing"),
+        (windows_without_size, "the windowing strategy w", "the size of its windows"),
         (dangling_environment, "step a", "nowhere"),
         (dangling_state_coder, "step a", "nowhere"),
         (missing_payload, "step a", "missing"),
