@@ -1,7 +1,7 @@
-"""Send a file to all executors of a classic Spark, as Spark sends broadcast variables.
+"""Sends a file to all executors of a classic Spark, as Spark sends broadcast variables.
 
-Spark keeps what Python broadcasts as a pickle in a file, on the driver and once
-on each executor. A file that is copied into such a pickle never stands in this
+Spark stores a broadcast value of Python as a pickle in a file, on the driver and
+once on each executor. A file that is copied into such a pickle is never in this
 process's memory, and Python workers map their executor's copy into theirs.
 """
 
@@ -17,15 +17,15 @@ from pyspark import Broadcast, SparkContext
 from beam_spark_runner.spark import pyspark_internals
 
 PICKLE_START = b"\x80\x04" + b"K\x000" + b"N0" * 25 + b"\x8e"
-"""Of a pickled byte string, up to its length: with that, 64 bytes, so that Arrow's buffers
-are aligned. What pads it are values that are pushed and popped again."""
+"""The start of a pickled byte string, up to its length: 64 bytes with it, so that Arrow's buffers
+are aligned. The padding is values that are pushed and popped again."""
 PICKLE_END = b"."
 _PICKLE_LENGTH = struct.Struct("<Q")
 PICKLE_HEADER_BYTES = len(PICKLE_START) + _PICKLE_LENGTH.size
 
 
 def pickle_header(size: int) -> bytes:
-    """Return what turns a file of ``size`` bytes into a pickled byte string, with PICKLE_END."""
+    """Return the bytes that, before a file's ``size`` bytes and PICKLE_END, make a pickle."""
     return PICKLE_START + _PICKLE_LENGTH.pack(size)
 
 
@@ -42,7 +42,7 @@ class FileBroadcast(Broadcast[Path]):
 
 
 def broadcast_file(context: SparkContext, path: Path) -> FileBroadcast:
-    """Give a file to the executors. Its bytes are what ``contents_of`` finds there."""
+    """Send a file to the executors, where ``contents_of`` returns its bytes."""
     return FileBroadcast(context, path, pyspark_internals.broadcasts_of_next_closure(context))
 
 

@@ -1,4 +1,4 @@
-"""The program of a level's tasks: everything that they need from the driver, in the closure."""
+"""The program of a level's tasks: all data from the driver, in the closure that Spark sends."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,20 +23,20 @@ class Edge:
     is_global: bool  # its windowing is the global window
     timestamp_combiner: TimestampCombiner = TimestampCombiner.END_OF_WINDOW
     access_pattern: str = ""
-    # Set: values of a key are grouped by ``semantics.grouping``; a side input's are, in epochs.
+    # If set, ``semantics.grouping`` groups the values of a key, or in epochs those of a side input.
     coded_windowing: bytes = b""
     is_keyed: bool = False  # the reader is notified of each key's end
     is_time_sorted: bool = False
     is_partition: bool = False  # the reader takes what one task writes as one bundle
-    # In epochs: into how many groups keys fall, of which each partition has a range. Keys are
-    # nested then, as they are in the store.
+    # In epochs: the number of key groups, of which each partition has a range. Keys are then in
+    # the nested encoding, as they are in the store.
     key_groups: int = 0
     is_windowed_by_sdk: bool = False  # only an SDK harness can run the WindowFn
-    in_parts: bool = False  # values of a side input are gathered in several tasks, in epochs
+    in_parts: bool = False  # in epochs: several tasks gather the values of a side input
 
     @property
     def is_ordered(self) -> bool:
-        """Whether ``order`` joins the sort.
+        """Whether rows are sorted by ``order``, too.
 
         The first row of a group may be the one that decides its timestamp, or the reader
         asks for the order of event time.
@@ -53,10 +53,10 @@ class SideInputRows:
     """Where a worker finds the gathered rows of a side input: see ``side_inputs.files``.
 
     Attributes:
-        id: unique among all side inputs of all jobs: workers cache by it.
-        code: that of the edge, for routes.
-        inline: the only file's bytes, in the closure.
-        files: that all workers can read; none if there are no rows.
+        id: unique among all side inputs of all jobs: the key in workers' caches.
+        code: the code in the rows' routes, see ``core.routing``.
+        inline: the content of the only file, in the closure.
+        files: files that all workers can read; none if ``inline`` is set or there are no rows.
     """
 
     id: str
@@ -67,14 +67,14 @@ class SideInputRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowMapping:
-    """How the windows of a side input are found, for those of the step that looks it up.
+    """How windows of a step's main input are mapped to windows of its side input.
 
     Attributes:
-        step: the one that looks it up, for messages.
-        coded_windowing: of the side input.
-        coded_main: of the step's input, where the runner knows its windows before they come.
-        pickled: a function of Python's that finds them; empty: the default of SDKs does.
-        asks: a stage that an SDK harness runs, which finds them; None: this process does.
+        step: the step that looks the side input up, for messages.
+        coded_windowing: the windowing of the side input.
+        coded_main: the windowing of the main input, if the runner can enumerate its windows.
+        pickled: a Python function that maps them; empty: the default mapping of SDKs.
+        asks: a stage in which an SDK harness maps them; None: this process does.
     """
 
     step: str
@@ -94,26 +94,26 @@ class StageProgram:
     """One stage of the level. ``local`` edges stay in the task."""
 
     stage: StageId
-    name: str  # for messages about what no single step can be blamed for
+    name: str  # for messages where no single step is known
     description: StageDescription
     input: Edge
     outputs: Mapping[PCollectionId, tuple[Edge, ...]]
     local: Mapping[PCollectionId, tuple[StageId, ...]]
     side_inputs: Mapping[tuple[str, str], SideInputRows]  # (transform id, local name)
-    views: Mapping[tuple[str, str], Edge]  # the same in epochs: what a stage of the level gathers
-    collection: str  # the name of what it reads, for messages
+    views: Mapping[tuple[str, str], Edge]  # the same in epochs: a stage gathers each of them
+    collection: str  # the name of its input, for messages
     mappings: Mapping[tuple[str, str], WindowMapping] = field(default_factory=dict)  # of ``views``
-    # Merges the accumulators that the stage reads, in epochs; with an id that no other stage has.
+    # Merges the accumulators that the stage reads, in epochs. Its id differs from all stages'.
     merger: "StageProgram | None" = None
     # Merges the windows of the groups that the stage reads, by a WindowFn of an SDK harness.
     window_merger: "StageProgram | None" = None
     # Truncates the restrictions that the stage reads, when a streaming pipeline is drained.
     truncator: "StageProgram | None" = None
-    is_stable: bool = False  # it asks for stable input
+    is_stable: bool = False  # it requires stable input
     takes_partition: bool = False  # it runs in each task that has a partition of its input
-    # Of the windows that it reads; of what gathers a side input, the most of those that look it up.
+    # Of its input; if it gathers a side input, the most of the inputs of steps that look it up.
     lateness_us: int = 0
-    drops_as: TransformId | None = None  # the step to which elements are charged that are too late
+    drops_as: TransformId | None = None  # the step that counts elements dropped as late
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,12 +121,11 @@ class ShardPlaces:
     """Where the tasks of a streaming job have their shards.
 
     Attributes:
-        lineage: in names of files.
-        deltas: folder that driver and workers share: a path, or a URL.
-        local: folder of local copies; None: the first of Spark's own local folders.
-        key_groups: into how many groups keys fall, see ``core.routing``.
-        tasks_sync: what tasks have written there is durable when they end; if not, the driver
-            sees to that before a manifest names it.
+        lineage: the part of the names of deltas that all restarts of the job share.
+        deltas: the folder that driver and workers share: a path, or a URL.
+        local: the folder of local copies; None: it is in the first of Spark's local folders.
+        key_groups: the number of key groups, see ``core.routing``.
+        tasks_sync: tasks sync their files; if not, the driver does, before a manifest names them.
         store: settings of clients of object stores and HDFS, see ``UrlFolder``.
     """
 
@@ -140,39 +139,39 @@ class ShardPlaces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelProgram:
-    """All that a task of one level does.
+    """The program of all tasks of one level.
 
-    ``partitions`` is that of every exchange, in later segments too;
+    ``partitions`` is the number of partitions of every exchange, in later segments too;
     ``has_next`` is False in a Spark job's last level, unless that stores its rows.
     """
 
     job_id: str
     title: str
-    run: int  # of the Spark job, counted over the pipeline's
+    run: int  # the number of the Spark job among the pipeline's
     level: int  # counted over all segments
     partitions: int
     has_next: bool
     has_exchange: bool  # in front of it
-    may_pass_on: bool  # where a splittable DoFn before it leaves residuals
-    round_budget_us: int | None  # of splittable DoFns; None: they process all that they get
+    may_pass_on: bool  # if a splittable DoFn upstream leaves residuals
+    round_budget_us: int | None  # of splittable DoFns; None: they process all restrictions
     stages: tuple[StageProgram, ...]
-    max_attempts: int  # of a task, as Spark counts them
+    max_attempts: int  # at a task, before Spark fails the Spark job
     row_limit_bytes: int  # longer values travel in pieces
     max_element_bytes: int
     cache_bytes: int  # of decoded side inputs that a worker keeps
     spill_bytes: int  # of one group in memory
     options_json: str = "{}"  # pipeline options, as SDK harnesses get them
     working_folder: str | None = None  # of the program, where tasks run on its machine
-    route: Route | None = None  # to the driver, beside the rows
+    route: Route | None = None  # to the driver's backchannel
     harnesses: HarnessSettings | None = None  # set where code runs in SDK harnesses
     shards: ShardPlaces | None = None  # set where the pipeline streams
     # Set where the firing of user timers may be interrupted: how many an SDK harness gets at once.
     user_timer_batch: int | None = None
-    stuck_s: float = 0.0  # for how long user code may stand still; 0: for ever
+    stuck_s: float = 0.0  # for how long user code may make no progress; 0: for ever
     # Local property of the Spark job that has the rows of the level, in place of its input.
     rows_from: str | None = None
     is_round: bool = (
-        False  # its input is what splittable DoFns have left; other tasks have the rest
+        False  # its input is residuals; tasks of other Spark jobs have processed the rest
     )
     stores_rows: bool = False  # its rows go into a file, for a later Spark job of the epoch
     # Destinations whose rows a task passes on: for later levels of the segment, or to be stored.

@@ -88,7 +88,7 @@ def has_context() -> bool:
 
 
 def is_stopped(context: Any) -> bool:
-    """Whether somebody has stopped a SparkContext, in this process."""
+    """Whether a SparkContext was stopped in this process."""
     return context._jsc is None
 
 
@@ -170,7 +170,7 @@ def new_connect_session(spark: Any) -> Any:
 def server_of(spark: Any) -> str:
     """Return the address of the server of a session of Spark Connect, as HOST:PORT.
 
-    A channel builder of the user's own may have no port: then it is what it calls its host.
+    A custom channel builder may have no port: then its host is returned.
     """
     builder = spark.client._builder
     address: str = getattr(builder, "endpoint", None) or builder.host
@@ -183,9 +183,9 @@ def plan_text(frame: Any) -> str:
 
 
 def bind_checkpoint(checkpoint: "DataFrame", session: Any) -> None:
-    """Tie the result of ``localCheckpoint`` to the session that made it.
+    """Bind the result of ``localCheckpoint`` to the session that made it.
 
-    Spark Connect's client ties it to the process's active session, which is the user's, and
+    Spark Connect's client binds it to the process's active session, which is the user's, and
     whose end would release the rows. Nothing is done to a classic frame.
     """
     reference = getattr(checkpoint, "_plan", None)

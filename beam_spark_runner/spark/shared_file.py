@@ -25,10 +25,10 @@ class SharedFile:
     """Where executors find a file. One of the four is set.
 
     Attributes:
-        path: on storage that is mounted on all of them.
+        path: its path on storage that is mounted on all of them.
         stored: an object of a store that all of them reach.
         broadcast: see ``spark.broadcast``.
-        artifact: its name among those that Spark Connect handed to them.
+        artifact: its name among the artifacts that Spark Connect has sent to them.
     """
 
     path: str | None = None

@@ -15,7 +15,7 @@ from beam_spark_runner.spark.stored_object import StoredObject
 
 
 class SharedFolder(Protocol):
-    """What a job writes, all of its tasks can read. Travels to executors."""
+    """A folder of a job, which all its tasks can read. The object is sent to executors."""
 
     def new_file(self, name: str) -> contextlib.AbstractContextManager[str]:
         """Return the path of a new file to write; others find it after the context has ended."""
@@ -45,7 +45,7 @@ class StoredFolder:
     """See ``SharedFolder``: of an object store, or of HDFS.
 
     Attributes:
-        url: of the folder.
+        url: the URL of the folder.
         options_json: the pipeline's options, by which Beam's file systems find the store.
     """
 
@@ -72,11 +72,11 @@ def share_file(
     folder: SharedFolder | None,
     share: Callable[[Path], tuple[Any, str | None]],
 ) -> SharedFile:
-    """Give a file to all executors, for as long as the job runs. ``source`` may then go.
+    """Send a file to all executors, for as long as the job runs. ``source`` may then be deleted.
 
     Args:
-        source: its name is unique in the session.
-        folder: that all of them reach, if there is one.
+        source: the file; its name is unique in the session.
+        folder: the folder that all of them reach, if there is one.
         share: see ``SessionHandle.share``.
     """
     if folder is None:

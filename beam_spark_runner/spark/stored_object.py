@@ -1,7 +1,7 @@
 """Objects of a store that has URLs, by Beam's file systems: written, read and removed.
 
 Beam finds a file system's options (``--s3_endpoint_url``, ``--hdfs_host`` and so on) in class
-attributes, which other jobs in the same process may have set. Here each object brings its own.
+attributes, which other jobs in the same process may have set. Here each object has its own.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from beam_spark_runner.harness.beam.job_options import JobOptions
 _COPIED_BYTES = 8 << 20
 _MOST_CHARACTERS = 300
 NO_OPTIONS = "{}"
-"""As options: file systems get their addresses from the environment of the process."""
+"""Empty options: file systems get their addresses from the environment of the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class StoredObject:
     """One object, or a folder of them.
 
     Attributes:
-        url: as Beam's file systems take it.
-        options_json: the pipeline's options, as of ``sdk_options.options_json``.
+        url: the URL, as Beam's file systems take it.
+        options_json: the pipeline's options, see ``sdk_options.options_json``.
     """
 
     url: str
@@ -86,6 +86,6 @@ class StoredObject:
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an exception of a store's client says, at the length of a line."""
+    """Return the first line of an exception of a store's client, shortened."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:_MOST_CHARACTERS]

@@ -1,4 +1,4 @@
-"""Bringing each partition of a streaming pipeline back to the host that has its shard.
+"""Brings each partition of a streaming pipeline back to the host that has its shard.
 
 Spark itself places the tasks after an exchange anywhere, and a shard whose local copy is elsewhere
 is rebuilt from the checkpoint folder. But it places a task where it has cached what the task reads.
@@ -15,27 +15,27 @@ from beam_spark_runner.scheduling.anchoring import should_spread
 from beam_spark_runner.spark import pyspark_internals
 
 _LOGGER = logging.getLogger(__name__)
-_NOBODY = -1  # a destination that no row has
+_NOBODY = -1  # a destination that no row of a task has
 
 
 class Anchor:
     """A cached frame with one row in each partition, partitioned as exchanges are.
 
     Spark unites frames that are partitioned alike partition by partition, and runs such a task
-    where the cached part of its input lies. An executor that is lost takes its part of the cache
-    along: the next task that reads it runs where there is room, and the row is cached there.
+    where the cached part of its input is. If an executor is lost, so is its part of the cache: the
+    next task that reads it runs anywhere, and the row is cached there.
 
     Args:
         spark: a classic session, of Spark 4.1 or later. Before it, rows are not united in place.
-        partitions: of each exchange.
+        partitions: the number of partitions of each exchange.
 
     Attributes:
         rows: the frame, cached; one row for each partition, with the columns of all rows.
         row: a cached frame of one row in one partition, for a level without an exchange.
-        holds: whether it has the effect that is wanted.
+        holds: whether this Spark unites rows in place, so that the anchor has an effect.
 
     Raises:
-        Exception: of Spark's; see ``spark_errors``. Nothing remains cached.
+        Exception: what Spark raises; see ``spark_errors``. Nothing remains cached.
     """
 
     def __init__(self, spark: SparkSession, partitions: int) -> None:
@@ -54,8 +54,8 @@ class Anchor:
         self.rows = rows.repartition(partitions, "route").cache()
         self.row = spark.range(0, 1, 1, 1).cache()
         try:
-            # Spark caches what it reads. It forgets by what rows are partitioned if nobody asks for
-            # the column.
+            # This fills the cache. Without the column route in the result, Spark would forget that
+            # rows are partitioned by it.
             moved = rows.filter(f"dest = {_NOBODY}").repartition(partitions, "route")
             columns = "route", "spark_partition_id() as place"
             united = moved.union(self.rows).selectExpr(*columns).collect()
@@ -75,12 +75,12 @@ class Anchor:
         """Have the tasks that read a frame run where their partitions are anchored.
 
         Args:
-            moved: rows that an exchange has brought to their partitions. None is added.
+            moved: rows that an exchange has brought to their partitions. The result has no others.
         """
         return moved.union(self.rows.filter(f"dest <> {_NOBODY}"))
 
     def is_outdated(self) -> bool:
-        """Whether executors have joined that have too little to do. To be asked once an epoch."""
+        """Whether executors have joined that have too little to do. To be called once an epoch."""
         now = self._executors()
         slots = self._spark.sparkContext.defaultParallelism
         spread = should_spread(self._partitions, slots, self._anchored, self._before, now)
@@ -88,7 +88,7 @@ class Anchor:
         return spread
 
     def release(self) -> None:
-        """Let Spark forget what it has cached. Threads: any, after the last Spark job has ended."""
+        """Remove the rows from Spark's cache. Threads: any, after the last Spark job has ended."""
         with contextlib.suppress(Exception):  # Spark has been stopped, or its JVM has died
             self.rows.unpersist()
             self.row.unpersist()
@@ -98,13 +98,13 @@ class Anchor:
 
 
 class Anchoring:
-    """The anchor of a streaming job, and another one when executors have joined.
+    """The anchor of a streaming job, which is replaced when executors have joined.
 
     Threads: one at a time.
 
     Args:
         spark: see ``Anchor``.
-        partitions: of each exchange.
+        partitions: the number of partitions of each exchange.
     """
 
     def __init__(self, spark: SparkSession, partitions: int) -> None:
@@ -117,12 +117,12 @@ class Anchoring:
         return self._made if self._made is not None and self._made.holds else None
 
     def weigh(self) -> None:
-        """Have an anchor, and another one if executors have joined that it does not use.
+        """Create the anchor, or replace it if executors have joined that it does not use.
 
         To be called when an epoch begins.
 
         Raises:
-            Exception: of Spark's; see ``spark_errors``.
+            Exception: what Spark raises; see ``spark_errors``.
         """
         if self._made is not None:
             if not (self._made.holds and self._made.is_outdated()):
@@ -132,7 +132,7 @@ class Anchoring:
         self._made = Anchor(self._spark, self._partitions)
 
     def release(self) -> None:
-        """Let Spark forget what it has cached. Threads: any, after the last Spark job has ended."""
+        """Remove the rows from Spark's cache. Threads: any, after the last Spark job has ended."""
         if self._made is not None:
             self._made.release()
             self._made = None

@@ -1,4 +1,4 @@
-"""Running a plan: one Spark job after another, each accepted before the next begins."""
+"""Runs a plan: one Spark job after another, each accepted before the next begins."""
 
 import logging
 import time
@@ -47,8 +47,8 @@ def run_plan(plan: Plan, settings: RunSettings, tally: Tally) -> None:
     """Run all segments.
 
     Raises:
-        BundleFailedError: user code failed, as often as Spark retries tasks.
-        SparkJobError: Spark gave a segment up, or it never ran on one version of its data.
+        BundleFailedError: user code failed in all attempts that Spark makes at a task.
+        SparkJobError: Spark failed a segment, or it has run too often without being accepted.
     """
     run = _PlanRun(plan, settings, tally)
     by_id = {segment.id: segment for segment in plan.segments}
@@ -90,7 +90,7 @@ class _PlanRun:
         self._jobs = SegmentJobs(plan, settings, self._builder)
 
     def forget(self, stale: Iterable[SegmentId]) -> None:
-        """Drop what segments have made, and the counts of making it."""
+        """Drop the outputs of segments, and their metrics."""
         for segment in self._plan.segments:
             if segment.id in stale:
                 self._outputs.forget(segment.id)
@@ -104,7 +104,7 @@ class _PlanRun:
             return self._write_table(segment, segment.table_write)
         source = self._source(segment)
         if source is None:
-            # Nothing flows: it reads only what is empty for certain.
+            # It has no input: no segment upstream has any rows for it.
             return segments.Ran(segment.id)
         title = segment_title(self._plan, segment)
         self._jobs.forget_last()
@@ -138,7 +138,7 @@ class _PlanRun:
     def _after_ambiguous(
         self, segment: Segment, title: str, verdict: Ambiguous
     ) -> segments.Lost | segments.Rejected:
-        """Have what the segment read be made again; itself alone, if nothing was materialised."""
+        """Have the segments run again whose rows this one read; if there are none, only itself."""
         if writers := self._outputs.writers_of(verdict.runs):
             _LOGGER.warning(
                 "%s: rows of %d earlier Spark job(s) are computed again: %s",
@@ -152,7 +152,7 @@ class _PlanRun:
         """Write what other segments have materialised."""
         tables = self._settings.tables
         if step in tables.results:
-            return segments.Ran(segment.id)  # rows of it were made again, for others
+            return segments.Ran(segment.id)  # its rows were computed again for others
         write = tables.writes[step]
         title = segment_title(self._plan, segment)
         if write.is_skipped:
@@ -244,7 +244,7 @@ class _PlanRun:
         return Accepted()
 
     def _gauges(self, segment: Segment, reports: Sequence[Report]) -> list[bytes]:
-        """Say what the splittable DoFns of a segment have left for the next round."""
+        """Return gauges of the residuals that a segment has left for the next round."""
         infos: list[bytes] = []
         for stage in (self._plan.stages[id_] for level in segment.levels for id_ in level.stages):
             if stage.is_splittable:
@@ -273,7 +273,7 @@ class _PlanRun:
         )
 
     def _after_crash(self, segment: Segment, title: str, reason: str) -> segments.Event:
-        """Find out whether rows that the segment reads are gone; it may be it alone that failed."""
+        """Decide what runs again: the segment alone, or also those whose rows are lost."""
         needed = {writer for writers in segment.reads.values() for writer in writers} | {
             writer.id
             for writer in self._plan.segments

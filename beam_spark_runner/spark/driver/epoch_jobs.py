@@ -1,4 +1,4 @@
-"""The Spark jobs of a segment of a streaming plan: one after another over the same levels."""
+"""Runs the Spark jobs of a segment of a streaming plan: one for each epoch."""
 
 import itertools
 import time
@@ -41,8 +41,8 @@ class Stored:
     """Rows that the tasks of the segment before have stored.
 
     Attributes:
-        names: of the files, by partition.
-        made_by: the attempts whose rows they are.
+        names: the names of the files, by partition.
+        made_by: the attempts that have made the rows.
     """
 
     names: Sequence[str]
@@ -52,22 +52,22 @@ class Stored:
 class EpochJobs:
     """Runs one segment of a streaming plan, once for each epoch.
 
-    On classic Spark the levels are chained and planned once: what an epoch begins with travels as a
-    local property of its Spark job, and each job runs the same physical plan again. A client of
+    On classic Spark the levels are chained and planned once: the rows for the first level travel in
+    a local property of the Spark job, and each job runs the same physical plan again. A client of
     Spark Connect cannot set such a property, nor can a program in which Python's threads have no
     threads of their own in the JVM: there, the rows are part of the plan, which is made anew.
 
     Threads: the one that makes it.
 
     Args:
-        plan: which.
-        segment: of the plan.
-        settings: of the run.
-        builder: of the plan.
-        copier: None: the plan of each Spark job is made anew.
+        plan: the streaming plan.
+        segment: the segment of the plan.
+        settings: the settings of the run.
+        builder: the program builder of the plan.
+        copier: copies physical plans; None: the plan of each Spark job is made anew.
 
     Attributes:
-        planned_ns: when Spark got the last job, monotonic.
+        planned_ns: when the last job was submitted to Spark, by the monotonic clock.
     """
 
     def __init__(
@@ -95,9 +95,9 @@ class EpochJobs:
         """Run the segment to its end, for one epoch.
 
         Args:
-            source: what the first level reads: rows of the driver, each of its tasks all of them;
-                or what the segment before has stored.
-            levels: of the segment, that run; at least one. The others have finished.
+            source: the rows that the first level reads: those of the driver, of which each task
+                reads all; or those that the segment before has stored.
+            levels: the levels of the segment that run; at least one. The others have finished.
             stores_rows: another segment follows, for which the tasks of the last level store
                 their rows.
             anchor: where tasks are to run; None: anywhere.
@@ -106,7 +106,7 @@ class EpochJobs:
             Reports of tasks, those of repeated attempts included, and whether they agree.
 
         Raises:
-            Exception: of Spark's; see ``spark_errors``.
+            Exception: what Spark raises; see ``spark_errors``.
         """
         kind = _Kind(levels, isinstance(source, Stored), stores_rows, anchor)
         if self._copier is None:
@@ -125,15 +125,15 @@ class EpochJobs:
                 context.setLocalProperty(name, cast("str", None))  # removes it
         first = Part(self._segment, levels).first
         for report in reports:
-            if report.level < first and report.failure is not None:  # what is stored was not read
+            if report.level < first and report.failure is not None:  # stored rows could not be read
                 return reports, Failed(report.failure)
         made_by = {IN_THIS_JOB: source.made_by} if isinstance(source, Stored) else {}
         return reports, judge(reports, tasks, first=first, materialised=made_by)
 
     def _kept(self, kind: "_Kind", copier: PlanCopier) -> "_Chained":
-        """Return the plan of this kind, made anew if it is not that of the epoch before."""
+        """Return the plan of this kind: the last job's, if it was of the same kind."""
         if self._chained is None or self._chained.kind != kind:
-            # A row, since a frame without any is not run. Names are of no interest yet.
+            # Placeholders: the local property replaces them. Spark does not run an empty frame.
             nothing: Rows | Stored = [(schema.CONTROL, b"")]
             if kind.is_stored:
                 nothing = Stored(names=[""] * self._settings.least_partitions, made_by=_NOBODY)
@@ -143,7 +143,7 @@ class EpochJobs:
 
     @property
     def _property(self) -> str | None:
-        """Name of the local property with what a Spark job begins with; None: the plan has it."""
+        """The local property with the input of a Spark job; None: the input is in the plan."""
         return None if self._copier is None else self._copier.local_property
 
     def steps_blamed_for(self, error: Exception) -> str:
@@ -181,7 +181,7 @@ class EpochJobs:
         return self._settings.spark.range(0, tasks, 1, tasks)
 
     def _reading(self, stored: Stored, level: int) -> OutputRows:
-        """Return what the level before has stored."""
+        """Return the rows that the level before has stored."""
         limits, partitions = self._settings.limits, self._settings.least_partitions
         assert limits.shards is not None
         reads = reading_function(
@@ -218,8 +218,8 @@ def _in_plan(rows: Rows, one_for_each: DataFrame) -> OutputRows:
     """Return the rows once for each partition.
 
     Args:
-        rows: that each partition is to have.
-        one_for_each: has one row in each partition.
+        rows: the rows of each partition.
+        one_for_each: a frame with one row in each partition.
     """
     control = routing.route_prefix(routing.CONTROL_CODE)
     literals = ", ".join(
@@ -231,7 +231,7 @@ def _in_plan(rows: Rows, one_for_each: DataFrame) -> OutputRows:
 
 
 def _text_of(source: Rows | Stored) -> str:
-    """Return what a local property has, in place of what the plan would have."""
+    """Return the input of a Spark job as the value of a local property."""
     if isinstance(source, Stored):
         return "\n".join(source.names)
     return schema.text_of_batches(_batches(source))

@@ -1,4 +1,4 @@
-"""From the reports of an epoch to its manifest, and from there to the next epoch."""
+"""Makes the manifest of an epoch from its reports, and the progress from a manifest."""
 
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,13 +23,13 @@ def manifest_after(
     """Return the manifest of an epoch.
 
     Args:
-        last: the one before.
-        epoch: which.
-        reports: of the attempts that are accepted: one for each task.
+        last: the manifest before it.
+        epoch: the epoch.
+        reports: the reports of the accepted attempts, one for each task.
         metrics: serialised MonitoringInfos of all epochs.
         gathers: destinations that gather side inputs.
-        finishing: of the plan. Levels that have finished have not run, and report nothing.
-        lags: destinations of steps that ask for stable input: they come to a watermark in the
+        finishing: the rules for the plan. Finished levels have not run, and report nothing.
+        lags: destinations of steps that require stable input: they reach a watermark in the
             epoch after the one that has committed it.
     """
     shards = [report.shard for report in reports if report.shard is not None]
@@ -49,10 +49,10 @@ def manifest_after(
     waits = any(each.awaits_views for each in shards)
     was_interrupted = any(each.was_interrupted for each in shards)
     awaits_commit = any(each.awaits_commit for each in shards)
-    # What is truncated is due whatever its time, which says when it is due otherwise.
+    # Truncated restrictions are due at once: next_clock_us, from their times, is too late.
     is_behind = epoch.drains and any(each.was_cut_off for each in shards)
     if any(watermarks_us.get(dest) != last.watermarks_us.get(dest, MIN_US) for dest in lags):
-        clocks.append(epoch.clock_us)  # an epoch is due, in its time
+        clocks.append(epoch.clock_us)  # the next epoch is due, at its usual time
     return dataclasses.replace(
         last,
         epoch=epoch.number,
@@ -84,7 +84,7 @@ def manifest_after(
 
 
 def progress_of(last: Manifest) -> Progress:
-    """Return how far a pipeline has come, by its last manifest."""
+    """Return the progress of a pipeline, as its last manifest has it."""
     return Progress(
         epoch=last.epoch,
         clock_us=last.clock_us,

@@ -1,4 +1,4 @@
-"""An epoch of a streaming plan: its segments, one Spark job after another."""
+"""Runs an epoch of a streaming plan: its segments, one Spark job after another."""
 
 import logging
 import time
@@ -34,22 +34,22 @@ class EpochSegments:
 
     If tasks of a segment disagree, or an executor is lost, that segment runs again, and not those
     before it. This is sound, since it reads the same as before: rows of the same attempts, which
-    do not go with an executor; shards of its own levels, at the heads that the epoch before has
-    left, whatever rejected attempts have sealed since; and views, watermarks, clock and budget,
-    which marks bring from the driver. One manifest names what all segments have made, or none
+    are not lost with an executor; shards of its own levels, at the heads of the last committed
+    epoch, whatever rejected attempts have sealed since; and views, watermarks, clock and budget,
+    which marks bring from the driver. One manifest commits the output of all segments, or none
     does, so that nothing of a rejected attempt is ever read by an epoch or seen outside.
 
-    All segments have the same anchor: a partition of each of their levels has its shard there.
+    All segments have the same anchor: the shards of one partition, of all levels, are on one host.
 
     Threads: the one that makes it.
 
     Args:
-        plan: what runs.
-        settings: where.
+        plan: the streaming plan.
+        settings: where and how it runs.
         tally: gets the metrics of all attempts.
 
     Attributes:
-        planning_ns: of the last epoch: the time until Spark had its jobs.
+        planning_ns: the time that it took to submit the Spark jobs of the last epoch.
     """
 
     def __init__(self, plan: Plan, settings: RunSettings, tally: Tally) -> None:
@@ -67,17 +67,18 @@ class EpochSegments:
         """Run an epoch until one attempt at each of its segments is accepted.
 
         Args:
-            number: of the epoch.
-            fence: of the driver.
-            rows: what the first level reads.
-            levels: that run, counted over all segments; at least one. The others have finished.
+            number: the number of the epoch.
+            fence: the fence of this driver.
+            rows: the rows that the first level reads.
+            levels: the levels that run, counted over all segments; at least one. The others have
+                finished.
 
         Returns:
-            What the tasks of the accepted attempts report.
+            The reports of the accepted attempts.
 
         Raises:
-            BundleFailedError: user code failed, as often as Spark retries tasks.
-            SparkJobError: Spark gave a segment up, or it never ran on one version of its data.
+            BundleFailedError: user code failed in all attempts that Spark makes at a task.
+            SparkJobError: Spark failed a segment, or it has run too often without being accepted.
             CheckpointStorageError: rows or shards cannot be read or stored.
         """
         self.planning_ns = 0
@@ -115,7 +116,7 @@ class EpochSegments:
         return found
 
     def close(self) -> None:
-        """Let go of what Spark keeps for the jobs."""
+        """Release Spark's resources for the jobs."""
         if self._copier is not None:
             self._copier.close()
         self._anchoring.release()

@@ -1,8 +1,8 @@
 """Gathers side inputs: from materialised rows to files in which workers can look up values.
 
-The driver holds small ones only. Of a large one, tasks write files where there
-is a folder that all workers read; else its rows pass through the driver in
-parts, into a file that Spark hands to the executors.
+The driver collects small ones only. Tasks write large ones to files, if there
+is a folder that all workers read; otherwise their rows pass through the driver
+in parts, into a file that Spark sends to the executors.
 """
 
 import os
@@ -32,14 +32,14 @@ from beam_spark_runner.spark.side_inputs import files
 
 INLINE_BYTES = 1 << 20
 SHARED_BYTES = 1 << 30
-"""What the driver's disk, and the executors', are asked to hold unless the user names storage."""
+"""Of one side input: the most that is sent to executors' disks where no storage is shared."""
 SMALL_BYTES = 32 << 20
-"""Of one side input in all tasks together: as much may stand in the driver's memory."""
+"""Of one side input, over all tasks: about as much may be in the driver's memory."""
 MIN_SMALL_BYTES_OF_TASK = 64 << 10
 MAX_FILES = 64
-"""Of one side input: a worker has all of them open."""
+"""Of one side input, all of which a worker has open."""
 PART_BYTES = 64 << 20
-"""What passes through the driver at a time."""
+"""About the size of what passes through the driver at a time."""
 _BUCKET_BITS = 16
 
 
@@ -47,8 +47,8 @@ _BUCKET_BITS = 16
 class GatherSettings:
     """Where side inputs are gathered.
 
-    ``folder``: that all workers reach; None: there is none, so that what does not fit
-    the closure is given to ``share``, see ``SessionHandle.share``.
+    ``folder``: a folder that all workers reach; None: there is none, and ``share`` sends what does
+    not fit the closure, see ``SessionHandle.share``.
     """
 
     job_id: str
@@ -61,22 +61,22 @@ class GatherSettings:
 def gather(
     rows: OutputRows | None, edges: Sequence[Edge], settings: GatherSettings
 ) -> Mapping[DestinationId, SideInputRows]:
-    """Bring the rows of side inputs to where all workers find them.
+    """Gather the rows of side inputs where all workers can read them.
 
     Args:
-        rows: materialised rows, other destinations' among them; None: none were written.
-        edges: of the side inputs.
-        settings: this run's.
+        rows: materialised rows, also of other destinations; None: none were written.
+        edges: the edges of the side inputs.
+        settings: the settings of this run.
 
     Raises:
-        OptionsError: one is too large for what Spark hands around, and there is no folder.
-        AmbiguousRowsError: tasks have read different rows.
+        OptionsError: a side input is too large to be sent to executors, and there is no folder.
+        AmbiguousRowsError: tasks have read rows of other attempts than those accepted.
     """
     packed: dict[int, list[bytes]] = {int(edge.dest): [] for edge in edges}
     sizes = dict.fromkeys(packed, 0)
     large: set[int] = set()
     if rows is not None:
-        tasks = sum(attempts.count for attempts in rows.made_by.values())  # they read it, too
+        tasks = sum(attempts.count for attempts in rows.made_by.values())  # as many tasks read them
         limit = max(SMALL_BYTES // max(tasks, 1), MIN_SMALL_BYTES_OF_TASK)
         reports: list[reports_pb2.SideInputReport] = []
         for dest, size, blob in (
@@ -96,7 +96,7 @@ def gather(
     gathered: dict[DestinationId, SideInputRows] = {}
     for edge in edges:
         dest = int(edge.dest)
-        # Not by the edge alone: if its writers run again, workers must not keep the rows they have.
+        # Unique: if its writers run again, workers must not use the rows in their caches.
         id_ = f"{settings.job_id}/{dest}/{uuid.uuid4().hex[:8]}"
         blobs = packed.pop(dest)
         if rows is not None and dest in large:
@@ -115,10 +115,10 @@ def gather(
 def _check(
     reports: Sequence[reports_pb2.SideInputReport], rows: OutputRows, *, is_exchanged: bool
 ) -> None:
-    """See ``ambiguous_runs``.
+    """Check that tasks have read the rows of accepted attempts. See ``ambiguous_runs``.
 
     Raises:
-        AmbiguousRowsError: there are some.
+        AmbiguousRowsError: they have read others.
     """
     consumed = [consumed_of(report.consumed) for report in reports]
     runs = ambiguous_runs(consumed, rows.made_by, is_exchanged=is_exchanged)
@@ -128,7 +128,7 @@ def _check(
 
 
 def _small(blobs: Sequence[bytes], edge: Edge, id_: str, settings: GatherSettings) -> SideInputRows:
-    """Sort what is in memory."""
+    """Sort rows in memory, into the closure or one file."""
     batches = [batch for blob in blobs for batch in files.batches_of(blob)]
     sink = pa.BufferOutputStream()
     writer = files.SortedWriter(sink, is_sorted=True)
@@ -218,7 +218,7 @@ def _through_driver(
             blobs = of_part(part)
             given = {each.attempt: each.blobs[part] for each in reports if part in each.blobs}
             if Counter(attempt for attempt, _ in blobs) != given:
-                # What was packed was stored by two attempts at a task: it is packed again.
+                # Two attempts at a task have stored packed rows: they are packed again.
                 reason = f"the side input read by {edge.name} came from several task attempts"
                 raise AmbiguousRowsError(Ambiguous(frozenset(), reason))
             for _, blob in blobs:

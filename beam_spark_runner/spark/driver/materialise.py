@@ -22,7 +22,7 @@ _ROW_GROUP_BYTES = 16 << 20
 
 
 def file_settings(version: tuple[int, int]) -> dict[str, str]:
-    """Return what reading ``FilesInSharedStorage`` takes, for a version of Spark (major, minor).
+    """Return the settings for reading ``FilesInSharedStorage``, by version of Spark (major, minor).
 
     The pieces of a long value are in one file. One task must read all of it, so no file is
     split; and no two share a task, so that there are as many tasks as wrote. The reader
@@ -53,8 +53,8 @@ _WRITING = {
     "parquet.enable.dictionary": "false",  # hashes and elements hardly repeat: 15% less CPU
 }
 _WRITING_TO_STORES = {
-    # Object stores copy what is renamed: once, by the tasks, and not once more by the driver. The
-    # driver may then find files of two attempts at one task, which readers see by their marks.
+    # To rename is to copy in object stores: tasks do it, and the driver does not do it again. Files
+    # of two attempts at one task may then remain, which readers notice by their marks.
     "mapreduce.fileoutputcommitter.algorithm.version": "2",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
@@ -71,7 +71,7 @@ class Materialiser(Protocol):
     """Runs frames and stores their rows."""
 
     def beside(self, segment: Segment) -> contextlib.AbstractContextManager[None]:
-        """Let a segment read Spark tables as the user's settings say, unless it reads rows, too."""
+        """Let a segment read Spark tables with the user's settings, unless it reads rows, too."""
         ...
 
     def materialise(self, frame: DataFrame, name: str) -> Materialised:
@@ -102,7 +102,7 @@ class FilesInSharedStorage:
 
     Args:
         session: gets ``file_settings``, until it is closed.
-        folder: that all executors share, as Spark's writers take it: a path, or a URL.
+        folder: the folder that all executors share, as Spark takes it: a path, or a URL.
     """
 
     def __init__(self, session: SessionHandle, folder: str) -> None:
@@ -121,7 +121,7 @@ class FilesInSharedStorage:
 
     @contextlib.contextmanager
     def beside(self, segment: Segment) -> Iterator[None]:
-        """See ``Materialiser``. What is materialised meanwhile is read back after that."""
+        """See ``Materialiser``. Rows that are materialised inside are only read after it."""
         if not segment.tables or segment.reads:
             yield
             return

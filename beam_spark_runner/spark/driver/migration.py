@@ -32,21 +32,21 @@ _TITLE = "Redistribute state"
 def adapted(
     plan: Plan, settings: RunSettings, last: Manifest, version: Version, finishing: Finishing
 ) -> Manifest | None:
-    """Adapt what was committed to this run; store state anew if it would not be found as it is.
+    """Adapt the last manifest to this run; redistribute state whose place has changed.
 
     Args:
-        plan: of the pipeline.
-        settings: with the number of partitions from now on.
+        plan: the plan of this run.
+        settings: the settings of this run, with its number of partitions.
         last: the newest manifest.
-        version: of the plan, see ``recovery.migration``.
-        finishing: of the plan.
+        version: the version of the plan, see ``recovery.migration``.
+        finishing: the rules for the plan, see ``scheduling.finish``.
 
     Returns:
         A manifest of the next epoch, in which nothing else happens. None: nothing has changed.
 
     Raises:
         CheckpointStorageError: a disk or the checkpoint's storage does not work.
-        SparkJobError: it failed. The checkpoint is as it was.
+        SparkJobError: the redistribution failed. The checkpoint is unchanged.
     """
     before, after = last.partitions, settings.least_partitions
     if (before == after or last.is_final) and not has_changed(last, version):
@@ -73,10 +73,10 @@ def migration_after(
 
     Args:
         last: the newest manifest.
-        version: of this run.
-        finishing: of its plan.
-        heads: of the shards from now on.
-        partitions: their number from now on.
+        version: the version of this run.
+        finishing: the rules for its plan.
+        heads: the heads of the shards from now on.
+        partitions: the number of partitions from now on.
     """
     now, metrics = migrated(last, version), last.metrics
     if dict(last.steps) != dict(version.steps):
@@ -108,14 +108,14 @@ def resharding_after(
     partitions: int,
     splittable: Collection[int],
 ) -> Resharding:
-    """Return which shards are to be made, of which.
+    """Return which shards are to be made, and from which old ones.
 
     Args:
         last: the newest manifest.
-        version: of this run.
-        places: of the shards.
-        partitions: from now on.
-        splittable: numbers of the stages that store restrictions.
+        version: the version of this run.
+        places: the folders of the shards.
+        partitions: the number of partitions from now on.
+        splittable: the numbers of the stages that store restrictions.
     """
     stages: defaultdict[int, list[StoringStage]] = defaultdict(list)
     for each in moved_stages(last, version):
@@ -137,8 +137,8 @@ def heads_of(
     """Return the heads of new shards.
 
     Args:
-        resharding: which has made them.
-        made: level, partition and attempt of each that is not empty.
+        resharding: the resharding that has made them.
+        made: level, partition and attempt of each shard that is not empty.
     """
     return {
         (level, partition): Head(DeltaId(resharding.epoch, attempt))

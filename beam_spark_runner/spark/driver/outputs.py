@@ -15,7 +15,7 @@ from beam_spark_runner.spark.rows.marks import collect_marks
 
 
 class AmbiguousRowsError(Exception):
-    """What was read is of other task attempts than what was accepted, or of several."""
+    """Rows that were read are of other task attempts than those accepted, or of several."""
 
     def __init__(self, verdict: Ambiguous) -> None:
         super().__init__(verdict)
@@ -24,14 +24,14 @@ class AmbiguousRowsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OutputRows:
-    """Rows of materialised output. ``made_by``: by the run (Spark job) that materialised them."""
+    """Rows of materialised output. ``made_by``: run (Spark job) -> the attempts that made them."""
 
     frame: DataFrame
     made_by: Consumed
 
     @staticmethod
     def union(parts: Sequence["OutputRows"]) -> "OutputRows":
-        """Return the rows of all. None of them twice."""
+        """Return the rows of all parts, which have no rows in common."""
         made_by: dict[int, Attempts] = {}
         for part in parts:
             made_by.update(part.made_by)
@@ -71,13 +71,13 @@ class Outputs:
     _rows: dict[SegmentId, OutputRows] = field(default_factory=dict)
 
     def add(self, writer: SegmentId, output: SegmentOutput, rows: OutputRows | None) -> None:
-        """Note what a segment has made. ``rows``: None if it has materialised none."""
+        """Add the output of a segment. ``rows``: None if it has materialised none."""
         self._outputs[writer] = output
         if rows is not None:
             self._rows[writer] = rows
 
     def forget(self, writer: SegmentId) -> None:
-        """Drop what a segment has made, if it has made anything."""
+        """Drop the output of a segment, if there is any."""
         self._outputs.pop(writer, None)
         self._rows.pop(writer, None)
 
@@ -86,11 +86,11 @@ class Outputs:
         return self._rows.get(writer)
 
     def bytes_of(self, writers: Iterable[SegmentId]) -> int:
-        """Return the size of what these have made, as Arrow holds it."""
+        """Return the size of the outputs of segments, as Arrow holds them."""
         return sum(self._outputs[each].size_bytes for each in writers if each in self._outputs)
 
     def tasks_of(self, writers: Iterable[SegmentId]) -> int:
-        """Return how many tasks have made what these have materialised."""
+        """Return how many tasks have made the materialised rows of segments."""
         return sum(
             attempts.count
             for each in writers
@@ -111,7 +111,7 @@ class Outputs:
         """Return the rows that a segment reads.
 
         Args:
-            reads: destination -> who writes its rows.
+            reads: destination -> the segments that write its rows.
         """
         by_writer: dict[SegmentId, list[int]] = {}
         for dest, writers in reads.items():

@@ -15,7 +15,7 @@ from beam_spark_runner.spark.driver.table_writes import OpenWrite
 
 
 def check_overwrites(reads: Iterable[OpenRead], writes: Iterable[OpenWrite]) -> list[TableError]:
-    """Return an error for each write that would delete what is read."""
+    """Return an error for each write that would delete the source of a read."""
     reads = list(reads)
     if not reads:
         return []

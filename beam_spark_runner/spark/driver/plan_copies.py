@@ -17,15 +17,15 @@ from beam_spark_runner.spark.pyspark_internals import (
 
 
 class PlanCopier:
-    """How physical plans of one job run again and again.
+    """Runs physical plans of one job again and again.
 
-    Threads: the one that makes it, whose Spark jobs they become; and one of its own.
+    Threads: the one that makes it, which runs the plans; and one of its own, which copies them.
 
     Args:
-        settings: of the run.
+        settings: the settings of the run.
 
     Attributes:
-        local_property: its name; it has what each Spark job begins with.
+        local_property: the name of the local property with the input of each Spark job.
     """
 
     def __init__(self, settings: RunSettings) -> None:

@@ -25,7 +25,7 @@ class Events(Protocol):
 
 
 class KnownEvents:
-    """``Events`` that are all there from the beginning."""
+    """``Events`` that are all known from the beginning."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._events = iter(events)
@@ -39,7 +39,7 @@ class Playback:
     """How far a TestStream has been played. Of its events only the next one is kept.
 
     Attributes:
-        played: what has happened.
+        played: the state of the stream after all events that have happened.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class Playback:
         """Open at the beginning.
 
         Args:
-            events: of the stream.
-            tags: of all outputs.
-            step: for messages.
+            events: the events of the stream.
+            tags: the tags of all outputs.
+            step: the name of the step, for messages.
             check_cancelled: raises if the job is to end.
         """
         self.played: Played = not_played(tags)
@@ -65,8 +65,8 @@ class Playback:
         """Return the next epoch, once its event has arrived; None: the pipeline is done.
 
         Args:
-            progress: of the last manifest.
-            drains: asked again and again: whether the stream is to end without further events.
+            progress: the progress in the last manifest.
+            drains: returns whether the stream is to end without further events; called repeatedly.
 
         Raises:
             IncompatibleCheckpointError: more events have happened than there are.
@@ -91,11 +91,11 @@ class Playback:
             wait_s = _LONGEST_WAIT_S
 
     def after(self, epoch: Epoch) -> Played:
-        """Return what will have happened once an epoch has run."""
+        """Return the state of the stream once an epoch has run."""
         return self.played if epoch.event is None else self.played.after(epoch.event)
 
     def _advance_to(self, events: int) -> None:
-        """Let so many events have happened, as a manifest says: more than one after a restart."""
+        """Play as many events as a manifest says have happened: after a restart, more than one."""
         while self.played.events < events:
             if self.played.has_ended:
                 given = self.played.events

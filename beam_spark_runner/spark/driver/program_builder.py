@@ -1,4 +1,4 @@
-"""From a segment of the plan to the programs of its tasks."""
+"""Builds the programs of tasks from a segment of the plan."""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -47,10 +47,10 @@ class Limits:
     ``cache_bytes``: of decoded side inputs that a worker keeps. ``spill_bytes``: of one group
     in memory; what is more goes to disk. ``options_json``: pipeline options, for what reads
     them where user code runs. ``working_folder``: of the program, if tasks run on its machine.
-    ``route``: to the driver, beside the rows; None: there is no backchannel.
+    ``route``: to the driver's backchannel; None: there is none.
     ``harnesses``: set where code runs in SDK harnesses. ``shards``: set where the pipeline
     streams. ``user_timer_batch``: set where the firing of user timers may be interrupted.
-    ``stuck_s``: for how long user code may stand still; 0: for ever.
+    ``stuck_s``: for how long user code may make no progress; 0: for ever.
     """
 
     max_attempts: int
@@ -69,7 +69,7 @@ class Limits:
 
 _CODES = routing.REPORT_CODE - routing.FIRST_CODE
 """How many destinations of a level have a code of their own. Rows of the first level, which no
-exchange sorts, may be for more; those with one code are told apart by the destination."""
+exchange sorts, may be for more; those with one code are distinguished by the destination."""
 
 
 class ProgramBuilder:
@@ -130,9 +130,9 @@ class ProgramBuilder:
         return tuple(self.edges[self._input_of[stage]] for stage in segment.levels[level].stages)
 
     def keeps_partitions(self, segment: Segment) -> bool:
-        """Whether rows that are partitions go from tasks before the first exchange through it.
+        """Whether whole partitions pass the first exchange, from the tasks upstream of it.
 
-        There have to be as many tasks then, so that no two partitions become one.
+        It needs as many partitions as there are such tasks, so that no two become one.
         """
         first, *others = segment.levels
         here = frozenset(first.stages)
@@ -149,9 +149,9 @@ class ProgramBuilder:
         return any(map(self._hosts_splittable, segment.levels))
 
     def finalizes(self, segment: Segment) -> bool:
-        """Whether a splittable DoFn among the stages may wait for the acceptance of its bundles.
+        """Whether a splittable DoFn among the stages may register bundle finalization.
 
-        It is notified only between two rounds.
+        Its callbacks run only between two rounds.
         """
         return any(
             self._plan.graph.transforms[transform].finalizes_bundles
@@ -164,7 +164,7 @@ class ProgramBuilder:
     def may_pass_on(
         self, segment: Segment, index: int, job: range, round_budget_s: float | None
     ) -> bool:
-        """Whether the tasks of a level may have to wait for a later Spark job."""
+        """Whether the tasks of a level may have to pass their input on to a later Spark job."""
         return round_budget_s is not None and any(
             self._hosts_splittable(segment.levels[before]) for before in job if before < index
         )
@@ -189,12 +189,12 @@ class ProgramBuilder:
         """Return the program of one level.
 
         Args:
-            segment: of the plan.
-            index: of the level within the segment.
-            partitions: of every exchange.
-            side_inputs: where the rows are that earlier segments gathered.
-            job: the levels that the Spark job has.
-            round_budget_s: for which splittable DoFns work; None: until they are done.
+            segment: the segment of the level.
+            index: the index of the level within the segment.
+            partitions: the number of partitions of every exchange.
+            side_inputs: the gathered rows of side inputs.
+            job: the indices of the levels in the Spark job.
+            round_budget_s: the time for splittable DoFns; None: they process all restrictions.
             run: number of the Spark job among all of the pipeline's.
             rows_from: see ``LevelProgram``.
             stores_rows: see ``LevelProgram``.
@@ -237,7 +237,7 @@ class ProgramBuilder:
         """See ``LevelProgram.goes_on``."""
         later = range(index + 1, len(segment.levels))
         read = [int(edge.dest) for each in later for edge in self.readers(segment, each)]
-        # What reaches the first level is stored already, by other segments.
+        # Other segments have materialised the input of the first level.
         is_first = index == 0 and not segment.levels[0].has_exchange and not is_round
         return frozenset(read if is_first else (*read, *map(int, segment.writes)))
 
@@ -313,7 +313,7 @@ class ProgramBuilder:
         return self._helper(stage, edge, _TRUNCATOR, describe(plan, stage.id, part=part), views)
 
     def _views(self, stage: Stage) -> Iterator[tuple[SideInput, Edge]]:
-        """Yield the side inputs of a stage that a stage gathers, as all are in epochs."""
+        """Yield the side inputs of a stage that are gathered by stages, as all are in epochs."""
         for side in stage.side_inputs:
             if self._plan.destinations[side.destination].stage is not None:
                 yield side, self.edges[side.destination]
@@ -349,13 +349,13 @@ class ProgramBuilder:
         description: StageDescription,
         views: Mapping[tuple[str, str], Edge] | None = None,
     ) -> StageProgram:
-        """Return what runs in bundles of its own, for the input of a stage.
+        """Return the program of a helper, which runs in separate bundles, for the input of a stage.
 
         Args:
-            stage: that reads the input.
-            edge: by which the input comes.
-            number: of the kind, from 1: ids of stages come before.
-            description: of what runs.
+            stage: the stage that reads the input.
+            edge: the edge of the input.
+            number: the number of the helper, from 1: its id follows those of all stages.
+            description: the description of the helper.
             views: see ``StageProgram``.
         """
         return StageProgram(
@@ -371,7 +371,7 @@ class ProgramBuilder:
         )
 
     def _readers_of_view(self, stage: Stage) -> list[Stage]:
-        """Return the stages that look up what a stage gathers; none if it gathers nothing."""
+        """Return the stages that look up the side input that a stage gathers, if it does."""
         dest = self._input_of[stage.id]
         if self._plan.destinations[dest].delivery is not Delivery.SIDE_INPUT:
             return []

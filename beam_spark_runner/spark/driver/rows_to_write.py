@@ -1,8 +1,8 @@
 """Rows of tables that may be written: those of the task attempts that were accepted.
 
-Materialised rows may be there twice: two executors may keep what two attempts at one task have
-made, and each reader gets either. A write cannot be taken back, so they are compared before it: one
-Spark job reads which attempts there are, and each task of the write compares what it reads itself.
+Materialised rows may exist twice: two executors may have the rows of two attempts at one task, and
+each reader gets either. A write cannot be undone, so attempts are compared before it: one Spark job
+reads all marks, and each task of the write checks the marks that it reads itself.
 """
 
 import json
@@ -38,12 +38,12 @@ class RowsToWrite:
     _attempts: frozenset[int]
 
     def frame(self, table_schema: str) -> DataFrame:
-        """Return them as the table has them.
+        """Return the rows with the columns of the table.
 
-        Its tasks raise ``OtherAttemptError`` before they end if they read rows of others.
+        Its tasks raise ``OtherAttemptError`` before they end if they read rows of other attempts.
 
         Args:
-            table_schema: Spark's JSON.
+            table_schema: the schema of the table, as Spark's JSON.
         """
         columns = columns_of(table_schema)
         wanted = pa.schema([(each.name, arrow_type(each.type)) for each in columns])
@@ -58,14 +58,14 @@ class RowsToWrite:
 
 
 def rows_to_write(rows: OutputRows, dest: DestinationId) -> RowsToWrite:
-    """Count the rows of a table, and compare whose they are. Runs a Spark job.
+    """Count the rows of a table, and check which attempts have made them. Runs a Spark job.
 
     Args:
-        rows: materialised, of all destinations.
-        dest: of the table.
+        rows: materialised rows, of all destinations.
+        dest: the destination of the table.
 
     Raises:
-        AmbiguousRowsError: they are not those that were accepted.
+        AmbiguousRowsError: they are not of the accepted attempts.
     """
     # Rows travel in batches; of a batch that travels in pieces, the first piece says how many.
     is_first = (

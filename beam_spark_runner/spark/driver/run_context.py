@@ -30,7 +30,7 @@ class Observer(Protocol):
         ...
 
     def reported(self, reports: Sequence[Report]) -> None:
-        """It has ended, and its metrics are counted."""
+        """The Spark job has ended, and its metrics are counted as attempted."""
         ...
 
     def accepted(self, reports: Sequence[Report]) -> None:
@@ -46,10 +46,10 @@ class RunSettings:
     job_id: str
     least_partitions: int  # of each exchange
     most_partitions: int
-    counts_bytes: bool  # more partitions for more data; not where the user has said how many
+    counts_bytes: bool  # more partitions for more data; False: the user has set their number
     limits: Limits
     materialiser: Materialiser
-    folder: SharedFolder | None  # that driver and workers reach
+    folder: SharedFolder | None  # that driver and workers share
     share: Callable[[Path], tuple[Any, str | None]]  # see ``SessionHandle.share``
     job_scope: Callable[[str], contextlib.AbstractContextManager[None]]  # names Spark jobs
     check_cancelled: Callable[[], None]  # raises if the job is to end
@@ -65,7 +65,7 @@ class RunSettings:
 
 @dataclass(slots=True)
 class Tally:
-    """Metrics of what was accepted, and of all that was tried (serialised MonitoringInfos).
+    """Metrics of accepted output, and of all attempts (serialised MonitoringInfos).
 
     Threads: one writes, any may read.
     """
@@ -75,5 +75,5 @@ class Tally:
 
     @property
     def committed(self) -> tuple[bytes, ...]:
-        """A segment counts once, however often it ran."""
+        """The metrics of accepted output: a segment counts once, however often it ran."""
         return merge(info for infos in list(self.accepted.values()) for info in infos)

@@ -1,7 +1,7 @@
-"""One Spark job: some levels of a segment, over the rows that they read.
+"""Runs one Spark job: some levels of a segment, over the rows that they read.
 
-Nothing is decided here: which levels run, how often, and what becomes of the verdict is for
-whoever asks (``batch``).
+Nothing is decided here: the callers (``batch``, ``epoch_jobs``) choose the levels, and act on the
+verdict.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,14 +33,15 @@ class SegmentJob:
 
     Attributes:
         run: its number among the jobs of the pipeline.
-        segment: of the plan.
-        levels: of the segment, one after the other.
+        segment: the segment that runs.
+        levels: the consecutive levels of the segment that run.
         source: the rows that the first level reads.
-        is_spread: each of the first level's tasks reads a partition of the source as it lies.
-        side_inputs: those that the levels read, gathered.
-        partitions: of each exchange.
+        is_spread: the source has a partition for each of the first level's tasks, which thus need
+            no exchange.
+        side_inputs: the gathered side inputs that the levels read.
+        partitions: the number of partitions of each exchange.
         materialises: whether its output is materialised.
-        round_budget_s: of splittable DoFns; None: they process all that they get.
+        round_budget_s: the time for splittable DoFns; None: they process all restrictions.
         rows_from: see ``LevelProgram``, of the first level.
         stores_rows: see ``LevelProgram``, of the last level.
         is_round: see ``LevelProgram``.
@@ -64,14 +65,14 @@ class SegmentJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """What a Spark job has made.
+    """The result of a Spark job.
 
     Attributes:
-        rows: of its last level.
-        part: where they were materialised, and by whom.
-        reports: of its tasks, those of repeated attempts included.
+        rows: the rows of its last level.
+        part: where they were materialised, and by which attempts.
+        reports: the reports of its tasks, including those of repeated attempts.
         verdict: whether the output is that of one attempt at each task.
-        emitted_bytes: of the output, as Arrow holds it.
+        emitted_bytes: the size of the output, as Arrow holds it.
     """
 
     rows: OutputRows
@@ -97,7 +98,7 @@ class SegmentJobs:
         """Run a job to its end.
 
         Raises:
-            Exception: of Spark's; see ``spark_errors``.
+            Exception: what Spark raises; see ``spark_errors``.
         """
         self._settings.observer.began(job.run)
         frame, tasks = self.frame(job)
@@ -118,11 +119,11 @@ class SegmentJobs:
         )
 
     def forget_last(self) -> None:
-        """What fails from now on is no job that ``run`` has begun."""
+        """Forget the last job: errors from now on have nothing to do with it."""
         self._last = None
 
     def steps_blamed_for(self, segment: Segment, error: Exception) -> str:
-        """Name the steps that shared the Spark stage that failed, or those of the segment."""
+        """Return the names of the steps in the Spark stage that failed, or else of the segment."""
         if self._last is None:
             return segment_title(self._plan, segment)
         after = stages_after(self._settings.spark, self._settings.job_id, error)
@@ -132,10 +133,10 @@ class SegmentJobs:
         return _title(self._plan, [segment.levels[levels[-1 - after]]])
 
     def frame(self, job: SegmentJob) -> tuple[DataFrame, Mapping[int, int]]:
-        """Chain the levels.
+        """Return the frame that runs the levels, and the number of tasks after each exchange.
 
-        Also returns the number of tasks of each level after an exchange, by the level's number
-        among all of the plan's.
+        The latter is by the number of the level that the exchange precedes, counted over all
+        segments.
         """
         self._last = job
         frame = job.source.frame

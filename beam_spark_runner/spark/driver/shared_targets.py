@@ -1,6 +1,6 @@
 """Refuses several writes to one target, unless all of them append rows of one schema.
 
-Which of them runs first is not determined: what the others find, and what is left, would differ.
+Their order is not determined, and the content of the target would depend on it.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from beam_spark_runner.spark.driver.table_writes import OpenWrite
 
 
 def check_targets(writes: Iterable[OpenWrite]) -> list[TableError]:
-    """Return an error for each write whose target another one has."""
+    """Return an error for each write that conflicts with an earlier one to the same target."""
     errors = []
     first: dict[tuple[str, ...], OpenWrite] = {}
     for write in writes:

@@ -24,15 +24,15 @@ _FINAL = (
     (r"OutOfMemoryError", "the JVM ran out of memory"),
     (
         r"SparkContext (was|has been) shut ?down|stopped SparkContext"
-        r'|SparkContext\.\w+\(\)" is null',  # parts of a context are gone once it has stopped
+        r'|SparkContext\.\w+\(\)" is null',  # a context has no such parts once it has stopped
         "Spark was stopped",
     ),
 )
 _WORKER_EXIT = "Python worker exited unexpectedly"
 _CRASH = re.compile(r"Fatal Python error: .*")
 _CRASHED_THREAD = re.compile(r"^ *Current thread .*\n(?:  File .*(?:\n|\Z))*", re.MULTILINE)
-# What Spark's scheduler says when it cannot bring a stage to its end since machines were lost,
-# whatever they were lost by. tests/spark/test_texts_of_spark.py has all it can say.
+# Messages of Spark's scheduler when it cannot complete a stage because machines were lost, for
+# whatever reason. tests/spark/test_texts_of_spark.py has all of them.
 _STAGE_WAS_GIVEN_UP = re.compile(
     r"Job aborted due to stage failure: (?!Task \S+ in stage \S+ failed)[^\n]*?(?:"
     r"(?:failed|resubmitted for|exceeded) the maximum (?:allowable )?"
@@ -52,8 +52,8 @@ _CLASSES_OF_LOST_MACHINES = frozenset(
         "storage.BlockNotFoundException",
     )
 )
-# What a task failed with for the last time, where neither a class nor a condition says it:
-# Spark has most only as text, and Connect never sends the classes of causes.
+# Errors of a task's last attempt, for when there is no class or condition: Spark has most errors
+# only as text, and Connect never sends the classes of causes.
 _TASKS_LOST_MACHINES = re.compile(
     r"Checkpoint block \S+ not found"
     r"|FetchFailed|TaskResultLost"
@@ -69,7 +69,7 @@ _TASKS_LOST_MACHINES = re.compile(
 def machines_were_lost(error: BaseException) -> bool:
     """Whether Spark gave up because executors went away, and not because of what ran on them.
 
-    What user code raises never comes here: tasks report it.
+    Errors of user code are not among these: tasks report them.
     """
     text = str(error)
     if _STAGE_WAS_GIVEN_UP.search(text) is not None:
@@ -104,7 +104,7 @@ def _java_causes(error: BaseException) -> Iterator[tuple[str, str | None]]:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return one line for people: what Spark says, after what it means where that is known."""
+    """Return one line for users: Spark's message, after its meaning if that is known."""
     text = str(error)
     if isinstance(error, (Py4JNetworkError, ConnectionError)):
         return f"Spark's JVM has ended, or does not answer ({_line(text)})"
@@ -140,7 +140,7 @@ def stages_after(spark: Any, tag: str, error: BaseException) -> int | None:
 
 
 def _line(text: str) -> str:
-    """Return the line that says what went wrong first."""
+    """Return the line with the original error."""
     _, is_traceback, traceback = text.rpartition("Traceback (most recent call last):\n")
     if is_traceback:  # its last line; indented are the frames before, and the JVM's after it
         raised = re.search(r"^[\w.]+(: .*)?$", traceback, re.MULTILINE)

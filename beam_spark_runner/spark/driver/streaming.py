@@ -1,4 +1,4 @@
-"""Running a streaming plan: epochs, each committed before the next one begins."""
+"""Runs a streaming plan in epochs, each committed before the next one begins."""
 
 import contextlib
 import functools
@@ -57,8 +57,8 @@ class Pace:
     """When epochs run.
 
     Attributes:
-        interval_us: what one should take; also the least time between the beginnings of two, as
-            long as sources have nothing more.
+        interval_us: how long an epoch should take; also the least time between the starts of two
+            epochs, while sources have no more elements.
         sleep: sleeps for so many seconds, or until the job is to end or to be drained.
         wait: sleeps for so many seconds, or until the job is to end.
         drains: whether the job is to be drained.
@@ -81,20 +81,20 @@ def run_epochs(
     """Run epochs until the pipeline is done; go on after the newest one that is committed.
 
     Args:
-        plan: what runs.
-        settings: where.
+        plan: the streaming plan.
+        settings: where and how it runs.
         tally: gets its metrics.
         checkpoints: where epochs are committed.
-        pace: when they run.
-        events: of the plan's TestStream; None: it has none.
+        pace: when epochs run.
+        events: the events of the plan's TestStream; None: it has none.
 
     Returns:
         Whether the pipeline was drained, in this run or an earlier one.
 
     Raises:
-        BundleFailedError: user code failed, as often as Spark retries tasks.
-        SparkJobError: Spark gave an epoch up, or it never ran on one version of its data.
-        IncompatibleCheckpointError: what was committed is of another pipeline.
+        BundleFailedError: user code failed in all attempts that Spark makes at a task.
+        SparkJobError: Spark failed a segment, or it has run too often without being accepted.
+        IncompatibleCheckpointError: the checkpoint belongs to another pipeline.
         FencedError: another driver has taken the pipeline over.
     """
     if not plan.segments:  # a TestStream, and nothing that reads it
@@ -119,7 +119,7 @@ class _StreamRun:
     ) -> None:
         self._plan, self._settings, self._tally, self._pace = plan, settings, tally, pace
         self._segments = EpochSegments(plan, settings, tally)
-        self._metrics_of = plan.segments[0].id  # those of all segments
+        self._metrics_of = plan.segments[0].id  # under it are the metrics of all segments
         self._playback, self._tags = _played(plan, settings, events)
         self._views = [
             int(id_)
@@ -150,9 +150,9 @@ class _StreamRun:
         )
         if self._last.epoch:
             _LOGGER.info("continuing after epoch %d", self._last.epoch)
-        self._start.sweep()  # which the start before may have died in front of
+        self._start.sweep()  # the driver before may have ended without it
         self._sweeper = ThreadPoolExecutor(1, "beam-sweep")
-        self._sweep: Future[None] | None = None  # of the epoch before, while the next one runs
+        self._sweep: Future[None] | None = None  # after the last commit, while the next epoch runs
 
     @property
     def _last(self) -> Manifest:
@@ -165,10 +165,10 @@ class _StreamRun:
         return self._last.drains
 
     def adapt(self) -> None:
-        """Adapt what an earlier run has committed, if it was of another version or partitions."""
+        """Adapt the checkpoint of an earlier run with another version or number of partitions."""
         if left := self._outlasting(self._start.superseding):
             self._outlasting(lambda: self._start.commit(left))
-        # A start that is fenced off meanwhile may have committed an epoch as before.
+        # A driver that is fenced off meanwhile may have committed one more epoch, not adapted.
         while mine := self._outlasting(self._adapted):
             self._outlasting(functools.partial(self._start.commit, mine))
         self._tally.accepted[self._metrics_of] = self._last.metrics
@@ -237,7 +237,7 @@ class _StreamRun:
 
     @contextlib.contextmanager
     def leaving_nothing(self) -> Iterator[None]:
-        """Let go of what Spark keeps; after an error delete what the epoch has stored that runs."""
+        """Release Spark's resources; after an error, delete the rows of the epoch that ran."""
         try:
             yield
         except BaseException:
@@ -252,7 +252,7 @@ class _StreamRun:
             self._segments.close()
 
     def _end_sweep(self) -> None:
-        """Wait until what the last commit superseded is deleted."""
+        """Wait until the files that the last commit superseded are deleted."""
         sweep, self._sweep = self._sweep, None
         if sweep is None:
             return
@@ -262,7 +262,7 @@ class _StreamRun:
             self._outlasting(self._start.sweep)
 
     def _outlasting(self, work: Callable[[], _Result]) -> _Result:
-        """Do something that may be done again, until storage that is full or away allows it."""
+        """Do work that may be repeated, and repeat it while storage is full or unavailable."""
         began_s, failures = time.monotonic(), 0
         while True:
             try:
@@ -307,7 +307,7 @@ class _StreamRun:
             self._settings.check_cancelled()
 
     def _rows(self, epoch: Epoch, budget_us: int) -> Rows:
-        """Return what the first level reads: the epoch, and what its sources give."""
+        """Return the rows for the first level: the epoch's mark, and elements of its sources."""
         watermarks = {} if self._playback is None else self._playback.after(epoch).watermarks_us
         mark = reports_pb2.AttemptMark(
             epoch=reports_pb2.Epoch(

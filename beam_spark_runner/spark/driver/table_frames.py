@@ -36,7 +36,7 @@ class OpenRead:
 
 
 def schema_of(read: TableRead, session: SessionHandle) -> str:
-    """Return Spark's JSON of what would be read.
+    """Return the schema of what would be read, as Spark's JSON.
 
     Raises:
         TableError: Spark cannot read it.
@@ -50,12 +50,12 @@ def open_frame(read: TableRead, session: SessionHandle, step: str) -> DataFrame:
     """Return a frame of the pipeline's session.
 
     Args:
-        read: what is read.
-        session: of the pipeline.
-        step: name of the step.
+        read: the table, query or files to read.
+        session: the session of the pipeline.
+        step: the name of the step.
 
     Raises:
-        TableError: Spark cannot read it, or it is not what the pipeline was built for.
+        TableError: Spark cannot read it, or its schema is not that the pipeline was built for.
     """
     with _explained(step, read.format, read.options, session):
         frame = _frame(read, session)
@@ -147,7 +147,7 @@ def rows_of_tables(
     """Return one frame of the rows of tables, for ``table_rows.with_tables``, and of other rows.
 
     Args:
-        tables: destination -> what it gets; at least one.
+        tables: destination -> the table that it gets; at least one.
         others: rows as ``rows.schema`` has them; None: there are none.
     """
     if others is None and len(tables) == 1:

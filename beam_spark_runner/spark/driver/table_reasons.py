@@ -77,10 +77,10 @@ def reason_for(error: BaseException, format_: str, options: Mapping[str, str], v
     """Return what is wrong, in words for people.
 
     Args:
-        error: that Spark raised.
-        format_: name of the data source, if there is one.
-        options: of the data source.
-        version: of Spark.
+        error: the error that Spark raised.
+        format_: the name of the data source, if there is one.
+        options: the options of the data source.
+        version: the version of Spark.
     """
     text = str(error)
     if _MISSING_DRIVER.search(text):

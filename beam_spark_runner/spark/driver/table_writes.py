@@ -35,11 +35,11 @@ class OpenWrite:
     """A write that has passed its checks.
 
     Attributes:
-        write: what is to be done.
-        step: name of the step.
-        schema: Spark's JSON of the rows, as the target has them.
+        write: the target and mode of the write.
+        step: the name of the step.
+        schema: the schema of the rows as the target has them, as Spark's JSON.
         is_there: the target existed before the pipeline ran.
-        session: of the pipeline.
+        session: the session of the pipeline.
     """
 
     write: TableWrite
@@ -49,7 +49,7 @@ class OpenWrite:
     session: SessionHandle
 
     def may_run_again(self) -> bool:
-        """Whether a failed write has left nothing. Asks the catalog of a table."""
+        """Whether a failed write has left no rows. Queries the catalog of a table."""
         if self._is_missing_table():
             return True
         provider = self._provider()
@@ -71,11 +71,11 @@ class OpenWrite:
         return given.get(_COMMITTER, of_session) == "2"
 
     def keeps_versions(self) -> bool:
-        """Whether an overwrite leaves what was there until it has committed."""
+        """Whether an overwrite leaves the old rows in place until it has committed."""
         return self._provider() in _WITH_VERSIONS
 
     def _provider(self) -> str:
-        """Return the data source of what is there; empty: the catalog does not say."""
+        """Return the data source of the target; empty: the catalog does not know it."""
         write = self.write
         if not write.table:
             return write.format
@@ -92,7 +92,7 @@ class OpenWrite:
 
     @property
     def is_skipped(self) -> bool:
-        """Whether nothing is to be done: the target is there."""
+        """Whether nothing is to be done, since the target exists."""
         return self.write.mode == "ignore" and self.is_there
 
     def skip(self) -> bytes:
@@ -103,12 +103,12 @@ class OpenWrite:
         """Write, and return JSON of a ``SparkWriteResult``.
 
         Args:
-            rows: what is written. None: there are none.
+            rows: the rows to write. None: there are none.
             is_again: the same write has failed before.
 
         Raises:
-            AmbiguousRowsError: tasks have read other rows than those; nothing was written.
-            Exception: of Spark's.
+            AmbiguousRowsError: tasks have read rows of other attempts; nothing was written.
+            Exception: what Spark raises.
         """
         before = set(self.files()) if self.write.mode == "append" else set()
         try:
@@ -179,12 +179,12 @@ def open_write(write: TableWrite, session: SessionHandle, step: str) -> OpenWrit
     """Check a write.
 
     Args:
-        write: what is to be done.
-        session: of the pipeline.
-        step: name of the step.
+        write: the target and mode of the write.
+        session: the session of the pipeline.
+        step: the name of the step.
 
     Raises:
-        TableError: it would fail.
+        TableError: the write would fail.
     """
     with session.program_catalogs():
         existing = _existing(write, session, step)
@@ -209,8 +209,8 @@ def open_write(write: TableWrite, session: SessionHandle, step: str) -> OpenWrit
 def _as_in(existing: str, write: TableWrite, step: str) -> str:
     """Return the schema of the target, if the rows fit into it.
 
-    Values by which files are partitioned are in the names of folders. Their types there are a
-    guess of Spark's, and those of the rows count.
+    Values by which files are partitioned are in the names of folders, from which Spark infers
+    their types: those of the rows count instead.
     """
     given = {each.name: each.type for each in columns_of(write.schema)}
     in_folders = () if write.table else write.partition_by
@@ -227,7 +227,7 @@ def _as_in(existing: str, write: TableWrite, step: str) -> str:
 
 
 def _existing(write: TableWrite, session: SessionHandle, step: str) -> str | None:
-    """Return Spark's JSON of what the target has; empty, if it has no types; None: it is not there.
+    """Return the target's schema, as Spark's JSON; empty: it has no types; None: no target exists.
 
     Raises:
         TableError: there is no connector for it.

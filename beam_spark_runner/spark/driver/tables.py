@@ -19,13 +19,13 @@ from beam_spark_runner.spark.session.handle import SessionHandle
 
 @dataclass(frozen=True, slots=True)
 class OpenTables:
-    """What a pipeline reads and writes, by step.
+    """The tables that a pipeline reads and writes, by step.
 
     Attributes:
-        frames: of the pipeline's session.
-        writes: checked.
-        begun: writes that have been tried.
-        results: of writes that have been done.
+        frames: the tables that are read, as frames of the pipeline's session.
+        writes: the writes, which have passed their checks.
+        begun: the writes that have been tried.
+        results: the results of writes that were done or skipped, as JSON.
     """
 
     frames: Mapping[TransformId, DataFrame] = field(default_factory=dict)
@@ -34,11 +34,11 @@ class OpenTables:
     results: dict[TransformId, bytes] = field(default_factory=dict)
 
     def source(self, segment: Segment, rows: OutputRows | None) -> OutputRows | None:
-        """Return what a segment reads.
+        """Return the rows that a segment reads, with those of tables.
 
         Args:
-            segment: of the plan.
-            rows: those that no table has.
+            segment: the segment.
+            rows: the rows that are not of tables; None: there are none.
         """
         tables = {dest: self.frames[step] for dest, step in segment.tables.items()}
         if not tables:
@@ -55,8 +55,8 @@ def open_tables(plan: Plan, session: SessionHandle) -> OpenTables:
     """Find the tables of a plan, and check that they can be read and written.
 
     Args:
-        plan: of a pipeline.
-        session: in which it will run.
+        plan: the plan of the pipeline.
+        session: the session in which it will run.
 
     Raises:
         PipelineRefusedError: with a TableError for each problem.

@@ -10,7 +10,7 @@ from beam_spark_runner.spark.rows.keys import key_before, key_end
 
 
 class RowCursor:
-    """A place in the task's input. Long values and long keys are whole again.
+    """A position in the task's input. It joins long values, and restores long keys.
 
     ``forward`` gets the parts of batches that are not for this level's stages.
     """
@@ -33,10 +33,10 @@ class RowCursor:
         self._run = 0
 
     def load(self) -> bool:
-        """Make sure that a row stands at ``position``; False at the end of the input.
+        """Make sure that there is a row at ``position``; False at the end of the input.
 
-        What is raised is raised again by every later call: user code that iterates over a large
-        group reads on here, and may catch it. Else the input would seem to have ended.
+        An error is raised again by every later call: user code that iterates over a large group
+        calls this, and may catch it. Otherwise, the input would seem to have ended.
         """
         if self._failure is not None:
             raise self._failure

@@ -1,4 +1,4 @@
-"""From rows to the values of one key after the other, for a GroupByKey."""
+"""Reads rows as the values of one key after another, for a GroupByKey."""
 
 from collections.abc import Iterator
 from typing import cast
@@ -19,10 +19,10 @@ from beam_spark_runner.spark.rows.reading import StageEpoch
 
 
 class GroupReader(RunReader):
-    """Hands the values of each key to the stage's operator, from rows sorted by route.
+    """Passes the values of each key to the stage's operator, from rows sorted by route.
 
     Rows of one route may hold several keys (a collision of hashes), in any order; they are
-    taken apart before the next route is read.
+    separated before the next route is read.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class GroupReader(RunReader):
         self._operator.push()
 
     def _read_complete(self, block: schema.Block, first: int, cuts: list[int]) -> int:
-        """Take the groups that end within the block, at ``cuts``; return where the next begins."""
+        """Process the groups that end in the block, at ``cuts``; return where the next begins."""
         if self._runs is None:
             return super()._read_complete(block, first, cuts)
         keys, values, orders = block.keys, block.values, block.orders
@@ -99,7 +99,7 @@ class GroupReader(RunReader):
             self._operator.group(key, some, order)
 
     def _stream(self, cursor: RowCursor, route: int, run: Run) -> None:
-        """Hand over the first key's values while they are read, and set other keys' aside."""
+        """Stream the first key's values while they are read; log those of other keys for later."""
         first = cast("bytes", run.keys[0])
         others: dict[bytes, tuple[int, ValueLog]] = {}
 

@@ -1,4 +1,4 @@
-"""Rows of key and value, for destinations that group."""
+"""Writes rows of key and value, for destinations that group."""
 
 import functools
 from typing import Any
@@ -15,7 +15,11 @@ from beam_spark_runner.spark.rows.writing import FLUSH_BYTES, ROW_BYTES, Outlet
 
 
 class GroupWriter(KeyWriter):
-    """Rows of key and value, exploded per window, for a destination that groups."""
+    """Writes rows of key and value, for a destination that groups.
+
+    There is a row for each window of an element; or one with all windows, if ``coded_windowing``
+    is set.
+    """
 
     def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:
         super().__init__(edge, coder, outlet)
@@ -26,7 +30,7 @@ class GroupWriter(KeyWriter):
             edge.timestamp_combiner, 0
         )
         if edge.coded_windowing:
-            self._sign = 0  # the trigger driver looks at the timestamps itself
+            self._sign = 0  # ``semantics.grouping`` reads the timestamps itself
             windowed = WindowedValueCoder(element_coder.value_coder(), coder.window_coder)
             self._encode_value = windowed.get_impl().encode
             self.accept_chunk = self._accept_windowed_chunk  # type: ignore[method-assign]
@@ -49,7 +53,7 @@ class GroupWriter(KeyWriter):
             self.flush()
 
     def _accept_global_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        """Where neither timestamp nor window is needed: columns at once."""
+        """Take elements of which neither timestamp nor window is needed: columns at once."""
         encode_key, encode_value = self._encode_key, self._encode_value
         element: Any = None
         try:
@@ -69,7 +73,7 @@ class GroupWriter(KeyWriter):
             self.flush()
 
     def _accept_windowed_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        """One row per element, with its windows: the reader groups them."""
+        """Make one row per element, with its windows, by which the reader groups."""
         windowed = []
         element: Any = None
         try:
@@ -84,7 +88,7 @@ class GroupWriter(KeyWriter):
         self.accept_chunk([windowed_value.value], [windowed_value])
 
     def accept_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        """One row per element and window."""
+        """Make one row per element and window."""
         encode_key, encode_value = self._encode_key, self._encode_value
         is_global, sign = self.edge.is_global, self._sign
         windows: Any = None

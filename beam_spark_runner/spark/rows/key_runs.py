@@ -23,17 +23,17 @@ class Run:
     orders: schema.Int64Array
 
     def size(self) -> int:
-        """Bytes in memory, nearly."""
+        """Return about how many bytes the run takes in memory."""
         return sum(map(len, self.values)) + ROW_OVERHEAD_BYTES * len(self.values)
 
 
 class RunReader(Reader):
-    """Hands over the rows of each route together.
+    """Passes on the rows of each route together.
 
     They may hold several keys (a collision of hashes), in any order.
 
     Args:
-        logs: of the task; a run larger than their limit is not taken as a whole.
+        logs: the value logs of the task; a run that exceeds their limit is streamed.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class RunReader(Reader):
         return first
 
     def _finish_run(self, cursor: RowCursor, route: int, run: Run) -> None:
-        """The run at the end of a block may go on in the next."""
+        """Process the run at the end of a block, which may continue in the next one."""
         size = run.size()
         while size <= self._logs.limit_bytes:
             taken = self._take(cursor, route)
@@ -97,8 +97,8 @@ class RunReader(Reader):
     def _emit(
         self, keys: list[bytes | None], values: list[bytes], orders: schema.Int64Array
     ) -> None:
-        """Take a whole run."""
+        """Process a whole run."""
 
     @abc.abstractmethod
     def _stream(self, cursor: RowCursor, route: int, run: Run) -> None:
-        """Take a run that outgrows memory: its rows so far, and what ``_take`` still gives."""
+        """Process a run that exceeds memory: its rows so far, and those that ``_take`` returns."""

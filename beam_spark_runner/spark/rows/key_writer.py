@@ -12,7 +12,7 @@ from beam_spark_runner.spark.rows.writing import LONG_KEY_BYTES, Outlet, Writer
 
 
 class KeyWriter(Writer):
-    """Buffers rows whose route is the hash of their key, or in epochs falls on its partition."""
+    """Buffers rows by key: a route has its hash; in epochs, it leads to the key's partition."""
 
     _has_orders = True
 

@@ -1,4 +1,4 @@
-"""From rows to the elements of a step that has state: key by key."""
+"""Reads rows as the elements of a step that has state, key by key."""
 
 import struct
 from typing import Any
@@ -21,10 +21,10 @@ _ORDER = struct.Struct("<q")
 
 
 class KeyedReader(RunReader):
-    """Pushes the elements of one key after the other, and says when a key ends.
+    """Pushes the elements of one key after another, and advances each key after its last one.
 
-    Keys whose hashes are equal are taken apart first. A key that outgrows memory is pushed
-    while its rows still arrive.
+    Keys whose hashes are equal are separated first. The elements of a key that exceed memory are
+    pushed while its rows are read.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class KeyedReader(RunReader):
         )
 
     def fire(self, owner: str, key: bytes) -> None:
-        """Advance a key of which a timer is due.
+        """Advance a key that has a timer due.
 
         Args:
-            owner: of the timer: a transform, which may be any of the stage's.
-            key: encoded, nested.
+            owner: the transform that set the timer; any of the stage's.
+            key: the key, in the nested encoding.
         """
         self._bundle.begin_key(key)
         self._bundle.advance_key()

@@ -1,4 +1,4 @@
-"""Rows for a step that has state: one per element, by key."""
+"""Writes rows for a step that has state: one per element, by key."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ from beam_spark_runner.spark.rows.writing import FLUSH_BYTES, ROW_BYTES, Outlet
 
 
 class KeyedWriter(KeyWriter):
-    """Key, value and event time of each element. All windows of a key go together.
+    """Writes key, value and event time of each element. All windows of a key have one route.
 
-    An element that has nothing but its value, in the global window, travels bare, and its
-    ``order`` says so.
+    An element in the global window without timestamp and pane is written as its value alone, with
+    ``BARE`` as its ``order``.
     """
 
     def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:

@@ -1,4 +1,4 @@
-"""How key and window, or key and value, share one column of bytes."""
+"""Joins key and window, or key and value, in one column of bytes."""
 
 import struct
 
@@ -6,7 +6,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def join_key(coded_key: bytes, coded_window: bytes) -> bytes:
-    """One byte string that is equal for equal pairs only."""
+    """Return one byte string, which is equal for equal pairs only."""
     return coded_key + coded_window + _LENGTH.pack(len(coded_key))
 
 
@@ -17,16 +17,16 @@ def split_key(joined: bytes) -> tuple[bytes, bytes]:
 
 
 def put_before(coded_key: bytes, value: bytes) -> bytes:
-    """Let a key travel in front of a value, where it is too long for the key column."""
+    """Return a value with its key before it, if that is too long for the key column."""
     return _LENGTH.pack(len(coded_key)) + coded_key + value
 
 
 def key_end(value: bytes) -> int:
-    """Where the value itself begins, after ``put_before``."""
+    """Return the offset of the value itself, after ``put_before``."""
     (length,) = _LENGTH.unpack_from(value)
     return int(_LENGTH.size + length)
 
 
 def key_before(value: bytes) -> bytes:
-    """The key that stands in front of the value."""
+    """Return the key that precedes the value."""
     return value[_LENGTH.size : key_end(value)]

@@ -1,7 +1,7 @@
 """Marks: control rows with which a task labels its rows with its attempt.
 
 Between two levels a task sends one to each partition. Rows that are materialised for later Spark
-jobs have one mark for each task that made them: rows and mark of one task lie in one block, which
+jobs have one mark for each task that made them: rows and mark of one task are in one block, which
 one Spark task reads as a whole, so that a reader of the rows reads their mark, too.
 """
 
@@ -33,8 +33,8 @@ def mark_to_keep(mark: reports_pb2.AttemptMark) -> pa.RecordBatch:
 def spread_marks(frame: DataFrame, partitions: int) -> DataFrame:
     """Send the marks of materialised rows to all partitions of the next exchange.
 
-    By the Spark task that reads the block, along with its rows: another scan for the marks alone
-    might read another attempt's.
+    The Spark task that reads a block does it, along with the block's rows: a separate scan for
+    the marks might read those of another attempt.
     """
     targets = routing.routes_to_partitions(routing.CONTROL_CODE, partitions)
     everywhere = ", ".join(f"{route}L" for route in targets)
@@ -46,13 +46,13 @@ class MarkReader:
     """Reads the marks among a task's input.
 
     Attributes:
-        failed: whether rows are incomplete, since the task that made them failed for good.
+        failed: whether rows are incomplete, since a task upstream failed in its last attempt.
         left_residuals: whether more rows will follow in a later Spark job.
-        watermarks_us: by destination: up to which event time all tasks have sent its elements.
-            A destination that is missing has all of them.
-        partition_of: by the number of the task that has sent it: destinations to which the task's
-            rows are a partition, whose reader takes it as a whole.
-        epoch: what the tasks of an epoch begin with; None: the pipeline does not stream.
+        watermarks_us: destination -> event time up to which all tasks have sent its elements. A
+            destination that is missing has got all of them.
+        partition_of: number of the task that sent the mark -> destinations of which its rows are
+            a partition, for readers that take it as a whole.
+        epoch: the epoch; None: the pipeline does not stream.
     """
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class MarkReader:
         return batch.filter(pa.array(~is_mark))
 
     def consumed(self) -> dict[int, reports_pb2.Attempts]:
-        """Return whose rows have been read so far, for a report."""
+        """Return the attempts whose rows have been read so far, by run, for a report."""
         found = {run: Attempts.of(attempts) for run, attempts in self._attempts.items()}
         return {
             run: reports_pb2.Attempts(count=attempts.count, sum=attempts.sum)
@@ -93,7 +93,7 @@ class MarkReader:
 
 
 def consumed_of(reported: Mapping[int, reports_pb2.Attempts]) -> dict[int, Attempts]:
-    """Return what a report says that its task has read."""
+    """Return the attempts whose rows a task has read, by run, as it reports them."""
     return {run: Attempts(attempts.count, attempts.sum) for run, attempts in reported.items()}
 
 

@@ -60,7 +60,7 @@ class ElementReader(Reader):
 
 
 class RestrictionReader(ElementReader):
-    """Pushes sized restrictions; those that are left of a Spark job before, when they are due."""
+    """Pushes sized restrictions; residuals of an earlier Spark job wait until they are due."""
 
     def __init__(
         self, edge: Edge, coder: WindowedValueCoder, restrictions: SplittableInput
@@ -100,10 +100,10 @@ def reader_for(
     """Choose the reader for an edge.
 
     Args:
-        edge: by which the rows come.
-        coder: of the elements which ``bundle`` takes.
-        bundle: gets them.
-        logs: of the task.
+        edge: the edge whose rows are read.
+        coder: the coder of the elements.
+        bundle: takes the elements.
+        logs: the value logs of the task.
         epoch: set where keys are stored from epoch to epoch.
         merge_windows: set where an SDK harness merges the windows of groups.
     """

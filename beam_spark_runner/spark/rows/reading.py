@@ -22,15 +22,15 @@ from beam_spark_runner.state.store import StoredState
 
 
 class StageEpoch(NamedTuple):
-    """What a stage that stores keys begins an epoch with.
+    """The store and the times of a stage that stores keys, in an epoch.
 
     Attributes:
-        store: of the stage's keys.
+        store: the store of the stage.
         before: watermark of its input and processing time, as the epoch before left them.
         now: the same, as this epoch leaves them.
-        late: counts the elements that are dropped since they come too late.
+        late: counts the late elements that are dropped.
         merge: see ``GroupsInEpochs``.
-        interruption: the same.
+        interruption: see ``GroupsInEpochs``.
     """
 
     store: StoredState
@@ -42,11 +42,11 @@ class StageEpoch(NamedTuple):
 
 
 class DecodingError(Exception):
-    """The coder does not take the bytes that it gave."""
+    """The coder cannot decode a row."""
 
 
 class _Input:
-    """Passes calls on to the input of a bundle, and remembers what one of them raised."""
+    """Passes calls on to the input of a bundle, and stores the exception that one raised."""
 
     def __init__(self, bundle: BundleInput) -> None:
         self._bundle = bundle
@@ -94,7 +94,7 @@ class Reader(abc.ABC):
 
     Attributes:
         _bundle: the only object by which a reader may push, so that errors of coders and those of
-            what processes elements can be distinguished.
+            the bundle can be distinguished.
     """
 
     def __init__(self, edge: Edge, coder: WindowedValueCoder, bundle: BundleInput) -> None:
@@ -103,11 +103,11 @@ class Reader(abc.ABC):
         self._bundle = _Input(bundle)
 
     def read(self, cursor: RowCursor) -> None:
-        """Take the run of rows at the cursor; a reader of groups goes on to the last one's end.
+        """Read the run of rows at the cursor; a reader of groups reads the last one to its end.
 
         Raises:
-            BundleFailedError: a row cannot be decoded. What ``push`` raises passes, and so do an
-                error of the disk that values are spilled to, and the end of an abandoned task.
+            BundleFailedError: a row cannot be decoded. Errors of ``push``, of the disk that values
+                are spilled to, and of an abandoned task are raised unchanged.
         """
         try:
             self._read(cursor)
@@ -118,7 +118,7 @@ class Reader(abc.ABC):
                 or isinstance(error, RunnerError | OSError)
             ):
                 raise
-            # Beam's words.
+            # The message is Beam's.
             undecodable = DecodingError(
                 f"Error decoding input stream with coder {text_of(self._coder)} in step "
                 f"{self._edge.name}: {render_error(error).cause}"
@@ -126,7 +126,7 @@ class Reader(abc.ABC):
             undecodable.__cause__ = error
             raise failure_of(undecodable, self._edge.name) from error
         finally:
-            self._bundle.raised = None  # whose traceback refers to this reader and its rows
+            self._bundle.raised = None  # its traceback refers to this reader and its rows
 
     @abc.abstractmethod
     def _read(self, cursor: RowCursor) -> None: ...

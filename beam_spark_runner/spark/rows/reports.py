@@ -59,8 +59,8 @@ def report_row(report: reports_pb2.TaskReport, partitions: int) -> pa.RecordBatc
     """Return the row that brings a report to the driver, through all exchanges that follow.
 
     Args:
-        report: of a task.
-        partitions: of the next exchange.
+        report: the report of a task.
+        partitions: the number of partitions of the next exchange.
     """
     targets = routing.routes_to_partitions(routing.REPORT_CODE, partitions)
     route = np.array([targets[report.partition % partitions]], np.int64)
@@ -136,7 +136,7 @@ def _shard_of(proto: reports_pb2.ShardReport) -> ShardReport:
 
 
 def failure_proto(error: RunnerError) -> reports_pb2.Failure:
-    """Write down why a task failed for good; ``error_of`` reads it."""
+    """Return the error of a task's last attempt, for its report; ``error_of`` is the inverse."""
     match error:
         case BundleFailedError():
             step, cause, text = error.step, error.cause, error.traceback_text

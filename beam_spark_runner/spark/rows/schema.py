@@ -1,17 +1,17 @@
-"""The only schema: what one row between two tasks looks like.
+"""The schema of all rows between tasks.
 
-``dest``   who reads it: a DestinationId, and flags in the bits above it.
+``dest``   the destination: a DestinationId, and flags in the bits above it.
 ``route``  partitioning and sort key, see ``core.routing``.
-``order``  event time in us where the destination asks for it, ``BARE`` for an element that
-           has nothing but its value; of a side input, the number of values in the row; of a
-           table, that of its rows; else 0.
+``order``  event time in us where the destination needs it, or ``BARE`` for an element without
+           timestamp and pane; of a residual, when it is due, in us; of a side input, the number
+           of values in the row; of a table, the number of its rows; else 0.
 ``key``    encoded key (and window); null where the destination does not group.
 ``value``  an encoded element, or encoded windowed value if ``WINDOWED`` is set; of a
            side input, nested encodings of many values of one key and window.
 
 A value longer than the row limit travels as several rows, ``PIECE`` set, each
 piece after a header. Spark does not keep the order of rows with equal routes,
-so a piece says which value it belongs to and where it goes.
+so a header has the id of its value, and the position in it.
 """
 
 import base64
@@ -52,17 +52,17 @@ CONTROL = 0  # an AttemptMark
 REPORT = DEST_MASK  # a TaskReport
 WINDOWED = 1 << DEST_BITS
 PIECE = 1 << (DEST_BITS + 1)
-LONG_KEY = 1 << (DEST_BITS + 2)  # ``key`` is a digest; the key itself stands before the value
+LONG_KEY = 1 << (DEST_BITS + 2)  # ``key`` is a digest; the key itself precedes the value
 
 BARE = -(1 << 63)  # before every event time
 MAX_VALUE_BYTES = (1 << 31) - (1 << 16)
-"""Longest element that a row can carry in pieces: they must fit one Arrow array again."""
+"""The longest element that pieces can carry: they must fit one Arrow array again."""
 
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
 
 _PIECE_HEADER = struct.Struct("<16sII")  # id of the value, position, number of pieces
-PIECE_POSITION = 16  # where the position stands in a piece, in four bytes
+PIECE_POSITION = 16  # offset of the position in a piece; it has four bytes
 
 
 @dataclass(slots=True)
@@ -110,13 +110,13 @@ def text_of_batches(batches: Iterable[pa.RecordBatch]) -> str:
 
 
 def batches_of_text(text: str) -> list[pa.RecordBatch]:
-    """Decode what ``text_of_batches`` gave."""
+    """Decode batches; the inverse of ``text_of_batches``."""
     with pa.ipc.open_stream(base64.b64decode(text)) as reader:
         return list(reader)
 
 
 def conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch of the input as one of the output.
+    """Return a batch of the input with the schema of the output.
 
     Spark declares columns of the input as never null where a filter before it says so,
     and all batches of a task's output must have one schema.
@@ -152,9 +152,9 @@ def cut(value: bytes, limit: int) -> Iterator[bytes]:
 
 
 class PieceJoiner:
-    """Puts the pieces of long values together again, in whatever order they come.
+    """Joins the pieces of long values, in whatever order they come.
 
-    Pieces of one value carry one route, so they meet in one task.
+    The pieces of one value have one route, so that one task gets all of them.
     """
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ class PieceJoiner:
         return b"".join(pieces[position] for position in range(count))
 
     def join_block(self, block: Block) -> Block:
-        """Return the block without pieces: a value stands where its last piece was."""
+        """Return the block without pieces: each value replaces its last piece."""
         flags = block.dests & PIECE
         if not flags.any():
             return block
@@ -193,6 +193,6 @@ class PieceJoiner:
         )
 
     def check_empty(self) -> None:
-        """At the end of the input no value may lack a piece."""
+        """Check, at the end of the input, that no value lacks a piece."""
         if self._open:
             raise InvariantError(f"{len(self._open)} long value(s) arrived without all pieces")

@@ -32,7 +32,7 @@ class _Run:
 
 
 class SideInputWriter(Writer):
-    """Rows that readers look up: by window, and by key where the view is a map.
+    """Writes rows that are looked up: by window, and by key if the side input is a multimap.
 
     A row holds many values of one key and window: their nested encodings one after the
     other, as the Fn API hands them to an SDK. Its ``order`` says how many they are.

@@ -1,7 +1,7 @@
 """Rows of tables between Spark and tasks: Arrow batches, each as the value of one row.
 
-What a Spark job reads of tables are columns of structs, one for each table, beside the columns of
-``rows.schema``. A task makes rows of them: then a batch of a table is an element like any other.
+A Spark job reads each table as a column of structs, next to the columns of ``rows.schema``. A task
+makes rows of these columns: then a batch of a table is an element like any other.
 """
 
 from collections.abc import Callable, Iterator
@@ -79,13 +79,14 @@ class OtherAttemptError(Exception):
 def writing_function(
     dest: int, wanted: pa.Schema, accepted: frozenset[int]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function for ``mapInArrow`` that makes rows of a table of what was materialised.
+    """Return the function for ``mapInArrow`` that turns materialised rows into rows of a table.
 
     Args:
-        dest: of the table; other rows are left out.
+        dest: the destination of the table; rows of others are left out.
         wanted: the columns of the table. Values that do not fit raise ValueError.
-        accepted: the numbers of the task attempts whose rows are written. Marks of others raise
-            OtherAttemptError: before the task ends, so that Spark commits none of its rows.
+        accepted: the numbers of the task attempts whose rows are written. The mark of another
+            attempt raises OtherAttemptError before the task ends, so that Spark commits none of
+            its rows.
     """
 
     def write_table(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

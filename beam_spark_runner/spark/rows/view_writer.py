@@ -1,7 +1,7 @@
-"""Rows of side inputs in epochs: the values of a part of a window come to one task.
+"""Writes rows of side inputs in epochs: one task gets all values of a part of a window.
 
-A side input whose panes add up is gathered in parts, one in each partition. Else all its values
-come to one place, where a trigger sees them together.
+A side input whose panes add up is gathered in parts, one in each partition. Otherwise one task gets
+all its values, since a trigger must see them together.
 """
 
 import functools
@@ -25,7 +25,7 @@ from beam_spark_runner.spark.rows.group_writer import GroupWriter
 from beam_spark_runner.spark.rows.writing import Outlet
 
 WHOLE = b""
-"""The key under which all values of a side input are grouped that is not gathered in parts."""
+"""The key of all values of a side input that is not gathered in parts."""
 _VALUES_PER_PART = 1_000
 _TRIED = 64  # keys at once
 _KEY_BYTES = 4
@@ -35,7 +35,7 @@ def pane_coder(coder: WindowedValueCoder) -> WindowedValueCoder:
     """Return the coder of a side input's panes: KV<part, values, each with its epoch>.
 
     Args:
-        coder: of the elements.
+        coder: the coder of the elements.
     """
     values = IterableCoder(_in_epoch(coder.wrapped_value_coder))
     return WindowedValueCoder(TupleCoder((BytesCoder(), values)), coder.window_coder)
@@ -47,11 +47,11 @@ def _in_epoch(coder: Coder) -> Coder:
 
 @functools.lru_cache(16)
 def parts_of(key_groups: int, partitions: int) -> tuple[bytes, ...]:
-    """Find a key for each partition, which falls on it as other keys do.
+    """Return a key for each partition, which is partitioned to it as other keys are.
 
     Args:
-        key_groups: how many there are.
-        partitions: of the exchange; at most as many.
+        key_groups: the number of key groups.
+        partitions: the number of partitions of the exchange; at most as many.
     """
     encode = BytesCoder().get_impl().encode_nested
     found: dict[int, bytes] = {}
@@ -66,10 +66,11 @@ def parts_of(key_groups: int, partitions: int) -> tuple[bytes, ...]:
 
 
 class ViewWriter(GroupWriter):
-    """Rows of values with their windows and their epoch, each under the key of its part.
+    """Writes values with their windows and their epoch, each with the key of its part.
 
-    Values of a multimap go by the hash of their key. Others go by that of their window, and from
-    part to part once it has many of them, so that a small side input is in one part.
+    The part of a multimap's value depends on the hash of its key. Other values of a window begin
+    in the part of the window's hash, and go to the next part after each thousand, so that a small
+    side input is in one part.
     """
 
     def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:

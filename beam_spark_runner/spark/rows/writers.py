@@ -30,10 +30,10 @@ from beam_spark_runner.spark.rows.writing import (
 
 
 class ElementWriter(Writer):
-    """Whole elements, for a destination that does not group; spread evenly over partitions.
+    """Writes whole elements, for a destination that does not group, evenly to all partitions.
 
-    Also where their reader belongs to a later segment, which may have more partitions than this
-    one knows of: each element goes to the place after that of the one before.
+    Each element goes to the place after that of the previous one. Thus partitions are even also if
+    a later segment reads the rows, with more partitions than this task knows of.
     """
 
     def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:
@@ -89,9 +89,9 @@ class ElementWriter(Writer):
 
 
 class PartitionWriter(ElementWriter):
-    """Whole elements that stay together, for a reader that takes a task's as one bundle.
+    """Writes elements that stay together, for a reader that takes those of a task as one bundle.
 
-    Where they pass an exchange on their way to a later segment, all go to the partition with the
+    If they pass an exchange on their way to a later segment, all go to the partition with the
     number of the task.
     """
 
@@ -105,18 +105,17 @@ class PartitionWriter(ElementWriter):
 
 
 def _is_bare(windowed_value: WindowedValue) -> bool:
-    """Whether an element in the global window is nothing more than its value."""
+    """Whether an element in the global window has the minimum timestamp and no pane."""
     return (
         windowed_value.timestamp_micros == MIN_US and windowed_value.pane_info is PANE_INFO_UNKNOWN
     )
 
 
 class SizedWriter(ElementWriter):
-    """Sized restrictions: each goes where this task has sent the least work so far.
+    """Writes sized restrictions, each to the partition that has got the least work from this task.
 
-    The largest of those that are flushed together are placed first. What goes to one partition,
-    as far as this task knows of partitions, goes to one place after the other: if there are more,
-    it is spread over them.
+    The largest of those that are flushed together are placed first. Those of one partition go to
+    its places in turn: if a later segment has more partitions, they are spread over these.
     """
 
     def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:
@@ -156,14 +155,14 @@ class SizedWriter(ElementWriter):
 
 
 class ResidualWriter(SizedWriter):
-    """Sized restrictions that go on in a later Spark job; ``order`` says when they are due."""
+    """Writes residuals for a later Spark job; ``order`` says when they are due."""
 
     def __init__(self, edge: Edge, coder: WindowedValueCoder, outlet: Outlet) -> None:
         super().__init__(edge, coder, outlet)
         self._due_us: list[int] = []
 
     def accept_residual(self, windowed_value: WindowedValue, due_us: int) -> None:
-        """Take one; processing time before which it must not be processed, or 0."""
+        """Take a residual, and the processing time before which it must not run, or 0."""
         self._due_us.append(due_us)
         self.accept(windowed_value)
 
@@ -174,7 +173,7 @@ class ResidualWriter(SizedWriter):
 
 
 class TableWriter(Writer):
-    """Arrow batches of a table, for one Spark write. ``order`` says how many rows one has."""
+    """Writes Arrow batches of a table, for one Spark write. ``order`` is their number of rows."""
 
     def __init__(self, edge: Edge, outlet: Outlet) -> None:
         super().__init__(edge, outlet)

@@ -15,12 +15,12 @@ from beam_spark_runner.spark.program import Edge
 from beam_spark_runner.spark.rows import schema
 
 FLUSH_BYTES = 4 << 20
-ROW_BYTES = 40  # what a row costs beside its value, as far as flushing goes
+ROW_BYTES = 40  # overhead that counts for each row, to decide when to flush
 LONG_KEY_BYTES = 1 << 16
 
 
 class EncodingError(Exception):
-    """An element does not go through its coder, or is too long."""
+    """An element cannot be encoded, or is too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Outlet:
     max_element_bytes: int  # longer elements are refused
     partitions: int  # of the next exchange; at least 1
     first: int  # where to begin if rows are spread: the number of this task
-    epoch: int = 0  # in which the task runs; 0: in none
+    epoch: int = 0  # of the task; 0: there are no epochs
 
 
 class Writer(abc.ABC):

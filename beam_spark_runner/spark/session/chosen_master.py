@@ -1,4 +1,4 @@
-"""Which master Spark takes where a program names none."""
+"""Finds the master that Spark takes if a program names none."""
 
 import os
 import re
@@ -17,7 +17,7 @@ _PROPERTY = re.compile(r"\s*spark\.master\s*[\s=:]\s*(\S+)")
 def chosen_master() -> str | None:
     """Return the master that ``spark-submit`` or Spark's configuration have chosen.
 
-    Of a JVM that runs, what it was started with. Before that, the first of these that names one:
+    If a JVM runs, the master that it was started with. Before that, the first that names one of
     PYSPARK_SUBMIT_ARGS, ``spark-defaults.conf``, the environment variable MASTER.
 
     Returns:

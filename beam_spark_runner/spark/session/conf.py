@@ -5,7 +5,7 @@ from typing import Any
 
 
 def session_settings(version: tuple[int, int]) -> dict[str, str]:
-    """Return what our jobs need, for a version of Spark (major, minor)."""
+    """Return the settings that the runner's jobs need, by version of Spark (major, minor)."""
     settings = {
         # With it, empty inputs run no task at all, and long chains take 1.6 times as long.
         "spark.sql.adaptive.enabled": "false",
@@ -19,10 +19,10 @@ def session_settings(version: tuple[int, int]) -> dict[str, str]:
     if version >= (4, 1):
         # Frames that are partitioned alike are united in place, see ``driver/anchor``.
         settings["spark.sql.unionOutputPartitioning"] = "true"
-    # A worker that crashes says where in Python it was.
+    # A worker that crashes prints its Python stack.
     settings["spark.sql.execution.pyspark.udf.faulthandler.enabled"] = "true"
-    # Spark's own defence against stages that do not repeat themselves: it then runs their
-    # readers again as a whole (4.1+; on by default from 4.2).
+    # Spark's own defence against indeterminate stages: it then runs all tasks of their readers
+    # again (4.1+; on by default from 4.2).
     settings["spark.sql.shuffle.orderIndependentChecksum.enabled"] = "true"
     settings["spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch"] = "true"
     return settings
@@ -49,7 +49,7 @@ def knows_conf(spark: Any, key: str) -> bool:
 
 
 def set_conf(spark: Any, key: str, value: str, changed: dict[str, str | None]) -> None:
-    """Set it, and note in ``changed`` what it was before the first change."""
+    """Set a property, and note in ``changed`` its value before the first change."""
     before = get_conf(spark, key)
     spark.conf.set(key, value)
     changed.setdefault(key, before)

@@ -1,4 +1,4 @@
-"""Numbers that Spark's own metrics system shows, beside those of Spark."""
+"""Shows the runner's metrics as gauges in Spark's own metrics system."""
 
 import re
 import threading
@@ -23,12 +23,12 @@ _GAUGES: dict[str, dict[tuple[str, ...], _Gauge]] = {}  # by application: they l
 def set_gauges(context: Any, values: Mapping[tuple[str, ...], float]) -> None:
     """Have Spark's metrics system show some values, as gauges of its source ``AccumulatorSource``.
 
-    Spark does not let go of a gauge before its application ends, so that one of the same name is
+    Spark does not release a gauge before its application ends, so that one of the same name is
     used again.
 
     Args:
-        context: of a classic Spark.
-        values: by the parts of their names; what some sink of Spark might not take is replaced.
+        context: the SparkContext of a classic Spark.
+        values: parts of a name -> value. Characters that sinks of Spark may not take are replaced.
 
     Raises:
         Py4JError: Spark does not answer.

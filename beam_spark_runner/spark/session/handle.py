@@ -26,15 +26,15 @@ def _folder_of(archive: Path) -> str:
 
 
 class Owner(Protocol):
-    """Who started the Spark of a session."""
+    """A Spark that the runner has started, which several pipelines may use."""
 
     def release(self) -> None:
-        """One pipeline less: the last one stops Spark."""
+        """End the use by one pipeline; the last one stops Spark."""
         ...
 
 
 def release_connect_session(spark: Any) -> None:
-    """Have a Spark Connect server forget a session of ours, with all that was sent to it."""
+    """Release a session of the runner on a Spark Connect server, with all files sent to it."""
     # Not stop(): in a local Connect setup that ends the user's server too.
     release = getattr(spark.client, "release_session", None)
     with contextlib.suppress(Exception):  # the server forgets idle sessions anyway
@@ -47,17 +47,17 @@ class SessionHandle:
     """A session to run one pipeline in. Made by ``open_session``.
 
     Attributes:
-        spark: the session, isolated: what we set in it, the user's does not see.
+        spark: the session: isolated from the user's; or the user's own, if no other can be had.
         program: the session of the program; ``spark``, if there is no other one.
         catalog: the session that knows the user's tables and temporary views: ``program``; on Spark
             Connect ``spark``, which does where it could be cloned.
         is_connect: whether it is a Spark Connect client: no ``sparkContext``, no JVM.
         version: (major, minor) of the Spark that runs the jobs.
         master: Spark's master, such as ``local[2]``; empty where it is unknown.
-        owned: whether we started it, so that ``close`` stops it.
+        owned: whether the runner has started its Spark, which the last ``close`` stops.
         pool: Spark's scheduler pool for the jobs of this session (classic only). None: the
             default one, or what the calling thread has set.
-        on_close: is called by ``close``, whatever becomes of the session.
+        on_close: is called by ``close``, also if that fails to restore settings.
 
     Threads:
         ``cancel`` may be called by any thread, everything else by the one that
@@ -74,7 +74,7 @@ class SessionHandle:
         given: Collection[str] = (),
     ) -> None:
         self.spark = spark
-        self._own = set(given)  # names of settings that are this pipeline's
+        self._own = set(given)  # names of the settings of this pipeline
         self.program = spark if program is None else program
         self.is_connect = is_connect(spark)
         self.catalog = spark if self.is_connect else self.program
@@ -84,7 +84,7 @@ class SessionHandle:
         self.master = get_conf(spark, "spark.master") or ""
         self.owned = owner is not None
         self._owner = owner
-        self._changed = changed  # what to put back, where no session of its own could be had
+        self._changed = changed  # values to restore, if the session is the user's own
         self._broadcasts: list[Any] = []
         self._is_closed = False
 
@@ -102,7 +102,7 @@ class SessionHandle:
         return int(get_conf(self.spark, "spark.task.maxFailures") or 4)
 
     def driver_host(self) -> tuple[str, str] | None:
-        """Return where this process may listen for executors, and how they call that host.
+        """Return the address on which to listen for executors, and the host to which they connect.
 
         None: unknown, as on Spark Connect, where the driver is another process.
         """
@@ -123,7 +123,7 @@ class SessionHandle:
         return pyspark_internals.temporary_folder(self.spark.sparkContext)
 
     def application_id(self) -> str:
-        """Return what names the Spark application; on Connect, if need be, the session."""
+        """Return the id of the Spark application; on Connect, if unknown, that of the session."""
         if not self.is_connect:
             return str(self.spark.sparkContext.applicationId)
         with contextlib.suppress(Exception):
@@ -168,7 +168,7 @@ class SessionHandle:
         """Tag the Spark jobs that the calling thread starts, so that ``cancel`` finds them.
 
         Args:
-            tag: no comma in it.
+            tag: the tag of the Spark jobs, without commas.
             description: shown with the jobs in Spark's UI (classic only).
         """
         if self.is_connect:
@@ -195,7 +195,7 @@ class SessionHandle:
                 context.setLocalProperty(_POOL, pool_before)
 
     def share(self, path: Path) -> tuple[Any, str | None]:
-        """Give a file to all executors until ``close``. It is copied.
+        """Send a copy of a file to all executors, for use until ``close``.
 
         Returns:
             A broadcast variable, or None and, on Spark Connect, the name by which
@@ -205,7 +205,7 @@ class SessionHandle:
             broadcast = broadcast_file(self.spark.sparkContext, path)
             self._broadcasts.append(broadcast)
             return broadcast, None
-        # It belongs to this session, and goes with it.
+        # The artifact belongs to this session, and is deleted with it.
         self.spark.addArtifacts(str(path), file=True)
         return None, path.name
 
@@ -228,7 +228,7 @@ class SessionHandle:
         self.set_conf(_WORKER_PYTHON, python)
 
     def set_conf(self, key: str, value: str) -> None:
-        """Set what this pipeline needs, whatever the user chose, until ``close``."""
+        """Set a property that this pipeline needs, whatever the user's value, until ``close``."""
         self._own.add(key)
         if self._changed:
             set_conf(self.spark, key, value, self._changed)
@@ -244,7 +244,7 @@ class SessionHandle:
     def write_as_program(self) -> None:
         """Let ``spark`` write tables as ``catalog`` would: in its catalogs, and by its settings.
 
-        What was given for the pipeline itself has precedence.
+        Settings that were given for the pipeline itself have precedence.
         """
         if self.catalog is self.spark:
             return
@@ -268,7 +268,7 @@ class SessionHandle:
             self.spark.sparkContext.cancelJobsWithTag(tag)
 
     def close(self) -> None:
-        """Stop what we started; leave the user's session and its settings as they were found."""
+        """Stop a Spark that the runner started; restore the settings of the user's session."""
         if self._is_closed:
             return
         self._is_closed = True

@@ -1,4 +1,4 @@
-"""Starts a Spark for this program: its properties, and one clear error if it cannot start."""
+"""Starts a Spark for this program, or raises one clear error if it cannot start."""
 
 import contextlib
 import logging
@@ -39,7 +39,7 @@ _LATER_C2 = (
 """Five times the JVM's defaults: code is hot for longer before it is compiled once more.
 
 A third of the CPU time of a short pipeline is the second compiler, working on
-what only Spark's start runs. What a long pipeline runs gets there all the same.
+code that only Spark's start runs. Hot code of a long pipeline is compiled anyway.
 """
 
 
@@ -47,10 +47,10 @@ def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -
     """Build a SparkSession with a context of its own.
 
     Args:
-        master: a Spark master. None: what ``spark-submit`` or the user's Spark
-            configuration say, and ``local[*]`` where they say nothing.
+        master: a Spark master. None: that of ``spark-submit`` or the user's Spark
+            configuration, or ``local[*]`` if they name none.
         app_name: shown in Spark's UI.
-        given: settings of the user; they win over ours.
+        given: settings of the user, which override the runner's.
 
     Raises:
         SparkSetupError: Java is missing or too old, nothing answers at the
@@ -73,7 +73,7 @@ def start_classic(master: str | None, app_name: str, given: Mapping[str, str]) -
     }
     python = given.get("spark.pyspark.python", sys.executable)
     environment = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", python)}
-    if is_local and environment["PYSPARK_PYTHON"] == sys.executable:  # it has what we have
+    if is_local and environment["PYSPARK_PYTHON"] == sys.executable:  # it has the same packages
         settings.setdefault("spark.python.daemon.module", "beam_spark_runner.spark.task.daemon")
     if is_local and "SPARK_LOCAL_IP" not in os.environ:
         # The only way to keep Spark's UI off the network.
@@ -118,8 +118,8 @@ def _conf_of_jvm(master: str | None, settings: Mapping[str, str]) -> SparkConf:
 def _forget_in_jvm(settings: Mapping[str, str]) -> None:
     """Keep the JVM from taking settings for defaults of its later sessions.
 
-    They reach a new JVM by ``spark-submit``, which makes them properties of the JVM. One that
-    is another now is the user's, from PYSPARK_SUBMIT_ARGS.
+    They reach a new JVM by ``spark-submit``, which makes them properties of the JVM. A property
+    with another value is the user's, from PYSPARK_SUBMIT_ARGS.
     """
     jvm = pyspark_internals.jvm()
     if jvm is None:  # it did not start
@@ -178,8 +178,8 @@ def _settings(*, is_local: bool, has_fresh_jvm: bool, given: Mapping[str, str]) 
         "spark.ui.showConsoleProgress": "false",
         # Over TCP each Spark stage waits 40 ms for a delayed ACK (Spark 4.1+; ignored before).
         "spark.python.unix.domain.socket.enabled": "true",
-        # What one task has written, many shall read: by default all of them run, one after
-        # another, on the host where it lies, and the others stand idle.
+        # Many tasks read what one task has written: by default all of them run, one after
+        # another, on the host that has it, and the other executors are idle.
         "spark.shuffle.reduceLocality.enabled": "false",
         # Spark 3.5 has no setting of the session for it.
         "spark.python.worker.faulthandler.enabled": "true",
@@ -192,8 +192,8 @@ def _settings(*, is_local: bool, has_fresh_jvm: bool, given: Mapping[str, str]) 
         # No port on the network; and no warning about this machine's own host name.
         settings["spark.driver.host"] = _LOOPBACK
         settings["spark.driver.bindAddress"] = _LOOPBACK
-        # Python puts the folder of the running script on its path, its workers know nothing
-        # of it. On a cluster the same folder need not exist: there it takes --py-files.
+        # Python puts the folder of the running script on its import path, but not on that of
+        # its workers. On a cluster the folder may not exist: users pass --py-files there.
         settings["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(_import_path())
     if has_fresh_jvm:
         # The "default" options are the one set of JVM flags that neither users nor
@@ -253,7 +253,7 @@ def version_of(text: str) -> tuple[int, int]:
 
 
 def _check_java() -> None:
-    """Say what is wrong with Java before pyspark says only that its gateway exited."""
+    """Check that there is a usable Java: pyspark would only report that its gateway exited."""
     needed = 17 if version_of(pyspark.__version__) >= (4, 0) else 8
     remedy = (
         f"Spark {pyspark.__version__} needs Java {needed} or newer: install it and have "
@@ -347,9 +347,9 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def silence_pandas_opinion() -> None:
-    """Keep pyspark's view of the installed pandas to itself: no pandas API of its is used.
+    """Silence pyspark's warning about the installed pandas: its pandas API is not used.
 
     It warns on the first ``mapInArrow`` of a process, so a filter around one call
-    of ours would not do.
+    would not suffice.
     """
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")

@@ -31,11 +31,11 @@ from beam_spark_runner.spark.session.launch import (
 
 _LOGGER = logging.getLogger(__name__)
 _DEFAULT_APP_NAME = "beam"
-_SERVED = (3, 5)  # the oldest Spark that we run on
+_SERVED = (3, 5)  # the oldest supported Spark
 
 
 class SparkSettings(Protocol):
-    """The options that matter here. ``options.RunnerConfig`` has them, a layer above."""
+    """The options that are read here. ``options.RunnerConfig``, in a higher layer, has them."""
 
     @property
     def spark_master_url(self) -> str | None: ...
@@ -54,13 +54,13 @@ def open_session(config: SparkSettings, given: Any = None, *, keeps: bool = Fals
     configuration chose; ``local[*]``.
 
     Args:
-        config: the options. Spark's own go by ``spark_conf``.
+        config: the options; Spark's own are in ``spark_conf``.
         given: a SparkSession, classic or Connect.
-        keeps: a Spark that is started here goes on until this process ends.
+        keeps: a Spark that is started here runs until this process ends.
 
     Raises:
         SparkSetupError: no usable Spark; the text says why and what to do.
-        OptionsError: an option asks for what the existing session is not.
+        OptionsError: an option contradicts the existing session.
     """
     silence_pandas_opinion()
     with _lock:
@@ -69,7 +69,7 @@ def open_session(config: SparkSettings, given: Any = None, *, keeps: bool = Fals
             found = _start(config)
             return _prepared(found, config, owner=_own(found, users=2 if keeps else 1))
         _check_alive(found)
-        if _owned is not None and found is _owned.spark:  # another pipeline of ours runs in it
+        if _owned is not None and found is _owned.spark:  # another pipeline runs in it
             _check_master(found, config)
             _owned.users += 1
             return _prepared_isolated(found, config, owner=_owned)
@@ -78,11 +78,11 @@ def open_session(config: SparkSettings, given: Any = None, *, keeps: bool = Fals
 
 
 class _Owned:
-    """A Spark that we started. Pipelines that run at a time share it; the last one stops it."""
+    """A Spark that the runner started. Concurrent pipelines share it; the last one stops it."""
 
     def __init__(self, spark: Any, users: int) -> None:
         self.spark = spark
-        self.users = users  # one too many: it is never stopped
+        self.users = users  # with ``keeps`` one more, so that it is never stopped
 
     def release(self) -> None:
         global _owned
@@ -98,7 +98,7 @@ class _Owned:
 
 
 def is_there(spark: Any) -> bool:
-    """Whether the JVM of a session has not ended. On Spark Connect, a server may always return."""
+    """Whether the JVM of a session still runs. On Spark Connect True: a server may come back."""
     return is_connect(spark) or pyspark_internals.jvm_answers()
 
 
@@ -122,16 +122,16 @@ _lock = threading.RLock()
 def forget_ended(session: SessionHandle) -> None:
     """Let the next ``open_session`` start another application: this one has ended.
 
-    Those who still use it may close their sessions later.
+    Pipelines that still use it may close their sessions later.
 
     Args:
-        session: of an application that was started here.
+        session: a session of an application that was started here.
     """
     global _owned
     with _lock:
         if _owned is not None and _owned.spark is session.spark:
             _owned = None
-            session.spark.stop()  # so that PySpark knows
+            session.spark.stop()  # for PySpark, which does not notice that it has ended
 
 
 def _own(spark: Any, users: int) -> _Owned:
@@ -258,7 +258,7 @@ def _prepared(
     restores: bool = False,
     program: Any = None,
 ) -> SessionHandle:
-    """Set what our jobs need in ``spark``, then what the user asked for."""
+    """Set the properties that the runner needs in ``spark``, then those that the user gave."""
     try:
         _check_version(spark)
         changed: dict[str, str | None] = {}

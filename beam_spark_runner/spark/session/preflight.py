@@ -33,14 +33,14 @@ _SCHEMA = "host string, python string, version string, beam string, runner strin
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What one executor has. Versions are empty where the package is missing."""
+    """The installation of one executor. The version of a missing package is empty."""
 
     host: str
     python: str  # the interpreter's path
     version: str  # of Python, minor
     beam: str
     runner: str
-    problem: str  # with the file it should have read; empty if none
+    problem: str  # why it could not read the probe file; empty: it could
 
 
 def check_executors(
@@ -51,7 +51,7 @@ def check_executors(
     """Run one small task per slot, once for each application and storage.
 
     Args:
-        session: nothing is done where tasks run beside the driver.
+        session: the pipeline's session. Nothing is done if tasks run in the driver's JVM.
         shared_storage: a folder that executors must see, if one was named. A URL is
             checked when it is opened, by ``stored_folder``.
         environment: what executors run with: what is installed there; this program's packages,
@@ -145,10 +145,10 @@ def _probe_file(folder: str | None) -> Iterator[str | None]:
 
 
 def _probe(path: str | None) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that looks around on an executor.
+    """Return the function that finds out what is installed on an executor.
 
-    Our package may be missing there. A function that was made by another one
-    travels by value, and all that it uses it imports itself.
+    This package may be missing there. A nested function is pickled by value, and
+    it imports all that it uses.
     """
 
     def look_around(batches: Any) -> Any:
@@ -219,7 +219,7 @@ def _check_versions(found: Sequence[Installed]) -> None:
 
 
 def _what_spark_says(text: str) -> str | None:
-    """Return the problem where Spark's own worker already found it, and so never ran ours."""
+    """Return the problem that Spark's worker has found before it ran the probe; None: none."""
     if "PYTHON_VERSION_MISMATCH" in text or "different version" in text:
         here = "{}.{}".format(*sys.version_info[:2])
         return f"executors run another Python than this program ({here})."

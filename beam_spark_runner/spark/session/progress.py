@@ -1,7 +1,7 @@
 """The progress line of a pipeline on a terminal.
 
-It only looks: at Spark's own counts, from a thread of its own, and whatever
-goes wrong in that is no reason to disturb the pipeline.
+It only reads Spark's own counts, in a thread of its own, whose errors never
+disturb the pipeline.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from typing import Any, Protocol, TextIO
 from beam_spark_runner.spark import pyspark_internals
 
 _FIRST_AFTER_S = 1.0
-"""A pipeline that is as quick as that needs no line; what it prints stays undisturbed."""
+"""A quicker pipeline needs no line, so that its own output stays undisturbed."""
 _EVERY_S = 0.5
 _EVERY_S_IN_A_LOG = 10.0
 _JOIN_S = 2.0
@@ -24,7 +24,7 @@ _START_AND_CLEAR = "\r\x1b[K"
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What Spark has done of the jobs that run now."""
+    """The progress of the Spark jobs that run now."""
 
     stages_done: int
     stages: int
@@ -34,7 +34,7 @@ class Counts:
 
 
 class Watch(Protocol):
-    """Where the counts come from."""
+    """The source of the counts."""
 
     def look(self) -> Counts | None:
         """Return the counts, or None where no job runs or nothing is known."""
@@ -46,7 +46,7 @@ class Watch(Protocol):
 
 
 def watch(spark: Any, tag: str, *, is_connect: bool) -> Watch | None:
-    """Return what watches the jobs under ``tag``, or None where this Spark has nothing for it."""
+    """Return the watch of Spark jobs under ``tag``, or None if this Spark cannot have one."""
     if not is_connect:
         return _ClassicWatch(spark.sparkContext, tag)
     if hasattr(spark, "registerProgressHandler"):  # 4.0
@@ -116,9 +116,9 @@ class _ConnectWatch:
 
 
 class ProgressLine:
-    """Draws the line until it is closed, and leaves the terminal as if it had never been.
+    """Draws the line on a terminal until it is closed, and clears it then.
 
-    Where ``out`` is no terminal, a plain line now and then, if something has changed.
+    If ``out`` is no terminal, it writes a plain line now and then, if something has changed.
 
     Threads: one thread calls ``enter`` and ``close``. No method raises.
     """

@@ -1,4 +1,4 @@
-"""The packages that are installed where the program runs, as one archive for executors.
+"""Packs the packages of the program's environment into one archive for executors.
 
 Executors bring the interpreter, PySpark and pyarrow; all other packages come out of the archive,
 in which ``bin/python`` is a script that starts that interpreter with them.
@@ -49,7 +49,7 @@ def pack_environment(pythons: Sequence[str], cache: Path | None = None) -> Path:
 
     Args:
         pythons: the executors' interpreters: the first one that a machine has is used there.
-        cache: folder of archives; None: the user's. What nobody has used for 30 days is removed.
+        cache: the folder of archives; None: the user's. Archives unused for 30 days are removed.
 
     Raises:
         OptionsError: some package is not installed in a way that can be sent.
@@ -84,7 +84,7 @@ def _user_cache() -> Path:
 
 
 def _installed() -> list[importlib.metadata.Distribution]:
-    """Return what is to be sent, but for this package: what is found first counts.
+    """Return the distributions to send, without this package; the first one of a name counts.
 
     Raises:
         OptionsError: see ``pack_environment``.
@@ -127,7 +127,7 @@ def _files(distributions: Sequence[importlib.metadata.Distribution]) -> Iterator
 
 
 def _own_files() -> Iterator[_File]:
-    """This package is taken as it is imported: in development it is not installed."""
+    """Yield the files of this package as it is imported: in development it is not installed."""
     root = Path(version.__file__).parents[1]
     for source in sorted(root.rglob("*")):
         if source.is_file() and "__pycache__" not in source.parts:
@@ -151,7 +151,7 @@ def _write(path: Path, files: Sequence[_File], pythons: Sequence[str]) -> None:
             for each in files:
                 if each.target not in seen:
                     seen.add(each.target)
-                    # With its time of change, so that the bytecode beside it is valid.
+                    # With its modification time, so that the bytecode beside it is valid.
                     tar.add(each.source, f"{_PACKAGES}/{each.target}", recursive=False)
         os.replace(temporary, path)
     except BaseException:

@@ -26,8 +26,8 @@ def signals_deferred() -> Iterator[None]:
     """Have the program's handlers of SIGINT and SIGTERM called at the end of the block.
 
     While pyspark waits for its JVM, an exception would remove the folder in which the JVM is about
-    to write its port. Then the JVM stays for good, since only after that it watches for the end of
-    this process. Signals that the program leaves to their default action are not deferred.
+    to write its port. Then the JVM would run forever, since it only watches for the end of this
+    process after that. Signals that the program leaves to their default action are not deferred.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,4 @@
-"""Checks storage that has a URL, before a pipeline uses it; and removes what it has written."""
+"""Checks a folder that has a URL, before a pipeline uses it, and deletes such folders."""
 
 import threading
 import uuid
@@ -19,13 +19,13 @@ def check_stored_folder(session: SessionHandle, url: StorageUrl, options_json: s
     """Write and read a file in a folder, with Spark and with Beam; once for each application.
 
     Args:
-        session: whose executors are to read and write.
-        url: of the folder.
+        session: the session whose executors are to read and write.
+        url: the URL of the folder.
         options_json: the pipeline's options, by which Beam finds the store.
 
     Returns:
-        Why Python cannot write files there, on the driver, and read them, on all executors, with
-        Beam's file systems. Empty: it can.
+        Why Beam's file systems cannot write files there on the driver, and read them on all
+        executors. Empty: they can.
 
     Raises:
         OptionsError: Spark cannot write and read there.
@@ -59,7 +59,7 @@ def _check_spark(session: SessionHandle, probe: StorageUrl) -> None:
 
 
 def _reason_against_files(session: SessionHandle, probe: StorageUrl, options_json: str) -> str:
-    """See ``check_stored_folder``. The probe is gone after that."""
+    """See ``check_stored_folder``. The probe is deleted at the end."""
     written = StoredObject((probe / "file").beam, options_json)
     try:
         written.write(_CONTENT)
@@ -96,7 +96,7 @@ def remove_stored_folder(session: SessionHandle, url: StorageUrl, options_json: 
     """Delete a folder with all that is in it, by Hadoop's connector or, on Connect, by Beam's.
 
     Raises:
-        Exception: of the connector.
+        Exception: what the connector raises.
     """
     if session.is_connect:
         StoredObject(f"{url.beam}/", options_json).remove()

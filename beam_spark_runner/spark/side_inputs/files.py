@@ -30,7 +30,7 @@ SCHEMA = pa.schema(
     ]
 )
 EPOCHS_SCHEMA = SCHEMA.append(pa.field("epoch", pa.int64()))
-"""Of rows in epochs: in which one their values have come."""
+"""The schema in epochs, with the epoch in which the values of a row have come."""
 BATCH_BYTES = 4 << 20
 
 
@@ -38,9 +38,9 @@ class SortedWriter:
     """Writes rows to one file, in batches of about ``BATCH_BYTES``.
 
     Args:
-        sink: a path, or what Arrow can write to.
+        sink: a path, or another sink that Arrow can write to.
         is_sorted: whether rows come sorted by route, and need not be sorted within each batch.
-        rows: their schema.
+        rows: the schema of the rows.
     """
 
     def __init__(self, sink: Any, *, is_sorted: bool, rows: pa.Schema = SCHEMA) -> None:
@@ -50,7 +50,7 @@ class SortedWriter:
         self._waiting_bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows."""
+        """Add rows."""
         for part in _slices(batch):
             if self._waiting_bytes + part.nbytes > BATCH_BYTES:
                 self._write()
@@ -65,7 +65,7 @@ class SortedWriter:
         self._writer.write_batch(batch if self._is_sorted else sorted_by_route(batch))
 
     def close(self) -> None:
-        """Write what is waiting, and the file's end."""
+        """Write the buffered rows, and the file's footer."""
         self._write()
         self._writer.close()
 
@@ -79,7 +79,7 @@ def sorted_by_route(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut a batch that is larger than it should be."""
+    """Cut a batch that is larger than ``BATCH_BYTES``."""
     count = max(1, min(len(batch), -(-batch.nbytes // BATCH_BYTES)))
     step = -(-len(batch) // count) if len(batch) else 1
     for start in range(0, len(batch), step):
@@ -89,10 +89,10 @@ def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def whole_rows(
     batches: Iterator[pa.RecordBatch], marks: MarkReader
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Turn rows between tasks into rows of ``SCHEMA``, with the destination that they go to.
+    """Yield rows between tasks as rows of ``SCHEMA``, with their destination.
 
-    Long values come whole. Pieces of a value were written by one task and have one route,
-    so they meet here. ``marks`` reads whose rows they are.
+    Long values are joined: one task has written all pieces of a value, with one route, so that
+    all of them are here. ``marks`` reads the marks among the rows.
     """
     joiner = schema.PieceJoiner()
     for batch in map(marks.take, batches):
@@ -124,10 +124,10 @@ PACKED_SCHEMA = "dest int, size long, blob binary"
 def pack_up_to(
     limit_bytes: int,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a task function that gives each destination's rows as one value.
+    """Return a task function that yields each destination's rows as one value.
 
-    A destination that has more than ``limit_bytes`` in the task gets no value, only the size.
-    What goes to ``schema.REPORT`` is the task's SideInputReport.
+    A destination with more than ``limit_bytes`` in the task has no value, only the size. The value
+    of ``schema.REPORT`` is the task's SideInputReport.
     """
 
     def pack_side_inputs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -174,8 +174,8 @@ def write_files(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return a task function that writes one file, and names it in its SideInputReport.
 
-    Each attempt writes a file of its own: those of attempts that Spark drops are not named
-    by anybody.
+    Each attempt writes its own file: those of attempts that Spark drops are named in no report
+    that the driver gets.
     """
 
     def write_side_input(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -203,10 +203,10 @@ PARTS_SCHEMA = "part int, attempt long, blob binary"
 def blobs_in_parts(
     parts: int,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a task function that gives values of some megabytes, each in one of ``parts``.
+    """Return a task function that yields values of some megabytes, each in a random part.
 
-    Each names the task attempt that it is from. The one in ``REPORT_PART`` is the task's
-    SideInputReport, which says how many there are in each part.
+    Each has the number of its task attempt. The one in ``REPORT_PART`` is the task's
+    SideInputReport, which has the number of values in each part.
     """
 
     def pack_side_input(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -245,7 +245,7 @@ def blobs_in_parts(
 
 
 def coded_report(marks: MarkReader, **fields: Any) -> bytes:
-    """Return a SideInputReport, serialised: what the task has read, and ``fields``."""
+    """Return a serialised SideInputReport: the attempts that the task has read, and ``fields``."""
     report = reports_pb2.SideInputReport(**fields)
     for run, attempts in marks.consumed().items():
         report.consumed[run].CopyFrom(attempts)

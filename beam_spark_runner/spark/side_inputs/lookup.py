@@ -14,20 +14,20 @@ from beam_spark_runner.spark.rows.keys import join_key
 from beam_spark_runner.spark.side_inputs.files import SCHEMA
 
 RESIDENT_BYTES = 64 << 20
-"""What a worker may have read of mapped files before it lets the pages go again.
+"""How many bytes of mapped files a worker reads before it releases their pages.
 
 They stay in the machine's page cache, which all workers share, but would be
 counted as this process's memory for as long as it lives.
 """
 _LOOKUP_BYTES = 1 << 20
-"""What one search brings in, at a guess: the kernel maps more than the pages it is asked for."""
+"""About what one search reads: the kernel maps more than the pages that are touched."""
 
 _Int32Array = npt.NDArray[np.int32]
 _Int64Array = npt.NDArray[np.int64]
 
 
 class _Column:
-    """Byte strings of a batch, where they lie."""
+    """A column of byte strings, without a copy of it."""
 
     __slots__ = ("_data", "_offsets")
 
@@ -45,7 +45,7 @@ class Row(NamedTuple):
     """Values of one window and key.
 
     Attributes:
-        epoch: in which they have come; 0 where there are no epochs.
+        epoch: the epoch in which they have come; 0 where there are no epochs.
         coded: their nested encodings, one after the other.
         values: how many they are.
     """

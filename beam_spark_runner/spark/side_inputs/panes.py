@@ -1,4 +1,4 @@
-"""The panes of a side input that fire in a task, and the file that they go to."""
+"""Collects the panes of a side input that fire in a task, and writes them to files."""
 
 import dataclasses
 import tempfile
@@ -22,7 +22,7 @@ from beam_spark_runner.spark.side_inputs.files import EPOCHS_SCHEMA, SortedWrite
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 
 FILE_CODE = routing.FIRST_CODE
-"""In the routes of files with panes: the code of an edge may be another one in a later run."""
+"""The code in routes of files with panes: that of an edge may differ in a later run."""
 _PANES_SCHEMA = EPOCHS_SCHEMA.append(pa.field("pane", pa.int64()))
 _ROW_BYTES = 2 << 20
 _MEMORY_BYTES = 16 << 20
@@ -30,11 +30,11 @@ _AT_ONCE = 1_000
 
 
 class PaneId(NamedTuple):
-    """Of what a pane is the last one, until another one fires.
+    """A window, or a part of it, whose content is its latest pane.
 
     Attributes:
         window: as SDKs name it, see ``portable.wire.window_namer``.
-        part: of the side input, see ``rows.view_writer``.
+        part: the part of the side input, see ``rows.view_writer``.
     """
 
     window: bytes
@@ -47,9 +47,9 @@ class PanesOfView:
     A pane replaces the one before it. Panes may be larger than memory.
 
     Args:
-        edge: of the side input.
-        coder: of the elements.
-        most_element_bytes: a longer one is refused.
+        edge: the edge of the side input.
+        coder: the coder of the elements.
+        most_element_bytes: the most bytes of an element; a longer one is refused.
     """
 
     def __init__(self, edge: Edge, coder: WindowedValueCoder, *, most_element_bytes: int) -> None:
@@ -74,26 +74,26 @@ class PanesOfView:
             self._count += 1
 
     def flush(self) -> None:
-        """See ``BundleInput.flush``: nothing waits."""
+        """See ``BundleInput.flush``: nothing is buffered."""
 
     def close(self) -> None:
-        """Let go of all panes."""
+        """Release all panes."""
         self._spooled.close()
 
     def advance_key(self) -> None:
-        """See ``BundleInput.advance_key``: no code knows the keys."""
+        """See ``BundleInput.advance_key``: there are no timers or state."""
 
     def places(self) -> Sequence[tuple[PaneId, int]]:
-        """Return what has a new pane, and the last moment of its window."""
+        """Return the ids of new panes, each with the last moment of its window."""
         return [(place, end_us) for place, (_, end_us) in self._last.items()]
 
     def write(self, part: bytes, scratch: Path, put: Callable[[Path], None]) -> None:
         """Write the last pane of each window in a part to a file. Nothing is pushed afterwards.
 
         Args:
-            part: which. Later panes replace what is in its file, and in no other one.
-            scratch: a folder for the file, until then.
-            put: takes the file, which is then removed.
+            part: the part. Its later panes replace what is in this file, and in no other one.
+            scratch: a folder for the file, until ``put`` has stored it.
+            put: stores the file, which is then removed.
 
         Raises:
             ShardStorageError: the file cannot be written.
@@ -137,12 +137,12 @@ class _RowsOfPanes(SideInputWriter):
         self._ofs: list[tuple[int, int]] = []  # of the first rows; the others are of ``_of``
 
     def begin(self, pane: int, epoch: int) -> None:
-        """What comes is of a pane and an epoch."""
+        """Assign the next values to a pane and an epoch."""
         self.end()
         self._of = epoch, pane
 
     def end(self) -> None:
-        """What comes next is of another pane or epoch."""
+        """Make rows of the values so far: the next ones are of another pane or epoch."""
         self._end_runs()
         self._ofs += [self._of] * (len(self._keys) - len(self._ofs))
 
@@ -183,7 +183,7 @@ class _SpooledRows:
         self._writer: Any = None
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows."""
+        """Add rows."""
         if self._writer is None:
             self._writer = pa.ipc.new_stream(self._file, _PANES_SCHEMA)
         self._writer.write_batch(batch)
@@ -198,5 +198,5 @@ class _SpooledRows:
             yield from reader
 
     def close(self) -> None:
-        """Let go of them."""
+        """Release the rows."""
         self._file.close()

@@ -13,18 +13,18 @@ from beam_spark_runner.state.stored_deltas import ShardStorageError
 
 
 class EpochView:
-    """What one side input has in an epoch. See ``SideInputLookup``.
+    """The content of one side input in an epoch. See ``SideInputLookup``.
 
     Args:
-        edge: of the side input.
-        job_id: of the pipeline's run.
-        files: by encoded window: the paths of the files with the parts of its content.
-        open_file: opens a file, or gives the one that is open.
-        file_at: gives the file at one of these paths.
+        edge: the edge of the side input.
+        job_id: the id of the job.
+        files: encoded window -> the paths of the files with the parts of its content.
+        open_file: opens a file, or returns the one that is open.
+        file_at: returns the file at one of these paths.
 
     Attributes:
-        kept_as: under which the operations of an embedded stage may keep the view beyond a
-            bundle; empty if they do not: Beam keeps those in the global window.
+        kept_as: the id under which operations of an embedded stage may keep the view beyond a
+            bundle; empty if they do not: Beam keeps views in the global window.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class EpochView:
     def values(self, window: bytes, key: bytes | None) -> Iterator[tuple[bytes, int]]:
         """See ``SideInputLookup.values``. A window without content is empty.
 
-        Those of an earlier epoch come first, whichever part they are in.
+        Values of earlier epochs come first, whichever part they are in.
 
         Raises:
             ShardStorageError: a file cannot be read.

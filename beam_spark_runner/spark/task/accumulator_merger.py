@@ -14,8 +14,8 @@ class AccumulatorMerger:
     """Has the SDK merge accumulators, whatever harness it runs in.
 
     Args:
-        job: of the task.
-        program: of the stage that merges, see ``StageProgram.merger``.
+        job: the runtime of the job that the task belongs to.
+        program: the program that merges them, see ``StageProgram.merger``.
 
     Attributes:
         infos: monitoring infos of all bundles.
@@ -33,7 +33,7 @@ class AccumulatorMerger:
             groups: elements KV<key, accumulators>, each in one window.
 
         Returns:
-            An accumulator for each.
+            The merged accumulator of each group.
 
         Raises:
             BundleFailedError: the CombineFn raised.

@@ -21,7 +21,7 @@ Worker = Callable[[socket.socket, bool], int]
 
 def load() -> None:
     """Import what tasks need. What fails here fails again in the worker, which reports it."""
-    # What a library has to say when it is imported, it has said in the driver.
+    # The driver has already logged what libraries log when they are imported.
     logging.disable(logging.ERROR)
     try:
         for name in ("pyspark.worker", "beam_spark_runner.spark.task.task"):
@@ -40,12 +40,12 @@ def unshare_randomness() -> None:
 
 
 def quiet_once_spark_is_gone(worker: Worker) -> Worker:
-    """Let a worker end in silence when Spark, which ends or has cancelled its task, hung up."""
+    """Let a worker end in silence if Spark has closed its socket, to end or cancel its task."""
 
     def run(sock: socket.socket, authenticated: bool) -> int:
         try:
             return worker(sock, authenticated)
-        except ConnectionError:  # nobody waits for what it still had to say
+        except ConnectionError:  # nobody reads the rest of its output
             return 1
 
     return run

@@ -1,4 +1,4 @@
-"""The files of tasks that the manifest of their epoch will name, and their rows."""
+"""Where tasks of an epoch store files: deltas, panes of side inputs, rows; and local copies."""
 
 import contextlib
 import functools
@@ -18,14 +18,14 @@ from beam_spark_runner.state.url_folder import UrlFolder
 
 
 def delta_files(places: ShardPlaces) -> DeltaFiles:
-    """Return where the tasks of a job store what manifests name."""
+    """Return the store of the files that manifests name."""
     if is_url(places.deltas):
         return _url_folder(places)
     return FolderOfDeltas(Path(places.deltas), syncs=places.tasks_sync)
 
 
 def shared_file(places: ShardPlaces, name: str) -> SharedFile:
-    """Return a file that a task has stored, for readers that look something up in it."""
+    """Return a file that a task has stored, for random access."""
     if is_url(places.deltas):
         return SharedFile(stored=_Stored(_url_folder(places), name))
     return SharedFile(path=str(Path(places.deltas, name)))
@@ -33,10 +33,10 @@ def shared_file(places: ShardPlaces, name: str) -> SharedFile:
 
 @contextlib.contextmanager
 def local_path(places: ShardPlaces, name: str) -> Iterator[Path]:
-    """Return the path of a file that a task has stored, or of a local copy, for the context.
+    """Return the path of a file that a task has stored, or of a temporary local copy of it.
 
     Raises:
-        OSError: it cannot be read, or there is none.
+        OSError: the file cannot be downloaded.
     """
     if is_url(places.deltas):
         with _url_folder(places).downloaded(name) as path:
@@ -47,9 +47,9 @@ def local_path(places: ShardPlaces, name: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def new_file(places: ShardPlaces, name: str) -> Iterator[tuple[Path, Callable[[], object]]]:
-    """Return where a file is to be written, and what stores it once it is complete.
+    """Return the path to write a file to, and a function that stores it once it is complete.
 
-    Not durably, in a folder, and under its name from the beginning.
+    In a folder, it is not synced, and has its name from the beginning.
     """
     if not is_url(places.deltas):
         yield Path(places.deltas, name), _do_nothing
@@ -61,7 +61,7 @@ def new_file(places: ShardPlaces, name: str) -> Iterator[tuple[Path, Callable[[]
 
 
 def scratch_folder(places: ShardPlaces) -> Path:
-    """Return an existing folder for temporary files, which go also if this process is killed."""
+    """Return a folder for temporary files, which are deleted even if this process is killed."""
     scratch = folder_of_copies(places)
     scratch.mkdir(parents=True, exist_ok=True)
     return scratch
@@ -70,12 +70,12 @@ def scratch_folder(places: ShardPlaces) -> Path:
 def folder_of_copies(places: ShardPlaces) -> Path:
     """Return the folder of a job's local copies: one for all executors of the host.
 
-    Spark deletes it with the application.
+    It is deleted with the job's folder or, in Spark's local folder, with the application.
     """
     if places.local is not None:
         return Path(places.local)
     local = Path(os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir())
-    if local.name.startswith("blockmgr-"):  # an executor's own, in that of the application
+    if local.name.startswith("blockmgr-"):  # the executor's, in the application's
         local = local.parent
     job = hashlib.blake2b(places.deltas.encode(), digest_size=8).hexdigest()
     return local / f"beam-shards-{job}"

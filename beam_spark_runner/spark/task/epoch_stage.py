@@ -1,4 +1,4 @@
-"""The contract of stages of which something outlives the epoch, in a task of it."""
+"""The contract of stages that store data in the shard from epoch to epoch."""
 
 import abc
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from beam_spark_runner.state.store import StoredState
 
 
 class StagesOfEpoch(StagesOfTask, Protocol):
-    """The epoch of a task, for its stages."""
+    """The other stages of a task, and its epoch."""
 
     @property
     def epoch(self) -> reports_pb2.Epoch:
-        """What the task began with."""
+        """The epoch, as the driver's mark describes it."""
         ...
 
     def spent_us(self) -> int:
@@ -30,46 +30,46 @@ class StagesOfEpoch(StagesOfTask, Protocol):
         ...
 
     def store_of(self, program: StageProgram) -> StoredState:
-        """Return what a stage has in the shard."""
+        """Return the data of a stage in the shard."""
         ...
 
     def epoch_of(self, program: StageProgram) -> StageEpoch:
-        """Return what a stage that stores keys begins with."""
+        """Return the store and the times of a stage that stores keys."""
         ...
 
     def late_of(self, program: StageProgram) -> LateElements:
-        """Return what counts the elements that a stage drops since they come too late."""
+        """Return the counter of late elements that a stage drops."""
         ...
 
     def is_expired(self, program: StageProgram, window: Any) -> bool:
-        """Whether a window of a stage's input is over, so that its elements are too late."""
+        """Whether a window of a stage's input has expired, so that its elements are dropped."""
         ...
 
     def is_over(self, program: StageProgram, end_us: int) -> bool:
-        """Whether a stage's input has passed a window that ends at that time, by its lateness."""
+        """Whether a window that ends at an event time has expired for a stage's input."""
         ...
 
     def has_view(self, edge: Edge, window: SideWindow) -> bool:
-        """Whether the content of a side input is known for a window of its own."""
+        """Whether a window of a side input is ready."""
         ...
 
 
 class EpochStage(OpenStage):
-    """A stage that has something in the shard.
+    """A stage that stores data in the shard.
 
-    In an epoch it is opened by its first element, or because something of it is due. Then
+    In an epoch it is opened by its first element, or because something in its store is due. Then
     ``begin`` is called, ``read`` and ``push_from_within`` for each run of elements, ``run_due``
     once after the last of them, and ``finish``.
 
     Attributes:
         was_cut_off: its source had more than the epoch's budget allowed.
         awaits_views: elements wait for side inputs.
-        awaits_commit: stable input is stored, for the epoch after this one.
+        awaits_commit: stable input is stored, for the next epoch.
         was_interrupted: timers or panes that are due have not fired.
         views: the windows of a side input that have new content.
-        waiting: set if elements wait for side inputs.
+        waiting: describes elements that wait for side inputs; None: there are none.
 
-    All of them are to be read once it has finished; a kind of stage sets those that concern it.
+    They are valid once ``finish`` has run; each kind of stage sets those that concern it.
     """
 
     was_cut_off = awaits_views = awaits_commit = was_interrupted = False
@@ -82,4 +82,4 @@ class EpochStage(OpenStage):
 
     @abc.abstractmethod
     def run_due(self) -> None:
-        """Do what is due without further elements."""
+        """Process what is due in the store, once all elements have been read."""

@@ -38,10 +38,10 @@ from beam_spark_runner.state.stored_residuals import total_size
 
 
 class EpochStages(OpenStages):
-    """See ``OpenStages``.
+    """The stages of a level in an epoch. See ``OpenStages`` and ``StagesOfEpoch``.
 
     Attributes:
-        watermarks: of the stages.
+        watermarks: the watermarks of all stages.
         was_cut_off, awaits_views, awaits_commit, was_interrupted, views: those of all stages, see
             ``EpochStage``.
     """
@@ -73,9 +73,9 @@ class EpochStages(OpenStages):
         """Begin an epoch.
 
         Args:
-            epoch: which.
-            watermarks_us: by destination: what the levels before have sent.
-            shard: of the level and partition; None: no stage of the level stores anything.
+            epoch: the epoch, as the driver's mark describes it.
+            watermarks_us: destination -> input watermark, as the levels upstream have sent it.
+            shard: the shard of the level and partition; None: no stage of the level uses one.
         """
         self.watermarks = EpochWatermarks(epoch, watermarks_us)
         self._epoch = epoch
@@ -97,7 +97,7 @@ class EpochStages(OpenStages):
 
     @property
     def epoch(self) -> reports_pb2.Epoch:
-        """What the task began with."""
+        """The epoch, as the driver's mark describes it."""
         return self._epoch
 
     def spent_us(self) -> int:
@@ -109,18 +109,18 @@ class EpochStages(OpenStages):
         return self._epoch.clock_us + (0 if self._epoch.clock_stands else self.spent_us())
 
     def store_of(self, program: StageProgram) -> StoredState:
-        """Return what a stage has in the shard."""
+        """Return the data of a stage in the shard."""
         assert self._shard is not None
         coded_descriptor = program.description.coded_descriptor
         return StoredState(self._shard, int(program.stage), _value_counter(coded_descriptor))
 
     def epoch_of(self, program: StageProgram) -> StageEpoch:
-        """Return what a stage that stores keys begins with."""
+        """Return the store and the times of a stage that stores keys."""
         before, now = self.watermarks.advance_of(program)
         return StageEpoch(self.store_of(program), before, now, self.late_of(program))
 
     def late_of(self, program: StageProgram) -> LateElements:
-        """Return what counts the elements that a stage drops since they come too late."""
+        """Return the counter of late elements that a stage drops."""
         return self._late[program.drops_as]
 
     def side_inputs(
@@ -144,7 +144,7 @@ class EpochStages(OpenStages):
         return shared_file(places, path.rpartition("/")[2])
 
     def is_expired(self, program: StageProgram, window: Any) -> bool:
-        """Whether a window of a stage's input is over, so that its elements are too late."""
+        """Whether a window of a stage's input has expired, so that its elements are dropped."""
         return self.watermarks.is_expired(program, window)
 
     def is_over(self, program: StageProgram, end_us: int) -> bool:
@@ -152,11 +152,11 @@ class EpochStages(OpenStages):
         return self.watermarks.is_over(program, end_us)
 
     def has_view(self, edge: Edge, window: SideWindow) -> bool:
-        """Whether the content of a side input is known for a window of its own.
+        """Whether a window of a side input is ready.
 
-        It is, if a pane of the window has fired; and if none can fire any more in time, since it
-        is empty then. Of one that is gathered in parts, time has passed it in all of them: then
-        the panes of all have fired.
+        It is, once the watermark has passed its end: without a pane, it is empty. Before that, it
+        is ready when a pane has fired; not if the side input is gathered in parts, since panes of
+        other parts may be missing.
         """
         if self.watermarks.before_us(edge.dest) > window.end_us:
             return True
@@ -182,7 +182,7 @@ class EpochStages(OpenStages):
         return [*infos, *self._counted_late()]
 
     def _look_back(self) -> None:
-        """Have the windows of side inputs kept that are over, and may still be looked up."""
+        """Lower ``looks_up_us``, to keep ended windows of side inputs that may be looked up."""
         looks_up_us = self.watermarks.looks_up_us
         for program in self._level.stages:
             for reader, mapping in program.mappings.items():
@@ -212,7 +212,7 @@ class EpochStages(OpenStages):
         )
 
     def finished(self) -> list[int]:
-        """Return the inputs of stages to which nothing comes any more, and that store nothing."""
+        """Return the input destinations of stages that get no more input and store nothing."""
         return [
             dest
             for program in self._level.stages
@@ -221,7 +221,7 @@ class EpochStages(OpenStages):
         ]
 
     def deferred(self) -> Mapping[str, reports_pb2.Residuals]:
-        """Return what waits in the shard, by splittable DoFn; only those that have something."""
+        """Return the restrictions in the shard, by splittable DoFn that has any."""
         found = {}
         for program in self._level.stages:
             if program.description.is_splittable:
@@ -235,7 +235,7 @@ class EpochStages(OpenStages):
         return found
 
     def statuses(self) -> Mapping[int, reports_pb2.StageStatus]:
-        """Return how the stages are once they have finished, by the destinations they read."""
+        """Return the status of each stage by its input destination; ``finish`` has run."""
         waiting = {stage.program.stage: stage.waiting for stage in self._made}
         return {
             dest: reports_pb2.StageStatus(

@@ -1,4 +1,4 @@
-"""The watermarks of the stages of a level, as a task of an epoch has them."""
+"""The watermarks of the stages of a level, in one task of an epoch."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -14,23 +14,24 @@ from beam_spark_runner.state.store import StoredState
 
 
 class EpochWatermarks:
-    """From the watermarks that come to a task to those that it sends on, by destination.
+    """Computes the watermarks that a task sends downstream from those that it gets.
 
-    All stages of the level have one, also those that get no elements in this epoch. All are
-    microseconds of event time.
+    All stages of the level have watermarks, also those that get no elements in this epoch. They
+    are event times in microseconds, by destination.
 
     Args:
-        epoch: what the task began with: elements are judged by its watermarks.
-        arriving_us: what the levels before have sent.
+        epoch: the epoch; its watermarks decide which elements are late.
+        arriving_us: the input watermarks that the levels upstream have sent.
 
     Attributes:
-        inputs_us: of the inputs of stages, in this task; once ``advance`` has run.
-        outputs_us: of destinations in later levels: until where this task has sent its elements.
-        looks_up_us: of destinations that gather side inputs: the event time of the earliest
+        inputs_us: the input watermark of each stage, in this task; set by ``advance``, as all are.
+        outputs_us: for each destination in later levels: this task has sent it all elements that
+            are earlier.
+        looks_up_us: for each destination that gathers a side input: the event time of the earliest
             element for which a stage of this task may still look it up.
-        sent_us: of what a stage sends on, by the destination that the stage reads.
-        holds_us: the least event time that is held by what a stage has stored, in the same way;
-            those that hold nothing are missing.
+        sent_us: the output watermark of each stage, by the destination that it reads.
+        holds_us: the earliest hold in each stage's store, by the destination that it reads; stages
+            without a hold are missing.
     """
 
     def __init__(self, epoch: reports_pb2.Epoch, arriving_us: Mapping[int, int]) -> None:
@@ -44,7 +45,7 @@ class EpochWatermarks:
         self.holds_us: dict[int, int] = {}
 
     def before_us(self, dest: int) -> int:
-        """Return where a stage's input had come to before this epoch."""
+        """Return the watermark of a stage's input before this epoch."""
         return self._before.get(dest, MIN_US)
 
     def is_expired(self, program: StageProgram, window: Any) -> bool:
@@ -56,7 +57,7 @@ class EpochWatermarks:
         return expiry_us(end_us, program.lateness_us) <= self.before_us(int(program.input.dest))
 
     def advance_of(self, program: StageProgram) -> tuple[Instant, Instant]:
-        """Return until when a stage that stores keys came before, and until when it comes now."""
+        """Return the time of a stage that stores keys: before this epoch, and after it."""
         dest = int(program.input.dest)
         before_us = self.before_us(dest)
         if program.is_stable:  # another attempt may find another watermark, and another clock
@@ -75,9 +76,9 @@ class EpochWatermarks:
         """Compute the attributes, once all stages have finished.
 
         Args:
-            programs: of the level's stages, producers before consumers.
-            store_of: gives what a stage has in the shard.
-            interrupted: stages of which timers are due that have not fired.
+            programs: the programs of the level's stages, producers before consumers.
+            store_of: returns the data of a stage in the shard.
+            interrupted: stages with timers that are due and have not fired.
         """
         here = {program.stage: int(program.input.dest) for program in programs}
         inputs = dict(self._arriving)
@@ -94,7 +95,7 @@ class EpochWatermarks:
                 if program.stage in interrupted:
                     left_due_us, _ = store_of(program).next_due()
                 output_us = watermarks.output_us(output_us, hold_us, left_due_us)
-                # Restrictions hold what they say, which may be past the windows of their elements.
+                # A restriction's hold is its own watermark, which may be past its windows.
                 is_pending = program.description.is_splittable and hold_us is not None
                 looks_up_us = MIN_US if is_pending else output_us
                 if hold_us is not None:
@@ -114,10 +115,10 @@ class EpochWatermarks:
 
 
 def _passed_us(program: StageProgram, watermark_us: int) -> int:
-    """Return up to where a stage has got all its elements.
+    """Return the event time up to which a stage may process its input.
 
-    Those that come later may come in the order of time only if what is late by less than the
-    allowed lateness is waited for.
+    Time-sorted input waits for elements that are late by less than the allowed lateness, so that
+    these are in order, too.
 
     Source: Java ``DoFn.RequiresTimeSortedInput``.
     """

@@ -21,10 +21,10 @@ def run_helper(
     """Run one bundle of a stage that has one output.
 
     Args:
-        job: of the task.
-        program: of the stage.
-        elements: its input.
-        side_inputs: see ``StagesOfTask.side_inputs``. None: it has none.
+        job: the runtime of the job that the task belongs to.
+        program: the program of the stage.
+        elements: the input of the bundle.
+        side_inputs: see ``StagesOfTask.side_inputs``. None: the stage has none.
 
     Returns:
         The output, in the order of the elements; and monitoring infos.

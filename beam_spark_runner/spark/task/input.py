@@ -1,4 +1,4 @@
-"""The input batches of a task: separates reports and marks from rows."""
+"""Reads the input batches of a task, and separates reports and marks from rows."""
 
 from collections.abc import Callable, Iterator
 
@@ -13,13 +13,12 @@ from beam_spark_runner.spark.rows.marks import MarkReader
 class TaskInput:
     """An iterator over the task's batches, without reports of earlier levels and marks.
 
-    Reports go on to the driver, and marks are read, in the moment in which their batch is taken
-    from Spark, before anything can be done with its other rows: whatever becomes of this task,
-    none is lost.
+    Reports are emitted for the driver, and marks are read, as soon as their batch is taken from
+    Spark and before its other rows are processed: none is lost if this task fails.
 
     Args:
-        batches: of the partition, as Spark gives them.
-        emit: takes finished batches.
+        batches: the batches of the task's partition, as Spark passes them.
+        emit: takes batches of reports.
     """
 
     def __init__(
@@ -45,14 +44,14 @@ class TaskInput:
         return batch.filter(pa.array(~is_report))
 
     def read_marks_first(self) -> None:
-        """Read all marks, where they stand before all other rows."""
+        """Read all marks; they must be sorted before all other rows."""
         for batch in self:
             if len(batch):
                 self._looked_at.append(batch)
                 return
 
     def drain(self) -> None:
-        """Read on to the end: Spark throws away a worker that does not, and reports may come."""
+        """Read to the end: Spark ends a worker that does not, and reports may follow."""
         for _ in self:
             pass
 
@@ -60,13 +59,13 @@ class TaskInput:
 def rows_of_job(
     context: TaskContext, name: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that a Spark job has as a local property.
+    """Yield the rows in a local property of the Spark job.
 
     Args:
-        context: of the task.
-        name: of the property.
-        batches: that Spark hands to the task: read to the end, since it throws away a worker that
-            does not, and otherwise ignored.
+        context: Spark's context of the task.
+        name: the name of the property.
+        batches: the input that Spark passes to the task. It is read to the end, since Spark ends
+            a worker that does not, and otherwise ignored.
     """
     coded = context.getLocalProperty(name)
     if coded is None:

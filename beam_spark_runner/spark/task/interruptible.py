@@ -12,7 +12,7 @@ class Interruptible:
     A call that blocks outside of Python, as in ``time.sleep``, returns first. Threads: any.
 
     Args:
-        error: class of what is raised; made without arguments.
+        error: the class of the error; it is instantiated without arguments.
     """
 
     def __init__(self, error: type[BaseException]) -> None:
@@ -30,16 +30,16 @@ class Interruptible:
             yield
         finally:
             with self._lock:
-                # Before any call: each is a place where what was sent may be raised.
+                # Before any call, since any call may raise the error that was sent.
                 self._thread, was_sent, self._was_sent = None, self._was_sent, False
                 if was_sent:
                     _withdraw()
 
     @contextlib.contextmanager
     def sheltered(self) -> Iterator[None]:
-        """Keep interrupts off inside, where the error might come between a lock and its release.
+        """Block interrupts inside, where the error might come between a lock and its release.
 
-        They are lost: whoever needs to know looks afterwards.
+        They are lost: the caller has to check afterwards whether it is still needed.
         """
         with self._lock:
             thread, self._thread = self._thread, None
@@ -53,9 +53,9 @@ class Interruptible:
                 self._thread = thread
 
     def interrupt(self) -> None:
-        """Raise the error in the thread that is inside, if there is one. Once is enough.
+        """Raise the error in the thread that is inside ``running``, if there is one; only once.
 
-        A second one could be raised while the thread leaves because of the first.
+        A second error could be raised while the thread leaves because of the first.
         """
         with self._lock:
             if self._thread is not None and not self._was_sent:

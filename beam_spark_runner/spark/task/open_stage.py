@@ -34,18 +34,18 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class AbandonedError(Exception):
-    """Spark does not want the rest of the output: the task was cancelled."""
+    """The output is no longer needed: the task was cancelled, or its job has ended."""
 
-    _tagged_with_step = True  # Beam passes it on as it is, from within user code, too
+    _tagged_with_step = True  # so that Beam raises it unchanged, also from within user code
 
 
 class StagesOfTask(Protocol):
     """The other stages that a task runs.
 
     Attributes:
-        job: what this process keeps for the job.
-        logs: of large groups; any stage may hold them until all have finished.
-        policy: of stages that store no keys.
+        job: the runtime of the job in this process.
+        logs: the values of large groups; any stage may refer to them until all have finished.
+        policy: the key policy of stages that store no keys.
     """
 
     job: JobRuntime
@@ -53,13 +53,13 @@ class StagesOfTask(Protocol):
     policy: KeyPolicy
 
     def __getitem__(self, id_: StageId) -> "OpenStage":
-        """The stage, opened if it is not yet."""
+        """Return a stage, and open it if that has not been done."""
         ...
 
     def side_inputs(
         self, program: StageProgram
     ) -> Mapping[tuple[str, str], GatheredRows | EpochView]:
-        """Return what a stage looks up: (transform id, local name) -> lookup."""
+        """Return the side inputs of a stage: (transform id, local name) -> lookup."""
         ...
 
 
@@ -126,7 +126,7 @@ class OpenStage:
         return merge
 
     def begin(self) -> None:
-        """Do what comes before any input. The stage is aborted if that raises."""
+        """Do the work that precedes all input. If it raises, the stage is aborted."""
 
     def _start_bundle(self, policy: KeyPolicy | None = None) -> Bundle:
         policy = policy or self._others.policy
@@ -163,11 +163,11 @@ class OpenStage:
             self._reader.read(cursor)
 
     def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        """Process what another stage hands over while it runs itself."""
+        """Process elements that another stage of the task emits while its bundle runs."""
         self._bundle.push_from_within(values, origins)
 
     def flush(self) -> None:
-        """Process what waits here, and in the stages after it."""
+        """Process elements that are buffered, in this stage and downstream."""
         self._joined.flush()
 
     def finish(self) -> Iterable[bytes]:
@@ -192,7 +192,7 @@ class OpenStage:
 
     @property
     def bundle(self) -> Bundle | None:
-        """What runs, if anything does. Threads: any."""
+        """The bundle that runs, or None. Threads: any."""
         return self._bundle
 
     def _flush(self) -> None:
@@ -205,7 +205,7 @@ class OpenStage:
 
 @contextlib.contextmanager
 def charged_to(stage_name: str) -> Iterator[None]:
-    """Charge what is raised inside to a step; to the stage, if no step is known."""
+    """Assign exceptions to a step, or to the stage if no step is known."""
     try:
         yield
     except (AbandonedError, RunnerError):
@@ -215,7 +215,7 @@ def charged_to(stage_name: str) -> Iterator[None]:
 
 
 class JoinedInput:
-    """The input of a bundle whose output goes on to other stages. See ``BundleInput``."""
+    """The input of a bundle whose output other stages of the task read. See ``BundleInput``."""
 
     def __init__(self, bundle: Bundle, following: "Sequence[NextStage]") -> None:
         self.push = bundle.push
@@ -246,7 +246,7 @@ class NextStage:
         self._push(values, origins)
 
     def flush(self) -> None:
-        """Process what waits in the stage."""
+        """Process elements that the stage has buffered."""
         if self._push is not None:
             self._opened[self._stage].flush()
 

@@ -24,15 +24,15 @@ from beam_spark_runner.state.policy import BATCH
 
 
 class OpenStages:
-    """Those stages of a level that have got elements. Used as the stages need each other.
+    """The stages of a level that have got elements. See ``StagesOfTask``.
 
     Args:
-        level: what the task runs.
-        job: what this process keeps for its job.
-        emit: takes finished batches.
-        partition: of the task.
-        now_us: processing time, microseconds since the epoch.
-        wait_us: waits so long, or raises AbandonedError.
+        level: the program of the task.
+        job: the runtime of the job that the task belongs to.
+        emit: takes batches of the rows that stages emit.
+        partition: the number of the task's partition.
+        now_us: returns processing time, microseconds since the epoch.
+        wait_us: waits for so many microseconds, or raises AbandonedError.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class OpenStages:
     ) -> None:
         self.job = job
         self._level = level
-        self.run = level.run  # number of the Spark job that it makes progress in
+        self.run = level.run  # the Spark job's number, for reports of progress
         self._now_us = now_us
         self._wait_us = wait_us
         self._programs = {program.stage: program for program in level.stages}
@@ -60,17 +60,15 @@ class OpenStages:
         self._open: dict[StageId, OpenStage] = {}
         self.opening = ""  # name of a stage whose DoFns are being set up in this process
         self._finished: list[bytes] = []  # monitoring infos of bundles
-        # Of large groups: any stage may hold them until all have finished.
+        # Values of large groups; any stage may refer to them until all have finished.
         self.logs = ValueLogs(level.spill_bytes)
         self.policy = BATCH
         self.partitions = Partitions(level)
         self.callbacks: list[Callbacks] = []  # of bundles that have finished
-        self.residuals: dict[
-            DestinationId, Residuals
-        ] = {}  # what was left, once ``finish`` has run
+        self.residuals: dict[DestinationId, Residuals] = {}  # set by ``finish``
 
     def __getitem__(self, id_: StageId) -> OpenStage:
-        """The stage, opened if it is not yet."""
+        """See ``StagesOfTask``."""
         stage = self._open.get(id_)
         if stage is None:
             stage = self._open[id_] = self._opened(self._programs[id_])
@@ -99,9 +97,9 @@ class OpenStages:
         return kind(self._level, program, self._outlet, self, self._now_us)
 
     def finish(self) -> list[bytes]:
-        """Finish all bundles; those of splittable DoFns first, as often as they defer something.
+        """Finish all bundles; those of splittable DoFns first, with all restrictions they defer.
 
-        Such a stage follows an exchange, so that no other stage here feeds it.
+        A splittable stage follows an exchange, so that no other stage of the task feeds it.
 
         Returns:
             The monitoring infos of all bundles.
@@ -114,7 +112,7 @@ class OpenStages:
             self.residuals = {
                 each.program.input.dest: each.left for each in splittable if each.left.count
             }
-        for id_, program in self._programs.items():  # producers stand before consumers
+        for id_, program in self._programs.items():  # producers come before consumers
             if self.partitions.has_one_for(program, self._open) and program.takes_partition:
                 self[id_]
             stage = self._open.get(id_)
@@ -127,13 +125,13 @@ class OpenStages:
         return self._finished
 
     def bundles(self) -> list[Bundle]:
-        """Return what runs, producers before consumers. Threads: any."""
+        """Return the bundles that run, producers before consumers. Threads: any."""
         stages = [self._open.get(id_) for id_ in self._programs]
         bundles = [stage.bundle for stage in stages if stage is not None]
         return [bundle for bundle in bundles if bundle is not None]
 
     def progress(self) -> TaskProgress:
-        """Say how far all bundles are, in any thread; see ``Bundle.progress``."""
+        """Return the progress of all bundles; see ``Bundle.progress``. Threads: any."""
         progress = TaskProgress(run=self.run)
         infos = list(self._finished)
         for stage in list(self._open.values()):
@@ -146,7 +144,7 @@ class OpenStages:
         return progress
 
     def abort(self) -> None:
-        """Forget all bundles, and tear down what ran them."""
+        """Abort all bundles, and tear down the stages that ran them."""
         try:
             for stage in self._open.values():
                 stage.abort()

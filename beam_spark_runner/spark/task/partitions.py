@@ -1,4 +1,4 @@
-"""Which stages of a task have a partition to process, be it with elements or without."""
+"""Which stages of a task have a partition to process, with or without elements."""
 
 from collections.abc import Container
 
@@ -10,18 +10,19 @@ from beam_spark_runner.spark.program import LevelProgram, StageProgram
 class Partitions:
     """Finds the stages that a task has a partition for.
 
-    A level without an exchange has tasks for each of its sources. A partition that is empty is
-    one all the same: what takes partitions as a whole has a result for it.
+    A level without an exchange has separate tasks for each of its sources. An empty partition
+    counts, too: a stage that takes a partition as a whole has a result for it.
 
-    Stored rows say of which destinations they are a partition, also of those that another Spark
-    job reads: these the task neither has nor sends on, or that job would find them twice.
+    Marks of materialised rows name the destinations of which the rows are a partition, also those
+    that another Spark job reads. This task ignores the latter, or that job would get them twice.
 
     Attributes:
-        arrived: destinations of which the task got a partition; to be set before the rest is asked.
-        sent: those to which the task's rows are a partition, of the stages asked about so far.
+        arrived: destinations of which the task got a partition; to be set before any call.
+        sent: destinations of which this task's rows are a partition, as far as ``has_one_for`` was
+            called.
 
     Args:
-        level: what the task runs.
+        level: the program of the task.
     """
 
     def __init__(self, level: LevelProgram) -> None:
@@ -48,14 +49,14 @@ class Partitions:
         self.sent = destinations & self._goes_on
 
     def pass_on(self, destinations: frozenset[int]) -> None:
-        """Note that a later Spark job processes all that the task got, in its place."""
+        """Note that the task passes all its input on to a later Spark job."""
         self.sent = destinations & (self._hosted | self._goes_on)
 
     def has_one_for(self, program: StageProgram, opened: Container[StageId]) -> bool:
-        """Whether there is a partition for a stage. Producers are asked about before consumers.
+        """Whether the task has a partition for a stage. To be called for producers first.
 
         Args:
-            program: of the stage.
+            program: the program of the stage.
             opened: stages that have got elements.
         """
         has_one = (

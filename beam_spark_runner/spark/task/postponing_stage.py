@@ -1,4 +1,4 @@
-"""Stages whose input is stored when it comes: stable input, and input in the order of time."""
+"""Stages that store their input before they process it: stable input, and time-sorted input."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -19,12 +19,12 @@ from beam_spark_runner.state.policy import KeyPolicy
 
 
 class _PostponingStage(EpochStage):
-    """Reads into the shard."""
+    """A stage whose reader stores elements in the shard."""
 
     _elements: StableElements | TimeSortedElements
 
     def _open_reader(self) -> None:
-        """Set ``_reader``; ``_elements`` is set."""
+        """Set ``_reader``. ``_elements`` must be set."""
         self._reader = reader_for(
             self.program.input, self._harness.input_coder, self._elements, self._logs
         )
@@ -41,7 +41,7 @@ class _PostponingStage(EpochStage):
 
 
 class StableStage(_PostponingStage):
-    """A stage without keys that asks for stable input."""
+    """A stage without keys that requires stable input."""
 
     def _open_input(self, now_us: Callable[[], int]) -> None:
         self._bundle = self._start_bundle()
@@ -49,28 +49,28 @@ class StableStage(_PostponingStage):
         self._elements = StableElements(
             self._stages.store_of(self.program),
             self._harness.input_coder,
-            is_expired=lambda window: False,  # nothing of a window is kept here
+            is_expired=lambda window: False,  # without keys, no state of a window can expire
             late=self._stages.late_of(self.program),
             is_keyed=False,
         )
         self._open_reader()
 
     def begin(self) -> None:
-        """Push what an earlier epoch has stored. See ``OpenStage.begin``."""
+        """Process the elements that an earlier epoch has stored. See ``OpenStage.begin``."""
         assert isinstance(self._elements, StableElements)
         with charged_to(self.program.name):
             self._elements.release(InputFromWithin(self._bundle, self._joined))
 
     def run_due(self) -> None:
-        """See ``EpochStage.run_due``: what was stored has been pushed at the beginning."""
+        """See ``EpochStage.run_due``: ``begin`` has processed the stored elements."""
 
 
 class PostponingKeyedStage(_PostponingStage):
-    """A stage with keys that asks for stable input, or for input in the order of time, or both.
+    """A stage with keys that requires stable input, or time-sorted input, or both.
 
-    Time advances in it once what earlier epochs have stored is processed, and that before
-    anything new comes, if it asks for stable input: then both are what an earlier epoch has
-    committed. Its timers are not interrupted: an epoch that runs again fires the same ones.
+    With stable input, it processes stored elements and advances time before it reads new elements:
+    then both depend only on what an earlier epoch has committed. Its timers are not interrupted: an
+    epoch that runs again fires the same ones.
     """
 
     def _open_input(self, now_us: Callable[[], int]) -> None:
@@ -78,7 +78,7 @@ class PostponingKeyedStage(_PostponingStage):
         program, coder = self.program, self._harness.input_coder
         self._epoch = epoch = stages.epoch_of(program)
         self._bundle = self._start_bundle(
-            # What was stored in time is never late.
+            # Elements that were stored in time are never late.
             KeyPolicy(
                 epoch.now,
                 epoch.store,
@@ -115,7 +115,7 @@ class PostponingKeyedStage(_PostponingStage):
             self._advance()
 
     def run_due(self) -> None:
-        """Advance the time of all keys of which anything is due."""
+        """Advance the time of all keys that have elements or timers due."""
         if not self.program.is_stable:
             self._advance()
 

@@ -1,7 +1,7 @@
-"""Moves the state of a streaming pipeline to other partitions, or to those of another version.
+"""Moves the state of a streaming pipeline to other partitions, or to another pipeline version.
 
-Each task makes one new shard, from the old ones whose key groups it gets. Its delta is one whole
-slice, so that nothing of the old shards is needed once it is committed.
+Each task makes one new shard from the old ones that have its key groups. Its delta has all the
+data of the shard, so that no old delta is needed once it is committed.
 """
 
 import contextlib
@@ -29,9 +29,9 @@ from beam_spark_runner.state.shards import Shard, open_shard
 from beam_spark_runner.state.store import StoredState
 
 SCHEMA = "level int, partition int, attempt long, place string, problem string"
-"""Of what tasks return: which attempt has made a new shard; or a problem of storage, and where.
+"""The schema of what tasks return: the attempt that has made a shard; or a storage problem.
 
-Nothing for a shard that is empty.
+There is no row for an empty shard.
 """
 _ARROW_SCHEMA = pa.schema(
     [
@@ -45,10 +45,10 @@ _ARROW_SCHEMA = pa.schema(
 
 
 class StoringStage(NamedTuple):
-    """A stage that has something in the shards of its level.
+    """A stage that stores data in the shards of its level.
 
     Attributes:
-        places: of it in the old shards, and in the new ones.
+        places: where its data is in the old shards, and in the new ones.
         is_splittable: it stores restrictions.
     """
 
@@ -58,15 +58,15 @@ class StoringStage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resharding:
-    """From which shards to which ones.
+    """Which shards are made, from which old ones.
 
     Attributes:
-        places: of the shards.
-        epoch: in which the new ones are committed.
-        before: number of partitions of each exchange until now.
+        places: the folders of the shards.
+        epoch: the epoch that commits the new shards.
+        before: the number of partitions of each exchange until now.
         after: the same from now on.
-        heads: of the old shards, by level and partition.
-        stages: by the level in which they are from now on.
+        heads: the heads of the old shards, by level and partition.
+        stages: the stages that store data, by their level from now on.
     """
 
     places: ShardPlaces
@@ -77,7 +77,7 @@ class Resharding:
     stages: Mapping[int, Sequence[StoringStage]]
 
     def new_shards(self) -> Sequence[tuple[int, int]]:
-        """Return level and partition of each."""
+        """Return level and partition of each new shard."""
         return [
             (level, partition)
             for level, stages in self.stages.items()
@@ -88,7 +88,7 @@ class Resharding:
 def make_shards(
     resharding: Resharding, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Make the shards at the places in ``Resharding.new_shards`` that a Spark task gets.
+    """Make the shards whose indices in ``Resharding.new_shards`` a Spark task gets.
 
     Raises:
         CorruptDeltaError: an old shard is damaged.
@@ -110,7 +110,7 @@ def make_shards(
 
 
 def _make_shard(resharding: Resharding, level: int, partition: int) -> int | None:
-    """Make one new shard; return the attempt that has stored it, None if it is empty."""
+    """Make one new shard; return the attempt that has stored it, or None if it is empty."""
     attempt = random.SystemRandom().getrandbits(63)
     stages = resharding.stages[level]
     after = resharding.after if stages[0].places.now.is_exchanged else 1
@@ -155,7 +155,7 @@ def _copy(old: Shard, new: Shard, stage: StoringStage, share: "_Share") -> None:
 
 
 class _Share:
-    """See ``resharding.Share``: what goes from one old partition to one new one."""
+    """The data that goes from one old partition to a new one. See ``resharding.Share``."""
 
     def __init__(self, old: int, new: int, groups: int, before: int, after: int) -> None:
         self.source = hashes_of(old, groups, before)
@@ -165,7 +165,7 @@ class _Share:
 
     @property
     def has_rest(self) -> bool:
-        """Whether what has neither key nor id goes there."""
+        """Whether data without key or id goes to the new partition."""
         return self._targets[0] == self._new
 
     def has_id(self, hashed: int) -> bool:
@@ -174,7 +174,7 @@ class _Share:
 
 @contextlib.contextmanager
 def _folder(places: ShardPlaces) -> Iterator[Path]:
-    """Make a folder beside the local copies, which are of other partitions."""
+    """Make a temporary folder in that of the local copies."""
     copies = folder_of_copies(places)
     copies.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="resharding-", dir=copies))

@@ -8,13 +8,13 @@ _MOST_ENDED = 1_000
 
 
 class RunningTasks:
-    """Releases what this process keeps for a job, once the job has ended and no task works for it.
+    """Releases the runtime of a job, once the job has ended and none of its tasks runs here.
 
     Threads: any.
 
     Args:
-        release: of what is kept for a job. Called by one thread at a time; a second call for the
-            same job finds nothing more to do.
+        release: releases the runtime of a job. Called by one thread at a time; may be called again
+            for the same job.
     """
 
     def __init__(self, release: Callable[[str], None]) -> None:
@@ -26,10 +26,10 @@ class RunningTasks:
 
     @contextlib.contextmanager
     def working_for(self, job_id: str, abandon: Callable[[], None]) -> Iterator[None]:
-        """Keep what the job has in this process for as long as the task runs.
+        """Keep the runtime of a job for as long as the task runs.
 
         Args:
-            job_id: of the pipeline's run.
+            job_id: the id of the job.
             abandon: makes the task end soon; called from another thread.
         """
         task = object()
@@ -42,14 +42,14 @@ class RunningTasks:
                 del self._tasks[task]
                 has_ended = job_id in self._ended
                 self._changed.notify_all()
-            if has_ended:  # it ended too late for those who waited, or began after the end
+            if has_ended:  # the task ended after ``end`` timed out, or began after it
                 self.release(job_id)
 
     def end(self, job_id: str, timeout_s: float) -> bool:
-        """End a job: its tasks are abandoned, and what is kept for it is released.
+        """End a job: its tasks are abandoned, and its runtime is released.
 
         Returns:
-            False: a task has not ended in time. It lets go when it does.
+            False: a task has not ended in time. The runtime is released when it ends.
         """
         with self._changed:
             self._ended[job_id] = None
@@ -64,7 +64,7 @@ class RunningTasks:
         return True
 
     def release(self, job_id: str) -> None:
-        """Release what is kept for a job; none of its tasks runs, or ever will, here."""
+        """Release the runtime of a job of which no task runs here."""
         with self._letting_go:
             self._release(job_id)
 

@@ -1,4 +1,4 @@
-"""Finds the windows of a side input for those of a stage's input."""
+"""Maps windows of a stage's input to windows of a side input."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -19,16 +19,16 @@ from beam_spark_runner.spark.task.worker_runtime import JobRuntime
 
 MapWindows: TypeAlias = Callable[[Sequence[Any]], Sequence[SideWindow]]
 _MOST_KNOWN = 10_000
-"""Windows of which a worker remembers what an SDK has said."""
+"""How many windows that an SDK has mapped a worker caches, for each mapping."""
 
 
 def window_mapper(job: JobRuntime, mapping: WindowMapping, window_coder: Coder) -> MapWindows:
-    """Return what maps windows of a stage's input to those of a side input, one for each.
+    """Return a function that maps each window of a stage's input to one of a side input.
 
     Args:
-        job: of the task.
-        mapping: to the windows of the side input.
-        window_coder: of the stage's input.
+        job: the runtime of the job that the task belongs to.
+        mapping: the window mapping of the side input.
+        window_coder: the coder of windows of the stage's input.
     """
     program = mapping.asks
     if program is None:
@@ -52,19 +52,19 @@ def window_mapper(job: JobRuntime, mapping: WindowMapping, window_coder: Coder) 
 def looked_up_from_us(
     job: JobRuntime, mapping: WindowMapping, watermark_us: int, lateness_us: int
 ) -> int:
-    """Return when the first window of a side input expires that may still be looked up.
+    """Return the expiry of the earliest window of a side input that may still be looked up.
 
-    It is that to which the first window maps that has not expired: later ones map to no earlier
-    ones.
+    The earliest window of the stage's input that has not expired maps to it: later windows map to
+    no earlier ones.
 
     Args:
-        job: of the task.
-        mapping: to the windows of the side input; it has the windowing of the stage's input.
-        watermark_us: no element that may still look up is earlier.
-        lateness_us: how long windows of the stage's input live on after their end.
+        job: the runtime of the job that the task belongs to.
+        mapping: the window mapping of the side input, with the windowing of the stage's input.
+        watermark_us: the event time of the earliest element that may still look it up.
+        lateness_us: the allowed lateness of the stage's input, in microseconds.
 
     Returns:
-        Event time.
+        Event time in microseconds.
     """
     window_fn = decode_window_fn(mapping.coded_main)
     at = Timestamp(micros=max(MIN_US, watermark_us - lateness_us))
@@ -77,10 +77,10 @@ def looked_up_from_us(
 def _answers(
     job: JobRuntime, program: StageProgram, windows: Sequence[bytes]
 ) -> dict[bytes, SideWindow]:
-    """Ask an SDK harness in a separate bundle.
+    """Have an SDK harness map windows, in a separate bundle.
 
     Raises:
-        BundleFailedError: the function raised.
+        BundleFailedError: the mapping function raised.
         FnApiProtocolError: the SDK did not answer all questions.
     """
     questions = [GlobalWindows.windowed_value(coded_question(window)) for window in windows]

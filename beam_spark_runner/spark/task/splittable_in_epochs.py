@@ -15,9 +15,9 @@ _IDLE_US = 100_000
 
 
 class SplittableInEpochs(EpochStage, OpenSplittable):
-    """Goes on until the budget of the epoch is spent; what is left is stored.
+    """Processes restrictions until the budget of the epoch is spent, and stores the residuals.
 
-    If it asks for stable input, it begins before anything new comes.
+    With stable input, it processes stored restrictions before it reads new ones.
     """
 
     _input: EpochRestrictions

@@ -23,7 +23,7 @@ _MOST_PIECES = 16  # of a restriction in one round; on a larger cluster it takes
 
 
 class OpenSplittable(OpenStage):
-    """Has bundles of their own for what it reads."""
+    """A stage whose restrictions are processed in one bundle after another."""
 
     _input: SplittableInput | EpochRestrictions
     _reader: ElementReader
@@ -38,7 +38,7 @@ class OpenSplittable(OpenStage):
 
     @property
     def step(self) -> TransformId:
-        """The splittable DoFn."""
+        """The id of the splittable DoFn."""
         return next(iter(self.program.description.step_names))
 
     def progress(self) -> Sequence[bytes]:
@@ -62,7 +62,7 @@ class OpenSplittable(OpenStage):
             self._infos = list(merge(self._infos))
 
     def finish(self) -> Iterable[bytes]:
-        """Emit the last rows of bundles that have all been finished."""
+        """Emit the last rows; all bundles have finished."""
         with charged_to(self.program.name):
             self._flush()
         return merge(self._infos)
@@ -73,13 +73,13 @@ class OpenSplittable(OpenStage):
 
 
 class SplittableInRounds(OpenSplittable):
-    """Goes on until nothing is left; or until the round ends, and then emits what is left."""
+    """Processes restrictions until none is left, or the round ends: then it emits the rest."""
 
     _input: SplittableInput
 
     def _open_restrictions(self, now_us: Callable[[], int]) -> None:
         self._residuals: ResidualWriter | None = None
-        self.left = Residuals(0, MAX_US)  # what goes on in a later Spark job
+        self.left = Residuals(0, MAX_US)  # for a later Spark job
         budget_us = self._level.round_budget_us
         self._input = SplittableInput(
             start_bundle=self._start_bundle,
@@ -98,7 +98,7 @@ class SplittableInRounds(OpenSplittable):
         self._reader = RestrictionReader(self.program.input, self._harness.input_coder, self._input)
 
     def deferred(self) -> Deferred:
-        """What waits in this task."""
+        """Return how many restrictions wait in this task, and the least of their holds."""
         return Deferred(count=self._input.pending(), hold_us=self._input.watermark_hold_us())
 
     def _leave(self, element: WindowedValue, due_us: int, hold_us: int) -> None:

@@ -1,4 +1,4 @@
-"""What readers push into, where that is not a bundle alone. See ``harness.bundle``."""
+"""Inputs that readers push into in place of a bundle. See ``harness.bundle``."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from beam_spark_runner.spark.task.open_stage import JoinedInput, NextStage
 
 
 class InputFromWithin:
-    """See ``BundleInput``. A stage may be opened while another bundle runs."""
+    """A ``BundleInput`` for a stage that may be opened while another bundle runs."""
 
     def __init__(self, bundle: Bundle, joined: JoinedInput) -> None:
         self.push = bundle.push_from_within

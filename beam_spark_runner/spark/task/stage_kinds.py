@@ -1,4 +1,4 @@
-"""Which kind of stage a task of an epoch opens for a program."""
+"""Chooses the class of a stage in a task of an epoch."""
 
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.spark.program import StageProgram
@@ -16,7 +16,7 @@ def stores_keys(program: StageProgram) -> bool:
 
 
 def uses_shard(program: StageProgram) -> bool:
-    """Whether a stage of a streaming pipeline has something in the shard."""
+    """Whether a stage of a streaming pipeline stores data in the shard."""
     return (
         stores_keys(program)
         or program.description.is_splittable
@@ -32,7 +32,7 @@ def postpones(program: StageProgram) -> bool:
 
 
 def kind_of(program: StageProgram) -> type[EpochStage]:
-    """Return the class of a stage that has something in the shard."""
+    """Return the class of a stage that stores data in the shard."""
     if program.description.is_splittable:
         return SplittableInEpochs
     if program.input.delivery is Delivery.SIDE_INPUT:

@@ -1,4 +1,4 @@
-"""Watches the thread that runs a task's bundles, from the thread that waits for what it gives."""
+"""Watches the thread that runs a task's bundles, from the thread that waits for its output."""
 
 import logging
 import time
@@ -15,24 +15,24 @@ _LOGGER = logging.getLogger(__name__)
 _LOOKS = 8  # before the first report
 _MOST_S, _LEAST_S = 10.0, 0.05
 _MOST_GRACE_S = 30.0
-"""For user code that is interrupted, or whose harness was ended: the task may fail in order."""
+"""How long user code that was interrupted, or whose harness was ended, may take to raise."""
 
 
 class Standstill:
-    """Reports user code that does not go on, and ends it if it can be ended.
+    """Reports user code that makes no progress, and ends it if it can be ended.
 
-    Threads: one that is not the bundles'.
+    Threads: one, which is not that of the bundles.
 
     Args:
-        timeout_s: after which it is given up; 0: never.
-        thread_name: of the thread that runs the bundles.
+        timeout_s: the time without progress after which user code is ended; 0: never.
+        thread_name: the name of the thread that runs the bundles.
         interrupt: interrupts user code in that thread, if it is in Python code.
-        stages: returns those of the task; None: it has none yet.
+        stages: returns the stages of the task; None: it has none yet.
 
     Attributes:
-        error: with which the task is to fail; None: it is not stuck.
-        is_final: it is stuck, and cannot be ended but with its process.
-        look_every_s: how often ``look`` is to be called.
+        error: the error with which the task is to fail; None: it is not stuck.
+        is_final: user code is stuck, and can only be ended with its process.
+        look_every_s: how often ``look`` is to be called, in seconds.
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class Standstill:
         self.look_every_s = max(_LEAST_S, min(_MOST_S, timeout_s / 2 / _LOOKS or _MOST_S))
 
     def goes_on(self) -> None:
-        """Take note that the task has given something."""
+        """Note that the task has emitted a batch."""
         self._lull.on(None, 0)
 
     def look(self) -> None:
-        """Look at what runs now.
+        """Check whether user code makes progress.
 
         Raises:
-            StuckBundleError: see ``is_final``.
+            StuckBundleError: it does not, and could not be ended.
         """
         if self.error is not None:
             if time.monotonic() - self._given_up_s >= self._grace_s:
@@ -96,9 +96,9 @@ class Standstill:
 
 
 def _at(stages: OpenStages) -> tuple[Activity, Bundle | None]:
-    """Return what the stages are at together, and the bundle whose code runs.
+    """Return the joint activity of all stages, and the bundle whose code runs.
 
-    It is the last one of those in which any does: the others hand over to it.
+    That is the last bundle in which code runs: the others have called it.
     """
     opening = stages.opening
     if opening:

@@ -1,8 +1,8 @@
-"""Rows between two Spark jobs of one epoch: each task stores its own, and the next job reads them.
+"""Rows between two Spark jobs of one epoch: each task stores its rows, and the next job reads them.
 
-Tasks of a level that the next Spark job follows do as if the next level were in their own: their
-rows and their marks, for each partition, are the same. They go into a file in place of Spark's
-exchange, and the first stage of the next Spark job gives them to that.
+The last level of a Spark job makes rows and marks as if the next level were in the same job, but
+its tasks write them to files. In the next Spark job, the tasks of its first Spark stage read the
+files, and pass rows and marks to Spark's exchange.
 """
 
 import contextlib
@@ -27,14 +27,14 @@ _STORAGE_ERRORS = (OSError, pa.ArrowException)
 
 
 class RowFile:
-    """A file of rows. It is gone if its context is left by an error.
+    """A file of rows. It is deleted if its context is left by an error.
 
-    It is not written durably: who cannot read it has the epoch run again. Its name is that of one
-    attempt, and counts only once that has reported.
+    It need not be durable: if it cannot be read, the epoch runs again. Its name has the number of
+    the attempt, and is not used before that attempt has reported.
 
     Args:
-        path: of the file.
-        store: is called once it is complete, see ``epoch_files.new_file``.
+        path: the path of the file.
+        store: is called once the file is complete, see ``epoch_files.new_file``.
     """
 
     def __init__(self, path: Path, store: Callable[[], object]) -> None:
@@ -52,8 +52,8 @@ class RowFile:
     def write(self, batch: pa.RecordBatch) -> None:
         """Store rows.
 
-        Raises nothing, since user code may be among the callers: ``finish`` does. What is written
-        after an error is dropped.
+        Raises nothing, since user code may be among the callers: ``finish`` raises the error. Rows
+        that are written after it are dropped.
         """
         if self._problem is None:
             try:
@@ -100,12 +100,12 @@ class StoredRows:
     """The rows that the tasks of a level have stored.
 
     Attributes:
-        places: of the files.
-        level: that has stored them, counted over all segments.
-        partitions: of the exchange that follows.
-        max_attempts: at a task, as Spark counts them.
-        names_from: local property of the Spark job that has their names, a line for each
-            partition; None: the task's input has them.
+        places: the folders of the files.
+        level: the number of the level that has stored them, counted over all segments.
+        partitions: the number of partitions of the next exchange.
+        max_attempts: how often Spark runs a task before it fails the Spark job.
+        names_from: the local property of the Spark job with the names of the files, a line for
+            each partition; None: the task's input has them.
     """
 
     places: ShardPlaces
@@ -118,10 +118,10 @@ class StoredRows:
 def reading_function(
     stored: StoredRows,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function for ``mapInArrow`` whose tasks each give the rows of one file.
+    """Return the function for ``mapInArrow`` whose tasks each yield the rows of one file.
 
-    If the file cannot be read, the last attempt at the task says so in a report, and the tasks
-    after the exchange run nothing.
+    If the file cannot be read, the last attempt at the task reports a failure, and the tasks
+    downstream are poisoned.
     """
 
     def read_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -150,7 +150,7 @@ def rows_of(places: ShardPlaces, name: str) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file.
 
     Raises:
-        ShardStorageError: it cannot be read, or is not whole.
+        ShardStorageError: the file cannot be read, or is incomplete.
     """
     try:
         with (

@@ -1,4 +1,4 @@
-"""Stages whose keys outlive the epoch: steps with state or timers, and groupings."""
+"""Stages that store keys from epoch to epoch: steps with state or timers, and groupings."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
@@ -20,7 +20,7 @@ from beam_spark_runner.state.policy import KeyPolicy
 
 
 class StoringStage(MayWait):
-    """A stage whose keys outlive the epoch."""
+    """A stage that stores keys from epoch to epoch."""
 
     def _open_input(self, now_us: Callable[[], int]) -> None:
         stages = self._stages

@@ -1,4 +1,4 @@
-"""A task of one level: rows in, bundles, rows out, one report.
+"""Runs a task of one level: it reads rows, runs bundles, and emits rows and one report.
 
 The bundles run in a thread of their own and push batches into a queue while
 Spark pulls them out; see ``TaskOutput``.
@@ -43,7 +43,7 @@ _THREAD = "beam-bundle"
 
 
 class _PoisonedError(Exception):
-    """A task of the level before failed for good: its rows are incomplete."""
+    """A task upstream has failed in its last attempt, so that its rows are incomplete."""
 
     _tagged_with_step = True
 
@@ -51,11 +51,11 @@ class _PoisonedError(Exception):
 def level_function(
     program: LevelProgram,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function for ``mapInArrow``. Its name is what Spark's UI shows."""
+    """Return the function for ``mapInArrow``. Spark's UI shows its name."""
 
     def run_level(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         exempt_from_collection()
-        # Python workers begin where the JVM was started, and serve other programs, too.
+        # A Python worker starts in the JVM's working folder, and may serve other programs, too.
         folder = program.working_folder
         with working_in(folder) if folder is not None else contextlib.nullcontext():
             yield from LevelTask(program).run(batches)
@@ -73,16 +73,19 @@ class LevelTask:
         self._emit = self._output.emit
         self._attempt = random.SystemRandom().getrandbits(63)
         self._partition = 0
-        self._passes_on = False  # a later Spark job will process what this task got
+        self._passes_on = False  # a later Spark job processes this task's input
         self._epoch: reports_pb2.Epoch | None = None
-        self._file: RowFile | None = None  # takes the rows, in place of Spark
+        self._file: RowFile | None = None  # stores the rows, in place of Spark's exchange
         self._stages: OpenStages | None = None
         self._standstill = Standstill(
             program.stuck_s, _THREAD, self._output.users.interrupt, lambda: self._stages
         )
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Process the partition. Reads ``batches`` to the end whatever happens."""
+        """Process the partition; yield rows, marks and the report.
+
+        An attempt that ends with a report has read all of ``batches``.
+        """
         context = TaskContext.get()
         partition = self._partition = context.partitionId() if context else 0
         attempt_number = context.attemptNumber() if context else 0
@@ -102,14 +105,14 @@ class LevelTask:
             has_ended = True
         finally:
             self._output.leave()
-            # Else Spark throws this process away, and user code that cannot be ended with it.
+            # If it is final, Spark ends this process, and with it user code that cannot be ended.
             if not self._standstill.is_final:
                 thread.join()
                 if not has_ended:
                     worker.release(self._program.job_id)
 
     def _emit_rows(self, batch: pa.RecordBatch) -> None:
-        """Take rows for tasks of later levels."""
+        """Emit rows for tasks of later levels: into their file, or to Spark."""
         if self._file is None:
             self._emit(batch)
             return
@@ -130,7 +133,7 @@ class LevelTask:
                 )
                 self._stages = stages
                 self._run(job, stages, batches, partition, is_last_attempt)
-        except BaseException as error:  # ours: ``_run`` raises nothing
+        except BaseException as error:  # the runner's own: ``_run`` raises nothing
             self._output.fail(error)
 
     def _run(
@@ -170,8 +173,7 @@ class LevelTask:
                     raise
                 stages.abort()
                 if not is_last_attempt:
-                    # Alone: Spark writes down the text of all that follows it, whose
-                    # objects are the user's.
+                    # Without its causes: Spark formats them, too, and they are the user's objects.
                     raise failure from None
                 report.failure.CopyFrom(failure_proto(failure))
             if report.poisoned or report.HasField("failure"):
@@ -179,11 +181,11 @@ class LevelTask:
             for run, attempts in task_input.marks.consumed().items():
                 report.consumed[run].CopyFrom(attempts)
             report.emitted_bytes = self._output.emitted_bytes
-            if not IS_KEPT:  # this process has no other task
+            if not IS_KEPT:  # this process gets no other task
                 job.tear_down()
             callbacks, stages.callbacks = stages.callbacks, []
             if callbacks:
-                # If the driver never accepts it: dropped after a later epoch, or with the job.
+                # If it is never accepted, they are dropped after a later epoch or with the job.
                 epoch = None if self._epoch is None else self._epoch.number
                 report.finalizes = job.hold(self._attempt, callbacks, epoch)
             report.worker, report.messages_sent = job.end_task()
@@ -229,7 +231,7 @@ class LevelTask:
     def _arrived_partitions(self, task_input: TaskInput) -> frozenset[int]:
         """Return the destinations of which the task got a partition, maybe without rows.
 
-        In front of the first exchange, it reads what one task has written, of any number.
+        Without an exchange, it reads what one earlier task has written, whose number may differ.
         """
         sent = task_input.marks.partition_of
         if not self._program.has_exchange:
@@ -239,10 +241,10 @@ class LevelTask:
     def _process_epoch(
         self, task_input: TaskInput, stages: EpochStages, report: reports_pb2.TaskReport
     ) -> list[bytes]:
-        """Run the stages over the input and over what their shard has, and seal the shard.
+        """Run the stages over the input and the data in their shard, and seal the shard.
 
         Returns:
-            See ``_process``.
+            The monitoring infos of all bundles.
         """
         task_input.read_marks_first()
         marks = task_input.marks
@@ -277,9 +279,9 @@ class LevelTask:
         return infos
 
     def _pass_on(self, task_input: TaskInput) -> None:
-        """Emit what came in, but for the marks.
+        """Emit the input without its marks, for a later Spark job.
 
-        A splittable DoFn before this level is not done: a grouping would fire too early.
+        A splittable DoFn upstream has left residuals: a grouping would fire too early.
         """
         for batch in _unless_poisoned(task_input):
             self._emit(schema.conformed(batch))
@@ -300,10 +302,10 @@ class LevelTask:
 
 
 def _unless_poisoned(task_input: TaskInput) -> Iterator[pa.RecordBatch]:
-    """Yield what comes in, until the mark of a task that failed for good is among it.
+    """Yield the input batches, until one has the mark of a task that failed in its last attempt.
 
     Raises:
-        _PoisonedError: there was one.
+        _PoisonedError: there was such a mark.
     """
     for batch in task_input:
         if task_input.marks.failed:

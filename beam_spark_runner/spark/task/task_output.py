@@ -1,4 +1,4 @@
-"""Batches on their way from the thread that runs a task's bundles to Spark, which pulls them."""
+"""Passes batches from the thread that runs a task's bundles to the one from which Spark pulls."""
 
 import contextlib
 import queue
@@ -17,30 +17,34 @@ _END = object()
 
 
 class Watch(Protocol):
-    """Watches the thread that emits, from the one that reads."""
+    """Watches the emitting thread, from the reading one."""
 
     look_every_s: float
 
     def look(self) -> None:
-        """Nothing has come for so long. What this raises, the reader raises."""
+        """Check the emitting thread: no batch has come for ``look_every_s``.
+
+        The reader raises what this raises.
+        """
         ...
 
     def goes_on(self) -> None:
-        """Something has come."""
+        """Note that a batch has come."""
         ...
 
 
 class TaskOutput:
-    """A bounded queue of batches: an element that expands to gigabytes never stands in memory.
+    """A bounded queue of batches, so that gigabytes of output are never in memory together.
 
-    Small batches are put together, in their order: each that Spark gets costs it, and both
-    threads, as much as some hundred rows.
+    Small batches are joined, in their order: each batch costs Spark and both threads as much as
+    some hundred rows.
 
-    Threads: one emits, ends and fails; another one reads; any abandons.
+    Threads: one calls ``emit``, ``end`` and ``fail``; another one ``read`` and ``leave``; any
+    ``abandon``.
 
     Attributes:
-        users: the emitting thread's code; it is not interrupted inside ``emit``.
-        emitted_bytes: as Arrow has them.
+        users: interrupts user code in the emitting thread, but not inside ``emit``.
+        emitted_bytes: the size of all emitted batches, as Arrow holds them.
     """
 
     def __init__(self) -> None:
@@ -50,18 +54,18 @@ class TaskOutput:
         self._small: list[pa.RecordBatch] = []
         self._small_bytes = 0
         self._abandoned = threading.Event()
-        self._has_left = threading.Event()  # whoever reads
+        self._has_left = threading.Event()  # the reader
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether nobody wants the output any more."""
+        """Whether the output is no longer needed."""
         return self._abandoned.is_set()
 
     def emit(self, batch: pa.RecordBatch) -> None:
-        """Pass a batch on; wait while the queue is full.
+        """Pass a batch to the reader; wait while the queue is full.
 
         Raises:
-            AbandonedError: nobody wants the output any more.
+            AbandonedError: the output is no longer needed.
         """
         self.emitted_bytes += batch.nbytes
         with self.users.sheltered():
@@ -77,16 +81,16 @@ class TaskOutput:
             raise AbandonedError
 
     def end(self) -> None:
-        """All is emitted.
+        """Mark the end of the output.
 
         Raises:
-            AbandonedError: nobody wants the output any more.
+            AbandonedError: the output is no longer needed.
         """
         self._flush()
         self._put(_END)
 
     def fail(self, error: BaseException) -> bool:
-        """Have the reader raise an error. False: it has left."""
+        """Have the reader raise an error; return False if it has left."""
         while not self._has_left.is_set():
             with contextlib.suppress(queue.Full):
                 self._queue.put(error, timeout=1.0)
@@ -97,7 +101,7 @@ class TaskOutput:
         """Yield the batches until the end.
 
         Raises:
-            BaseException: see ``fail``; or what ``watch`` raises.
+            BaseException: the error passed to ``fail``, or what ``watch`` raises.
         """
         while (item := self._next(watch)) is not _END:
             if isinstance(item, BaseException):
@@ -115,12 +119,12 @@ class TaskOutput:
             return item
 
     def abandon(self) -> None:
-        """Have whoever emits end soon: nobody wants the output any more."""
+        """Have the emitting thread end soon: the output is no longer needed."""
         self._abandoned.set()
         self.users.interrupt()
 
     def leave(self) -> None:
-        """Nobody reads any more. Does not interrupt the other thread's code."""
+        """End reading. Does not interrupt user code in the emitting thread."""
         self._abandoned.set()
         self._has_left.set()
         while not self._queue.empty():
@@ -130,7 +134,7 @@ class TaskOutput:
         """Wait for so many microseconds.
 
         Raises:
-            AbandonedError: nobody wants the output any more.
+            AbandonedError: the output is no longer needed.
         """
         if self._abandoned.wait(duration_us / 1e6):
             raise AbandonedError

@@ -1,4 +1,4 @@
-"""The files of a task: its shard, opened where the epoch before has left it; and its rows."""
+"""Opens the files of a task: its shard, at the last committed epoch, and its stored rows."""
 
 import contextlib
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ from beam_spark_runner.state.shards import Shard, open_shard
 def open_shard_of(
     program: LevelProgram, epoch: reports_pb2.Epoch, partition: int
 ) -> contextlib.AbstractContextManager[Shard | None]:
-    """Open the shard of a level and partition, as the epoch's parent names it.
+    """Open the shard of a level and partition, at its head in the epoch's mark.
 
-    None: no stage of the level stores anything.
+    The shard is None if no stage of the level uses one.
     """
     places = program.shards
     assert places is not None
@@ -51,15 +51,15 @@ def row_file(
 
 
 def seal(shard: Shard, attempt: int, stages: EpochStages) -> reports_pb2.ShardReport:
-    """Seal what an attempt has changed, and return what the driver is to know of it.
+    """Seal the changes of an attempt, and return the report of its shard.
 
     Args:
-        shard: of the task.
-        attempt: of the task.
-        stages: of the level; they have finished.
+        shard: the shard of the task.
+        attempt: the number of the attempt.
+        stages: the stages of the level; their ``finish`` has run.
     """
     next_event_us, next_clock_us = stages.next_due()
-    was_rebuilt = shard.origin is Origin.REBUILT and bool(shard.chain)  # else it was empty
+    was_rebuilt = shard.origin is Origin.REBUILT and bool(shard.chain)  # else it was new
     stored_bytes = shard.used_bytes()
     head = shard.seal(Version(stages.epoch.number, attempt))
     return reports_pb2.ShardReport(

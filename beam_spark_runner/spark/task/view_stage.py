@@ -50,7 +50,7 @@ class ViewStage(EpochStage):
             self._reader.finish_epoch()
 
     def finish(self) -> Iterable[bytes]:
-        """Write what has fired."""
+        """Write the panes that have fired."""
         with contextlib.closing(self._panes), charged_to(self.program.name):
             if places := self._panes.places():
                 self.views = self._written(places)

@@ -1,4 +1,4 @@
-"""Stages that have side inputs: elements wait in front of the bundle until these are there."""
+"""Stages that have side inputs: elements wait in the shard until the side inputs are ready."""
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +23,7 @@ from beam_spark_runner.spark.task.stage_inputs import InputFromWithin
 
 
 class MayWait(EpochStage):
-    """Lets elements wait in front of its bundle, if it has side inputs."""
+    """A stage whose elements wait until its side inputs, if it has any, are ready."""
 
     @property
     def _gets_panes(self) -> bool:
@@ -31,7 +31,7 @@ class MayWait(EpochStage):
         return self.program.input.delivery is Delivery.GROUP_BY_KEY
 
     def _wait_in_front(self) -> None:
-        """Set ``_waiting``; ``_joined`` is set."""
+        """Set ``_waiting`` and ``_looks_up``."""
         self._waiting: WaitingElements | None = None
         self._looks_up: Sequence[tuple[Edge, WindowMapping, MapWindows]] = ()
         # See ``graph.passes.await_side_inputs``.
@@ -52,13 +52,13 @@ class MayWait(EpochStage):
         )
 
     def begin(self) -> None:
-        """Push what has waited and is ready. See ``OpenStage.begin``."""
+        """Process waiting elements whose side inputs are ready. See ``OpenStage.begin``."""
         if self._waiting is not None:
             with charged_to(self.program.name):
                 self._waiting.release(InputFromWithin(self._bundle, self._joined))
 
     def _input(self) -> BundleInput:
-        """Return what a reader pushes into."""
+        """Return the input that the reader pushes into."""
         if self._waiting is None:
             return self._joined
         return _WaitingInput(self._waiting, self._joined)
@@ -78,11 +78,11 @@ class MayWait(EpochStage):
         return super().finish()
 
     def _is_expired(self, window: Any) -> bool:
-        """Whether an element comes too late."""
+        """Whether elements of a window are dropped because it has expired."""
         return not self._gets_panes and self._stages.is_expired(self.program, window)
 
     def _are_ready(self, windows: Sequence[Any]) -> Sequence[bool]:
-        """Whether the side inputs of the stage are, for windows of its main input."""
+        """Return for each window of the main input whether all side inputs are ready."""
         ready = [True] * len(windows)
         for edge, mapping, to_sides in self._looks_up:
             for index, side in enumerate(to_sides(windows)):
@@ -98,7 +98,7 @@ class MayWait(EpochStage):
         """
         if not self._stages.is_over(self.program, side.end_us):
             return
-        if self._gets_panes:  # what is deleted, they hold until their window is over
+        if self._gets_panes:  # panes hold back the deletion until their window is over
             lateness_us = self.program.lateness_us
             expires_us = expiry_us(side.end_us, lateness_us)
             is_kept = expires_us >= window.max_timestamp().micros + lateness_us
@@ -114,7 +114,7 @@ class MayWait(EpochStage):
             charge(error, mapping.step)
 
     def _described(self, waiting: WaitingElements) -> reports_pb2.Waiting | None:
-        """Say which elements wait for what; None: none do."""
+        """Return which elements wait for which side inputs; None: none wait."""
         if (earliest := waiting.earliest()) is None:
             return None
         window, coded, hold_us = earliest
@@ -138,7 +138,7 @@ class WaitingStage(MayWait):
         )
 
     def run_due(self) -> None:
-        """See ``EpochStage.run_due``: what waits has been pushed at the beginning."""
+        """See ``EpochStage.run_due``: ``begin`` has processed the elements that were ready."""
 
 
 class _WaitingInput:

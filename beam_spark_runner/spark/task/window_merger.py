@@ -16,9 +16,9 @@ def merge_windows(
     """See ``harness.grouping.sdk_window_fn.MergeWindows``.
 
     Args:
-        job: of the task.
+        job: the runtime of the job that the task belongs to.
         program: see ``StageProgram.window_merger``.
-        windows: of one key, encoded.
+        windows: the encoded windows of one key.
 
     Raises:
         BundleFailedError: the WindowFn raised.

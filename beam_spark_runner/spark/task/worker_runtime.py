@@ -1,8 +1,9 @@
-"""Everything that a Python worker process keeps between tasks, by job.
+"""The cache of a Python worker between tasks, by job.
 
-Tasks of many jobs take turns in a process. What one of them keeps here stays until its job has
-ended, which the driver says by the backchannel; where it cannot, until no task has asked for it in
-a long time, or too many other jobs have. A task of another job changes nothing.
+Tasks of many jobs take turns in a process. The stages and side inputs of a job are cached until
+the driver reports over the backchannel that the job has ended. Without such a report, the next
+task of another job releases them if their job has been idle for a long time, or if too many jobs
+are idle.
 """
 
 import contextlib
@@ -30,22 +31,22 @@ from beam_spark_runner.spark.side_inputs.lookup import GatheredRows
 from beam_spark_runner.spark.task.running_tasks import RunningTasks
 
 MOST_IDLE_S = 300.0
-"""After which the end of a job is assumed that no task has worked for, and no driver ended."""
+"""A job without a task for so long is taken for ended."""
 MOST_IDLE_JOBS = 50
-_LAST_TASK_S = 5.0  # for a task to end that works for a job which has ended
+_LAST_TASK_S = 5.0  # for the last task of a job that has ended
 
 process_log = ProcessLog(LogHandler(STDERR, running_transform))
-"""This process's."""
+"""The log of this process."""
 
 
 class JobRuntime:
-    """What a process keeps for one job: its stages, side inputs, and its connection to the driver.
+    """The cache of a process for one job: stages, side inputs, and the connection to the driver.
 
     Threads: one task at a time; ``end`` from any, while none runs.
 
     Args:
-        program: of any of the job's tasks.
-        cache: of decoded values of side inputs, for all jobs.
+        program: the program of any task of the job.
+        cache: decoded values of side inputs, of all jobs.
         on_end: is called from another thread when the driver says that the job has ended.
     """
 
@@ -68,16 +69,16 @@ class JobRuntime:
             process_log.begin_job()
         self._stages: dict[StageId, EmbeddedStage | RemoteStage] = {}
         self._side_inputs: dict[str, GatheredRows] = {}
-        # What SDKs have said of windows, by the stage that asks: see ``side_windows``.
+        # Windows of side inputs that SDKs have mapped, by helper stage: see ``side_windows``.
         self.side_windows: defaultdict[StageId, dict[bytes, SideWindow]] = defaultdict(dict)
 
     @contextlib.contextmanager
     def running(self, program: LevelProgram, attempt: int, look: Look) -> Iterator[None]:
-        """Have the process see the job's options, and the driver what a task logs and counts.
+        """Set the job's options in this process, and send a task's logs and progress to the driver.
 
         Args:
-            program: of the task.
-            attempt: its number.
+            program: the program of the task.
+            attempt: the number of the attempt.
             look: see ``Backchannel.watching``.
         """
         use_options(self._options)
@@ -93,14 +94,14 @@ class JobRuntime:
             yield
 
     def stage(self, program: StageProgram, side_inputs: frozenset[str]) -> StageHarness:
-        """Return a stage, kept from an earlier task of the job where there was one.
+        """Return a stage, from the cache if an earlier task of the job has made it.
 
-        One that has read other side inputs is made anew, since operations keep views: the rows
-        of side inputs were made again when machines were lost, or in an epoch.
+        It is made anew if its side inputs have other ids, since operations keep views of them:
+        rows of side inputs are computed again when executors are lost, and in epochs.
 
         Args:
-            program: of the stage.
-            side_inputs: ids of those of which operations keep views beyond a bundle.
+            program: the program of the stage.
+            side_inputs: the ids of side inputs of which operations keep views beyond a bundle.
         """
         stage = self._stages.get(program.stage)
         if stage is not None and stage.side_inputs != side_inputs:
@@ -130,23 +131,23 @@ class JobRuntime:
         )
 
     def discard(self, stage_id: StageId) -> None:
-        """Tear a stage down whose bundle failed: its DoFns are in no known state."""
+        """Tear down a stage whose bundle failed: the state of its DoFns is unknown."""
         stage = self._stages.pop(stage_id, None)  # another thread may do the same
         if isinstance(stage, EmbeddedStage):
             stage.close()
 
     def side_input(self, source: SideInputRows) -> GatheredRows:
-        """Return the rows of a side input, kept from an earlier task of the job if they were."""
+        """Return the rows of a side input, from the cache if an earlier task has opened them."""
         found = self._side_inputs.get(source.id)
         if found is None:
             found = self._side_inputs[source.id] = GatheredRows(source)
         return found
 
     def forget_side_inputs(self, besides: Collection[str]) -> None:
-        """Let go of the rows of side inputs but for some.
+        """Remove the rows of side inputs from the cache.
 
         Args:
-            besides: ids of these.
+            besides: the ids of side inputs whose rows remain.
         """
         for id_ in self._side_inputs.keys() - set(besides):
             del self._side_inputs[id_]
@@ -161,7 +162,7 @@ class JobRuntime:
 
     @property
     def holds_callbacks(self) -> bool:
-        """Whether some wait for the driver."""
+        """Whether callbacks of bundle finalization wait for the driver."""
         return self._channel is not None and self._channel.holds
 
     def end_task(self) -> tuple[str, int]:
@@ -188,12 +189,12 @@ class JobRuntime:
 
 
 class WorkerRuntime:
-    """The jobs of one process.
+    """The cached jobs of one process.
 
     Args:
         now_s: a clock that never goes back.
         most_idle_s: see ``MOST_IDLE_S``.
-        most_idle_jobs: beyond these, the one that no task has worked for longest is ended.
+        most_idle_jobs: how many idle jobs are cached; beyond it, those idle longest are ended.
     """
 
     def __init__(
@@ -213,10 +214,10 @@ class WorkerRuntime:
     def working_for(
         self, program: LevelProgram, abandon: Callable[[], None]
     ) -> Iterator[JobRuntime]:
-        """Return what this process keeps for a job, for as long as a task works for it.
+        """Return the runtime of a job, which is kept for as long as the task runs.
 
         Args:
-            program: of the task.
+            program: the program of the task.
             abandon: makes the task end soon; called from another thread.
         """
         job_id = program.job_id
@@ -261,4 +262,4 @@ class WorkerRuntime:
 
 
 worker = WorkerRuntime()
-"""This process's."""
+"""The runtime of this process."""
