@@ -33,7 +33,7 @@ class Receiver(Protocol):
 class SideInputLookup(Protocol):
     """The gathered rows of one side input, by window and key.
 
-    Windows and keys are encoded as they stand in a StateKey. ``id`` is unique among all
+    Windows and keys have the encoding of the Fn API's StateKey. ``id`` is unique among all
     side inputs of all jobs, and begins with the job's id and a slash.
     """
 
@@ -41,27 +41,27 @@ class SideInputLookup(Protocol):
     def id(self) -> str: ...
 
     def values(self, window: bytes, key: bytes | None) -> Iterator[tuple[bytes, int]]:
-        """Find the values of a key; all elements where ``key`` is None.
+        """Yield the values of a key; the elements of all keys if ``key`` is None.
 
-        Returns:
-            Nested encodings of whole values, one after the other, and how many they are.
+        Yields:
+            Concatenated nested encodings of whole values, and the number of values.
         """
         ...
 
 
 class Residual(NamedTuple):
-    """What is left of a restriction, as a sized element of the stage's input."""
+    """The unprocessed rest of a restriction, as a sized element of the stage's input."""
 
     element: WindowedValue
-    delay_us: int  # before which it must not be processed; processing time
-    hold_us: int  # event time that waits for it: the least of its output watermarks
+    delay_us: int  # processing time that must pass before it is processed
+    hold_us: int  # watermark hold, in event time: the least of its output watermarks
 
 
 class Activity(NamedTuple):
-    """What a bundle is at, as it is seen from outside."""
+    """The progress of a bundle, for the detection of lulls."""
 
-    step: str  # full name of the step whose code runs; several, if it is not known which; or empty
-    seen: Hashable = 0  # differs whenever something has happened
+    step: str  # full name of the step whose code runs; several if it is unclear which; or empty
+    seen: Hashable = 0  # changes whenever the bundle makes progress
 
 
 IDLE = Activity("")
@@ -70,11 +70,11 @@ IDLE = Activity("")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleResult:
-    """What is left to know once a bundle has finished.
+    """The result of a finished bundle.
 
-    ``residual_roots``: what a splittable DoFn has deferred, as ProcessBundleResponse has it.
-    ``deferred``: the same from a harness in this process, as the objects that it is.
-    ``callbacks``: of bundle finalization, if user code has registered any.
+    ``residual_roots``: deferred restrictions, as in the Fn API's ProcessBundleResponse.
+    ``deferred``: deferred restrictions of an embedded harness, not encoded.
+    ``callbacks``: callbacks of bundle finalization that user code has registered.
     """
 
     monitoring_infos: tuple[bytes, ...]  # serialised MonitoringInfo protos
@@ -84,24 +84,24 @@ class BundleResult:
 
 
 class BundleInput(Protocol):
-    """Takes the elements of the main input; outputs go to the receivers meanwhile."""
+    """Takes the elements of the main input; receivers may get outputs during each call."""
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Process some values; each has the timestamp, windows and pane of its origin."""
         ...
 
     def flush(self) -> None:
-        """Process what was pushed so far: some of it may wait inside for more of its kind.
+        """Process the elements that were pushed so far and are still buffered in the bundle.
 
-        May be called while another bundle is under way in this thread.
+        May be called while another bundle runs in this thread.
         """
         ...
 
     def advance_key(self) -> None:
-        """No more elements come of the key that was pushed last: its time advances.
+        """Advance the time of the key that was pushed last: all its elements have been pushed.
 
-        The timers that are due fire, and its state and timers are dropped or stored, as the
-        bundle's ``KeyPolicy`` says. Only where the stage is keyed.
+        The timers that are due fire, and its state and timers are dropped or stored, according
+        to the bundle's ``KeyPolicy``. Only for keyed stages.
         """
         ...
 
@@ -113,7 +113,7 @@ class StoringInput(BundleInput, Protocol):
         """Load a key that gets no elements, so that its timers fire when it advances.
 
         Args:
-            key: encoded, nested.
+            key: The key, encoded, nested.
         """
         ...
 
@@ -121,47 +121,46 @@ class StoringInput(BundleInput, Protocol):
         """Advance a key as ``advance_key`` does, but not beyond an event time.
 
         Args:
-            hold_us: of elements of the key that still wait in front of the stage.
+            hold_us: The watermark hold of elements of the key that wait in front of the stage.
         """
         ...
 
 
 class SteppedInput(StoringInput, Protocol):
-    """The input of a bundle whose keys get elements and timers in one order of time."""
+    """The input of a bundle in which elements and timers of a key are interleaved by time."""
 
     def fire_until(self, watermark_us: int) -> None:
-        """Fire the timers of the key that are due at an event time. More elements of it come."""
+        """Fire the key's timers that are due at an event time; more of its elements may follow."""
         ...
 
 
 class Bundle(BundleInput, Protocol):
     """One run of a stage over some elements. One thread at a time.
 
-    Either ``finish`` or ``abort`` is called once, and nothing after it.
+    The last call is either ``finish`` or ``abort``.
     """
 
     def enter(self) -> None:
-        """Charge what this thread counts from now on to this bundle; before a run of pushes."""
+        """Assign the metrics of this thread to this bundle; called before a series of pushes."""
         ...
 
     def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        """Like ``push``, for what another bundle hands over while it runs itself."""
+        """Process outputs of another bundle like ``push``, while that bundle is running."""
         ...
 
     def split(
         self, fraction_of_remainder: float
     ) -> Sequence[beam_fn_api_pb2.DelayedBundleApplication]:
-        """Keep about that much of the work that is left, and give the rest back.
+        """Keep about this fraction of the remaining work, and return the rest as residuals.
 
-        0: end as soon as the element under way allows. What was pushed and has not been
-        begun is given back, too. The bundle goes on with what it keeps.
+        With 0, the bundle ends as soon as the current element allows. Elements that were pushed
+        but not begun may be returned, too. The bundle continues with the work that it keeps.
 
         Returns:
-            Residual roots as ProcessBundleSplitResponse has them; none if there was nothing
-            to split, now.
+            Residual roots as in ProcessBundleSplitResponse; none if nothing can be split now.
 
-        Threads: any, while another is in ``push`` or ``finish``. What is pushed after a split
-        is either processed or among the residual roots of the result.
+        Threads: any, while another is in ``push`` or ``finish``. Elements that are pushed after
+        a split are either processed or among the residual roots of the bundle's result.
 
         Raises:
             BundleFailedError: the restriction tracker raised. The bundle must be aborted.
@@ -169,26 +168,26 @@ class Bundle(BundleInput, Protocol):
         ...
 
     def progress(self) -> Sequence[bytes]:
-        """Return serialised MonitoringInfos of what was done so far.
+        """Return serialised MonitoringInfos of the bundle so far.
 
         Threads: any, at any time before ``finish`` or ``abort`` has returned. Best effort: it may
-        raise whatever reading what another thread changes raises.
+        raise any exception, because it reads data that another thread changes.
         """
         ...
 
     def activity(self) -> Activity:
-        """Say what it is at. Threads: one that is not the bundle's."""
+        """Return the bundle's progress. Threads: any but the bundle's own."""
         ...
 
     def status(self) -> str:
-        """Return where the code stands that runs, as text for people. Threads: any."""
+        """Return the stacks of the running code, as text for people. Threads: any."""
         ...
 
     def give_up(self, error: RunnerError) -> bool:
-        """Have the bundle's thread raise an error, where it waits for what runs elsewhere.
+        """Have the bundle's thread raise an error, if it waits for a remote SDK harness.
 
         Returns:
-            False: what runs is in the bundle's own thread.
+            False if user code runs in the bundle's own thread, so that nothing was raised.
 
         Threads: any.
         """
@@ -199,12 +198,12 @@ class Bundle(BundleInput, Protocol):
         ...
 
     def abort(self) -> None:
-        """Forget the bundle. Its outputs are void; the stage's DoFns are torn down."""
+        """End the bundle without a result. Its outputs are void; the caller discards the stage."""
         ...
 
 
 class StageHarness(Protocol):
-    """A stage made executable: its DoFns are set up and serve one bundle after another."""
+    """An executable stage, whose DoFns are set up once and process one bundle after another."""
 
     @property
     def input_coder(self) -> WindowedValueCoder:
@@ -213,7 +212,7 @@ class StageHarness(Protocol):
 
     @property
     def output_coders(self) -> Mapping[PCollectionId, WindowedValueCoder]:
-        """Coder of each collection that leaves the stage."""
+        """Coder of each output collection of the stage."""
         ...
 
     def start_bundle(
@@ -225,9 +224,9 @@ class StageHarness(Protocol):
         """Begin a bundle.
 
         Args:
-            receivers: one for each of ``output_coders``.
-            side_inputs: (transform id, local name) -> lookup.
-            policy: what is done with a key after its last element; where the stage is keyed.
+            receivers: One receiver for each collection of ``output_coders``.
+            side_inputs: The lookups, by transform id and local name of the side input.
+            policy: What happens to a key after its last element. Only for keyed stages.
 
         Raises:
             BundleFailedError: user code raised in ``setup`` or ``start_bundle``.

@@ -20,7 +20,7 @@ class Chunks:
         self._room = _CHUNK_BYTES
 
     def add(self, value: Any, origin: WindowedValue, size: int) -> None:
-        """Take one element that was made of ``size`` bytes."""
+        """Take one element, whose encoding has ``size`` bytes."""
         self._values.append(value)
         self._origins.append(origin)
         self._room -= size
@@ -28,7 +28,7 @@ class Chunks:
             self.push()
 
     def push(self) -> None:
-        """Push what was taken."""
+        """Push the elements that were collected."""
         if self._values:
             values, origins = self._values, self._origins
             self._values, self._origins, self._room = [], [], _CHUNK_BYTES
@@ -36,5 +36,5 @@ class Chunks:
 
 
 def per_chunk(coded: list[bytes]) -> int:
-    """How many of these values to take at once."""
+    """Return the number of values per chunk, from the average size of these encoded ones."""
     return max(1, min(_CHUNK_VALUES, _CHUNK_BYTES * len(coded) // (1 + sum(map(len, coded)))))

@@ -1,4 +1,4 @@
-"""Firing what is due in a stage whose keys outlive the epoch, one by one."""
+"""Fires timers and panes that are due in a streaming stage, key by key."""
 
 from collections.abc import Callable
 
@@ -14,14 +14,14 @@ def fire_due(
     fire: Callable[[str, bytes], None],
     interruption: Interruption | None = None,
 ) -> None:
-    """Advance each key that has something due. What waits for a clock is not interrupted.
+    """Advance each key that has timers or panes due. Those in processing time always fire.
 
     Args:
-        store: of the stage.
-        now: until which timers and panes are due.
-        fire: fires what an owner has of a key, which is encoded, nested, and counts that: see
-            ``StoredState.due``.
-        interruption: when some remain due; None: never.
+        store: The stage's records in the shard.
+        now: Watermark and processing time of the epoch: timers and panes are due until then.
+        fire: Fires the timers of an owner and a key, see ``StoredState.due``, and counts them
+            for the interruption. The key is encoded, nested.
+        interruption: Decides when timers and panes of event time remain unfired; None: never.
     """
     for owner, key in store.due(NEVER_US, now.clock_us):
         fire(owner, key)

@@ -15,7 +15,7 @@ from beam_spark_runner.core.rendering import (
 )
 
 OUR_OWN = f"{BundleFailedError.__module__}.{BundleFailedError.__name__}: "
-"""What stands in a traceback before the text of the runner's own error."""
+"""Begins the line of a traceback that has the message of the runner's own error."""
 _ELEMENT = "_element_of_step"  # an attribute of exceptions
 _STEP_IN_MESSAGE = re.compile(r"\[while running '(.*?)'\]", re.DOTALL)
 _MACHINERY = re.compile(r"(^|/)apache_beam/(runners/|transforms/core\.py)|/beam_spark_runner/")
@@ -23,7 +23,7 @@ _MACHINERY = re.compile(r"(^|/)apache_beam/(runners/|transforms/core\.py)|/beam_
 
 @contextlib.contextmanager
 def failures_of(stage_name: str) -> Iterator[None]:
-    """Charge what is raised inside; to the stage, if no step is known."""
+    """Assign exceptions of the block to their step, or to the stage if no step is known."""
     try:
         yield
     except BaseException as error:  # user code may call sys.exit
@@ -31,11 +31,10 @@ def failures_of(stage_name: str) -> Iterator[None]:
 
 
 def failure_of(error: BaseException, stage_name: str) -> BundleFailedError:
-    """Name the step that raised.
+    """Return the error of a failed bundle, with the step that raised the exception.
 
-    Beam puts the step into the message of what user code raises; what is
-    raised elsewhere (a coder, ``setup``) is charged to the stage, if nobody
-    has charged it to a step.
+    Beam puts the step into the message of exceptions of user code. Other exceptions (of a
+    coder, of ``setup``) are assigned to the stage, unless ``charge`` has assigned them to a step.
     """
     if isinstance(error, BundleFailedError):
         return error
@@ -54,9 +53,9 @@ def failure_of(error: BaseException, stage_name: str) -> BundleFailedError:
 
 
 def described(error: BaseException) -> str:
-    """Describe what was raised in an SDK harness, for ``failures.user_failure``."""
+    """Render an exception in an SDK harness, as ``remote.failures`` parses it."""
     each: BaseException | None = error
-    while each is not None:  # what Beam does about an error may raise another one
+    while each is not None:  # Beam's handling of an exception may raise another one
         if is_charged(each) and (failure := failure_of(each, "")).step:
             return OUR_OWN + message_of(failure, 2 * MOST_OF_A_TRACEBACK)
         each = each.__cause__ or each.__context__
@@ -64,7 +63,7 @@ def described(error: BaseException) -> str:
 
 
 class ChargedTo:
-    """A context manager: what is raised inside it is charged to a step.
+    """A context manager that assigns exceptions of its block to a step.
 
     A class, since operations enter it for each chunk or key, and a generator would cost more.
     """
@@ -88,20 +87,20 @@ class ChargedTo:
 
 
 def charge(error: BaseException, step_name: str) -> None:
-    """Raise what names the step, unless the error is charged to one already."""
+    """Raise a BundleFailedError that names the step, unless the error is assigned already."""
     if not is_charged(error):
         raise failure_of(error, step_name) from error
 
 
 def note_element(error: BaseException, element: object) -> None:
-    """Say for which element an error was raised, unless it is charged to a step already.
+    """Attach the failed element to an error, unless it is assigned to a step already.
 
     Args:
-        error: ``failure_of`` shows the element with it.
-        element: any; only its text is kept, of bounded length.
+        error: The exception; ``failure_of`` adds the element to its message.
+        element: Any value; only its text is kept, of bounded length.
     """
     if not is_charged(error):
-        with contextlib.suppress(Exception):  # attributes of its own making
+        with contextlib.suppress(Exception):  # the exception may define __setattr__ or slots
             setattr(error, _ELEMENT, short_text_of(element))
 
 
@@ -112,23 +111,23 @@ def _element_of(error: BaseException) -> str:
 
 
 def is_charged(error: BaseException) -> bool:
-    """Whether an error names its step already, or is not to be charged to any."""
+    """Whether an error names its step already, or is not to be assigned to any."""
     try:
         return bool(getattr(error, "_tagged_with_step", False))
-    except Exception:  # attributes of its own making
+    except Exception:  # the exception may define __getattr__
         return False
 
 
 def _steps_named_by(error: BaseException) -> list[str]:
-    """Find the steps in the text that Beam has put them into.
+    """Find the steps that Beam has put into the text of an exception.
 
-    ``__str__`` may leave out the arguments, which have it, too.
+    Its arguments are searched, too, since its ``__str__`` may leave them out.
     """
     return [step for text in texts_in(error) for step in _STEP_IN_MESSAGE.findall(text)]
 
 
 def _users_frames(error: BaseException) -> TracebackType | None:
-    """Return the traceback without the frames of Beam's and ours that led to user code."""
+    """Return the traceback without the frames of Beam and the runner that led to user code."""
     frames = error.__traceback__
     while frames is not None and _MACHINERY.search(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next

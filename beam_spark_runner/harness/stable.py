@@ -1,4 +1,4 @@
-"""Input that is stored when it comes, and processed once that is committed."""
+"""Stable input: elements are stored on arrival, and processed once they are committed."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -16,27 +16,27 @@ from beam_spark_runner.state.backend import Bag, Cell, StateBackend, StoredTimer
 from beam_spark_runner.state.store_keys import HASH_BYTES, hash_of
 
 STABLE = "stable"
-"""Stands for the transform in addresses of the store: not the id of a step of the stage's."""
-_NOBODY = b""  # key and window of what is stored
+"""Takes the place of a transform id in the store; no step of the stage has this id."""
+_NOBODY = b""  # stands for the key and the window of the stored elements
 _BAG = Bag(Cell(STABLE, "elements", _NOBODY, _NOBODY))
 _PIECE_BYTES = 1 << 20
 _ENDS_KEY, _HAS_HASH = 1, 2  # flags of a piece, its first byte
 
 
 class StableElements:
-    """The input of a stage that asks for stable input, between two epochs. A ``BundleInput``.
+    """The input of a stage with ``@RequiresStableInput``. A ``BundleInput``.
 
-    What comes is stored, in its order, and holds the least of its timestamps. A later epoch gets
-    it in the same order, however often it runs. Where the stage is keyed, the elements of one key
-    are consecutive, and the end of each key is reported to the bundle.
+    Elements are stored in the order of arrival, with a watermark hold at the least of their
+    timestamps. A later epoch gets them in the same order, however often it runs. In a keyed stage,
+    the elements of one key are consecutive, and the bundle's ``advance_key`` follows each key.
 
     Args:
-        store: of the stage.
-        coder: of the elements.
-        is_expired: whether a window of the input is over: elements in it come too late. Those
-            that are stored do not.
-        late: counts those that are dropped.
-        is_keyed: elements are KVs, and come key by key.
+        store: The stage's records in the shard.
+        coder: The coder of the input's elements.
+        is_expired: Whether a window of the input has expired: new elements in it are dropped.
+            Elements that are stored are not.
+        late: Counts the dropped elements.
+        is_keyed: Whether elements are KVs that arrive key by key.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class StableElements:
         self._encode_key: Callable[[Any], bytes] | None = None
         if is_keyed:
             self._encode_key = coder.wrapped_value_coder.key_coder().get_impl().encode_nested
-        self._hash: bytes = b""  # of the key that elements come of; empty: not known yet
+        self._hash: bytes = b""  # of the current key; empty: not known yet
         self._piece: list[bytes] = []
         self._size = 0
-        self._in_key = False  # elements have come since the last key ended
-        self._least_us: int | None = None  # of the timestamps that came in this epoch
+        self._in_key = False  # whether elements have arrived since the last key ended
+        self._least_us: int | None = None  # the least timestamp that arrived in this epoch
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Store elements for the next epoch."""
@@ -78,13 +78,13 @@ class StableElements:
             self._least_us = least_us if self._least_us is None else min(least_us, self._least_us)
 
     def advance_key(self) -> None:
-        """See ``BundleInput.advance_key``: the key ends, in the epoch that processes it."""
+        """See ``BundleInput.advance_key``: the end of the key is stored for a later epoch."""
         if self._in_key:
             self._write(ends_key=True)
             self._in_key, self._hash = False, b""
 
     def flush(self) -> None:
-        """See ``BundleInput.flush``: what is stored waits."""
+        """See ``BundleInput.flush``: stored elements wait for a later epoch."""
 
     def _write(self, *, ends_key: bool) -> None:
         coded = b"".join(self._piece)
@@ -94,7 +94,7 @@ class StableElements:
         self._piece, self._size = [], 0
 
     def release(self, bundle: BundleInput) -> None:
-        """Push what an earlier epoch has stored. Before anything comes in this one."""
+        """Push the elements that an earlier epoch has stored, before this epoch stores any."""
         chunks = Chunks(bundle)
         for piece in _pieces(self._store):
             for element in self._decode_all(piece.elements):
@@ -106,7 +106,7 @@ class StableElements:
         self._store.set_timers(STABLE, _NOBODY, ())
 
     def save(self) -> bool:
-        """Write the rest, and what it holds.
+        """Write buffered elements, and the watermark hold of all elements of this epoch.
 
         Returns:
             Whether anything is stored for the next epoch.
@@ -120,13 +120,13 @@ class StableElements:
 
 
 class _Piece(NamedTuple):
-    """A part of what is stored.
+    """A stored record of several elements, of one key if they have keys.
 
     Attributes:
-        coded: all of it.
-        elements: of it, encoded one after the other.
-        hashed: of the key of all of them; None: they have none.
-        ends_key: what follows is of another key.
+        coded: The whole record, with its header.
+        elements: The elements, encoded one after the other.
+        hashed: The hash of the elements' key; None: they have no key.
+        ends_key: Whether the key ends with this piece.
     """
 
     coded: bytes
@@ -149,7 +149,7 @@ def _pieces(store: StateBackend) -> Iterator[_Piece]:
 
 
 def _hold(store: StateBackend, least_us: int) -> None:
-    # Due at any time: so the stage runs in the next epoch.
+    # The timer is always due, so that the stage runs in the next epoch.
     timer = StoredTimer("", "", _NOBODY, Domain.EVENT_TIME, MIN_US, least_us, b"")
     store.set_timers(STABLE, _NOBODY, (timer,))
 
@@ -157,12 +157,13 @@ def _hold(store: StateBackend, least_us: int) -> None:
 def copy_stable(
     source: StateBackend, target: StateBackend, goes: Callable[[int | None], bool]
 ) -> None:
-    """Add a part of what is stored to what is stored elsewhere, in its order.
+    """Copy stored elements from an old shard to a new one, in their order.
 
     Args:
-        source: of the stage, in an old shard.
-        target: the same in a new shard.
-        goes: whether elements go there, by the hash of their key. None: they have none.
+        source: The stage's records in the old shard.
+        target: The stage's records in the new shard.
+        goes: Whether elements belong to the new shard, by the hash of their key, which is None
+            for elements without keys.
     """
     copied = False
     for piece in _pieces(source):

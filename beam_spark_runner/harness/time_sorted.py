@@ -1,4 +1,4 @@
-"""Elements that wait until the watermark passes them, and come in the order of their time."""
+"""Time-sorted input: elements wait until the watermark passes them, and are then sorted."""
 
 import itertools
 from collections.abc import Iterator
@@ -16,25 +16,25 @@ from beam_spark_runner.state.backend import Cell, ListRange, StateBackend, Store
 from beam_spark_runner.state.memory import list_entries
 
 TIME_SORTED = "time sorted"
-"""Stands for the transform in addresses of the store: not the id of a step of the stage's."""
+"""Takes the place of a transform id in the store; no step of the stage has this id."""
 _NO_WINDOW = b""
 _FIRST, _END = -(1 << 63), (1 << 63) - 1  # of sort keys, which are microseconds
 
 
 class TimeSortedElements:
-    """Stores elements of each key, and hands over those that event time has passed. In order.
+    """Stores the elements of each key, and pushes them in order once the watermark passes them.
 
-    Those of a key are an ordered list in the store, with a timer for the first of them, which
-    also holds its time.
+    The elements of a key are an ordered list in the store. A timer is due at the first of them,
+    and holds the watermark there.
 
     Args:
-        store: of the stage.
-        coder: of the elements, which are KVs.
-        late_before_us: event time: what comes before it is dropped, since later elements may
-            have been handed over.
-        is_expired: whether a window of the input is over.
-        late: counts what is dropped.
-        has_timers: whether the step may set timers.
+        store: The stage's records in the shard.
+        coder: The coder of the elements, which are KVs.
+        late_before_us: Event time. Elements with an earlier timestamp are dropped, since later
+            ones may have been pushed already.
+        is_expired: Whether a window of the input has expired.
+        late: Counts the dropped elements.
+        has_timers: Whether the step may set timers.
     """
 
     def __init__(
@@ -78,23 +78,23 @@ class TimeSortedElements:
             self._expect(key, first_us)
 
     def advance_key(self) -> None:
-        """See ``BundleInput.advance_key``: its time advances in ``process``."""
+        """See ``BundleInput.advance_key``: the key's time advances in ``process``."""
 
     def flush(self) -> None:
-        """See ``BundleInput.flush``: what is stored waits."""
+        """See ``BundleInput.flush``: stored elements wait for ``process``."""
 
     def process(
         self, key: bytes, bundle: BundleInput, keys: SteppedInput | None, until_us: int
     ) -> None:
-        """Push what waits of a key, its timers in between; then advance the key.
+        """Push the stored elements of a key, interleaved with its timers; then advance the key.
 
-        Of an element and a timer of one moment the element comes first.
+        If an element and a timer have the same time, the element comes first.
 
         Args:
-            key: encoded, nested.
-            bundle: gets the elements.
-            keys: the same, where the step has state or timers.
-            until_us: event time: elements after it go on waiting.
+            key: The key, encoded, nested.
+            bundle: Gets the elements.
+            keys: The same bundle if the step has state or timers, else None.
+            until_us: Event time; elements after it remain stored.
         """
         if keys is not None:
             keys.begin_key(key)
@@ -127,7 +127,7 @@ class TimeSortedElements:
         self._store.set_timers(TIME_SORTED, key, timers)
 
     def _entries(self, key: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield the time of each element that waits, and its encoding."""
+        """Yield the time and the encoding of each stored element of the key."""
         for data in pages(self._store, _range(key, _FIRST, _END)):
             for time_us, entry in list_entries(data):
                 _, after = read_varint(entry, 0)

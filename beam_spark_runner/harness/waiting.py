@@ -1,4 +1,4 @@
-"""Elements that wait, from epoch to epoch, until what their step looks up is there."""
+"""Elements that wait in the shard until the side inputs of their step are ready."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -14,26 +14,26 @@ from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import Bag, Cell, StateBackend, StoredTimer, pages
 
 WAITING = "waiting"
-"""Stands for the transform in addresses of the store: not the id of a step of the stage's."""
+"""Takes the place of a transform id in the store; no step of the stage has this id."""
 _NO_KEY = b""
 
 Push = Callable[[list[Any], list[WindowedValue]], None]
 
 
 class WaitingElements:
-    """Lets elements pass whose window is ready, and stores the others.
+    """Passes on elements whose side inputs are ready, and stores the others.
 
-    Those of one window are a bag in the store, with a timer that never fires, and holds the least
-    of their timestamps.
+    The elements of one window are a bag in the store. A timer that never fires holds the watermark
+    at the least of their timestamps.
 
     Args:
-        store: of the stage.
-        coder: of the elements.
-        are_ready: whether what the step looks up is there, for some windows of its input. The
+        store: The stage's records in the shard.
+        coder: The coder of the elements.
+        are_ready: Whether the side inputs are ready, for some windows of the main input. The
             answers are the same for the whole epoch.
-        is_expired: whether a window of the input is over, so that what it looks up may be gone:
-            new elements in it are dropped, as too late.
-        late: counts those that are dropped.
+        is_expired: Whether a window of the main input has expired, so that its side inputs may
+            have been deleted: new elements in it are dropped as late.
+        late: Counts the dropped elements.
     """
 
     def __init__(
@@ -47,19 +47,19 @@ class WaitingElements:
     ) -> None:
         self._store = store
         self._are_ready = are_ready
-        self._passing: list[WindowedValue] = []  # the chunk that comes
+        self._passing: list[WindowedValue] = []  # origins of the current chunk
         self._is_expired, self._late = is_expired, late
         self._encode = coder.get_impl().encode_nested
         self._decode_all = coder.get_impl().decode_all
         self._encode_window = coder.window_coder.encode
         self._decode_window = coder.window_coder.decode
-        self._known: dict[Any, bool] = {}  # windows that were asked for
+        self._known: dict[Any, bool] = {}  # whether side inputs are ready, by window
         self._known_expired: dict[Any, bool] = {}
         self._holds = {timer.window: timer.hold_us for timer in store.timers(WAITING, _NO_KEY)}
         self._stored = dict(self._holds)
 
     def pass_on(self, push: Push, values: list[Any], origins: list[WindowedValue]) -> None:
-        """Push the elements that are ready. One in several windows may be so in some of them."""
+        """Push elements that are ready. One in several windows is pushed in those that are."""
         self._passing = origins
         if all(self._passes(window) for origin in origins for window in origin.windows):
             push(values, origins)
@@ -97,7 +97,7 @@ class WaitingElements:
         return known
 
     def _learn(self, windows: Iterable[Any]) -> None:
-        """Ask for all windows at once: it may take a bundle of an SDK's."""
+        """Ask for all windows at once, since the answer may take a bundle in an SDK harness."""
         unknown = [window for window in dict.fromkeys(windows) if window not in self._known]
         if unknown:
             self._known.update(zip(unknown, self._are_ready(unknown), strict=True))
@@ -108,7 +108,7 @@ class WaitingElements:
         self._holds[coded] = min(self._holds.get(coded, MAX_US), element.timestamp.micros)
 
     def ready_windows(self) -> Iterator[bytes]:
-        """Yield the windows, encoded, whose elements need not wait any more."""
+        """Yield the encoded windows that have stored elements and are ready now."""
         windows = {coded: self._decode_window(coded) for coded in self._holds}
         self._learn(windows.values())
         for coded, window in windows.items():
@@ -116,7 +116,7 @@ class WaitingElements:
                 yield coded
 
     def release(self, bundle: BundleInput) -> None:
-        """Push what was stored and is ready now."""
+        """Push the stored elements whose windows are ready now."""
         chunks = Chunks(bundle)
         for coded in self.ready_windows():
             for data in pages(self._store, _bag(coded)):
@@ -127,9 +127,9 @@ class WaitingElements:
         chunks.push()
 
     def earliest(self) -> tuple[Any, bytes, int] | None:
-        """Return the window of the earliest element that waits, as it is and encoded, and its time.
+        """Return where the earliest stored element is: window, encoded window, and timestamp.
 
-        None: no element waits.
+        The timestamp is in microseconds. None: no element is stored.
         """
         if not self._holds:
             return None
@@ -137,10 +137,10 @@ class WaitingElements:
         return self._decode_window(coded), coded, hold_us
 
     def save(self) -> bool:
-        """Store what the elements hold.
+        """Store the watermark holds of the stored elements.
 
         Returns:
-            Whether any wait.
+            Whether any elements are stored.
         """
         if self._holds != self._stored:
             self._stored = dict(self._holds)
@@ -153,11 +153,11 @@ class WaitingElements:
 
 
 def copy_waiting(source: StateBackend, target: StateBackend) -> None:
-    """Add what waits to what waits elsewhere.
+    """Copy stored elements from an old shard to a new one.
 
     Args:
-        source: of the stage, in an old shard.
-        target: the same in a new shard.
+        source: The stage's records in the old shard.
+        target: The stage's records in the new shard.
     """
     holds = {timer.window: timer for timer in target.timers(WAITING, _NO_KEY)}
     for timer in source.timers(WAITING, _NO_KEY):

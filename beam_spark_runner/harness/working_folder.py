@@ -1,4 +1,4 @@
-"""The working folder of this process."""
+"""The working directory of this process."""
 
 import contextlib
 import os
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 def working_folder() -> str | None:
-    """Return this process's; None if it has been removed, so that relative paths mean nothing."""
+    """Return the working directory; None if it was removed, so that no relative path resolves."""
     try:
         return os.getcwd()
     except FileNotFoundError:
@@ -15,12 +15,12 @@ def working_folder() -> str | None:
 
 @contextlib.contextmanager
 def working_in(folder: str) -> Iterator[None]:
-    """Let ``folder`` be this process's for a while.
+    """Make ``folder`` the working directory of this process within a context.
 
     Raises:
-        OSError: it is not there.
+        OSError: The folder cannot be entered.
     """
-    before = os.open(".", os.O_RDONLY)  # by which it can be found even if it is removed
+    before = os.open(".", os.O_RDONLY)  # the directory stays reachable even if it is removed
     try:
         os.chdir(folder)
         try:

@@ -1,4 +1,4 @@
-"""Accumulators by window and key, in bounded memory: a combiner's part before the shuffle."""
+"""Accumulators by window and key, in bounded memory, for combiners before the shuffle."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -13,10 +13,10 @@ from beam_spark_runner.harness.values.constants import is_constant, makes_new_li
 
 MOST_BYTES = 160 << 20
 _ENTRY_BYTES = 130  # a key, its place in a table, and the smallest accumulator
-_TABLE_ENTRIES = 3  # what a table takes by itself, in entries
-_BYTES_IN_MEMORY = 4  # for each encoded one: small objects are much larger than what they hold
+_TABLE_ENTRIES = 3  # the memory of an empty table, in entries
+_BYTES_IN_MEMORY = 4  # per encoded byte: small objects are much larger than their encoding
 _UNKNOWN_BYTES = 1_000
-_MOST_UPDATES = 16_384  # between two looks at sizes
+_MOST_UPDATES = 16_384  # between two estimates
 _SAMPLES = 16
 _MOST_VALUES = 128  # of a chunk that is emitted
 _CHUNK_BYTES = 1 << 20
@@ -30,9 +30,9 @@ Emit = Callable[[list[Any], list[WindowedValue]], None]
 class Accumulators:
     """Adds values to accumulators, and emits the oldest ones when all take too much memory.
 
-    There is a table for each window, since to hash a window costs more than most combiners
-    take to add a value. The memory is guessed from the encoded sizes of a few accumulators,
-    looked at after 1, 2, 4, … values and in the end after some thousand.
+    There is a table for each window, since hashing a window takes longer than most combiners
+    take to add a value. The memory is estimated from the encoded sizes of a few accumulators,
+    after 1, 2, 4, … values and later after every ``_MOST_UPDATES`` values.
     """
 
     def __init__(
@@ -45,15 +45,17 @@ class Accumulators:
         combine_timestamps: Callable[[Any, Any], Any] | None = None,
         most_bytes: int = MOST_BYTES,
     ) -> None:
-        """Begin with none.
+        """Begin without accumulators.
 
         Args:
-            combine_fn: after its ``setup``.
-            size_of: encoded size of an accumulator, in bytes. May raise: then it is unknown.
-            emit: gets accumulators, once there are too many or with ``drain``.
-            is_global: all windows are global; they are not looked at.
-            combine_timestamps: of two values; None: accumulators are at the end of the window.
-            most_bytes: of memory, nearly.
+            combine_fn: The CombineFn, after its ``setup``.
+            size_of: Returns the encoded size of an accumulator in bytes. If it raises, the size
+                is unknown.
+            emit: Gets accumulators, once there are too many or on ``drain``.
+            is_global: Whether all elements are in the global window; windows are then ignored.
+            combine_timestamps: Combines the timestamps of two values; None: the timestamp of an
+                accumulator is the end of its window.
+            most_bytes: The approximate limit on memory.
         """
         self._create = combine_fn.create_accumulator
         self._add_input = combine_fn.add_input
@@ -92,7 +94,7 @@ class Accumulators:
             self._keep(self._most_entries // 2)
 
     def drain(self) -> None:
-        """Emit what there is, and begin anew."""
+        """Emit all accumulators, and begin anew."""
         self._keep(0)
         self._begin()
 
@@ -129,10 +131,10 @@ class Accumulators:
                     table[key] = added
             if self._entries > self._most_entries:
                 self._keep(self._most_entries // 2)
-                windows = None  # their tables may be gone
+                windows = None  # their tables may have been emitted
 
     def _add_timed(self, values: list[Any], origins: Sequence[WindowedValue]) -> None:
-        """The same, where an entry is a list of accumulator and timestamp."""
+        """Add values to entries that are lists of accumulator and timestamp."""
         create, add_input, combine = self._create, self._add_input, self._combine_timestamps
         assert combine is not None
         for (key, value), origin in zip(self.under_way.iterate(values), origins, strict=True):
@@ -159,7 +161,7 @@ class Accumulators:
         return tables
 
     def _look(self, key: Any, windows: Any) -> None:
-        """Guess what an entry takes. The last one is looked at, too: it may be of a hot key."""
+        """Estimate the size of entries, and of the last one by itself: it may be of a hot key."""
         count = max(1, len(self._tables))
         some = itertools.islice(self._tables.values(), 0, None, -(-count // _SAMPLES))
         each = -(-_SAMPLES // count)
@@ -176,19 +178,19 @@ class Accumulators:
             return
         if self._entries > self._most_entries:
             self._keep(self._most_entries // 2)
-            self._updates = 1  # what is left may grow as fast
+            self._updates = 1  # the remaining accumulators may grow as fast
         self._next_look = self._updates + min(self._updates, _MOST_UPDATES)
 
     def _size(self, entry: Any) -> int:
         accumulator = entry if self._combine_timestamps is None else entry[0]
         try:
             return self._size_of(accumulator)
-        except Exception:  # some can be encoded only when they are compact; then it is raised again
+        except Exception:  # perhaps not compact yet; a real failure is raised again on encoding
             return _UNKNOWN_BYTES
 
     def _keep(self, most: int) -> None:
-        """Emit the oldest entries: those of windows, and in them of keys, that came first."""
-        self.under_way.end()  # what is raised here need not be about the latest value
+        """Emit the oldest entries: those of the oldest windows, and in them of the oldest keys."""
+        self.under_way.end()  # an error here need not be caused by the latest value
         while self._entries > most:
             window, table = next(iter(self._tables.items()))
             excess = self._entries - most
@@ -229,7 +231,7 @@ class Accumulators:
                 ):
                     waiting.append((key, compacted))
                     origins_of_waiting.append(each)
-                else:  # by itself: the next call may change what this one has returned
+                else:  # alone, because the next call of ``compact`` may change this result
                     self._emit([(key, compacted)], [each])
             if waiting:
                 self._emit(waiting, origins_of_waiting)

@@ -1,4 +1,4 @@
-"""What is changed of Beam's own code in every process that runs user code of Python."""
+"""Applies all patches of Beam's own code in a process that runs Python user code."""
 
 from beam_spark_runner.harness.beam.creation import charge_errors_of_creation
 from beam_spark_runner.harness.beam.file_sinks import mend_file_sinks
@@ -6,7 +6,7 @@ from beam_spark_runner.harness.beam.restrictions import charge_errors_of_restric
 
 
 def adapt_beam() -> None:
-    """Change it, once for all of this process."""
+    """Apply the patches in this process."""
     charge_errors_of_creation()
     charge_errors_of_restrictions()
     mend_file_sinks()

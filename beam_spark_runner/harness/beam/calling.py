@@ -14,24 +14,25 @@ from beam_spark_runner.harness.beam.under_way import UnderWay
 from beam_spark_runner.harness.values.constants import ATOMS, Kind
 
 _FEW = 8
-"""Results of one call, up to which a plain loop costs less than a list of their own."""
+"""The number of results of a call up to which a plain loop costs less than a separate list."""
 
 
 class Calling:
-    """Any ``process``: no result, a list, or an iterable that makes its results as they are read.
+    """The loop for any ``process``, which returns None, a list, or a lazy iterable.
 
     At most ``limit`` results are read ahead from an iterable, and none from a generator that
-    has a ``with`` statement: what it yields may need a resource that it closes.
+    has a ``with`` statement: its results may need a resource that it closes.
 
     Args:
-        process: the function.
-        refuses_text: whether a string or a dict instead of an iterable of results is an error.
+        process: The function.
+        refuses_text: Whether it is an error to return a string or a dict instead of an iterable
+            of results.
     """
 
     def __init__(self, process: Callable[[Any], Any], *, refuses_text: bool = False) -> None:
         self._process = process
         self._refuses_text = refuses_text
-        self._ahead: CodeType | None = None  # of generators that are known to be read ahead
+        self._ahead: CodeType | None = None  # code of generators that may be read ahead
         self.limit = 1
         self.under_way = UnderWay()
 
@@ -42,7 +43,7 @@ class Calling:
         process = self._call if self._refuses_text else self._process
         waiting: list[Any] = []
         ends: list[int] = []  # where each input's results end in ``waiting``
-        first = position = 0  # the input that ``ends`` begins with, and the one under way
+        first = position = 0  # the input that ``ends`` begins with, and the current one
         settling = Settling(output, lambda: origins[position])
         settle_into = settling.settle_into
 
@@ -121,7 +122,7 @@ class Calling:
         return results
 
     def _refuse_text(self, results: Any) -> None:
-        """Raise what Beam raises; it looks at no more than the first call's results, either."""
+        """Raise Beam's error; like Beam, check the first call's results only."""
         self._refuses_text = False
         if isinstance(results, (str, bytes, dict)):
             raise TypeError(
@@ -143,11 +144,11 @@ def _has_with(code: CodeType) -> bool:
 
 
 _WITH_OPERATIONS = ("SETUP_WITH", "BEFORE_WITH", "LOAD_SPECIAL")
-"""Of Python 3.10, of 3.11 to 3.13, and of later versions."""
+"""Opcodes of Python 3.10, of 3.11 to 3.13, and of later versions."""
 
 
 def _repeated(origins: list[WindowedValue], first: int, ends: list[int]) -> list[WindowedValue]:
-    """``origins[first + i]`` for each result before ``ends[i]`` and after ``ends[i - 1]``."""
+    """Repeat ``origins[first + i]`` for each result from ``ends[i - 1]`` to before ``ends[i]``."""
     count = len(ends)
     if ends == _EACH_ONE[:count]:
         return origins[first : first + count]

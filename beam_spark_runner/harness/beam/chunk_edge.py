@@ -14,7 +14,13 @@ _SAMPLE_EVERY = 128  # elements that are sent one by one
 
 
 class ChunkEdge:
-    """Hands elements to the readers of a collection, in chunks if all of them take chunks."""
+    """Passes elements to the readers of a collection, in chunks if all of them take chunks.
+
+    Args:
+        receiver: Beam's receiver of the collection, which counts elements.
+        readers: The operations that read the collection.
+        assigns_windows: Whether the operation assigns windows, which are then lists.
+    """
 
     def __init__(
         self,
@@ -31,7 +37,7 @@ class ChunkEdge:
         self._sample_after = self._until_sample = 1  # elements: the first one is sampled
 
     def send(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
-        """Count the values and hand them to the readers."""
+        """Count the values and pass them to the readers."""
         if len(values) != len(origins):
             raise InvariantError(f"{len(values)} values came with {len(origins)} origins")
         receiver = self._receiver
@@ -46,13 +52,15 @@ class ChunkEdge:
         self._count.update(len(values) - 1)
 
     def sender(self, send_special: SendOne | None = None) -> SendOne:
-        """Return what counts one value and hands it to the readers. After the last: ``finish``.
+        """Return a function that counts one value and passes it to the readers.
+
+        ``finish`` must be called after the last value.
 
         Args:
-            send_special: takes results of the kinds ``SPECIAL`` instead; None: there are none.
+            send_special: Takes results of the types ``SPECIAL`` instead; None: there are none.
         """
         readers = self._readers
-        known: set[type] = set()  # kinds that are not special
+        known: set[type] = set()  # types that are not special
 
         def send_one(value: Any, origin: WindowedValue) -> None:
             kind = type(value)
@@ -84,12 +92,12 @@ class ChunkEdge:
         return send_one if takes_one else receive
 
     def finish(self) -> None:
-        """Count what ``sender`` has handed over and not yet counted."""
+        """Count the values that ``sender`` has passed on and not yet counted."""
         self._count.update(self._sample_after - self._until_sample)
         self._sample_after = self._until_sample = 1
 
     def _element(self, value: Any, origin: WindowedValue) -> WindowedValue:
         element = origin.with_value(value)
         if self._assigns_windows:
-            element.windows = list(origin.windows)  # as window fns give them
+            element.windows = list(origin.windows)  # as window fns return them
         return element

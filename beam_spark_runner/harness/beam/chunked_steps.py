@@ -34,7 +34,7 @@ CHUNKED_PRECOMBINE_URN = "beam_spark_runner:chunked_precombine:v1"
 
 
 def use_chunks(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
-    """Let the operations of this module run the steps of which the proto allows it."""
+    """Make the operations of this module run those steps whose proto allows it."""
     for transform in descriptor.transforms.values():
         urn = transform.spec.urn
         if urn != common_urns.primitives.PAR_DO.urn:
@@ -70,10 +70,11 @@ _CHUNKED = {
 
 
 class Unpickled:
-    """A DoFn with its arguments, which were unpickled to choose how the step runs.
+    """A DoFn with its arguments, already unpickled to choose how the step runs.
 
-    Beam's ``_create_pardo_operation`` takes bytes and unpickles them. So this pickles as a
-    number, by which Beam gets the same DoFn: unpickling it twice would cost twice, and give two.
+    Beam's ``_create_pardo_operation`` takes bytes and unpickles them. So this object pickles as a
+    number, by which Beam gets the same DoFn: unpickling the DoFn again would take time, and make a
+    second instance.
     """
 
     def __init__(self, data: tuple[Any, ...]) -> None:
@@ -132,10 +133,10 @@ def _create_par_do(
 
 
 def check_declared(fn: core.DoFn, payload: beam_runner_api_pb2.ParDoPayload) -> None:
-    """See to it that the runner knows of the states and timers that a DoFn asks for.
+    """Check that the proto declares the states and timers that a DoFn uses.
 
     Raises:
-        FnApiProtocolError: it does not, so that the step may not even get its elements by key.
+        FnApiProtocolError: It does not, so that elements may not even arrive key by key.
     """
     for kind, specs, declared in zip(
         ("state", "timer"),
@@ -154,14 +155,14 @@ def check_declared(fn: core.DoFn, payload: beam_runner_api_pb2.ParDoPayload) -> 
 def main_input(
     transform: beam_runner_api_pb2.PTransform, payload: beam_runner_api_pb2.ParDoPayload | None
 ) -> str:
-    """Say which collection is the step's input; the others are side inputs."""
+    """Return the id of the step's main input; its other inputs are side inputs."""
     sides = () if payload is None else payload.side_inputs
     (collection,) = (transform.inputs[name] for name in transform.inputs if name not in sides)
     return str(collection)
 
 
 def _is_the_same_for_all(side_input: beam_runner_api_pb2.SideInput) -> bool:
-    """Whether all elements see one view, whatever their windows: it is in the global window."""
+    """Whether all elements see one view, because the window mapping fn is the global one."""
     mapping = pickler.loads(side_input.window_mapping_fn.payload)
     return mapping is sideinputs._global_window_mapping_fn
 
@@ -172,7 +173,7 @@ def views_of(
     transform: beam_runner_api_pb2.PTransform,
     payload: beam_runner_api_pb2.ParDoPayload,
 ) -> list[bundle_processor.StateBackedSideInputMap]:
-    """Return the side inputs of Beam's operation, in order; it has them in private attributes."""
+    """Make the side inputs of a step, in order, as Beam's operation does."""
     coders = factory.get_input_coders(transform)
     return [
         bundle_processor.StateBackedSideInputMap(
@@ -288,7 +289,7 @@ def _create_combine(
 
 
 def _merging(combine_fn: core.CombineFn) -> Callable[[Iterable[Any]], Any]:
-    """Return what merges accumulators: those of an empty pane, too, which CombineFns need not."""
+    """Return a merge function for panes that may be empty, which CombineFns need not support."""
     merge, create = combine_fn.merge_accumulators, combine_fn.create_accumulator
 
     def merged(accumulators: Iterable[Any]) -> Any:

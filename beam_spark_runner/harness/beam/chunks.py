@@ -1,14 +1,14 @@
-"""Steps that run over chunks of elements, one step at a time.
+"""Operations that process chunks of elements, one step at a time.
 
-Beam's operations hand each element through all steps before they take the next:
+Beam's operations pass each element through all steps before they take the next:
 half a microsecond per step goes into state samplers, counters and windowed values.
-A ParDo that needs nothing but the element's value, and perhaps arguments that are the
-same for all elements (most of them: Map, FlatMap, Filter, plain DoFns), can run over a
-list of values instead, and its consumers over the list of its results.
+Most ParDos (Map, FlatMap, Filter, plain DoFns) need only the element's value, and perhaps
+arguments that are the same for all elements. They can process a list of values, and
+their consumers the list of results.
 
-What stays as it is: the life cycle, user metrics, element counts, sampled sizes, and
-the step's name in errors. What changes is the order in which the steps see the
-elements of a bundle, of which Beam says nothing.
+The life cycle, user metrics, element counts, sampled sizes, and the step's name in errors
+are as with Beam's operations. Only the order in which steps process the elements of a
+bundle is different; Beam does not specify it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,8 +33,8 @@ from beam_spark_runner.harness.failures import ChargedTo, charge, note_element
 from beam_spark_runner.harness.values.constants import Kind, is_constant
 
 _MOST_VALUES = 128
-"""Beyond, what a chunk costs is a few nanoseconds per value; and objects that go on living
-together cost time in the garbage collector, by the tuple."""
+"""In larger chunks, the overhead of a chunk is only a few nanoseconds per value, while many live
+tuples cost time in the garbage collector."""
 
 _MOST_BYTES = 1 << 20
 _STAMPED = {TimestampedValue}
@@ -43,8 +43,8 @@ _STAMPED = {TimestampedValue}
 class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
     """A ParDo that takes chunks from its producers and gives chunks to its consumers.
 
-    Where the producer hands over single elements, they wait here until there are enough
-    for a chunk, or until ``flush``.
+    Immutable single elements of a producer are buffered until there are enough for a chunk,
+    or until ``flush``.
     """
 
     def prepare(
@@ -56,9 +56,10 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
         output_tags: Sequence[str],
         consumers: Mapping[str, Sequence[operations.Operation]],
     ) -> None:
-        """Set what ``DoOperation`` has in private attributes; before ``setup``.
+        """Set what ``DoOperation`` has in private attributes; called before ``setup``.
 
-        ``arguments``: side inputs among them, which can be read once a bundle has begun.
+        ``arguments``: returns the further arguments of ``process``, with side inputs, which can
+        be read once a bundle has begun.
         """
         self._fn = self.users_fn = fn
         self._arguments = arguments
@@ -96,7 +97,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
             self.flush()
 
     def flush(self) -> None:
-        """Process what waits here."""
+        """Process the buffered elements."""
         values, origins = self._values, self._origins
         if not values:
             return
@@ -117,12 +118,12 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
             step.run(values, origins, kind, self)
 
     def process_one(self, value: Any, origin: WindowedValue) -> None:
-        """Process a value that may not wait for others. The first step replaces this."""
+        """Process a value at once. The first call replaces this method by the step's."""
         self._first_step()
         self.process_one(value, origin)
 
     def _first_step(self) -> Step:
-        """Choose the loop. As with Beam's harness, later bundles see the same side inputs."""
+        """Choose the step's loop. Later bundles see the same side inputs, as in Beam's harness."""
         with ChargedTo(self.step_name):  # side inputs are read, and their coders may raise
             step: Step = (
                 AssigningWindows(self._fn.window_fn)
@@ -136,7 +137,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
     def send(
         self, results: list[Any], origins: list[WindowedValue], kind: Kind, *, are_values: bool
     ) -> None:
-        """See ``Output.send``: what the step has made goes to its readers."""
+        """See ``Output.send``: passes the step's results to its readers."""
         if not are_values:
             kinds = set(map(type, results))
             if kinds == _STAMPED:
@@ -158,7 +159,7 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
     def _with_their_own_times(
         self, results: list[Any], origins: list[WindowedValue]
     ) -> tuple[list[Any], list[WindowedValue]]:
-        """What Beam makes of a TimestampedValue: its windows are assigned by its own time."""
+        """Unwrap TimestampedValues, whose windows are assigned by their own times, as in Beam."""
         windows_of = self._assignment.windows_of
         stamped = []
         for result, origin in zip(results, origins, strict=True):
@@ -171,14 +172,14 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
 
 
 class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]
-    """The part of a lifted combiner before the shuffle."""
+    """A lifted combiner before the shuffle."""
 
     def prepare(
         self,
         accumulator_coder: coder_impl.CoderImpl,
         consumers: Mapping[str, Sequence[operations.Operation]],
     ) -> None:
-        """Set what ``PGBKCVOperation`` has in private attributes; before ``setup``."""
+        """Set what ``PGBKCVOperation`` has in private attributes; called before ``setup``."""
         self._accumulator_coder = accumulator_coder
         self._readers = [reader for readers in consumers.values() for reader in readers]
 
@@ -214,7 +215,7 @@ class ChunkedPrecombine(operations.PGBKCVOperation):  # type: ignore[misc]
 
 
 class ChunkedCombine(operations.CombineOperation):  # type: ignore[misc]
-    """A combiner after the shuffle: it merges accumulators, extracts outputs, or does it all."""
+    """A combiner after the shuffle, for one phase of a lifted combiner or for all of one."""
 
     users_fn: core.CombineFn
 
@@ -225,7 +226,7 @@ class ChunkedCombine(operations.CombineOperation):  # type: ignore[misc]
         *,
         makes_lists: bool,
     ) -> None:
-        """Set what ``CombineOperation`` has in private attributes; before ``setup``."""
+        """Set what ``CombineOperation`` has in private attributes; called before ``setup``."""
         self._step = Combined(apply, makes_lists=makes_lists)
         self._step.limit = _MOST_VALUES
         self._readers = [reader for readers in consumers.values() for reader in readers]
@@ -257,7 +258,7 @@ class ChunkedCombine(operations.CombineOperation):  # type: ignore[misc]
 
 
 def one_by_one(operation: Any, step: Step) -> SendOne:
-    """Return what processes one value by a step of an operation."""
+    """Return a function that processes one value by the step of an operation."""
     state, step_name = operation.scoped_process_state, operation.step_name
     run_one = step.one_by_one(operation.send_one)
 
@@ -274,7 +275,7 @@ def one_by_one(operation: Any, step: Step) -> SendOne:
 
 
 def main_tag(output_tags: Sequence[str]) -> str:
-    """Say which of a step's outputs is the main one."""
+    """Return the tag of a step's main output."""
     return "None" if len(output_tags) > 1 else output_tags[0]
 
 
@@ -285,7 +286,7 @@ def output_handler(
     *,
     refuses_text: bool = False,
 ) -> common.OutputHandler:
-    """Return what hands results of ``process``, tagged or not, to the receivers of a step."""
+    """Return Beam's handler that passes results of ``process`` to the receivers of a step."""
     tagged = operations._TaggedReceivers(operation.counter_factory, operation.step_name)
     tagged.update(zip(output_tags, operation.receivers, strict=True))
     main = tagged[None] = tagged[main_tag(output_tags)]
@@ -299,7 +300,7 @@ def _grown(limit: int, size: float) -> int:
 
 
 class WindowInto(beam.DoFn):  # type: ignore[misc]
-    """Stands for the step in Beam's operation; ``AssigningWindows`` does its work."""
+    """A placeholder DoFn for Beam's operation; ``AssigningWindows`` assigns the windows."""
 
     def __init__(self, window_fn: WindowFn) -> None:
         self.window_fn = window_fn

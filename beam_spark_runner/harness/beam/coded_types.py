@@ -1,9 +1,9 @@
 """Beam's cache of encoded classes, which must not outlive a job.
 
-Beam keeps the bytes of each class for as long as the process lasts, whatever has made them:
+Beam caches the pickled bytes of each class in the process, whichever library has made them:
 cloudpickle, or dill for ``--update_compatibility_version`` up to 2.67. A Python worker outlives
-jobs. What one job has kept would be the key's bytes in the next one, in this worker alone: one
-key would be several.
+jobs. If it reused the bytes of an earlier job in the encoding of keys, equal keys would have other
+bytes in other workers, and would not be grouped together.
 
 Source: ``apache_beam.coders.coder_impl``, ``_pickled_types`` and ``_unpickled_types``.
 """
@@ -17,13 +17,13 @@ _CAPSULE = b"PyObject *"
 
 
 class CodedTypes:
-    """What Beam keeps, of one job at a time. Threads: one at a time."""
+    """Limits Beam's cache to one job at a time. Threads: one at a time."""
 
     def __init__(self) -> None:
         self._job_id: str | None = None
 
     def serve(self, job_id: str) -> None:
-        """Forget what other jobs have left."""
+        """Clear the cache if it has entries of another job."""
         if self._job_id != job_id:
             self._job_id = job_id
             for kept in (_variable("_pickled_types"), _variable("_unpickled_types")):
@@ -34,7 +34,7 @@ coded_types = CodedTypes()
 
 
 def _variable(name: str) -> dict[Any, Any]:
-    """Return a variable of the module, which shows it to other C code only when it is compiled."""
+    """Return a module variable of ``coder_impl``, which only C code can read if it is compiled."""
     capsule = getattr(coder_impl, "__pyx_capi__", {}).get(name)
     if capsule is None:
         found: dict[Any, Any] = getattr(coder_impl, name)

@@ -1,7 +1,7 @@
 """Assigns errors that are raised while Beam creates the operations of a stage to their steps.
 
-What a DoFn raises when it is unpickled, Beam hands on as it is; the operation that would put the
-step into its message does not exist yet.
+Beam does not add the step to an error that a DoFn raises when it is unpickled, because the
+operation that would do so does not exist yet.
 """
 
 import functools
@@ -14,7 +14,7 @@ from beam_spark_runner.harness.failures import charge
 
 @functools.cache
 def charge_errors_of_creation() -> None:
-    """Have ``BeamTransformFactory`` charge errors; for all factories of this process."""
+    """Have every ``BeamTransformFactory`` of this process assign errors to steps."""
     create = BeamTransformFactory.create_operation
 
     @functools.wraps(create)

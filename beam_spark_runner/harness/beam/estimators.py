@@ -1,4 +1,4 @@
-"""Watermark estimators of splittable DoFns, where Beam's own take time for nothing."""
+"""Faster variants of Beam's wrappers of watermark estimators, for splittable DoFns."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from apache_beam.utils.timestamp import Timestamp
 
 
 class NoOpProvider(sdf_utils.NoOpWatermarkEstimatorProvider):  # type: ignore[misc]
-    """Beam's own, whose estimator knows and does nothing: one is enough.
+    """Beam's provider of no-op estimators, which returns one stateless estimator each time.
 
-    Beam's makes a class for each restriction that is begun, or begun again, which takes a
-    quarter of the time of one that defers at once.
+    Beam's own creates a class whenever a restriction is begun or resumed, which takes a quarter of
+    the time of a restriction that defers at once.
     """
 
     _estimator: Any = None
@@ -24,10 +24,10 @@ class NoOpProvider(sdf_utils.NoOpWatermarkEstimatorProvider):  # type: ignore[mi
 
 
 class Estimator(sdf_utils.ThreadsafeWatermarkEstimator):  # type: ignore[misc]
-    """Beam's own. It takes no lock for the time of an element that nobody looks at.
+    """Beam's thread-safe wrapper, which takes no lock if the estimator ignores timestamps.
 
     Args:
-        estimator: of the user, or Beam's.
+        estimator: The wrapped estimator, of user code or of Beam.
     """
 
     def __init__(self, estimator: Any) -> None:
@@ -37,10 +37,10 @@ class Estimator(sdf_utils.ThreadsafeWatermarkEstimator):  # type: ignore[misc]
 
 
 def _nothing(timestamp: Timestamp) -> None:
-    """As ``ManualWatermarkEstimator.observe_timestamp``."""
+    """Do nothing, as ``ManualWatermarkEstimator.observe_timestamp`` does."""
 
 
 def use_fast_estimators() -> None:
-    """Let Beam's invokers use ``NoOpProvider`` and ``Estimator``, those made from now on."""
+    """Have Beam's invokers that are made from now on use ``NoOpProvider`` and ``Estimator``."""
     common.NoOpWatermarkEstimatorProvider = NoOpProvider
     common.ThreadsafeWatermarkEstimator = Estimator

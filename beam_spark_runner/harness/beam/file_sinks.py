@@ -1,20 +1,20 @@
-"""What Beam's file sinks get wrong in repeated steps and in streaming pipelines, put right.
+"""Patches defects of Beam's file sinks in repeated steps and in streaming pipelines.
 
 Names of windows: Beam renames the temporary files of a window in its last step. If that step is
-repeated, because the program was killed in between, files that have their names are skipped. But
-the pattern by which Beam searches for these has the letter of the template, W or V, where names
-have the window. So it finds none, and would fail each time that the pipeline is started again.
+repeated, because the program was killed meanwhile, files that have been renamed are skipped. But
+the pattern by which Beam searches for these contains the template's letter, W or V, instead of the
+window. So it finds none, and would fail after each restart of the pipeline.
 
 Open files: in a bundle with several shards, Beam writes all of them at the same time, through one
-sink. Those of Avro and Parquet keep what belongs to one file, so that files lose elements.
+sink. The sinks of Avro and Parquet have state for one file only, so that files lose elements.
 
-Empty shards: where a write has fewer shards than it shall have, the last step adds empty ones with
+Empty shards: if a write has fewer shards than requested, the last step adds empty ones with
 random names, and numbers all by the order of their names. If it is repeated, an empty shard may get
-the number, and so replace the file, of one with elements.
+the number of a shard with elements, and so replace its file.
 
-Late panes: the temporary files of a late pane may be in the folder of the pane before, or some of
-them. Beam looks in one folder only, and removes it once it has renamed the files of the first pane.
-It also deletes final files before those that replace them are renamed, in another step, so that a
+Late panes: some temporary files of a late pane may be in the folder of the previous pane. Beam
+searches one folder only, and removes it once it has renamed the files of the first pane. It also
+deletes final files in a step before the one that renames those that replace them, so that a
 repeated renaming finds neither.
 """
 
@@ -36,7 +36,7 @@ from apache_beam.io.localfilesystem import LocalFileSystem
 
 @functools.cache
 def mend_file_sinks() -> None:
-    """Mend the sinks of this process.
+    """Patch the file sinks in this process.
 
     Source: ``FileBasedSink.finalize_windowed_write``, ``_WriteWindowedBundleDoFn``, and
     ``_finalize_windowed_write`` of ``apache_beam.io.iobase``.
@@ -63,7 +63,7 @@ def mend_file_sinks() -> None:
 
 
 def _with_names_of_empty_shards(finalize: Callable[..., Any]) -> Callable[..., Any]:
-    """Have a last step give the shards that it adds the same names each time, after all others."""
+    """Have a last step name the empty shards that it adds deterministically, after all others."""
 
     @functools.wraps(finalize)
     def finalize_with_names(
@@ -85,14 +85,14 @@ def _with_names_of_empty_shards(finalize: Callable[..., Any]) -> Callable[..., A
 
 
 def _delete_nothing(sink: Any, init_result: Any, writer_results: Any, window: Any = None) -> None:
-    """Leave the files of an earlier pane alone: ``_finalize_window`` replaces them."""
+    """Do not delete the files of an earlier pane, which ``_finalize_window`` replaces."""
 
 
 def _finalize_window(sink: Any, folder: str, results: list[str], window: Any) -> Iterator[str]:
-    """Rename the temporary files of a pane, as often as it is repeated.
+    """Rename the temporary files of a pane. May be repeated after any interruption.
 
     Raises:
-        BeamIOError: a file is neither where it was written nor where it belongs.
+        BeamIOError: Both the temporary and the final file of a shard are missing.
     """
     names = [sink._get_final_name(number, len(results), window) for number in range(len(results))]
     moves = []
@@ -114,13 +114,13 @@ def _finalize_window(sink: Any, folder: str, results: list[str], window: Any) ->
 
 
 def _keeps_targets(path: str) -> bool:
-    """Whether renaming to the name of a file fails there: in HDFS, but not locally or in stores."""
+    """Whether renaming to an existing file fails: in HDFS, but not locally or in object stores."""
     system = FileSystems.get_filesystem(path)
     return system.has_dirs() and not isinstance(system, LocalFileSystem)
 
 
 def _remove_if_empty(folder: str) -> None:
-    """Remove a folder that has no files of other panes, or of attempts that have failed."""
+    """Remove a folder unless it has files of other panes or of failed attempts."""
     if isinstance(FileSystems.get_filesystem(folder), LocalFileSystem):
         with contextlib.suppress(OSError):
             os.rmdir(folder)

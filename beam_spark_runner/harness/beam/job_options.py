@@ -1,7 +1,7 @@
-"""The options of jobs, as Beam's SDK sees them in a process that serves many.
+"""Gives Beam's SDK the options of each job, in a process that serves several jobs.
 
-Beam has one set of options for a process: value providers and file systems read them from class
-attributes. Here these attributes have a value for each thread, so that callbacks and ``teardown``
+Beam has one set of options per process: value providers and file systems read them from class
+attributes. Here these attributes have a value per thread, so that callbacks and ``teardown``
 of one job see its own options while a task of another job runs.
 """
 
@@ -21,10 +21,10 @@ class JobOptions:
     """The options of one job.
 
     Args:
-        options_json: as of ``sdk_options.options_json``.
+        options_json: The JSON that ``sdk_options.options_json`` returns.
 
     Attributes:
-        by_name: the options that the pipeline has set, and Beam's defaults of the others.
+        by_name: All options by name, with Beam's defaults for those that are not set.
     """
 
     def __init__(self, options_json: str) -> None:
@@ -44,11 +44,11 @@ _of_process: JobOptions | None = None
 
 
 def use_options(options: JobOptions) -> None:
-    """Let the SDK see a job's options in this process, as SDK harnesses do when they start.
+    """Set a job's options in this process, as SDK harnesses do when they start.
 
-    Value providers return them, file systems get addresses from them, and user code is unpickled
-    by the library that has pickled it. (The library is the same for all threads: what has been
-    pickled by one of Beam's libraries can be read by the other.)
+    Value providers return them, file systems are configured by them, and user code is unpickled
+    by the library that has pickled it. (The library is set for all threads, because each of Beam's
+    libraries can unpickle the output of the other.)
     """
     global _of_process
     _of_process = options
@@ -61,7 +61,7 @@ def use_options(options: JobOptions) -> None:
 
 @contextlib.contextmanager
 def seeing(options: JobOptions | None) -> Iterator[None]:
-    """Let this thread see a job's options, whatever the process uses. None: changes nothing."""
+    """Set a job's options for this thread within a context; None: changes nothing."""
     before = _of_thread.options
     _of_thread.options = options or before
     try:
@@ -71,7 +71,12 @@ def seeing(options: JobOptions | None) -> Iterator[None]:
 
 
 class _Seen:
-    """A class attribute that has a value for each thread."""
+    """A class attribute that depends on the options of the reading thread or of the process.
+
+    Args:
+        read: Returns the value for a job's options.
+        without: The value if neither thread nor process has options.
+    """
 
     def __init__(self, read: Callable[[JobOptions], Any], without: Any) -> None:
         self._read = read

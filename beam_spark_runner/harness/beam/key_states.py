@@ -1,8 +1,8 @@
 """The state and timer objects of DoFns in the embedded harness, for one key at a time.
 
-While elements of a key arrive, its state is objects: nothing is encoded, and the backend is
-not asked for what it cannot have. What a key piles up is written from time to time, and read
-from there then.
+While elements of a key arrive, its state is kept as objects: nothing is encoded, and the backend
+is not read if it cannot have any state of the key. If a key has much state, that is written to the
+backend from time to time, and read from there later.
 """
 
 import copy
@@ -39,20 +39,20 @@ _DOMAINS = {
 
 
 class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
-    """State and timers of the key whose elements arrive. Threads: the bundle's."""
+    """State and timers of the current key. Threads: the bundle's."""
 
     def __init__(self, handler: Any, *coders_and_id: Any, allowed_lateness_us: int) -> None:
         super().__init__(handler, *coders_and_id)
         self.timers = TimerQueue()
-        self.clock_us: int | None = None  # of the bundle; None: it is the wall clock
-        self.piled_bytes = 0  # in bags, since they were written: about
+        self.clock_us: int | None = None  # processing time of the bundle; None: the wall clock's
+        self.piled_bytes = 0  # approximate size of values added to bags since the last write
         self._all_states: dict[tuple[userstate.StateSpec, Any], Any] = {}
         self._handler = handler
         self.allowed_lateness_us = allowed_lateness_us
         self.expiry_us = functools.lru_cache(MOST_WINDOWS)(self._expiry_us)  # of a window
         self._combine_fns: dict[userstate.StateSpec, core.CombineFn] = {}
-        self._is_written = False  # in this bundle: the backend may have something of the key
-        self._key: Any = None  # which has been begun
+        self._is_written = False  # whether this bundle has written state of the key to the backend
+        self._key: Any = None  # the key that was begun
         self._has_begun = False
 
     @property
@@ -106,14 +106,14 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
     def get_timer(
         self, spec: userstate.TimerSpec, key: Any, window: Any, timestamp: Any, pane: Any
     ) -> "KeyTimer":
-        """Return what sets and clears the timers of one family and window."""
+        """Return the object that sets and clears the timers of one family and window."""
         return KeyTimer(self, spec, key, window, timestamp, pane)
 
     def _expiry_us(self, window: Any) -> int:
         return expiry_us(window.max_timestamp().micros, self.allowed_lateness_us)
 
     def write(self) -> None:
-        """Hand to the backend what has piled up."""
+        """Write all state objects of the key to the backend."""
         if self._all_states:
             self.commit()
             self._all_states = {}
@@ -121,7 +121,7 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
             self.piled_bytes = 0
 
     def begin(self, key: Any) -> None:
-        """Load the timers of the key whose elements come next; where keys are stored."""
+        """Begin a key that is stored: load its timers. Does nothing if the key has begun."""
         if self._has_begun:
             return
         self._has_begun = True
@@ -139,10 +139,10 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
             self.timers.set(timer, expires_us=self.expiry_us(window))
 
     def begin_encoded(self, key: bytes) -> None:
-        """See ``begin``; for a key that gets no elements.
+        """Begin a key that gets no elements, see ``begin``.
 
         Args:
-            key: encoded, nested.
+            key: The key, encoded, nested.
         """
         self.begin(self._key_coder.decode_nested(key))
 
@@ -175,7 +175,7 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         )
 
     def forget(self) -> None:
-        """Begin anew, with no key."""
+        """Forget the key with its state and timers."""
         self._has_begun = False
         self._key = None
         self._all_states = {}
@@ -185,7 +185,7 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         self._handler.forget_keys()
 
     def reset(self) -> None:
-        """Beam resets between bundles."""
+        """Forget the key, and tear CombineFns down; Beam calls this between bundles."""
         self.forget()
         while self._combine_fns:
             _, combine_fn = self._combine_fns.popitem()
@@ -193,14 +193,14 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
 
 
 class KeyBag(bundle_processor.SynchronousBagRuntimeState):  # type: ignore[misc]
-    """Beam's bag, whose address is made when it is needed, and which knows when it is new.
+    """Beam's bag state, with a lazy StateKey, and without reads if it is new.
 
     Args:
-        states: of the key.
-        handler: answers state requests.
-        make_key: gives the address.
-        coder: of the values.
-        is_new: the backend has nothing of it.
+        states: The states of the key.
+        handler: Answers state requests.
+        make_key: Makes the StateKey of the bag.
+        coder: The coder of the values.
+        is_new: Whether the backend has no values of the bag.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class KeyBag(bundle_processor.SynchronousBagRuntimeState):  # type: ignore[misc]
         *,
         is_new: bool,
     ) -> None:
-        # What Beam's methods read. A bag that was cleared is not asked for, either.
+        # Attributes of Beam's base class, which reads the backend unless the bag was cleared.
         self._states = states
         self._state_handler = handler
         self._make_key = make_key
@@ -260,7 +260,7 @@ class KeyCombined(KeyBag):
         """See Beam's ``CombiningValueRuntimeState``."""
         accumulator = self._accumulator()
         if self._is_extracted:
-            # Some sort their accumulators when they extract outputs: merging undoes it.
+            # Some CombineFns sort the accumulator when they extract the output; merging undoes it.
             new = self.combine_fn.create_accumulator()
             accumulator = self.combine_fn.merge_accumulators([new, accumulator])
             self._is_extracted = False
@@ -286,7 +286,7 @@ _KINDS: dict[type[userstate.StateSpec], type[KeyBag]] = {
 
 
 class KeyTimer(userstate.BaseTimer):  # type: ignore[misc]
-    """What a DoFn sets and clears timers by."""
+    """The timer object of a DoFn, for one family, key and window."""
 
     __slots__ = (
         "_clock_us",
@@ -323,7 +323,7 @@ class KeyTimer(userstate.BaseTimer):  # type: ignore[misc]
         """See Beam's ``BaseTimer``."""
         latest, its_tag, changes = self._latest
         if timestamp is latest and dynamic_timer_tag == its_tag and changes == self._timers.changes:
-            return  # most set the end of their window, element by element
+            return  # most DoFns set the same timer, the end of the window, for each element
         fires_us = whole_milliseconds(Timestamp.of(timestamp).micros)
         domain = self._domain
         if self._clock_us is not None and domain is Domain.PROCESSING_TIME:

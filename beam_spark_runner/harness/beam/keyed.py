@@ -1,9 +1,9 @@
-"""Stateful steps in the embedded harness: key by key, with timers that fire at each key's end.
+"""Stateful steps that run key by key, with timers that fire after the key's last element.
 
-The life cycle, the callbacks of timers, metrics and outputs are those of Beam's operation; what
-it asks for state and timers is ours (``key_states``), and so is the call of ``process``
-(``keyed_call``). State is dropped at the key's end, so that memory follows one key and not the
-bundle. What a key piles up is written to the backend from time to time, which spills.
+The life cycle, the callbacks of timers, metrics and outputs are those of Beam's operation; state
+and timers (``key_states``) and the call of ``process`` (``keyed_call``) are the runner's. State is
+dropped or stored after each key, so that memory is bounded by one key and not by the bundle. A
+large state is written to the backend from time to time, which spills.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,12 +43,12 @@ from beam_spark_runner.state.policy import BATCH, KeyPolicy
 
 KEYED_PAR_DO_URN = "beam_spark_runner:keyed_par_do:v1"
 
-_MOST_CALLS = 8192  # elements and timers of one key between two writings of its state
-_MOST_BYTES = 64 << 20  # in its bags
+_MOST_CALLS = 8192  # elements and timers of one key between two writes of its state
+_MOST_BYTES = 64 << 20  # in its bags between two writes
 
 
 def use_keys(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
-    """Let the operations of this module run the steps that have state or timers."""
+    """Make the operations of this module run the steps that have state or timers."""
     for transform in descriptor.transforms.values():
         if transform.spec.urn != common_urns.primitives.PAR_DO.urn:
             continue
@@ -74,16 +74,17 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         *,
         may_interrupt: bool,
     ) -> None:
-        """Say what ``DoOperation`` keeps to itself; before ``setup``.
+        """Set what ``DoOperation`` has in private attributes; called before ``setup``.
 
         Args:
-            states: the same that the operation has.
-            make_call: None: ``process`` asks for what only Beam's invoker knows.
-            windowing: of the outputs.
-            output_tags: as the transform has them.
-            expiration_family: of the timer that fires when a window of a key expires, if the
-                DoFn wants to be notified (``on_window_expiration``).
-            may_interrupt: the DoFn does not ask for all timers that are due to fire at once.
+            states: The state context that was passed to the operation's constructor.
+            make_call: Makes the ``KeyedCall``; None: ``process`` has parameters that only Beam's
+                invoker supports.
+            windowing: The windowing of the outputs.
+            output_tags: The tags of the transform's outputs, in order.
+            expiration_family: The timer family of ``on_window_expiration``; empty: the DoFn has
+                none.
+            may_interrupt: Whether due timers of a key may fire in several epochs.
         """
         self._may_interrupt = may_interrupt
         self.states = states
@@ -104,7 +105,7 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         super().start()
 
     def use(self, policy: KeyPolicy) -> None:
-        """Say what is done with keys in the bundle that begins."""
+        """Set the key policy of the bundle that begins."""
         self._policy = policy
         self._interruption = policy.interruption if self._may_interrupt else None
         self.states.clock_us = policy.clock_us
@@ -140,13 +141,13 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
     def _in_time(
         self, values: list[Any], origins: list[WindowedValue]
     ) -> tuple[list[Any], list[WindowedValue]]:
-        """Drop elements in windows that are over."""
+        """Drop elements in windows that have expired."""
         policy, expiry_us = self._policy, self.states.expiry_us
         now_us = policy.watermark_us
         return in_time(values, origins, lambda window: expiry_us(window) <= now_us, policy.late)
 
     def _expect_expiry(self, key: Any, origin: WindowedValue) -> None:
-        """Set the timer by which a window of a key ends: for the DoFn, or to drop its state."""
+        """Set the timers for the expiry of an element's windows: to notify the DoFn, drop state."""
         payload = key, origin.pane_info
         for window in origin.windows:
             timer, expires_us = expiration_timer(
@@ -155,7 +156,7 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
             self.states.timers.set(timer, expires_us=expires_us)
 
     def count(self, elements: int) -> None:
-        """Note that so many elements of the key were processed."""
+        """Count processed elements or timers of the key; write its state if there are many."""
         self._calls += elements
         if self._calls > _MOST_CALLS or self.states.piled_bytes > _MOST_BYTES:
             self._calls = 0
@@ -164,10 +165,10 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
             self._forget_call()
 
     def advance_key(self, to: Instant) -> None:
-        """Advance the time of the key, fire its timers that are due, and end the work on it.
+        """Advance the time of the key, fire its timers that are due, and store or drop the key.
 
         Args:
-            to: how far its time advances.
+            to: The watermark and processing time to advance to.
         """
         self.fire_due(to)
         self._calls = 0
@@ -179,7 +180,7 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         """Advance the time of the key, and fire its timers that are due.
 
         Args:
-            to: how far its time advances.
+            to: The watermark and processing time to advance to.
         """
         timers, interruption = self.states.timers, self._interruption
         loops = self._policy.loops
@@ -284,7 +285,7 @@ def _create_keyed_par_do(
 
 
 def _state_handler_for(factory: Any) -> EmbeddedStateHandler:
-    """Return what answers state requests in this process, also where side inputs are remote."""
+    """Return the handler of state requests in this process, even if side inputs are remote."""
     handler = factory.state_handler
     if isinstance(handler, EmbeddedStateHandler):
         return handler

@@ -1,7 +1,7 @@
-"""Calls ``process`` of a stateful DoFn with its arguments, which it updates when they change.
+"""Calls ``process`` of a stateful DoFn with arguments that are updated only when they change.
 
-Beam's invoker puts all of them together for each element. Those of a key and window stay as
-they are until the next one, and those of a timestamp and pane until these change.
+Beam's invoker assembles all arguments for each element. Here the arguments that depend on key and
+window are kept until these change, and likewise those that depend on timestamp and pane.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ _KNOWN = (
 
 
 def can_call(fn: core.DoFn) -> bool:
-    """Whether ``KeyedCall`` knows all that ``process`` asks for."""
+    """Whether ``KeyedCall`` supports all parameters of ``process``."""
     gives_batches = getattr(fn.process, "_beam_yields_batches", False)
     return not (fn._process_batch_defined or gives_batches) and all(
         map(_is_known, common.MethodWrapper(fn, "process").defaults)
@@ -44,16 +44,16 @@ def _is_known(default: Any) -> bool:
 
 
 class KeyedCall:
-    """``process`` of one DoFn, for one key after the other. Threads: the bundle's.
+    """Calls ``process`` of one DoFn, for one key after another. Threads: the bundle's.
 
     Args:
-        fn: one for which ``can_call`` holds.
-        args: that come with it, with places for side inputs.
-        kwargs: as ``args``.
-        views: the side inputs, by window.
-        states: of the key.
-        on_window: is called with a key and an element of it in one window, before the first call in
-            that window and perhaps again.
+        fn: A DoFn for which ``can_call`` holds.
+        args: The positional arguments of the ParDo, with placeholders for side inputs.
+        kwargs: The keyword arguments, likewise.
+        views: The side inputs, each a mapping from windows to views.
+        states: The state and timers of the current key.
+        on_window: Called with a key and the origin of one of its elements, before the first call
+            in a window and perhaps again; None: not needed.
     """
 
     def __init__(
@@ -96,15 +96,15 @@ class KeyedCall:
         self._args: list[Any] = []
         self._kwargs: dict[str, Any] = {}
         self._window: Any = None
-        self._origin: WindowedValue | None = None  # that the arguments are those of
+        self._origin: WindowedValue | None = None  # for which the arguments are set
         self.under_way = UnderWay()
 
     def forget(self) -> None:
-        """Another key comes, or other state objects."""
+        """Forget the arguments, before another key or other state objects."""
         self._window = self._origin = None
 
     def reset(self) -> None:
-        """Another bundle comes, in which side inputs may have changed."""
+        """Forget arguments and views, before another bundle, whose side inputs may differ."""
         self.forget()
         for view in self._views:
             view.reset()
@@ -115,7 +115,7 @@ class KeyedCall:
         """Call ``process`` for each value of a key in each of its windows.
 
         Yields:
-            What it is in one window (its value is not said), and what ``process`` has returned.
+            The origin of the value in one window, and the result of ``process``.
         """
         return self._results(self.under_way.iterate(values), origins)
 
@@ -154,7 +154,7 @@ class KeyedCall:
             if self._on_window is not None:
                 self._on_window(key, origin)
             self._window = window
-        self._origin = None  # in case that something below raises
+        self._origin = None  # in case the code below raises
         timestamp, pane = origin.timestamp, origin.pane_info
         for place in self._timestamps:
             self._args[place] = timestamp

@@ -1,4 +1,4 @@
-"""Runs a ParDo whose bundle is a partition: it takes chunks, and has side inputs from the start."""
+"""Runs ParDos whose bundle is a partition: they take chunks, and get side inputs at the start."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -13,9 +13,9 @@ Chunk = tuple[list[Any], list[WindowedValue]]
 
 
 class PartitionFn(Protocol):
-    """A DoFn of ``transforms.full_window.functions``, which says what these do.
+    """A ``PartitionDoFn`` of ``transforms.full_window.functions``, which documents these members.
 
-    There is no import: a DoFn that is pickled by value has a class of its own.
+    It is not imported, because a DoFn that was pickled by value has a class of its own.
     """
 
     takes_partition: bool
@@ -30,7 +30,7 @@ class PartitionFn(Protocol):
 
 
 def takes_partition(fn: object) -> bool:
-    """Whether a DoFn is one of these."""
+    """Whether a DoFn is a ``PartitionFn``."""
     return getattr(fn, "takes_partition", False) is True
 
 
@@ -50,7 +50,7 @@ class PartitionParDo(ChunkedParDo):
         self.process_chunk([value], [origin], Kind.OWN)
 
     def finish(self) -> None:
-        """End the partition, be it empty, and then the bundle."""
+        """End the partition, even an empty one, and then the bundle."""
         self.flush()
         with self.scoped_process_state, ChargedTo(self.step_name):
             self._begin()

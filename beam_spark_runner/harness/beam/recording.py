@@ -1,8 +1,8 @@
 """Lets Interactive Beam record unbounded sources on this runner, and replay them.
 
-It records elements with the watermark and the processing time at which they came, by transforms
-that Beam wrote for its DirectRunner only. A recording is played by a TestStream; its elements are
-``WindowedValueHolder``, and steps are to see what these hold.
+It records elements with the watermark and the processing time of their arrival, by transforms
+that Beam wrote for its DirectRunner only. A recording is played by a TestStream, whose elements are
+``WindowedValueHolder``; these are unpacked here for the steps downstream.
 """
 
 import time
@@ -33,13 +33,13 @@ def use_runnable_recorders(pipeline: Pipeline) -> None:
 
 
 def play_what_was_recorded(pipeline: Pipeline, *, is_interactive: bool) -> None:
-    """Let the steps after a TestStream see what its elements hold.
+    """Unpack the elements of each TestStream that plays a recording.
 
     Args:
-        pipeline: which.
-        is_interactive: Interactive Beam runs it. It names outputs of the TestStream by the
-            collections that it has recorded, or computed in an earlier run; these say how its
-            elements are windowed.
+        pipeline: The pipeline to change.
+        is_interactive: Whether Interactive Beam runs the pipeline. It names outputs of the
+            TestStream after collections that it has recorded, or computed in an earlier run; the
+            outputs get their windowing.
     """
     windowings: dict[str, Any] = {}
     if is_interactive:
@@ -60,7 +60,7 @@ def _has_windowed_values(stream: test_stream.TestStream) -> bool:
 
 
 def _recorder(given: Any) -> beam.PTransform | None:
-    if isinstance(given, test_stream.PairWithTiming):  # has no proto: a runner is to know it
+    if isinstance(given, test_stream.PairWithTiming):  # it has no proto; runners must replace it
         return beam.ParDo(_PairWithTiming())
     if isinstance(given, beam.ParDo):
         if isinstance(given.fn, test_stream._TimingEventGenerator):
@@ -71,7 +71,7 @@ def _recorder(given: Any) -> beam.PTransform | None:
 
 
 class _Replace(PTransformOverride):  # type: ignore[misc]
-    """Replaces transforms for which a function has another one."""
+    """Replaces transforms for which ``find`` returns another one."""
 
     def __init__(self, find: Callable[[Any], beam.PTransform | None]) -> None:
         self._find = find
@@ -86,10 +86,10 @@ class _Replace(PTransformOverride):  # type: ignore[misc]
 
 
 class _Timed(beam.DoFn):  # type: ignore[misc]
-    """Knows the time of its bundle.
+    """A DoFn that knows the watermark and processing time of its bundle.
 
-    In an SDK harness of its own the watermark is not known: what was recorded there is played
-    with all elements in time, and windows end when the recording does.
+    In a remote SDK harness, the watermark is not known: a recording that was made there is played
+    without late elements, and windows end with the recording.
     """
 
     def start_bundle(self) -> None:
@@ -103,10 +103,10 @@ class _Timed(beam.DoFn):  # type: ignore[misc]
 
 
 class _PairWithTiming(_Timed):
-    """Pairs each element with processing time, and with the watermark before it arrived.
+    """Pairs each element with processing time, and with the watermark before its arrival.
 
-    The watermark may have risen just before the elements of the bundle; when they are played,
-    none of them is to be late.
+    The watermark may have advanced just before the elements of the bundle arrived. It is lowered so
+    that none of them is late when the recording is played.
     """
 
     def start_bundle(self) -> None:
@@ -136,16 +136,16 @@ def _is_event(element: Any) -> bool:
 
 
 class _Header(NamedTuple):
-    """A ``TestStreamFileHeader``, which does not pickle."""
+    """Stands for a ``TestStreamFileHeader``, which cannot be pickled."""
 
     tag: str
 
 
 class _Record(NamedTuple):
-    """A proto that is to be written. The step that gets it calls ``SerializeToString``."""
+    """Stands for a proto that the next step writes, by calling ``SerializeToString``."""
 
     coded: bytes
-    kind: str  # of the messages of Interactive Beam; their classes do not pickle
+    kind: str  # the name of its class in beam_interactive_api_pb2, which cannot be pickled
 
     def SerializeToString(self) -> bytes:
         return self.coded
@@ -155,11 +155,11 @@ class _Record(NamedTuple):
 
 
 class _Sampler(_Timed):
-    """Passes elements on, with a header before the first one, and asks for the time now and then.
+    """Passes elements on after a header, and emits events at a fixed interval to sample the time.
 
-    The next steps put watermark and processing time into the events that ask. Beam's own takes
-    what a bag's ``read`` returns for an iterator, and sends the header as a proto, which does not
-    pickle; and it samples for ever, although its input has ended.
+    The next steps set the watermark and processing time of these events. Beam's own DoFn treats
+    what a bag's ``read`` returns as an iterator, sends the header as a proto, which cannot be
+    pickled, and samples for ever, even after the end of its input.
     """
 
     BEGUN = BagStateSpec("begun", BooleanCoder())
@@ -205,7 +205,7 @@ class _IteratedBag:
 
 
 class _TestStreamFormatter(_Formatter):  # type: ignore[misc, valid-type]
-    """Beam's, which takes what a bag's ``read`` returns for an iterator, and gives out protos."""
+    """Beam's formatter, adapted to bags that return iterables, and to protos as ``_Record``."""
 
     def process(
         self,
@@ -263,7 +263,7 @@ class _Played(beam.PTransform):  # type: ignore[misc]
 
 
 class _Unpack(beam.DoFn):  # type: ignore[misc]
-    """Gives out what recorded elements hold, at their times and in their windows."""
+    """Unpacks recorded elements, with their timestamps and windows."""
 
     def process(self, element: Any) -> Iterable[Any]:
         is_packed = isinstance(element, test_stream.WindowedValueHolder)

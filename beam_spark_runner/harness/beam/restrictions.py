@@ -1,4 +1,4 @@
-"""Splittable DoFns, whose errors Beam charges to no step."""
+"""Assigns errors of splittable DoFns to their steps, as Beam does not."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from beam_spark_runner.harness.failures import charge, note_element
 
 
 class ChargedRestrictions(operations.SdfProcessSizedElements):  # type: ignore[misc]
-    """Beam's operation; what ``process`` of the DoFn raises names its step and the element."""
+    """Beam's operation of a splittable DoFn, whose errors name the step and the element."""
 
     def process(self, restriction: WindowedValue) -> None:
         """See Beam's ``Operation``."""
@@ -26,7 +26,7 @@ class ChargedRestrictions(operations.SdfProcessSizedElements):  # type: ignore[m
 
 
 def charge_errors_of_restrictions() -> None:
-    """Have ``BeamTransformFactory`` make these; for all factories of this process."""
+    """Have every ``BeamTransformFactory`` of this process make ``ChargedRestrictions``."""
     bundle_processor.BeamTransformFactory.register_urn(
         common_urns.sdf_components.PROCESS_SIZED_ELEMENTS_AND_RESTRICTIONS.urn,
         beam_runner_api_pb2.ParDoPayload,

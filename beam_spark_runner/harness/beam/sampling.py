@@ -5,7 +5,7 @@ import time
 
 from apache_beam.runners.worker import statesampler
 
-_GOES_ON_S = 1.0  # longer than streams pause between epochs
+_GOES_ON_S = 1.0  # longer than the pause between epochs
 
 
 def running_transform() -> str:
@@ -17,11 +17,11 @@ def running_transform() -> str:
 
 
 class Sampling:
-    """Lets a stage's sampler run while bundles do.
+    """Runs the state sampler of a stage during bundles, and for a while after each one.
 
-    Its thread cannot be woken, and sleeps for up to 200 ms: to wait for its end between any
-    two bundles would take longer than many bundles do. So it runs on until no bundle has
-    come for a while; then another thread, which looks at it only that often, stops it.
+    The sampler's thread cannot be woken, and sleeps for up to 200 ms. To wait for its end
+    between two bundles would take longer than many bundles do. So it runs on until no bundle has
+    begun for ``_GOES_ON_S``; then a watching thread stops it.
 
     Threads: the bundle's.
     """
@@ -29,14 +29,14 @@ class Sampling:
     def __init__(self, sampler: statesampler.StateSampler) -> None:
         self._sampler = sampler
         self._changed = threading.Condition()
-        self._is_running = False  # the sampler
+        self._is_running = False  # whether the sampler's thread runs
         self._in_bundle = False
-        self._ended_s = 0.0  # the last bundle, monotonic
-        self._watching: threading.Thread | None = None  # until it has stopped the sampler
+        self._ended_s = 0.0  # monotonic time at which the last bundle ended
+        self._watching: threading.Thread | None = None  # exists until it has stopped the sampler
         self._is_stopping = False
 
     def prepare(self) -> None:
-        """Another bundle comes: the sampler may be reset and started."""
+        """Begin a bundle: afterwards, the sampler may be reset and started."""
         with self._changed:
             self._in_bundle = True
             stopping = self._watching if self._is_stopping else None
@@ -54,7 +54,7 @@ class Sampling:
         self._sampler.started = True
 
     def end(self) -> None:
-        """The bundle has ended. Does not wait."""
+        """End the bundle. Does not wait for the sampler."""
         statesampler.set_current_tracker(None)
         with self._changed:
             self._in_bundle = False
@@ -77,7 +77,7 @@ class Sampling:
             self._watching = None
 
     def _rest_s(self) -> float:
-        """Return for how long the sampler runs on at least."""
+        """Return the time in seconds for which the sampler still runs at least."""
         if self._in_bundle:
             return _GOES_ON_S
         return self._ended_s + _GOES_ON_S - time.monotonic()

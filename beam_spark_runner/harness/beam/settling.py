@@ -1,4 +1,4 @@
-"""Decides which results of user code may wait until a chunk is complete, see ``constants``."""
+"""Decides which results of user code may be collected in a chunk, see ``constants``."""
 
 import itertools
 from collections.abc import Callable, Iterable
@@ -11,14 +11,14 @@ from apache_beam.utils.windowed_value import WindowedBatch, WindowedValue
 from beam_spark_runner.harness.values.constants import ATOMS, Kind, is_constant, is_plain
 
 SPECIAL = (WindowedValue, WindowedBatch, TimestampedValue, pvalue.TaggedOutput)
-"""What a result may be that is no value by itself."""
+"""The types of results that wrap a value, with a timestamp, windows or a tag."""
 
-_SENT = object()  # stands for a result that did not wait
+_SENT = object()  # stands for a result that was sent at once
 _WRAPPERS = {TimestampedValue, pvalue.TaggedOutput}
 
 
 SendOne: TypeAlias = Callable[[Any, WindowedValue], None]
-"""Processes one result further, with its origin."""
+"""Passes one result to the next steps, with its origin."""
 
 
 class Output(Protocol):
@@ -30,24 +30,28 @@ class Output(Protocol):
     def send(
         self, results: list[Any], origins: list[WindowedValue], kind: Kind, *, are_values: bool
     ) -> None:
-        """Process results further; each has the timestamp, windows and pane of its origin.
+        """Pass results to the next steps; each has the timestamp, windows and pane of its origin.
 
         Args:
-            results: at least one. The list is not changed afterwards.
-            origins: one for each result.
-            kind: of the results, or of what those of the ``SPECIAL`` types wrap.
-            are_values: False: some may be of the ``SPECIAL`` types.
+            results: At least one result. The caller does not change the list afterwards.
+            origins: The origin of each result.
+            kind: The kind of the results, or of the values that ``SPECIAL`` results wrap.
+            are_values: Whether no result is of the ``SPECIAL`` types.
         """
         ...
 
 
 class Settling:
-    """Sends on at once what may not wait.
+    """Sends results at once if they may change; constants may wait for a chunk.
 
     Args:
-        output: takes results.
-        origin_of: returns the origin of the result that is looked at.
-        kind: of results that may wait without a look at them.
+        output: Takes the results.
+        origin_of: Returns the origin of the current result.
+        kind: The kind of results that wait without being examined.
+
+    Attributes:
+        kind: The kind of the waiting results.
+        are_values: Whether none of the waiting results is of the ``SPECIAL`` types.
     """
 
     def __init__(
@@ -56,8 +60,8 @@ class Settling:
         self._send_one = output.send_one
         self._origin_of = origin_of
         self._has_sent = False
-        self.are_values = True  # those that wait
-        self.kind = kind  # of those that wait
+        self.are_values = True
+        self.kind = kind
 
     def settle(self, result: Any) -> Any:
         """Return a result that may wait, or send it and return a placeholder."""
@@ -75,14 +79,14 @@ class Settling:
         return result
 
     def settle_into(self, waiting: list[Any], result: Any) -> None:
-        """Add a result to those that wait if it may wait, or send it."""
+        """Append a result to ``waiting`` if it may wait, or send it."""
         if (settled := self.settle(result)) is not _SENT:
             waiting.append(settled)
 
     def settled(self, results: Iterable[Any]) -> list[Any]:
         """Call ``settle`` for each result, unless it is certain to return the result."""
         settle = self.settle
-        # Pairs of constants are frequent, and to look at them here takes half as long as a call.
+        # Pairs of constants are frequent, and checking them here takes half as long as a call.
         return [
             result
             if type(result) in ATOMS
@@ -97,7 +101,7 @@ class Settling:
         ]
 
     def waiting(self, settled: list[Any]) -> list[Any]:
-        """Return the results that wait."""
+        """Return the results among ``settled`` that wait."""
         if not self._has_sent:
             return settled
         return [result for result in settled if result is not _SENT]
@@ -105,7 +109,7 @@ class Settling:
     def origins_of_waiting(
         self, settled: list[Any], origins: list[WindowedValue]
     ) -> list[WindowedValue]:
-        """Return the origins of results that wait."""
+        """Return the origins of the results among ``settled`` that wait."""
         if not self._has_sent:
             return origins
         return list(itertools.compress(origins, [result is not _SENT for result in settled]))

@@ -1,8 +1,8 @@
-"""Decoded values of side inputs, kept for later bundles of this worker up to a limit.
+"""A cache of decoded values of side inputs, for all bundles of this worker.
 
-The SDK decodes a view again for every bundle, and an iterable view again for
-every element that reads it. What it gets from here it shares with later
-readers: side inputs must not be changed, as Beam demands.
+The SDK decodes a view anew for every bundle, and an iterable view anew for
+every element that reads it. Values of the cache are shared by all readers,
+which must not mutate side inputs, as Beam requires.
 """
 
 import threading
@@ -15,10 +15,10 @@ from apache_beam.runners.worker.statecache import get_deep_size
 
 from beam_spark_runner.harness.bundle import SideInputLookup
 
-_BLOCK = 256  # values that are decoded ahead of their reader, once it has read as many
+_BLOCK = 256  # values that are decoded ahead at most; at first fewer
 _MEASURE_EVERY_BYTES = 1 << 20  # a measurement takes half a millisecond
 _POINTER_BYTES = 8
-_ENTRY_BYTES = 400  # without its values
+_ENTRY_BYTES = 400  # size of an entry without its values
 _MOST_SCALES = 1_000
 
 
@@ -29,9 +29,9 @@ class _Key(NamedTuple):
 
 
 class _Scale:
-    """How much memory the values of a side input take, by the bytes that they had been.
+    """Estimates the memory of a side input's values from their encoded size.
 
-    Some values are measured, with all that they refer to.
+    The ratio is measured on some of the values, with all objects that they refer to.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class _Scale:
 
 
 class DecodedCache:
-    """Least recently used values go first, whichever job's they are. Sizes are estimates.
+    """An LRU cache of decoded values, for all jobs, with a limit on their estimated size.
 
     Threads: any. A job may end while a task of another one reads.
     """
@@ -62,7 +62,7 @@ class DecodedCache:
         self._scales: dict[str, _Scale] = {}
 
     def limit(self, limit_bytes: int) -> None:
-        """Keep no more than this from now on; 0: nothing."""
+        """Set the limit in bytes, and evict entries beyond it; 0: cache nothing."""
         with self._lock:
             self._limit_bytes = limit_bytes
             self._evict()
@@ -78,7 +78,7 @@ class DecodedCache:
     def values(
         self, lookup: SideInputLookup, window: bytes, key: bytes | None, coder: coder_impl.CoderImpl
     ) -> Iterator[Any]:
-        """Iterate over what a side input has for a window, and for a key where it is a map."""
+        """Iterate over a side input's values of a window, and of a key if it is a multimap."""
         id_ = _Key(lookup.id, window, key)
         with self._lock:
             found = self._kept.get(id_)
@@ -91,11 +91,11 @@ class DecodedCache:
         self, id_: _Key, lookup: SideInputLookup, coder: coder_impl.CoderImpl
     ) -> Iterator[Any]:
         decode = coder.decode_from_stream
-        # None: too much to be kept.
+        # None: the values exceed the limit.
         seen: list[Any] | None = [] if self._limit_bytes else None
         with self._lock:
             scale = self._scales.setdefault(id_.side_input, _Scale())
-            if len(self._scales) > _MOST_SCALES:  # in epochs a side input has ever new ids
+            if len(self._scales) > _MOST_SCALES:  # in epochs, a side input gets new ids
                 del self._scales[next(iter(self._scales))]
         size, coded_bytes, length = _ENTRY_BYTES, 0, 1
         for coded, count in lookup.values(id_.window, id_.key):
@@ -106,7 +106,7 @@ class DecodedCache:
                 yield from block
                 if seen is not None:
                     rest = stream.size()
-                    scale.add(block, unread - rest + len(block))  # some have no bytes
+                    scale.add(block, unread - rest + len(block))  # encodings may be empty
                     coded_bytes, unread = coded_bytes + unread - rest + len(block), rest
                     seen.extend(block)
                     size = _ENTRY_BYTES + scale.size_of(len(seen), coded_bytes)
@@ -123,7 +123,7 @@ class DecodedCache:
                 self._evict()
 
     def _evict(self) -> None:
-        """Drop what is too much. The lock is held."""
+        """Drop entries beyond the limit. The caller holds the lock."""
         while self._size > self._limit_bytes:
             _, (_, size) = self._kept.popitem(last=False)
             self._size -= size

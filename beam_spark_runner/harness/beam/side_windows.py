@@ -1,4 +1,4 @@
-"""Maps windows of a main input to those of a side input, by functions of Python's."""
+"""Maps windows of a main input to those of a side input, by window mapping fns in Python."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,9 +17,9 @@ def side_window_of(
     """Return the mapping to windows of a side input.
 
     Args:
-        coded_windowing: of the side input, as ``graph.model.Windowing.coded``.
-        pickled: the function; empty: the one that SDKs define where users do not.
-        step: is charged with what the function raises.
+        coded_windowing: The windowing of the side input, see ``graph.model.Windowing.coded``.
+        pickled: The pickled window mapping fn; empty: the default one of the window fn.
+        step: The full name of the step to which errors of the function are assigned.
 
     Source: ``WindowFn.getDefaultWindowMappingFn`` in Java.
     """

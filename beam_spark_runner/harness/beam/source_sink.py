@@ -1,4 +1,4 @@
-"""First and last operation of a stage in the embedded harness; elements pass them as objects."""
+"""First and last operations of a stage in the embedded harness, without encoding of elements."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ from beam_spark_runner.portable.descriptor import SINK_URN, SOURCE_URN
 
 
 class SourceOperation(bundle_processor.DataInputOperation):  # type: ignore[misc]
-    """Root of a stage. Its elements come one by one to its receiver, or in chunks."""
+    """The root of a stage, which passes elements on one by one or in chunks."""
 
     def __init__(self, name: Any, step_name: Any, consumers: Any, *args: Any) -> None:
         super().__init__(name, step_name, consumers, *args)
@@ -34,14 +34,14 @@ class SourceOperation(bundle_processor.DataInputOperation):  # type: ignore[misc
 
 
 class SinkOperation(bundle_processor.RunnerIOOperation):  # type: ignore[misc]
-    """Leaf of a stage. ``deliver_to`` puts the receiver in the place of ``process``.
+    """A leaf of a stage. ``deliver_to`` replaces ``process`` by the receiver's method.
 
-    Beam's compiled code looks ``process`` up on the instance, so that the
-    receiver is called straight from it.
+    Beam's compiled code looks ``process`` up on the instance, so that it calls the
+    receiver directly.
     """
 
     def process_chunk(self, values: list[Any], origins: list[WindowedValue], kind: Kind) -> None:
-        """Stands for the receiver until there is one."""
+        """Raise an error; ``deliver_to`` replaces this method."""
         raise InvariantError("a sink got elements before its bundle began")
 
     def process_one(self, value: Any, origin: WindowedValue) -> None:
@@ -49,7 +49,7 @@ class SinkOperation(bundle_processor.RunnerIOOperation):  # type: ignore[misc]
         self.process(origin.with_value(value))
 
     def deliver_to(self, receiver: Receiver) -> None:
-        """Hand the elements of the bundle that begins to ``receiver``."""
+        """Pass the elements of the bundle that begins to ``receiver``."""
         accept_chunk = receiver.accept_chunk
         self.process = receiver.accept
         self.process_chunk = (  # type: ignore[method-assign]

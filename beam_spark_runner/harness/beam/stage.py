@@ -1,9 +1,9 @@
-"""The Python SDK's own bundle processor, run inside the Python worker.
+"""Runs stages by the Python SDK's own bundle processor, inside the Python worker.
 
-No gRPC, no port, no copy: elements go in as objects, and the operations at the
-stage's edges hand objects out. The processor is kept between tasks, so that
-``setup`` runs once per worker; the end of its job tears it down, see ``spark.task.worker_runtime``.
-(A Python worker leaves by ``os._exit``: nothing can be left to atexit.)
+No gRPC, no port, no copy: the operations at the stage's edges take and return
+elements as objects. The processor is kept between tasks, so that ``setup``
+runs once per worker; the end of its job tears it down, see ``spark.task.worker_runtime``.
+(A Python worker exits by ``os._exit``, which does not run atexit handlers.)
 
 This package is the one place that touches ``apache_beam.runners.worker``.
 """
@@ -67,18 +67,18 @@ class EmbeddedStage:
         """Build the operations and run ``setup``.
 
         Args:
-            name: for messages.
-            description: of the stage.
-            side_inputs: ids of those that it reads.
-            cache: of decoded values of side inputs. None: one of its own.
+            name: The name of the stage, for messages.
+            description: The description of the stage.
+            side_inputs: The ids of the side inputs that the stage reads.
+            cache: A cache of decoded values of side inputs; None: one of its own.
 
         Raises:
-            BundleFailedError: a DoFn does not unpickle, or its ``setup`` raised.
+            BundleFailedError: A DoFn cannot be unpickled, or its ``setup`` raised.
         """
-        self.side_inputs = side_inputs  # ids of those that it reads
+        self.side_inputs = side_inputs
         self._name = name
         self._description = description
-        # It logs what user code raises, once per step and task; the runner reports it once.
+        # Beam would log exceptions of user code for each step and task; the runner reports one.
         logging.getLogger(common.__name__).setLevel(logging.CRITICAL)
         self._descriptor = description.descriptor()
         self._state = EmbeddedStateHandler(self._descriptor, description.step_names, cache)
@@ -88,7 +88,7 @@ class EmbeddedStage:
         adapt_beam()
         self._readers = StageReaders()
         self._steps = self._make_steps()
-        self._idle: list[_Steps] = []  # whose callbacks have run
+        self._idle: list[_Steps] = []  # further steps that have no pending callbacks
         self._is_closed = False
         self._lock = threading.Lock()  # callbacks run in a thread of their own
 
@@ -134,14 +134,14 @@ class EmbeddedStage:
         )
 
     def take_callbacks(self, steps: "_Steps") -> "tuple[EmbeddedCallbacks, ...]":
-        """Return what a bundle that has just finished has registered."""
+        """Return the callbacks that the bundle which has just finished has registered."""
         if not steps.processor.requires_finalization():
             return ()
         steps.has_callbacks = True
         return (EmbeddedCallbacks(self, steps),)
 
     def take_back(self, steps: "_Steps") -> None:
-        """Use steps again whose callbacks have run, or never will. Threads: any."""
+        """Allow steps to be reused, whose callbacks have run or been dropped. Threads: any."""
         with self._lock:
             steps.has_callbacks = False
             if not self._is_closed:
@@ -151,7 +151,7 @@ class EmbeddedStage:
         self._shut_down(steps)
 
     def close(self) -> None:
-        """Run ``teardown``; of steps whose callbacks wait, after those."""
+        """Run ``teardown``; for steps with pending callbacks, after these."""
         with self._lock:
             self._is_closed = True
             idle = [each for each in (self._steps, *self._idle) if not each.has_callbacks]
@@ -168,7 +168,7 @@ class EmbeddedStage:
         for operation in steps.processor.ops.values():
             try:
                 operation.teardown()
-            except BaseException as error:  # the work is done already, and others want theirs
+            except BaseException as error:  # the results are complete; others are torn down, too
                 failure = failure_of(error, self._name)
                 _LOGGER.error(
                     "teardown of %s raised %s\n%s",
@@ -187,7 +187,7 @@ def _may_tear_down(operation: operations.Operation) -> bool:
 
 
 class _Steps:
-    """The operations of a stage: its DoFns, set up once, for one bundle after another."""
+    """The operations of a stage, whose DoFns are set up once and process one bundle at a time."""
 
     def __init__(self, processor: Any, description: StageDescription) -> None:
         self.processor = processor
@@ -199,11 +199,11 @@ class _Steps:
         self.chunked = [op for op in operations if isinstance(op, ChunkedParDo)]
         self.keyed = [op for op in operations if isinstance(op, KeyedParDo)]
         self.sampling = Sampling(processor.state_sampler)
-        self.has_callbacks = False  # of bundle finalization, that wait
+        self.has_callbacks = False  # whether callbacks of bundle finalization are pending
         self._is_fresh = True
 
     def begin(self) -> None:
-        """Make ready for a bundle."""
+        """Prepare for a bundle."""
         self.sampling.prepare()
         if not self._is_fresh:
             self.processor.reset()
@@ -280,7 +280,7 @@ class EmbeddedBundle:
             operation.states.begin_encoded(key)
 
     def enter(self) -> None:
-        """Make user metrics of this thread count for this bundle, until another one enters."""
+        """See ``Bundle.enter``: until another bundle enters in this thread."""
         statesampler.set_current_tracker(self._sampler)
 
     def push_from_within(self, values: list[Any], origins: list[WindowedValue]) -> None:
@@ -297,7 +297,7 @@ class EmbeddedBundle:
         before = statesampler.get_current_tracker()
         statesampler.set_current_tracker(self._sampler)
         try:
-            for operation in self._chunked:  # producers stand before consumers
+            for operation in self._chunked:  # producers come before consumers
                 operation.flush()
         finally:
             statesampler.set_current_tracker(before)
@@ -305,9 +305,9 @@ class EmbeddedBundle:
     def split(
         self, fraction_of_remainder: float
     ) -> Sequence[beam_fn_api_pb2.DelayedBundleApplication]:
-        """See ``Bundle.split``. What is pushed is begun at once: only the element under way splits.
+        """See ``Bundle.split``. Only the current element can be split, since no others wait.
 
-        Only a splittable DoFn at the root gives anything back.
+        Only a splittable DoFn at the root returns residuals.
         """
         with failures_of(self._step_at_root):
             split = self._source.receivers[0].try_split(fraction_of_remainder)
@@ -359,12 +359,12 @@ class EmbeddedBundle:
 
 
 def _residual(element: WindowedValue, watermark: Timestamp | None, delay: Any) -> Residual:
-    """What Beam encodes for others.
+    """Return a residual of Beam's as a ``Residual``, without encoding it.
 
     Args:
-        element: sized.
-        watermark: of the output.
-        delay: a Duration, or None.
+        element: The sized restriction.
+        watermark: The output watermark; None: unknown.
+        delay: The requested delay, a Duration; None: none.
 
     Source: ``BundleProcessor.delayed_bundle_application``.
     """
@@ -373,13 +373,13 @@ def _residual(element: WindowedValue, watermark: Timestamp | None, delay: Any) -
 
 
 def stacks(thread_name: str) -> str:
-    """Return the stacks of the threads of this process whose names begin so."""
+    """Return the stacks of the threads of this process whose names begin with ``thread_name``."""
     dump: str = worker_status.thread_dump(thread_name)
     return dump
 
 
 class EmbeddedCallbacks:
-    """See ``Callbacks``. The steps that hold them serve no bundle meanwhile."""
+    """See ``Callbacks``. Until they run or are dropped, their steps process no bundle."""
 
     def __init__(self, stage: EmbeddedStage, steps: _Steps) -> None:
         self._stage = stage

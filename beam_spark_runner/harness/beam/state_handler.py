@@ -22,10 +22,10 @@ from beam_spark_runner.state.requests import (
 
 
 class _Written:
-    """Stands for a request that has been answered already."""
+    """The future of a request that has been answered already."""
 
     def get(self) -> None:
-        """Nothing to wait for."""
+        """Return at once."""
 
 
 _WRITTEN = _Written()
@@ -33,7 +33,7 @@ _PIECE_BYTES = 1 << 16
 
 
 class EmbeddedStateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc]
-    """Side inputs, and user state of the keys that the bundle works on. One thread at a time."""
+    """Side inputs, and user state of the bundle's keys. Threads: one at a time."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class EmbeddedStateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc
         """Begin a bundle.
 
         Args:
-            side_inputs: (transform id, local name) -> lookup.
-            store: of state and timers, which may have some already; None: keys begin empty, and
-                nobody asks for them after the bundle.
+            side_inputs: The lookups, by transform id and local name of the side input.
+            store: The store of state and timers, which may have some of earlier bundles; None:
+                keys begin empty, and are dropped in the bundle.
         """
         self.side_inputs = side_inputs
         backend = self._memory if store is None else store
@@ -105,7 +105,7 @@ class EmbeddedStateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc
     def extend(
         self, state_key: StateKey, coder: coder_impl.CoderImpl, elements: Iterable[Any]
     ) -> _Written:
-        """Add elements, some at a time: what is added at once is one page, or more."""
+        """Append elements in small pieces, because pages of a backend consist of whole pieces."""
         address = self._requests.address(state_key)
         self._written.add(address.cell.key)
         coded: list[bytes] = []
@@ -132,7 +132,7 @@ class EmbeddedStateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc
             self._written.clear()
 
     def done(self) -> None:
-        """Nothing to wait for: no request is ever under way."""
+        """Do nothing: all requests have been answered."""
 
     def _read(self, state_key: StateKey, coder: Coder | coder_impl.CoderImpl) -> Iterator[Any]:
         token = b""

@@ -17,16 +17,16 @@ from beam_spark_runner.harness.values.constants import is_plain
 def step_for(
     fn: beam.DoFn, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
 ) -> Step:
-    """Choose the loop for a DoFn whose ``process`` takes the element and what is always the same.
+    """Choose the loop for a DoFn whose ``process`` takes the element and constant arguments.
 
-    Beam makes a FlatMap of what ``Map`` is given, whose function returns lists of one. It is
-    known by its code, and the function that it calls is found in its closure.
+    Beam wraps the function of a ``Map`` in one that returns a list of one result. This wrapper is
+    recognised by its code, and the user's function is found in its closure.
     """
     process = fn.process
     more = kwargs or {}
     if type(fn) is core._KeyWithNone:  # in front of every global combiner
         return Mapped(_key_with_none, closed=Closed.of(_key_with_none))
-    if getattr(fn, "makes_new_results", False) is True:  # which no DoFn says but this package's
+    if getattr(fn, "makes_new_results", False) is True:  # only DoFns of this package have it
         return Making(_bound(process, args, more))
     if isinstance(fn, core.CallableWrapperDoFn) and hasattr(process, "__code__"):
         loop = _loops().get(process.__code__)
@@ -38,7 +38,7 @@ def step_for(
             if loop is Mapped and not more:
                 return Mapped(function, args, closed)
             return loop(_bound(function, args, more), closed=closed)
-    # A function of FlatMap may well return a string: it means the letters.
+    # A function of FlatMap may return a string, as an iterable of characters.
     is_users_class = not isinstance(fn, core.CallableWrapperDoFn)
     return Calling(_bound(process, args, more), refuses_text=is_users_class)
 
@@ -60,13 +60,13 @@ _Loop: TypeAlias = type[Mapped] | type[Filtering]
 
 @functools.cache
 def _loops() -> dict[CodeType, _Loop]:
-    """The functions that Beam makes, by their code."""
+    """Return the loops by the code of the wrappers that Beam makes of users' functions."""
 
     def code(transform: beam.ParDo) -> CodeType:
         made: CodeType = transform.fn.process.__code__
         return made
 
-    # Beam makes one kind of function of those that could take side inputs, and another.
+    # Beam has two kinds of wrapper, of which one is for functions that may take side inputs.
     return {
         code(beam.Map(lambda value: value)): Mapped,
         code(beam.Map(lambda *values: values)): Mapped,

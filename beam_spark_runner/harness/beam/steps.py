@@ -1,9 +1,9 @@
-"""What a ParDo does to a list of values: the loops of ``ChunkedParDo``, without its bookkeeping.
+"""The loops of ``ChunkedParDo``: they apply a function to a list of values.
 
-A step gets values with their origins (the windowed values that give each its timestamp,
-windows and pane; parallel lists) and sends results with theirs in the same shape. A result
-waits for others only if user code cannot change it any more (``constants``, ``closed``): every
-other one is processed further before the function runs on, as in Beam's own harness.
+A step gets parallel lists of values and origins (windowed values with the timestamp, windows and
+pane), and sends results in the same form. A result waits for others only if user code cannot
+change it any more (``constants``, ``closed``). Every other result is passed on before the function
+continues, as in Beam's own harness.
 """
 
 import itertools
@@ -23,32 +23,32 @@ from beam_spark_runner.harness.values.constants import ATOMS, Kind, is_constant,
 
 
 class Step(Protocol):
-    """One step over values."""
+    """One step that processes chunks of values."""
 
-    limit: int  # results that wait for each other, as far as the step can choose
-    under_way: UnderWay  # the value of a chunk that the step processes
+    limit: int  # how many results are collected for a chunk, if the step can choose
+    under_way: UnderWay  # the current value of the chunk
 
     def run(
         self, values: list[Any], origins: list[WindowedValue], kind: Kind, output: Output
     ) -> None:
-        """Process all values, at least one. Results that cannot change wait for each other."""
+        """Process a chunk of at least one value. Immutable results are sent in chunks."""
         ...
 
     def one_by_one(self, send_one: SendOne) -> SendOne:
-        """Return what processes one value, and sends each result before the next is made."""
+        """Return a function that processes one value, and sends each result at once."""
         ...
 
 
 class Mapped:
-    """``beam.Map``, or what else gives one result for each value.
+    """``beam.Map``, and other steps with one result for each value.
 
     Args:
-        function: makes the result of a value and ``args``.
-        args: the same for all values.
-        closed: set if nobody but its caller refers to a result of the function.
+        function: Returns the result of a value and ``args``.
+        args: Further arguments, the same for all values.
+        closed: Set if the function is closed, so that only its caller refers to its results.
     """
 
-    _unseen = Kind.PLAIN  # of results that may wait without a look at all of their parts
+    _unseen = Kind.PLAIN  # the kind of results that wait without being examined completely
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Mapped:
             origins = settling.origins_of_waiting(settled, origins)
             output.send(waiting, origins, settling.kind, are_values=settling.are_values)
 
-    # Where there are no arguments, a comprehension calls the function in less time than ``map``.
+    # Without arguments, a comprehension is faster than ``map``.
 
     def _results(self, values: list[Any]) -> list[Any]:
         if self._args:
@@ -120,7 +120,7 @@ class Mapped:
         ]
 
     def _mapped(self, values: Iterable[Any]) -> Iterator[Any]:
-        """Make the results one by one; ends early where the function raises StopIteration."""
+        """Yield the results; ends early if the function raises StopIteration."""
         return map(self._function, values, *map(itertools.repeat, self._args))
 
     def _call(self, value: Any) -> Any:
@@ -135,7 +135,7 @@ class Mapped:
 
 
 def _keeps_none(closed: Closed | None, values: list[Any], kind: Kind) -> bool:
-    """Whether a function is closed, and values are of builtin types, as a quick look shows."""
+    """Whether a function is closed, and values are certainly of builtin types."""
     return (
         closed is not None
         and closed.holds()
@@ -144,7 +144,7 @@ def _keeps_none(closed: Closed | None, values: list[Any], kind: Kind) -> bool:
 
 
 class MappedTuples(Mapped):
-    """``beam.MapTuple``: a value's parts are the arguments."""
+    """``beam.MapTuple``: the parts of a value are the arguments."""
 
     def _results(self, values: list[Any]) -> list[Any]:
         results = list(itertools.starmap(self._function, self.under_way.iterate(values)))
@@ -164,14 +164,14 @@ class MappedTuples(Mapped):
 
 
 class Combined(Mapped):
-    """What a CombineFn makes of the second part of each pair, by its key.
+    """Applies a phase of a CombineFn to the second part of each pair.
 
-    Keys go over as they are: those of values that have waited for this step may go on waiting.
+    Keys are passed on unchanged, and need not be examined: keys of a chunk may wait.
 
     Args:
-        apply: makes an accumulator, or an output.
-        makes_lists: whether each accumulator is a new list, as of Beam's wrapper of functions:
-            then it may wait if what is in it may.
+        apply: Returns an accumulator or an output.
+        makes_lists: Whether each accumulator is a new list, as with Beam's wrapper of functions:
+            then it may wait if its elements are immutable.
     """
 
     _unseen = Kind.OWN
@@ -199,14 +199,14 @@ class Combined(Mapped):
 
 
 class Filtering:
-    """``beam.Filter``: the values for which the predicate holds.
+    """``beam.Filter``: passes on the values for which the predicate holds.
 
     Args:
-        predicate: of a value.
-        closed: set if the predicate keeps no reference to a value.
+        predicate: A function of a value.
+        closed: Set if the predicate is closed, so that it keeps no reference to a value.
     """
 
-    limit = 1  # there is no choice: results are never more than values
+    limit = 1  # not used: results are never more than values
 
     def __init__(self, predicate: Callable[[Any], Any], closed: Closed | None = None) -> None:
         self._predicate = predicate
@@ -216,7 +216,7 @@ class Filtering:
     def run(
         self, values: list[Any], origins: list[WindowedValue], kind: Kind, output: Output
     ) -> None:
-        """See ``Step.run``. Values go on as they have come, at once where that is the same."""
+        """See ``Step.run``. Values are passed on as one chunk if user code cannot change them."""
         if not (_keeps_none(self._closed, values, kind) or may_be_shared(values, kind)):
             _run_each(self, values, origins, output)
             return
@@ -239,12 +239,12 @@ class Filtering:
 
 
 class Making:
-    """A ``process`` to whose results nobody else refers, as DoFns of this package say of theirs.
+    """The loop for DoFns of this package with ``makes_new_results``: they keep no references.
 
-    Such results may wait for each other, even if they could be changed.
+    Such results may be collected in chunks even if they are mutable.
 
     Args:
-        process: returns an iterable of results that are values.
+        process: Returns an iterable of results, none of them of the ``SPECIAL`` types.
     """
 
     def __init__(self, process: Callable[[Any], Iterable[Any]]) -> None:
@@ -272,20 +272,21 @@ class Making:
 
 
 class AssigningWindows:
-    """``beam.WindowInto``: the values as they are, in other windows."""
+    """``beam.WindowInto``: passes values on unchanged, in other windows."""
 
-    limit = 1  # there is no choice
+    limit = 1  # not used
 
     def __init__(self, window_fn: WindowFn) -> None:
         self._assignment = Assignment(window_fn)
-        self._is_beams = type(window_fn).__module__ == WindowFn.__module__  # it keeps no value
+        # Beam's own window fns keep no reference to a value.
+        self._is_beams = type(window_fn).__module__ == WindowFn.__module__
         self.under_way = UnderWay()
 
     def run(
         self, values: list[Any], origins: list[WindowedValue], kind: Kind, output: Output
     ) -> None:
-        """See ``Step.run``. Values go on as they have come, at once where that is the same."""
-        # Beam has a value once for each window that it was in.
+        """See ``Step.run``. Values are passed on as one chunk if user code cannot change them."""
+        # Beam emits a value once for each window that it was in.
         come_once = all(len(origin.windows) == 1 for origin in origins)
         if not ((self._is_beams and come_once) or may_be_shared(values, kind)):
             _run_each(self, values, origins, output)

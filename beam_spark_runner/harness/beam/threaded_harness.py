@@ -20,14 +20,14 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class _Threads(UnboundedThreadPoolExecutor):  # type: ignore[misc]
-    """Of one harness. Code that runs on in them is not waited for: its job has ended."""
+    """The threads of one harness. Its shutdown does not wait for running code of an ended job."""
 
     def shutdown(self, wait: bool = True) -> None:
         super().shutdown(wait=False)
 
 
 class ThreadedHarness(SdkHarness):  # type: ignore[misc]
-    """Beam's harness in threads of this process. It can be ended, and marks the threads it uses.
+    """Beam's harness in threads of this process, which can be ended and marks its threads.
 
     Threads: any.
     """
@@ -40,14 +40,14 @@ class ThreadedHarness(SdkHarness):  # type: ignore[misc]
         running: contextvars.ContextVar[Any],
         name: object,
     ) -> None:
-        """Begin with no connection.
+        """Create the harness, not yet connected.
 
         Args:
-            control_url: of the runner that gives it work.
-            worker_id: by which the runner knows it.
-            cache_bytes: of state that it may keep.
-            running: is set to ``name`` in every thread, while the harness's code runs there.
-            name: of the harness. gRPC's threads may keep it for long.
+            control_url: The URL of the runner's control service.
+            worker_id: The id that the harness sends with every call.
+            cache_bytes: The size of its state cache.
+            running: Set to ``name`` in every thread while the harness's code runs there.
+            name: The name of the harness. gRPC's threads may keep a reference to it for long.
         """
         super().__init__(control_url, worker_id=worker_id, state_cache_size=cache_bytes)
         adapt_beam()
@@ -57,15 +57,15 @@ class ThreadedHarness(SdkHarness):  # type: ignore[misc]
         self._thread = threading.Thread(target=self._live, name="beam-loopback", daemon=True)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Connect to the runner and process instructions, in a thread."""
         self._thread.start()
 
     def end(self) -> None:
-        """Let it close its streams and tear its DoFns down; does not wait."""
+        """Have the harness close its streams and tear its DoFns down; does not wait."""
         self._responses.put(Sentinel.sentinel)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for its end; False: it takes longer."""
+        """Wait for the end of the harness; return False on a timeout."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -76,14 +76,14 @@ class ThreadedHarness(SdkHarness):  # type: ignore[misc]
             except grpc.RpcError as error:
                 # Its Spark task reports what that means for the job.
                 _LOGGER.debug("the Python worker of %s has gone: %s", self._name, error)
-                error.__traceback__ = None  # which has this frame: others may keep the error
+                error.__traceback__ = None  # it refers to this frame, and the error may be kept
                 self._close_streams()
             finally:
                 self._worker_thread_pool.shutdown()
                 self._report_progress_executor.shutdown(wait=False)
 
     def _close_streams(self) -> None:
-        """What ``run`` does at an orderly end: gRPC's threads would keep the harness else."""
+        """Close the streams as an orderly ``run`` does; else gRPC's threads keep the harness."""
         self._responses.put(Sentinel.sentinel)
         for close in (
             self._data_channel_factory.close,
@@ -92,7 +92,7 @@ class ThreadedHarness(SdkHarness):  # type: ignore[misc]
         ):
             try:
                 close()
-            except grpc.RpcError as error:  # that of the stream, once more
+            except grpc.RpcError as error:  # the error of the stream again
                 error.__traceback__ = None
 
     def _execute(self, task: Callable[[], Any], request: Any) -> None:

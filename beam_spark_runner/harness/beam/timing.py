@@ -1,4 +1,4 @@
-"""The time of a bundle, for DoFns of this package; Beam has no parameter for it."""
+"""The watermark and processing time of a bundle, for DoFns of this package."""
 
 import contextlib
 import threading
@@ -9,13 +9,13 @@ from beam_spark_runner.core.time import MAX_US
 
 
 class Timing(NamedTuple):
-    """When a bundle's elements arrive.
+    """The time at which a bundle's elements arrive; Beam's DoFns have no parameter for it.
 
     Attributes:
-        watermark_us: of the input of a keyed stage, before the elements arrived; of another stage
-            the beginning of time.
-        arriving_us: the same once they have arrived; of another stage the end of time.
-        clock_us: processing time, microseconds since the Unix epoch; None: the wall clock's.
+        watermark_us: The input watermark of a keyed stage before the elements arrived; the
+            minimum for other stages.
+        arriving_us: The input watermark after they have arrived; the maximum for other stages.
+        clock_us: Processing time, in microseconds since the Unix epoch; None: the wall clock's.
     """
 
     watermark_us: int
@@ -24,7 +24,7 @@ class Timing(NamedTuple):
 
     @property
     def has_ended(self) -> bool:
-        """Whether no further bundle gets elements."""
+        """Whether the input has ended, so that no further bundle gets elements."""
         return self.arriving_us == MAX_US
 
 
@@ -33,7 +33,7 @@ _bundle = threading.local()
 
 @contextlib.contextmanager
 def timed_by(timing: Timing) -> Iterator[None]:
-    """Let ``start_bundle`` of the DoFns that start inside, in this thread, see the time."""
+    """Set the time that ``timing_of_bundle`` returns in this thread, within a context."""
     _bundle.timing = timing
     try:
         yield
@@ -42,5 +42,5 @@ def timed_by(timing: Timing) -> Iterator[None]:
 
 
 def timing_of_bundle() -> Timing | None:
-    """Return the time of the bundle that starts; None: in an SDK harness of its own."""
+    """Return the time of the starting bundle, for ``start_bundle``; None in a remote harness."""
     return getattr(_bundle, "timing", None)

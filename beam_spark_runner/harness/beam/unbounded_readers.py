@@ -1,9 +1,8 @@
-"""Readers of Beam's ``UnboundedSource`` between two bundles, for all bundles of a stage.
+"""Shares idle readers of Beam's ``UnboundedSource`` among all bundles of a stage.
 
-Beam's DoFn keeps them in its own instance until a bundle goes on from their mark. But while
-callbacks of finalization wait for the commit of their epoch, the instance that registered them
-gets no other bundle: the next bundle would make each reader anew, and those that wait would stay
-open.
+Beam's DoFn keeps readers in its own instance until a bundle resumes from their checkpoint mark. But
+while callbacks of bundle finalization are pending, the instance that registered them processes no
+other bundle. So the next bundle would create each reader anew, and idle readers would stay open.
 """
 
 import contextlib
@@ -18,7 +17,7 @@ _setting_up = threading.local()
 
 
 class StageReaders:
-    """The readers of one stage that wait.
+    """The idle readers of one stage.
 
     Threads: any.
     """
@@ -28,7 +27,7 @@ class StageReaders:
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        """Let DoFns that this thread sets up inside keep their readers here."""
+        """Have DoFns that this thread sets up in the context keep their readers here."""
         _DOFN.setup, _DOFN.teardown = _set_up, _tear_down
         before = getattr(_setting_up, "readers", None)
         _setting_up.readers = self
@@ -38,13 +37,13 @@ class StageReaders:
             _setting_up.readers = before
 
     def cache(self) -> Any:
-        """Return Beam's cache, made when it is asked for first."""
+        """Return Beam's reader cache, which is created on the first call."""
         if self._cache is None:
             self._cache = unbounded_source._ReaderCache()
         return self._cache
 
     def close(self) -> None:
-        """Close the readers that wait."""
+        """Close the idle readers."""
         if self._cache is not None:
             self._cache.close_all()
 
@@ -56,7 +55,7 @@ def _set_up(dofn: Any) -> None:
 
 
 def _tear_down(dofn: Any) -> None:
-    """Close an instance's own readers. Those of a stage are closed with the stage."""
+    """Close the readers of this instance. Readers of a stage are closed with the stage."""
     if dofn._reader_cache is not None and dofn.keeps_its_own_readers:
         dofn._reader_cache.close_all()
     dofn._reader_cache = None

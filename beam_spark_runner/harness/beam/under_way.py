@@ -1,4 +1,4 @@
-"""The element that user code is processing, for the errors that it raises."""
+"""Finds the element that user code was processing when it raised an error."""
 
 import operator
 from collections.abc import Iterator
@@ -9,9 +9,9 @@ from beam_spark_runner.harness.failures import ChargedTo, note_element
 
 
 class UnderWay:
-    """Iterates over the values of a chunk, and says which one was taken last.
+    """Iterates over the values of a chunk, and knows which one was taken last.
 
-    Nothing is done per value: a list's own iterator knows how many are left.
+    This costs nothing per value: a list's iterator knows how many are left.
     """
 
     def __init__(self) -> None:
@@ -19,26 +19,26 @@ class UnderWay:
         self._rest: Iterator[Any] = iter(self._values)
 
     def iterate(self, values: list[Any]) -> Iterator[Any]:
-        """Return an iterator over values, which become those that are under way."""
+        """Return an iterator over the values of the next chunk."""
         self._values, self._rest = values, iter(values)
         return self._rest
 
     def end(self) -> None:
-        """All values have been processed, or are no longer needed: nothing refers to them."""
+        """Drop the references to the values of the chunk."""
         if self._values:
             self.iterate([])
 
     def note_for(self, error: BaseException) -> None:
-        """Note the value that is under way, if there is one, as the element of an error."""
+        """Attach the current value, if there is one, to an error as its element."""
         taken = len(self._values) - operator.length_hint(self._rest)
-        if taken:  # not so if user code is interrupted before it has any
+        if taken:  # false if the error was raised before the first value
             note_element(error, self._values[taken - 1])
 
 
 class ChargedChunk(ChargedTo):
-    """A context manager: what is raised inside it is charged to a step and the element under way.
+    """A context manager that assigns exceptions of its block to a step and the current element.
 
-    No value is kept when it ends.
+    No reference to a value remains after the block.
     """
 
     __slots__ = ("_under_way",)
@@ -61,13 +61,13 @@ class ChargedChunk(ChargedTo):
 
 
 class ElementOfErrors:
-    """Notes the element for which Beam's own invoker raises. Takes the place of a ``DataSampler``.
+    """Attaches elements to errors of Beam's own invoker, in place of Beam's ``DataSampler``.
 
     Beam calls it from ``DoFnRunner._maybe_sample_exception``, once for each exception. It takes no
     other samples. Source: ``apache_beam.runners.worker.data_sampler``.
     """
 
-    element_sampler = None  # so that operations take no sample of their elements
+    element_sampler = None  # so that operations do not sample their elements
 
     def initialize_samplers(self, transform_id: str, descriptor: Any, coder_factory: Any) -> None:
         """See ``DataSampler``. There is nothing to prepare."""
@@ -79,6 +79,6 @@ class ElementOfErrors:
     def sample_exception(
         self, element: Any, exc_info: Any, transform_id: str, instruction_id: str
     ) -> None:
-        """See ``OutputSampler``. There is no element of timers and of the life cycle."""
+        """See ``OutputSampler``. Errors of timers and of life cycle methods have no element."""
         if element is not None:
             note_element(exc_info[1], element.value)

@@ -1,4 +1,4 @@
-"""Assigns windows to elements, with a cache of what the window fn has returned."""
+"""Assigns windows to elements, with a cache of the window fn's results."""
 
 import functools
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 MOST_WINDOWS = 10_000
-"""Of which a worker remembers what it has computed, at each place that computes something."""
+"""The size of each cache of results by window."""
 
 
 class Assignment:
-    """What windows a window fn assigns; asked once where many timestamps have the same."""
+    """Assigns windows by a window fn, called once for timestamps that have the same windows."""
 
     def __init__(self, window_fn: WindowFn) -> None:
         self._assign = window_fn.assign
@@ -21,7 +21,7 @@ class Assignment:
         self._windows_of_period = functools.lru_cache(MOST_WINDOWS)(self._assign_in_period)
 
     def windows_of(self, value: Any, origin: WindowedValue, window: Any) -> Sequence[Any]:
-        """Return the windows of a value at the timestamp of its origin; now it is in ``window``."""
+        """Return the new windows of a value in ``window``, by the timestamp of its origin."""
         if self._period is None:
             windows: Sequence[Any] = self._assign(
                 WindowFn.AssignContext(origin.timestamp, value, window)
@@ -34,12 +34,12 @@ class Assignment:
         assert self._period is not None
         length, offset = self._period
         start = Timestamp(micros=number * length + offset)
-        # A tuple: Beam may multiply what elements share.
+        # A tuple: elements share it, and Beam may multiply a list in place.
         return tuple(self._assign(WindowFn.AssignContext(start, None, None)))
 
 
 def _period_of(window_fn: WindowFn) -> tuple[int, int] | None:
-    """Length and offset in microseconds of the periods within which the windows are the same."""
+    """Return the length and offset, in microseconds, of periods with the same windows, or None."""
     if type(window_fn) is GlobalWindows:
         return 1 << 64, -(1 << 63)  # all of time
     if type(window_fn) is FixedWindows:

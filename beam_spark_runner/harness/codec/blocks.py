@@ -1,8 +1,8 @@
 """Blocks of elements on the data stream, whose keys and values are bytes to the runner.
 
-Written out because a block is read from another process: Beam's compiled streams do not
-look where a block ends. And because most elements of a block have one timestamp, window
-and pane, so that only values need to be looked at, which takes a quarter of the time.
+Beam's coders are written out here, because its compiled streams do not check where a block
+of another process ends; and because most elements of a block have the same timestamp, windows
+and pane, so that decoding only their values takes a quarter of the time.
 
 Source: Beam coders ``windowed_value``, ``kv``, ``iterable``, ``length_prefix``, ``double``.
 """
@@ -46,22 +46,22 @@ _MOST_HEADERS = 1 << 10
 
 
 _REST_IS_IN_THE_STATE = struct.pack(">i", -1) + b"\xff" * 9 + b"\x01"
-"""How an iterable begins of which nothing stands here: unknown length, then -1 as a varint."""
+"""The begin of an iterable that is only in the state: unknown length, then -1 as a varint."""
 
 
 class GroupToken(bytes):
-    """In place of the values of a group: by it the SDK reads them from the state."""
+    """Replaces the values of a group: the key with which the SDK reads them from the state."""
 
 
 class MalformedBlockError(Exception):
-    """The bytes are no elements of the coder."""
+    """The bytes of a block are not encoded elements or timers."""
 
 
 class HeaderWriter:
-    """Encodes what stands before a value: its timestamp, windows and pane.
+    """Encodes the header of a value: its timestamp, windows and pane.
 
     Args:
-        coder: of windowed values.
+        coder: A coder of windowed values.
     """
 
     def __init__(self, coder: WindowedValueCoder) -> None:
@@ -70,7 +70,7 @@ class HeaderWriter:
         self._header = b""
 
     def encode(self, origin: WindowedValue) -> bytes:
-        """Encode those of an element."""
+        """Encode the header of an element."""
         last = self._origin
         if (
             last is None
@@ -87,7 +87,7 @@ class BlockWriter:
     """Encodes elements one after the other.
 
     Args:
-        coder: of windowed values; its parts are those of ``portable.wire``.
+        coder: A coder of windowed values, made by ``portable.wire``.
     """
 
     def __init__(self, coder: WindowedValueCoder) -> None:
@@ -130,7 +130,7 @@ def _writer(coder: Coder) -> _Writer:
                 out += (_REST_IS_IN_THE_STATE, length_prefix(len(values)), values)
                 return
             if type(values) is not list:
-                values = list(values)  # what Beam's triggers give has no length
+                values = list(values)  # panes of Beam's triggers have no length
             out.append(_COUNT.pack(len(values)))
             for value in values:
                 write_one(value, out)
@@ -150,10 +150,10 @@ def _write_bytes(value: bytes, out: list[bytes]) -> None:
 
 
 class HeaderReader:
-    """Decodes what stands before values; the same ones become one object.
+    """Decodes headers of values; equal headers become one object.
 
     Args:
-        coder: as in ``HeaderWriter``.
+        coder: See ``HeaderWriter``.
     """
 
     def __init__(self, coder: WindowedValueCoder) -> None:
@@ -162,11 +162,11 @@ class HeaderReader:
         self._origins: dict[bytes, WindowedValue] = {}
 
     def read(self, block: bytes, start: int) -> tuple[bytes, WindowedValue, int]:
-        """Return a header, what it says, and where it ends.
+        """Return a header, its origin, and the position of its end.
 
         Raises:
-            IndexError, struct.error: it does not end within the block.
-            MalformedBlockError: it is none.
+            IndexError, struct.error: The header does not end within the block.
+            MalformedBlockError: The bytes are no header.
         """
         position = _end_of_windows(self._window_coder, block, start + _TIMESTAMP_BYTES)
         position = _end_of_pane(block, position)
@@ -181,10 +181,10 @@ class HeaderReader:
         return header, origin, position
 
     def decode(self, header: bytes) -> WindowedValue:
-        """Return what a header says.
+        """Return the origin that a header encodes.
 
         Raises:
-            MalformedBlockError: it is none.
+            MalformedBlockError: The bytes are no header.
         """
         origin = self._origins.get(header)
         if origin is not None:
@@ -199,23 +199,23 @@ class HeaderReader:
 
 
 class BlockReader:
-    """Decodes what an SDK harness has sent.
+    """Decodes elements that an SDK harness has sent.
 
     Args:
-        coder: as in ``BlockWriter``.
+        coder: See ``BlockWriter``.
     """
 
     def __init__(self, coder: WindowedValueCoder) -> None:
         self._headers = HeaderReader(coder)
         self._read_value = _reader(coder.wrapped_value_coder)
-        self._header = b""  # of the element before; empty: there was none
+        self._header = b""  # of the previous element; empty: there was none
         self._origin: WindowedValue | None = None
 
     def read(self, block: bytes) -> Iterator[tuple[list[Any], Origins]]:
         """Yield the elements of a block, some at a time.
 
         Raises:
-            MalformedBlockError: they end within an element, or are none.
+            MalformedBlockError: The block ends within an element, or has other bytes.
         """
         position, end = 0, len(block)
         read_value, begins_with = self._read_value, block.startswith
@@ -244,9 +244,9 @@ class TimerCodec:
     """Decodes timers that an SDK harness has set or cleared, and encodes those that fire.
 
     Args:
-        key_coder: one of ``portable.wire``.
-        window_coder: of the step's input.
-        timer_coder: of timers with such keys and windows.
+        key_coder: The coder of keys, made by ``portable.wire``.
+        window_coder: The window coder of the step's input.
+        timer_coder: The coder of timers with these keys and windows.
     """
 
     def __init__(self, key_coder: Coder, window_coder: Coder, timer_coder: Coder) -> None:
@@ -264,7 +264,7 @@ class TimerCodec:
         """Yield the timers of a block.
 
         Raises:
-            MalformedBlockError: they end within a timer, or are none.
+            MalformedBlockError: The block ends within a timer, or has other bytes.
         """
         start = 0
         while start < len(block):
@@ -367,7 +367,7 @@ def _read_bytes(block: bytes, position: int) -> tuple[bytes, int]:
 
 
 def _read_pair_of_bytes(block: bytes, position: int) -> tuple[tuple[bytes, bytes], int]:
-    """Twice ``_read_bytes``, written out: it is what most edges have."""
+    """Read two byte strings; ``_read_bytes`` is written out, since most edges have such pairs."""
     length = block[position]
     position += 1
     if length > 0x7F:

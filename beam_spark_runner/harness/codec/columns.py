@@ -1,15 +1,14 @@
-"""Blocks of elements between this runner and an SDK harness that has this package: columns.
+"""Columnar blocks of elements, exchanged with an SDK harness that has this package.
 
-What Beam has on the wire is elements one after the other, each with its timestamp, windows and
-pane; whoever reads it looks at each length before the next one is found. Here lengths come
-first, all together, so that a block is cut by a few calls, and elements of one origin have that
-once. A block is one or more of
+Beam's encoding is a sequence of elements, each with its timestamp, windows and pane; a reader
+must decode each length to find the next one. Here all lengths come first, so that a block is cut
+by a few calls, and elements of one origin share a single header. A block is one or more of
 
     u32 count of elements | u32 count of headers: one for all, or one for each | u32 bytes after it
-    of groups: u32 count of values for each, all ones where a token stands for them
+    only for groups: u32 count of values for each; 2**32 - 1 if a token replaces the values
     u32 length of each header, key and value, column by column | headers | keys | values
 
-with little-endian numbers. A header is what Beam writes before a value.
+with little-endian numbers. A header is Beam's encoding of timestamp, windows and pane.
 """
 
 import enum
@@ -57,17 +56,17 @@ class ElementReader(Protocol):
 
 
 def writer_for(coder: WindowedValueCoder) -> ElementWriter:
-    """Return what writes to a harness that has this package, or in it."""
+    """Return the writer for an edge between the runner and a harness that has this package."""
     return ColumnWriter(coder) if _shape_of(coder) else BlockWriter(coder)
 
 
 def reader_for(coder: WindowedValueCoder) -> ElementReader:
-    """Return what reads what ``writer_for`` has written."""
+    """Return the reader of blocks that the writer of ``writer_for`` has written."""
     return ColumnReader(coder) if _shape_of(coder) else BlockReader(coder)
 
 
 class _Shape(enum.Enum):
-    """What the values are made of."""
+    """The structure of the values."""
 
     BYTES = enum.auto()
     PAIRS = enum.auto()  # of bytes
@@ -75,7 +74,7 @@ class _Shape(enum.Enum):
 
 
 def _shape_of(coder: WindowedValueCoder) -> _Shape | None:
-    """Return which shape the values have; None: another one."""
+    """Return the shape of the coder's values; None if they cannot be written in columns."""
     value_coder = coder.wrapped_value_coder
     if isinstance(value_coder, BytesCoder):
         return _Shape.BYTES
@@ -192,7 +191,7 @@ def _u32s(block: bytes, start: int, count: int) -> "np.ndarray[Any, np.dtype[np.
 
 
 def _cut(block: bytes, start: int, end: int, count: int) -> list[bytes]:
-    """Return pieces that fill a block from after their lengths to its end."""
+    """Return ``count`` pieces; their lengths begin at ``start``, the last piece ends at ``end``."""
     lengths = _u32s(block, start, count)
     first = start + count * _U32.itemsize
     ends = (lengths.cumsum(dtype=np.int64) + first).tolist()

@@ -1,10 +1,10 @@
 """SDK harnesses in containers of this machine.
 
-The container is the child of the Docker daemon, not of this process. So three things end it. The
-program that holds it in the foreground runs under the guard of all SDK harnesses, which removes
-the container last. Should the guard be killed, the SDK in it leaves when its streams to this
-process end, and the daemon then removes the container (``--rm``). And whoever starts the next one
-removes those whose process has gone.
+A container is a child of the Docker daemon, not of this process. So it is ended in three ways. The
+``docker run`` in the foreground runs under the guard of all SDK harnesses, which finally removes
+the container. If the guard is killed, the SDK harness exits when its streams to this process end,
+and the daemon then removes the container (``--rm``). Finally, a process that starts its first
+container removes those whose owner has ended.
 """
 
 import contextlib
@@ -22,18 +22,18 @@ from beam_spark_runner.core.errors import EnvironmentStartError
 from beam_spark_runner.harness.environments.process import SECRETS, HarnessProcess
 
 OWNER_LABEL = "beam-spark-runner.owner"
-"""Names the process that a container is for: ``_Owner``."""
+"""The label with the process that has started the container: ``_Owner``."""
 JOB_LABEL = "beam-spark-runner.job"
-"""The job that it was started for; with --environment_cache_millis others may follow."""
+"""The label with the first job of the container; --environment_cache_millis allows others."""
 
 _ANSWERS_WITHIN_S = 60.0
 _PULLS_WITHIN_S = 600.0  # as Beam's Java runners allow
 _GCLOUD_INSIDE = "/root/.config/gcloud"
-_DAEMON_FAILED = 125  # exit status of docker and podman where no container was made
+_DAEMON_FAILED = 125  # exit status of docker and podman if no container was created
 
 
 class ContainerProcess(HarnessProcess):
-    """The program that holds a container in the foreground."""
+    """The ``docker run`` that runs a container in the foreground."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ContainerProcess(HarnessProcess):
 
     @property
     def subject(self) -> str:
-        """What messages call it."""
+        """The name of the process in error messages."""
         if self.exit_code == _DAEMON_FAILED:
             return f"{self._executable}, which was to run the container image {self._image},"
         return f"the container of {self._image}"
@@ -64,21 +64,21 @@ def start_container(
     job_id: str,
     executable: str,
 ) -> ContainerProcess:
-    """Start the harness of a DOCKER environment: its image is pulled first, unless it is there.
+    """Start the harness of a DOCKER environment, whose image is pulled unless it is present.
 
-    The container shares this machine's network, where the Fn API is served, and the settings of
-    Google's cloud, if there are any.
+    The container shares this machine's network, where the Fn API is served, and its gcloud
+    configuration, if there is one.
 
     Args:
-        payload: the image.
-        worker_id: what it must send with every call.
-        provision: addresses and options, which the boot program of the image asks for.
-        on_exit: called once it has ended.
-        job_id: a label of the container.
-        executable: docker, or what takes its arguments.
+        payload: The environment's payload, with the image.
+        worker_id: The id that the harness must send with every call.
+        provision: Endpoints and pipeline options, which the boot program of the image requests.
+        on_exit: Called once the container has ended.
+        job_id: The job, as a label of the container.
+        executable: docker, or a program that takes the same arguments.
 
     Raises:
-        EnvironmentStartError: there is no such program, or image; with the words of the daemon.
+        EnvironmentStartError: The program or the image is missing; with the daemon's message.
 
     Source: Java ``DockerEnvironmentFactory``.
     """
@@ -106,7 +106,7 @@ def start_container(
 
 
 def owner_label() -> str:
-    """Return the argument that has a container removed once this process has gone."""
+    """Return the label argument by which a container is removed after the end of this process."""
     return f"--label={OWNER_LABEL}={_Owner.of(os.getpid())}"
 
 
@@ -123,10 +123,10 @@ def _variables() -> dict[str, str]:
 
 
 def _get_image(executable: str, image: str) -> None:
-    """Have the daemon pull an image that it does not have.
+    """Have the daemon pull an image, unless it is present.
 
     Raises:
-        EnvironmentStartError: it cannot.
+        EnvironmentStartError: The image cannot be pulled.
     """
     if ask(executable, "image", "inspect", image).returncode == 0:
         return
@@ -144,10 +144,10 @@ def _get_image(executable: str, image: str) -> None:
 
 
 def ask(executable: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run a command that the daemon answers at once.
+    """Run a short command of the container engine.
 
     Raises:
-        EnvironmentStartError: there is no such program, or it does not answer.
+        EnvironmentStartError: The program cannot be run, or does not end in time.
     """
     try:
         return subprocess.run(
@@ -172,19 +172,19 @@ def ask(executable: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 class _Owner(NamedTuple):
-    """A process, as nobody else is called: ids of processes are used again."""
+    """The unique identity of a process; a process id alone is reused."""
 
-    boot: str  # of the machine
-    namespace: str  # in which the id is one
+    boot: str  # id of the machine's boot
+    namespace: str  # id of the process's pid namespace
     pid: int
-    started: int  # clock ticks after the boot
+    started: int  # start time, in clock ticks after the boot
 
     def __str__(self) -> str:
         return f"{self.boot}/{self.namespace}/{self.pid}/{self.started}"
 
     @classmethod
     def of(cls, pid: int) -> "_Owner | None":
-        """Return the process that has an id now, if one has."""
+        """Return the identity of the process with this id; None if there is none."""
         try:
             boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
             namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
@@ -207,7 +207,7 @@ _SWEEPING = threading.Lock()
 
 
 def _sweep_once(executable: str) -> None:
-    """Remove what killed processes have left, when this process starts its first container."""
+    """Remove containers of killed processes, before this process starts its first container."""
     with _SWEEPING:
         if executable not in _swept:
             sweep(executable)
@@ -215,16 +215,16 @@ def _sweep_once(executable: str) -> None:
 
 
 def sweep(executable: str) -> list[str]:
-    """Remove the containers whose process has gone, if it was on this machine; return their ids.
+    """Remove containers whose owner ran on this machine and has ended; return their ids.
 
     Raises:
-        EnvironmentStartError: the program cannot be run.
+        EnvironmentStartError: The program cannot be run.
     """
     listed = ask(executable, "ps", "--all", "--quiet", f"--filter=label={OWNER_LABEL}")
-    ids = listed.stdout.split()  # none, if the daemon does not answer: pulling says so
+    ids = listed.stdout.split()  # none if the daemon does not answer: pulling reports the error
     if not ids:
         return []
-    # In templates of "ps", podman has no labels. One that has ended meanwhile is missing.
+    # In templates of "ps", podman has no labels. A container that has ended since is missing.
     template = f'{{{{.Id}}}} {{{{index .Config.Labels "{OWNER_LABEL}"}}}}'
     found = ask(executable, "inspect", "--type=container", "--format", template, *ids)
     here = _Owner.of(os.getpid())

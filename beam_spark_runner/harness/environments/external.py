@@ -17,7 +17,7 @@ _STOP_TIMEOUT_S = 5.0
 
 
 class PooledHarness:
-    """A harness that a worker pool runs for us. Threads: any."""
+    """A harness that a worker pool runs. Threads: any."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class PooledHarness:
         """Ask the pool for a harness.
 
         Raises:
-            EnvironmentStartError: it does not answer, or has none.
+            EnvironmentStartError: The pool does not answer, or cannot start a harness.
         """
         self._url = payload.endpoint.url
         self._worker_id = worker_id
@@ -65,17 +65,17 @@ class PooledHarness:
     subject = "the SDK harness"
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Nothing is known of its end."""
+        """Return False: a pool does not report the end of a harness."""
         return False
 
     def stop(self) -> None:
-        """Give it back to the pool."""
+        """Have the pool stop the harness."""
         try:
             self._pool.StopWorker(
                 beam_fn_api_pb2.StopWorkerRequest(worker_id=self._worker_id),
                 timeout=_STOP_TIMEOUT_S,
             )
         except grpc.RpcError as error:
-            # The pool, too, sees that the streams have ended.
+            # The harness exits anyway when its streams end.
             _LOGGER.debug("the worker pool at %s did not answer: %s", self._url, error.code())
         self._channel.close()

@@ -1,13 +1,13 @@
-"""Runs a command, and ends it when the process that started this one has ended.
+"""Runs a command, and ends it when the parent of this process has ended.
 
 The parent holds the other end of this program's stdin: however the parent ends,
 also by SIGKILL, the kernel closes it. The command runs in a process group of its
-own, so that what it starts ends with it.
+own, so that its child processes end with it.
 
     python -I -S guard.py GRACE_SECONDS WORDS [LAST...] COMMAND [ARGUMENT...]
 
-LAST is a command of so many words that runs after the other one has ended, however that was:
-for what is not among its children, such as a container.
+LAST is a command of WORDS words, which runs after COMMAND has ended, whatever the reason. It
+removes what is no child process of COMMAND, such as a container.
 
 Imports nothing but the standard library: it runs before any environment is set up.
 """
@@ -24,7 +24,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _die_with_parent() -> None:
-    """Should this program itself be killed, the kernel kills the command (Linux)."""
+    """Have the kernel kill the command if this program itself is killed (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -35,7 +35,7 @@ def _kill_group(group: int, number: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Return the exit status of the command; 127 where it cannot be run."""
+    """Run the command; return its exit status, or 127 if it cannot be run."""
     grace_s, words = float(arguments[0]), int(arguments[1])
     last, command = arguments[2 : 2 + words], arguments[2 + words :]
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
             command,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            close_fds=False,  # what the parent hands over
+            close_fds=False,  # it inherits descriptors of the parent
             preexec_fn=_restore,
         )
     except OSError as error:
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
     threading.Thread(target=watch, daemon=True).start()
     status = child.wait()
     has_ended.set()
-    _kill_group(child.pid, signal.SIGKILL)  # what it has started and not ended
+    _kill_group(child.pid, signal.SIGKILL)  # child processes that still run
     if last:
         with contextlib.suppress(OSError):
             subprocess.run(

@@ -1,4 +1,4 @@
-"""Which version of Beam the Python of a container image has."""
+"""Finds the version of Beam in a container image."""
 
 import functools
 
@@ -13,11 +13,11 @@ def beam_version(executable: str, image: str) -> str | None:
     """Run a container of an image that is on this machine; return the version of Beam in it.
 
     Args:
-        executable: docker, or what takes its arguments.
-        image: of a Python SDK harness.
+        executable: docker, or a program that takes the same arguments.
+        image: The image of a Python SDK harness.
 
     Returns:
-        None: it is not known, since the image has no Python or Beam, or the engine does not answer.
+        The version; None if the image has no Python or Beam, or the engine does not answer.
     """
     options = ("--rm", "--pull=never", "--network=none", "--entrypoint=python", owner_label())
     try:

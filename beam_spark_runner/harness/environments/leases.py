@@ -1,8 +1,8 @@
-"""Folders that the processes of an executor share, and that go when nobody uses them any more.
+"""Folders that the processes of an executor share, and that are removed once they are unused.
 
-A folder is a link to where its content is, so that it goes at once. Beside the link is a file on
-which its users hold a shared lock, which the kernel takes back however they end, and whose time of
-modification is that of the last use.
+A folder is a symbolic link to its content, so that it is removed atomically. Next to the link is a
+file on which its users hold a shared lock, which the kernel releases however they end. The file's
+modification time is that of the last use.
 """
 
 import contextlib
@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 KEPT_S = 3600.0
-"""After its last use: the next job may want the same."""
+"""How long an unused folder is kept, in seconds, since the next job may need the same one."""
 
 
 @contextlib.contextmanager
 def lease(place: Path) -> Iterator[None]:
-    """Use a folder, which need not be there yet. Waits while it is being removed."""
+    """Prevent a folder from being removed; it need not exist yet. Waits for a running removal."""
     with _of_users(place).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         os.utime(file.fileno())
@@ -31,10 +31,10 @@ def lease(place: Path) -> Iterator[None]:
 
 
 def remove_unused(root: Path) -> None:
-    """Remove the folders below ``root`` that nobody uses, and nobody has used for an hour."""
+    """Remove the folders below ``root`` that have no lease, and had none for ``KEPT_S``."""
     for place in root.iterdir():
         if place.is_symlink():
-            with contextlib.suppress(OSError):  # another process removes it
+            with contextlib.suppress(OSError):  # it is in use, or another process removes it
                 _remove_unused(place)
 
 

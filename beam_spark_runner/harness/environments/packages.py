@@ -1,8 +1,8 @@
 """The packages of a pipeline on an executor: unpacked and installed once, for all its workers.
 
-They lie in a folder of the executor's own, which Spark removes with it; what nobody uses any more
-goes before, see ``leases``. What is there is whole: a folder is made beside its place, under a
-lock, and a link to it appears once it is.
+They are in a folder of the executor, which Spark removes with it; unused folders are removed
+earlier, see ``leases``. A folder is never incomplete: it is filled under a lock, and only then
+linked to the name by which it is found.
 """
 
 import contextlib
@@ -36,15 +36,15 @@ from beam_spark_runner.portable.artifacts import Artifact, digest_of
 _LOGGER = logging.getLogger(__name__)
 _READ_BYTES = 1 << 20
 _STAGED = "staged"
-"""Where SDK harnesses look, below their SEMI_PERSISTENT_DIRECTORY."""
+"""The folder of staged files in the SEMI_PERSISTENT_DIRECTORY of an SDK harness."""
 _PTH = "beam_spark_runner_base.pth"
 
 
 class Archive(Protocol):
-    """A tar archive of a set of files, wherever it is. Travels to executors."""
+    """A tar archive of a set of files, in any storage. Serialised to executors."""
 
     def open(self) -> BinaryIO:
-        """Open it, on an executor."""
+        """Open the archive for reading, on an executor."""
         ...
 
 
@@ -52,9 +52,9 @@ class Archive(Protocol):
 class StagedFiles:
     """A set of files on this machine.
 
-    ``folder`` is what harnesses call their semi-persistent directory. ``python`` is the
-    interpreter that sees the packages among the files; None: there are none. ``leases`` keep both
-    from being removed.
+    ``folder`` is the harnesses' semi-persistent directory. ``python`` is the interpreter of a
+    virtual environment with the packages among the files; None: there are none. ``leases`` prevent
+    both from being removed.
     """
 
     folder: Path
@@ -65,7 +65,7 @@ class StagedFiles:
     )
 
     def release(self) -> None:
-        """The files are not used any more."""
+        """End the use of the files."""
         self.leases.close()
 
     def variables(self) -> dict[str, str]:
@@ -83,15 +83,15 @@ def stage_files(
     """Unpack a set of files, and install the packages among them, unless that has been done.
 
     Args:
-        artifacts: of an environment, known by their contents.
-        archives: of all sets of the job, by digest.
-        installs: whether to make a virtual environment of the packages.
+        artifacts: The files of an environment, identified by their contents.
+        archives: The archives of all sets of files of the job, by digest.
+        installs: Whether to install the packages in a virtual environment.
 
     Returns:
-        The files, for the caller to release.
+        The files, which the caller must release.
 
     Raises:
-        EnvironmentStartError: a package cannot be installed; with pip's last lines.
+        EnvironmentStartError: A package cannot be installed; with pip's last lines.
 
     Threads: any; processes of one executor wait for each other.
     """
@@ -114,7 +114,7 @@ def stage_files(
         packages = [each for each in local if each.name != names.PICKLED_MAIN_SESSION_FILE]
         python = None
         if installs and any(_installs(each) for each in packages):
-            # The interpreter counts: applications with different ones may share a folder.
+            # By interpreter, too: applications with different ones may share the folder.
             known_by = f"{digest_of(packages)}\0{sys.executable}".encode()
             made = once(
                 f"venv-{hashlib.sha256(known_by).hexdigest()[:32]}",
@@ -133,7 +133,7 @@ def _installs(artifact: Artifact) -> bool:
 
 
 def _root() -> Path:
-    """Return a folder of this executor's: Spark removes it when the executor ends."""
+    """Return the folder of this executor; Spark removes it when the executor ends."""
     of_spark = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     if of_spark and os.path.isdir(of_spark):
         return Path(of_spark) / "beam-packages"
@@ -141,10 +141,10 @@ def _root() -> Path:
 
 
 def _once(place: Path, make: Callable[[Path], None]) -> Path:
-    """Make a folder if it is not there, and return it.
+    """Make a folder unless it exists, and return it.
 
-    A process that waited while another one failed to make it raises the same error, and does
-    not try again; a later call does.
+    A process that waited while another one failed to make it raises the same error, without
+    trying again; a later call tries again.
     """
     if place.exists():
         return place.resolve()
@@ -178,17 +178,17 @@ def _once(place: Path, make: Callable[[Path], None]) -> Path:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock that the kernel takes back however this process ends."""
+    """Hold a lock that the kernel releases however this process ends."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _unpack(archive: Archive, artifacts: Sequence[Artifact], folder: Path) -> None:
-    """Write the files that are asked for, and no others.
+    """Write the files of ``artifacts``, and no others.
 
     Raises:
-        InvariantError: the archive has something else in it.
+        InvariantError: A file in the archive has another content.
     """
     folder.mkdir()
     with archive.open() as file, tarfile.open(fileobj=file, mode="r:") as tar:
@@ -209,8 +209,8 @@ def _unpack(archive: Archive, artifacts: Sequence[Artifact], folder: Path) -> No
 def _install(packages: Sequence[Artifact], staged: Path, folder: Path) -> None:
     """Make a virtual environment on top of this Python, with the packages in it.
 
-    In the order of Beam's containers: packages that were given as files replace what is there
-    already, whatever its version; then come requirements, and whatever all of them need.
+    In the order of Beam's containers: packages that were staged as files replace installed ones of
+    any version; then come requirements, and the dependencies of all of them.
     """
     began = time.monotonic()
     python = _make_venv(folder)
@@ -228,7 +228,7 @@ def _install(packages: Sequence[Artifact], staged: Path, folder: Path) -> None:
 
 
 def _given(packages: Sequence[Artifact], staged: Path) -> list[str]:
-    """Return the packages that came as files, in the order in which they are to be installed."""
+    """Return the packages that were staged as files, in the order of their installation."""
     present = {each.name for each in packages}
     given: list[str] = []
     if stager.EXTRA_PACKAGES_FILE in present:
@@ -239,7 +239,7 @@ def _given(packages: Sequence[Artifact], staged: Path) -> list[str]:
 
 
 def _installed_in(folder: Path) -> list[str]:
-    """Name what is installed, so that pip gets what it needs, too."""
+    """Return the installed packages as requirements, so that pip installs their dependencies."""
     found = importlib.metadata.distributions(path=[str(_site_packages(folder))])
     return sorted(f"{each.metadata['Name']}=={each.version}" for each in found)
 
@@ -252,8 +252,8 @@ def _site_packages(folder: Path) -> Path:
 def _make_venv(folder: Path) -> Path:
     """Make a virtual environment that falls back on all that this process can import.
 
-    ``--system-site-packages`` would not do: that is the interpreter which this one's own
-    virtual environment was made from.
+    ``--system-site-packages`` does not suffice: it means the packages of the base interpreter,
+    not those of the virtual environment in which this process runs.
     """
     try:
         venv.create(folder, symlinks=True, with_pip=importlib.util.find_spec("pip") is None)
@@ -263,7 +263,7 @@ def _make_venv(folder: Path) -> Path:
             f"which has no pip: {error}"
         ) from error
     base = [path for path in sys.path if path]
-    # Not PYTHONPATH, which would come before the packages that are to be installed.
+    # Not by PYTHONPATH, which would come before the packages of the pipeline.
     (_site_packages(folder) / _PTH).write_text(
         "".join(f"import site; site.addsitedir({path!r})\n" for path in base)
     )
@@ -271,13 +271,13 @@ def _make_venv(folder: Path) -> Path:
 
 
 def _pip(python: Path, staged: Path, *arguments: str) -> None:
-    """Install, if possible from what was staged alone.
+    """Install packages, if possible from the staged files alone.
 
-    Beam does not stage what packages need in their turn, nor what they are built with. So
-    what cannot be installed without a package index may use what pip is configured for here.
+    Beam stages neither the dependencies of extra packages nor build dependencies. So what cannot
+    be installed without a package index is installed with the one that pip is configured for.
 
     Raises:
-        EnvironmentStartError: it cannot be installed, neither without nor with the index.
+        EnvironmentStartError: pip failed both without and with the index.
     """
     links = ("--find-links", str(staged))
     problems = []

@@ -27,7 +27,7 @@ _GUARD = Path(__file__).with_name("guard.py")
 _GRACE_S = 2.0
 _LAST_OUTPUT_S = 1.0
 _MOST_IN_A_VARIABLE = 64 << 10
-"""Bytes. The kernel of Linux starts nothing that has a longer variable than 128 KiB."""
+"""Bytes. Linux starts no process with an environment variable of more than 128 KiB."""
 _OPTIONS = ("PIPELINE_OPTIONS", "PIPELINE_OPTIONS_FILE")
 SECRETS = ("PYTHON_WORKER_FACTORY_SECRET", "PYSPARK_GATEWAY_SECRET")
 SDK_WORKER_MAIN = "apache_beam.runners.worker.sdk_worker_main"
@@ -39,11 +39,10 @@ _OUR_PLUGINS = (
 
 
 class HarnessProcess:
-    """A command that runs for as long as somebody wants it, and never longer than this process.
+    """A command that runs until ``stop``, and never longer than this process.
 
-    What it writes to stdout goes to this process's stdout. What it writes to stderr is kept:
-    an SDK harness sends what is logged by the logging service, and writes it there once more.
-    Of both, the last lines are kept for whoever asks why it ended.
+    Its stdout is copied to this process's stdout. Its stderr is not, since an SDK harness also
+    sends its log lines to the logging service. The last lines of both are kept for error messages.
 
     Threads: any. It has three of its own, which read the output and reap the process.
     """
@@ -56,14 +55,14 @@ class HarnessProcess:
         files: Sequence[int] = (),
         last: Sequence[str] = (),
     ) -> None:
-        """Start it.
+        """Start the command.
 
         Args:
-            command: program and arguments.
-            environment: all of its environment variables.
-            on_exit: called once it has ended, whatever the reason.
-            files: descriptors that it inherits, by the same numbers.
-            last: another command, which runs after its end; ``on_exit`` comes after that, too.
+            command: The program and its arguments.
+            environment: All environment variables of the command.
+            on_exit: Called once the command has ended, whatever the reason.
+            files: File descriptors that the command inherits, with the same numbers.
+            last: Another command that runs after the end of ``command``, and before ``on_exit``.
         """
         self._command = command
         self._tail = Tail()
@@ -100,7 +99,7 @@ class HarnessProcess:
 
     @property
     def subject(self) -> str:
-        """What messages call it."""
+        """The name of the process in error messages."""
         return "the SDK harness"
 
     @property
@@ -109,18 +108,18 @@ class HarnessProcess:
         return self._tail.text
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it has ended; False if it has not in time."""
+        """Wait until the command has ended; return False if it has not in time."""
         return self._ended.wait(timeout_s)
 
     def stop(self) -> None:
-        """End it, and all that it has started. Returns at once."""
+        """End the command and its child processes. Returns at once."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
 
     def _attend(self, readers: list[threading.Thread]) -> None:
         exit_code = self._process.wait()
-        for reader in readers:  # what it has started may hold its streams open
+        for reader in readers:  # its child processes may hold the streams open
             reader.join(_LAST_OUTPUT_S)
         self.exit_code = exit_code
         self.stop()
@@ -134,7 +133,7 @@ class HarnessProcess:
             while line := output.readline(LINE_BYTES):
                 tail.add(line)
                 if copy is not None:
-                    with contextlib.suppress(OSError, ValueError):  # nobody listens any more
+                    with contextlib.suppress(OSError, ValueError):  # our stdout has been closed
                         copy.write(line)
                         copy.flush()
 
@@ -150,22 +149,23 @@ def start_process(
     """Start the harness of a PROCESS environment.
 
     Args:
-        payload: an empty command stands for Beam's own ``sdk_worker_main`` in this Python. Any
-            other gets the arguments of Beam's container contract, and the environment variables
-            that ``sdk_worker_main`` reads: so it may be that in another virtual environment.
-        worker_id: what it must send with every call.
-        provision: addresses and options.
-        on_exit: called once it has ended.
-        staged: environment variables with the names of the files that it depends on.
-        python: interpreter of a virtual environment with its packages, which falls back on all
-            that this process can import; None: this Python.
+        payload: The environment's payload. An empty command stands for Beam's
+            ``sdk_worker_main`` in this Python. Any other command gets the arguments of Beam's
+            container contract, and the environment variables that ``sdk_worker_main`` reads, so
+            that it may run that in another virtual environment.
+        worker_id: The id that the harness must send with every call.
+        provision: Endpoints and pipeline options.
+        on_exit: Called once the harness has ended.
+        staged: Environment variables by which the harness finds its staged files.
+        python: The interpreter of a virtual environment with the pipeline's packages, which falls
+            back on all that this process can import; None: this Python.
 
     Raises:
-        EnvironmentStartError: there is no such command.
+        EnvironmentStartError: The command cannot be run.
     """
     options = json_format.MessageToJson(provision.pipeline_options)
     variables = {
-        "PYTHONFAULTHANDLER": "1",  # a crash shows where in Python it was
+        "PYTHONFAULTHANDLER": "1",  # prints the Python stacks on a crash
         **{name: value for name, value in os.environ.items() if name not in (*SECRETS, *_OPTIONS)},
         "WORKER_ID": worker_id,
         "CONTROL_API_SERVICE_DESCRIPTOR": _text(provision.control_endpoint),
@@ -187,9 +187,9 @@ def start_process(
         command = [str(python or sys.executable), "-m", SDK_WORKER_MAIN]
         options = _with_our_steps(provision.pipeline_options)
         if python is None:
-            # What Spark has added to this process's path it has added to it alone.
+            # Spark has extended sys.path of this process only.
             variables["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-        else:  # what is in the environment must come first
+        else:  # packages of the virtual environment must come first
             variables.pop("PYTHONPATH", None)
     try:
         with _handed_over(options) as (more, files):
@@ -204,7 +204,7 @@ def start_process(
 def _handed_over(options: str) -> Iterator[tuple[Mapping[str, str], Sequence[int]]]:
     """Yield the variables by which a harness finds its options, and the files that it inherits.
 
-    What is too long for a variable is in a file without a name: nothing remains however
+    Options that are too long for a variable are in a file without a name: nothing remains however
     this process ends, and only the harness can read it.
     """
     if len(options.encode()) <= _MOST_IN_A_VARIABLE:
@@ -218,7 +218,7 @@ def _handed_over(options: str) -> Iterator[tuple[Mapping[str, str], Sequence[int
 
 
 def _with_our_steps(options: struct_pb2.Struct) -> str:
-    """Let ``sdk_worker_main`` import the operations that run steps over chunks."""
+    """Add the plugins by which ``sdk_worker_main`` imports the runner's operations."""
     given = json_format.MessageToDict(options)
     given[_PLUGINS] = [*given.get(_PLUGINS, []), *_OUR_PLUGINS]
     return json.dumps(given)

@@ -12,8 +12,8 @@ _TELLS_OPTIONS = re.compile(
     rb"Pipeline_options: \{|Discarding (unparseable args: \[|flag )"
     rb"|pipeline_options:\s*\{|Parsed options in boot entrypoint"
 )
-"""What Beam's SDK and the boot programs of its containers write of pipeline options when they
-start: there may be passwords in them."""
+"""Lines with pipeline options, which may contain passwords. Beam's SDK and the boot programs of
+its containers write them when they start."""
 
 
 class Tail:
@@ -23,18 +23,18 @@ class Tail:
         self._kept: deque[bytes] = deque(maxlen=_LINES_OF_A_CRASH)
 
     def stream(self) -> "StreamTail":
-        """Return what takes the lines of one stream."""
+        """Return an object that takes the lines of one stream."""
         return StreamTail(self._kept)
 
     @property
     def text(self) -> str:
-        """The last lines; of a crash, those of the thread that did it."""
+        """The last lines; of a crash report, only those of the thread that crashed."""
         lines = deque(_without_bystanders(list(self._kept)), maxlen=_LINES)
         return b"".join(lines).decode(errors="replace").rstrip()
 
 
 class StreamTail:
-    """Takes the lines of one stream, but for those that show pipeline options. Threads: one."""
+    """Takes the lines of one stream, except those with pipeline options. Threads: one."""
 
     def __init__(self, kept: "deque[bytes]") -> None:
         self._kept = kept
@@ -42,7 +42,7 @@ class StreamTail:
         self._goes_on = False
 
     def add(self, piece: bytes) -> None:
-        """Take a line, or a piece of one; the last one has the line's end."""
+        """Take a line, or a piece of one; the last piece ends with a newline."""
         if not self._goes_on:
             self._is_left_out = _TELLS_OPTIONS.search(piece) is not None
         self._goes_on = not piece.endswith(b"\n")
@@ -51,7 +51,7 @@ class StreamTail:
 
 
 def _without_bystanders(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Leave out the threads that Python's ``faulthandler`` shows beside the one that crashed."""
+    """Leave out the threads that Python's ``faulthandler`` shows besides the one that crashed."""
     is_left_out = False
     for line in lines:
         if line.startswith(b"Thread 0x"):

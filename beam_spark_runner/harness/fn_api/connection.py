@@ -26,10 +26,10 @@ _LOOK_EVERY_S = 0.5
 
 
 class SdkConnection:
-    """What the services know of one SDK harness.
+    """The streams and the state of the connection to one SDK harness.
 
-    ``worker_id`` is its name followed by a secret: an SDK sends it with every call, and
-    nobody else knows it.
+    ``worker_id`` is a name followed by a secret. The SDK sends it with every call, which
+    authenticates the harness.
 
     Threads: any.
     """
@@ -49,16 +49,16 @@ class SdkConnection:
 
     @property
     def error(self) -> RunnerError | None:
-        """Why it is of no more use."""
+        """The reason why the harness is lost; None: it is not."""
         return self._error
 
     @property
     def running(self) -> list[str]:
-        """Stages of the bundles that are under way."""
+        """The names of the stages whose bundles are running."""
         return list(dict.fromkeys(self._running.copy().values()))
 
     def lose(self, error: RunnerError) -> None:
-        """Fail all bundles that are under way, and those that may yet be asked for."""
+        """Fail all bundles that are running, and any that are started later."""
         with self._lock:
             if self._error is not None:
                 return
@@ -76,7 +76,7 @@ class SdkConnection:
         """Send the instruction to process a bundle of ``stage``.
 
         Returns:
-            Its id, and where its events arrive.
+            The instruction's id, and the inbox of the bundle's events.
         """
         instruction = self.instructions.next()
         self._running[instruction] = stage
@@ -107,15 +107,18 @@ class SdkConnection:
         return instruction, inbox
 
     def forget_stages(self) -> None:
-        """Forget what stages consist of. No bundle is under way; each says it anew."""
+        """Forget the descriptors of all stages, which ``start_bundle`` adds; no bundle may run."""
         self.control.descriptors.clear()
 
     def ask(
         self, request: beam_fn_api_pb2.InstructionRequest, timeout_s: float | None = None
     ) -> beam_fn_api_pb2.InstructionResponse | None:
-        """Send an instruction that is answered at once, and wait.
+        """Send an instruction that is answered at once, and wait for the response.
 
-        Its id is set here. None: the harness is lost, or has not answered in time.
+        The instruction's id is set here.
+
+        Returns:
+            The response; None if the harness is lost, or has not answered in time.
         """
         request.instruction_id = self.instructions.next()
         answers: queue.SimpleQueue[beam_fn_api_pb2.InstructionResponse] = queue.SimpleQueue()
@@ -128,14 +131,14 @@ class SdkConnection:
         return None
 
     def end_bundle(self, instruction: str) -> None:
-        """Forget a bundle: what still comes for it is ignored."""
+        """Forget a bundle: later messages for it are ignored."""
         self._running.pop(instruction, None)
         self.control.forget(instruction)
         self.state.forget(instruction)
         self.data.forget(instruction)
 
     def close(self) -> None:
-        """End the streams. The harness then leaves by itself, if it is alive."""
+        """End the streams. The harness then exits, if it is alive."""
         self.control.close()
         self.data.close()
         self.status.close()

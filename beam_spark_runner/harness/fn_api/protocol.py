@@ -1,4 +1,4 @@
-"""One bundle on an SDK harness, as a state machine: received messages in, actions out.
+"""The protocol of one bundle on an SDK harness, as a state machine from messages to actions.
 
 No gRPC, no threads, no clock: ``harness.remote.bundle`` has those.
 """
@@ -13,12 +13,12 @@ from beam_spark_runner.core.ids import TimerFamilyId, TransformId
 
 @dataclass(frozen=True, slots=True)
 class InputEnded:
-    """The runner has sent the last of the main input."""
+    """The runner has sent all of the main input."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputArrived:
-    """The data stream brought some of a sink's output: whole elements, one after the other."""
+    """Whole elements of a sink's output, concatenated, have arrived on the data stream."""
 
     transform: TransformId
     coded_elements: bytes
@@ -26,14 +26,14 @@ class OutputArrived:
 
 @dataclass(frozen=True, slots=True)
 class OutputEnded:
-    """The data stream said that a sink's output is complete."""
+    """A sink's output has been marked as complete on the data stream."""
 
     transform: TransformId
 
 
 @dataclass(frozen=True, slots=True)
 class TimersArrived:
-    """The data stream brought timers that were set or cleared, one after the other."""
+    """Timers that were set or cleared, concatenated, have arrived on the data stream."""
 
     family: TimerFamilyId
     coded_timers: bytes
@@ -41,17 +41,17 @@ class TimersArrived:
 
 @dataclass(frozen=True, slots=True)
 class TimersEnded:
-    """The data stream said that no more timers of a family come."""
+    """The timers of a family have been marked as complete on the data stream."""
 
     family: TimerFamilyId
 
 
 @dataclass(frozen=True, slots=True)
 class Responded:
-    """The control stream brought the answer to the process-bundle instruction.
+    """The response to the process-bundle instruction has arrived on the control stream.
 
-    ``error``: the SDK's text if the bundle failed. ``coded_response``: a
-    ProcessBundleResponse else.
+    ``error``: the SDK's error text if the bundle failed, else empty. ``coded_response``: a
+    serialised ProcessBundleResponse.
     """
 
     error: str
@@ -60,14 +60,14 @@ class Responded:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """There is no harness any more, or it broke the protocol elsewhere."""
+    """The harness is lost, or has violated the protocol outside of this bundle."""
 
     error: RunnerError
 
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """Nothing was received for as long as the runner waits for outputs that are due."""
+    """Nothing has been received for the time that the runner waits for missing outputs."""
 
     waited_s: float
 
@@ -86,7 +86,7 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Hand elements to the receiver of a sink."""
+    """Pass elements to the receiver of a sink."""
 
     transform: TransformId
     coded_elements: bytes
@@ -94,7 +94,7 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class TakeTimers:
-    """Note timers that were set or cleared."""
+    """Record timers that were set or cleared."""
 
     family: TimerFamilyId
     coded_timers: bytes
@@ -102,21 +102,21 @@ class TakeTimers:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The bundle is whole: outputs and timers are here, and the SDK has said that it is done."""
+    """The bundle is complete: its response and all its outputs and timers have arrived."""
 
     coded_response: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class FailUserCode:
-    """The SDK reports what user code, or a coder, raised."""
+    """Fail the bundle with an exception of user code or a coder, which the SDK has reported."""
 
     error_text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The bundle cannot go on."""
+    """Fail the bundle with an error that is not from user code."""
 
     error: RunnerError
 
@@ -125,11 +125,11 @@ Action: TypeAlias = Deliver | TakeTimers | Complete | FailUserCode | Fail
 
 
 class BundleProtocol:
-    """What may follow what in one bundle.
+    """Checks the order of the events of one bundle, and turns them into actions.
 
-    The control stream and the data stream run apart from each other: outputs may come
-    after the response, and the response before the last outputs. Once the bundle has
-    ended, by ``Complete``, ``Fail`` or ``FailUserCode``, events change nothing more.
+    The control stream and the data stream are independent: the response may arrive before the
+    last outputs or after them. Once the bundle has ended, by ``Complete``, ``Fail`` or
+    ``FailUserCode``, further events are ignored.
 
     Source: proto ``BeamFnControl``, ``BeamFnData``; Beam's ``RegisterAndProcessBundleOperation``.
     """
@@ -149,14 +149,14 @@ class BundleProtocol:
 
     @property
     def awaits_outputs_only(self) -> bool:
-        """Whether the SDK has said that it is done, but some of its outputs are missing."""
+        """Whether the response has arrived, but outputs or timers are missing."""
         return self._coded_response is not None and not self.has_ended
 
     def on(self, event: Event) -> Sequence[Action]:
-        """Take one event.
+        """Take one event; return the actions that follow from it.
 
         Raises:
-            InvariantError: the runner itself is at fault.
+            InvariantError: The runner has ended the input twice.
         """
         if self.has_ended:
             return ()

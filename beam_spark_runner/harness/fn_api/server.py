@@ -28,7 +28,7 @@ _MOST_STREAMS = 256  # a thread each, made when it is needed; a harness has five
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # SDKs ping twice a minute, also while nothing is under way.
+    # SDKs ping twice a minute, also while no call is running.
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.so_reuseport", 0),
 ]
@@ -37,9 +37,9 @@ _STRANGER = "the worker_id in this call's metadata belongs to no SDK harness of 
 
 
 class FnApiServer:
-    """Serves on loopback. Who calls without the id of a known harness is turned away.
+    """Serves on loopback. Calls without the id of a known harness are rejected.
 
-    gRPC starts threads: nothing may fork without exec afterwards.
+    gRPC starts threads: this process must not fork without exec afterwards.
 
     Threads: any.
     """
@@ -89,12 +89,12 @@ class FnApiServer:
         self._server.start()
 
     def add(self, connection: SdkConnection) -> None:
-        """Let a harness in."""
+        """Accept calls of a harness."""
         with self._lock:
             self._connections[connection.worker_id] = connection
 
     def remove(self, connection: SdkConnection) -> None:
-        """Let a harness in no more, and end its streams."""
+        """Reject further calls of a harness, and end its streams."""
         with self._lock:
             self._connections.pop(connection.worker_id, None)
         connection.close()
@@ -110,7 +110,7 @@ class FnApiServer:
 
     def _connection_of(self, context: Any) -> SdkConnection:
         connection = self._connections.get(_worker_id(context.invocation_metadata()))
-        if connection is None:  # it was known a moment ago
+        if connection is None:  # it was removed after the interceptor had accepted the call
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "this harness is not expected any more")
             raise InvariantError("abort returned")
         return connection
@@ -128,10 +128,10 @@ class FnApiServer:
 
 
 class _Doorman(grpc.ServerInterceptor):  # type: ignore[misc]
-    """Turns away who does not send the id of a harness that this process has started.
+    """Rejects calls without the id of a harness that this process has started.
 
-    Only a descriptor may be asked for without an id of a harness, as the TypeScript SDK does it:
-    nobody guesses the id of a descriptor, which contains a random one and a hash of its content.
+    Only a descriptor may be requested without the id of a harness, as the TypeScript SDK does:
+    the id of a descriptor cannot be guessed, since it has a random part and a hash of the content.
     """
 
     def __init__(self, is_known: Callable[[str], bool]) -> None:
@@ -141,7 +141,7 @@ class _Doorman(grpc.ServerInterceptor):  # type: ignore[misc]
         id_ = _worker_id(details.invocation_metadata)
         if self._is_known(id_) or (not id_ and details.method == _DESCRIPTORS):
             return continuation(details)
-        # A handler of a stream answers before the first message, whatever the method is.
+        # A handler of a stream aborts before the first message, whatever the method is.
         return grpc.stream_stream_rpc_method_handler(_turn_away)
 
 

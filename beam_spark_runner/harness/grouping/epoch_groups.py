@@ -31,24 +31,25 @@ _WAITING_BYTES = 1 << 20  # of panes
 
 
 class GroupsInEpochs(GroupByKey):
-    """Pushes the panes that fire in an epoch, and stores what waits for a later one.
+    """Pushes the panes that fire in an epoch, and stores the windows that remain open.
 
-    A window to which elements come fires at once if it is due. The others do when ``fire`` is
+    A window that gets elements fires at once if it is due. The others fire when ``fire`` is
     called for them, one by one, so that very many windows of one key need not fire in one epoch.
 
     Args:
-        grouping: see there.
-        coder: of the elements.
-        bundle: takes them.
-        logs: of the task.
-        store: of the stage.
-        before: until when the epoch before came: elements are late by its watermark.
-        now: until when this epoch comes.
-        late: counts those that are dropped.
-        merge: where the values are accumulators: merges some, so that long windows stay small.
-        interruption: counts each window that has fired, and decides when others that are due
+        grouping: The GroupByKey in the plan.
+        coder: The coder of the elements KV<key, values>.
+        bundle: Takes the elements.
+        logs: The value logs of the task.
+        store: The stage's records in the shard.
+        before: Time of the previous epoch, by whose watermark elements are late.
+        now: Time of this epoch, to which windows advance.
+        late: Counts the elements that are dropped.
+        merge: Merges accumulators, so that long windows stay small; None: the values are no
+            accumulators.
+        interruption: Counts each window that has fired, and decides when others that are due
             remain; None: all fire.
-        merge_windows: see ``strategy_for``.
+        merge_windows: See ``strategy_for``.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class GroupsInEpochs(GroupByKey):
         self._machine = PaneMachine(strategy, bags.new_values, late)
         self._stored = StoredWindows(store, bags, self._machine, coder.window_coder, now)
         self._long = None if merge is None else LongWindows(self._stored, bags, merge)
-        self._waiting_bytes = 0  # of keys whose panes wait, at most
+        self._waiting_bytes = 0  # upper bound for the panes that are buffered
 
     def group(self, key: bytes, values: list[bytes], order: int) -> None:
         """See ``GroupByKey.group``. The key is nested."""
@@ -97,7 +98,7 @@ class GroupsInEpochs(GroupByKey):
         log.close()
 
     def _pieces(self, coded: Iterable[bytes]) -> Iterator[list[WindowedValue]]:
-        """Yield the values a few megabytes at a time; all at once where windows merge."""
+        """Yield the values a few megabytes at a time; all at once if windows merge."""
         piece: list[WindowedValue] = []
         room = _PIECE_BYTES
         for value in coded:
@@ -109,18 +110,18 @@ class GroupsInEpochs(GroupByKey):
         yield piece
 
     def fire(self, owner: str, key: bytes) -> None:
-        """Push the panes of what is due, without further elements, and advance the key.
+        """Push the panes of a key's windows that are due, and advance the key.
 
         Args:
-            owner: of the timer that is due: a window, see ``StoredWindows``; or a transform of a
-                step that has state.
-            key: encoded, nested.
+            owner: The owner of the timer that is due: a window, see ``StoredWindows``, or the
+                transform of a stateful step.
+            key: The key, encoded, nested.
         """
         decoded_key = self._begin(key)
-        # A step that has state advances once with all windows of its key.
+        # A stateful step advances once, with all windows of its key.
         due = self._stored.due(None if self._is_keyed else owner)
         for place, (window, waits_for_clock) in enumerate(due):
-            # Whoever calls has asked for the first one.
+            # The caller has checked the interruption for the first window.
             if place and not waits_for_clock and self._is_interrupted():
                 continue
             self._stored.begin(key)
@@ -160,7 +161,7 @@ class GroupsInEpochs(GroupByKey):
         self._end(coded_key)
 
     def _advance(self, key: object, coded_key: bytes, windows: list[Any]) -> None:
-        """Let time go on for some windows that are loaded, and save them."""
+        """Advance some loaded windows to the time of this epoch, push their panes, save them."""
         stored = self._stored
         for window in windows:
             self._push_panes(key, self._machine.advance_one(stored.windows, window, self._now))
@@ -195,12 +196,12 @@ class GroupsInEpochs(GroupByKey):
         self._chunks.add(element, pane.with_value(element), 0)
 
     def push(self) -> None:
-        """See ``GroupByKey.push``. After the last key that fires, too."""
+        """See ``GroupByKey.push``."""
         super().push()
         self._waiting_bytes = 0
 
     def finish(self) -> None:
-        """Push what waits, and merge what waits for that; after the last key."""
+        """Push the buffered panes and merge the pending long windows; called after the last key."""
         self.push()
         if self._long is not None:
             self._long.merge()

@@ -1,4 +1,4 @@
-"""Merging the accumulators of windows that have many, so that long windows stay small."""
+"""Merges the accumulators of long windows, so that their stored values stay small."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -13,11 +13,11 @@ _MOST_WINDOWS = 1000
 _MOST_BYTES = 16 << 20
 
 MergeAccumulators = Callable[[Sequence[WindowedValue]], Sequence[Any]]
-"""From elements KV<key, accumulators> to an accumulator for each."""
+"""Maps elements KV<key, accumulators> to one merged accumulator each."""
 
 
 class LongWindow(NamedTuple):
-    """A window of a key with many accumulators. It is saved."""
+    """A window of a key, whose values are accumulators. It has been saved to the store."""
 
     key: object
     coded_key: bytes
@@ -28,12 +28,12 @@ class LongWindow(NamedTuple):
 
 
 class LongWindows:
-    """Windows that wait for being merged, many at once.
+    """Long windows whose accumulators are to be merged, many windows in one call.
 
     Args:
-        windows: in which they are stored.
-        bags: in which their values are.
-        merge: merges accumulators.
+        windows: The store of the windows.
+        bags: The store of their values.
+        merge: Merges accumulators.
     """
 
     def __init__(self, windows: StoredWindows, bags: PaneBags, merge: MergeAccumulators) -> None:
@@ -42,11 +42,11 @@ class LongWindows:
         self._bytes = 0
 
     def __contains__(self, coded_key: bytes) -> bool:
-        """Whether windows of a key wait, so that they must be merged before they are loaded."""
+        """Whether windows of a key are pending: ``merge`` must be called before they are loaded."""
         return coded_key in self._waiting
 
     def add(self, windows: Iterable[LongWindow]) -> None:
-        """Have those merged that are worth it, now or later."""
+        """Add the windows that are worth merging; merge all if too many are pending."""
         for each in windows:
             if each.values.is_worth_merging:
                 self._waiting.setdefault(each.coded_key, []).append(each)
@@ -55,7 +55,7 @@ class LongWindows:
             self.merge()
 
     def merge(self) -> None:
-        """Merge all that wait."""
+        """Merge the accumulators of all pending windows, and store the results."""
         waiting = [each for windows in self._waiting.values() for each in windows]
         self._waiting, self._bytes = {}, 0
         if not waiting:

@@ -1,4 +1,4 @@
-"""Groups the values of one key in merged windows, if they are larger than memory."""
+"""Groups the values of one key by merged windows, if they are larger than memory."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -18,20 +18,20 @@ def merged_groups(
     grouping: WindowGrouping,
     logs: ValueLogs,
 ) -> Iterator[tuple[list[Any] | ValueLog, Any, Timestamp]]:
-    """Yield the groups that ``grouping`` gives, with no more in memory than its windows.
+    """Yield the groups of ``grouping``, with all windows but not all values in memory.
 
-    The values go to disk, and their windows are merged. Then they are parted until no part is
-    of several windows and larger than what may be in memory.
+    The values are written to disk, and their windows are merged. Then the values are partitioned
+    by window, until each partition has a single window or fits into memory.
 
     Args:
-        source: windowed values of the key, encoded.
-        decode: gives one of them.
-        grouping: merges.
-        logs: of the task; their limit is what may be in memory.
+        source: The encoded windowed values of the key.
+        decode: Decodes one of them.
+        grouping: Merges windows.
+        logs: The value logs of the task, with the limit on memory.
 
     Yields:
-        values, merged window, timestamp. From the limit on the values are a log of what
-        ``source`` gave, which the caller closes.
+        Values, merged window, and timestamp. If the values reach the limit, they are a log of
+        encoded windowed values, which the caller closes.
 
     Example:
         windows of 1, 20 and 2 MB, 16 MB of memory   ==>   files {1, 2}, {20}
@@ -70,7 +70,7 @@ def _merged(value: WindowedValue, becomes: Mapping[Any, Any]) -> list[Any]:
 
 
 class _Parting:
-    """Parts values by their merged windows."""
+    """Partitions values by their merged windows."""
 
     def __init__(
         self,
@@ -89,8 +89,8 @@ class _Parting:
         """Yield each window of ``sizes`` with its values.
 
         Args:
-            values: encoded and decoded; may be in other windows, too.
-            sizes: bytes by merged window.
+            values: The values, encoded and decoded; they may be in other windows, too.
+            sizes: The size of each merged window's values, in bytes.
         """
         parts = self._parts(sizes)
         for part, log in zip(parts, self._logs(values, parts), strict=True):
@@ -108,7 +108,7 @@ class _Parting:
             log.close()
 
     def _parts(self, sizes: Mapping[Any, int]) -> list[list[Any]]:
-        """Part the windows: those that are as large as a part may be, stay alone."""
+        """Divide the windows into parts; a window as large as a part has one of its own."""
         size_of_part = max(self._limit_bytes, sum(sizes.values()) // _PARTS)
         parts: list[list[Any]] = []
         open_part: list[Any] = []
@@ -127,9 +127,10 @@ class _Parting:
     def _logs(
         self, values: Iterable[tuple[bytes, WindowedValue]], parts: list[list[Any]]
     ) -> list[ValueLog]:
-        """Write the values of each part down.
+        """Write the values of each part to a log.
 
-        In a part of one window a value is as often as in the window, else once.
+        In a part of one window, a value is repeated for each of its windows that were merged into
+        that window; in other parts, it is written once.
         """
         logs = [self._task_logs.new(in_memory=False) for _ in parts]
         part_of = {window: number for number, part in enumerate(parts) for window in part}

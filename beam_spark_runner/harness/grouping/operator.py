@@ -1,7 +1,7 @@
-"""GroupByKey: from the values of one key after the other to the elements that a stage reads.
+"""GroupByKey: makes elements of a stage's input from the values of one key after another.
 
-An operator of the stage, whatever brings the values. Values that outgrow memory are pushed while
-they still arrive; if somebody keeps them, they are logged, until the task's logs are closed.
+Values that exceed the memory limit are pushed while they still arrive; if user code keeps a
+reference to them, they are logged until the task's logs are closed.
 """
 
 import abc
@@ -38,15 +38,15 @@ _ONLY_GROUP = create(None, _GLOBAL_END_US, _GLOBAL, ONLY_PANE)
 
 
 class Grouping(Windowed, Protocol):
-    """What a plan says of a GroupByKey."""
+    """A GroupByKey in the plan."""
 
     @property
     def name(self) -> str:
-        """Of the step, for errors."""
+        """The name of the step, for errors."""
 
     @property
     def is_global(self) -> bool:
-        """Whether all values are in the global window, so that keys come without a window."""
+        """Whether all values are in the global window, so that encoded keys have no window."""
 
     @property
     def is_keyed(self) -> bool:
@@ -57,17 +57,17 @@ class Grouping(Windowed, Protocol):
 
     @property
     def coded_windowing(self) -> bytes:
-        """A serialised WindowingStrategy, where windows merge or triggers fire; else empty."""
+        """A serialised WindowingStrategy, if windows merge or triggers fire; else empty."""
 
 
 class GroupByKey(abc.ABC):
     """Makes elements KV<key, values>, and pushes them to the stage's bundle.
 
     Args:
-        grouping: see there.
-        coder: of the elements.
-        bundle: takes them.
-        logs: of the task.
+        grouping: The GroupByKey in the plan.
+        coder: The coder of the elements.
+        bundle: Takes the elements.
+        logs: The value logs of the task.
     """
 
     def __init__(
@@ -85,20 +85,20 @@ class GroupByKey(abc.ABC):
         """Take all values of a key.
 
         Args:
-            key: encoded; where windows do not merge, with the window.
-            values: encoded.
-            order: least of the ``order`` of the values' rows, which gives their timestamp.
+            key: The encoded key, with the window if windows do not merge.
+            values: The encoded values.
+            order: The least ``order`` of the values' rows, from which the timestamp follows.
         """
 
     @abc.abstractmethod
     def stream(self, key: bytes, order: int, log: ValueLog, source: Iterable[bytes] = ()) -> None:
-        """Take a key whose values are those of ``log``, and those that ``source`` still gives.
+        """Take a key whose values are those of ``log``, followed by those of ``source``.
 
         ``source`` is read to its end.
         """
 
     def push(self) -> None:
-        """Push the elements that wait for more of their kind."""
+        """Push the buffered elements."""
         self._chunks.push()
 
     def _hand_out(
@@ -108,16 +108,16 @@ class GroupByKey(abc.ABC):
         decode: Callable[[bytes], Any],
         push: Callable[[StreamedValues], None],
     ) -> None:
-        """Push the values while they come; log what is left of them if somebody keeps them.
+        """Push the values while they arrive; log the rest if user code keeps a reference.
 
-        Whatever iterates over them refers to them: when they are gone, nobody can. So nothing
-        here may refer to them when the bundle is done with the element that holds them.
+        A weak reference shows whether anything may still iterate over the values. So nothing
+        in the runner may refer to them once the bundle has processed their element.
 
         Args:
-            log: has the first values; closed if nobody keeps them.
-            source: gives the others.
-            decode: gives one value.
-            push: makes the element that holds them.
+            log: The log with the first values; closed if nothing refers to the values.
+            source: The other values, encoded.
+            decode: Decodes one value.
+            push: Pushes the element with these values.
         """
         rest = iter(source)
         values = StreamedValues(log, decode, rest)
@@ -132,24 +132,24 @@ class GroupByKey(abc.ABC):
             kept.drain()
             return
         log.close()
-        collections.deque(rest, maxlen=0)  # other keys of the route come to light
+        collections.deque(rest, maxlen=0)  # reads on, since other keys of the route may follow
 
     def _end_key(self) -> None:
-        """No more comes of a key; its windows come apart, as the state of a stage is."""
+        """Advance the key in a keyed stage. Each window of the key is advanced separately."""
         if self._is_keyed:
             self._chunks.push()
             self._bundle.advance_key()
 
 
 class GroupsByWindow(GroupByKey):
-    """Pushes each key and window: windows do not merge, and the default trigger fires once.
+    """Pushes one element per key and window: windows do not merge, the default trigger fires once.
 
     Args:
-        grouping: see there.
-        coder: of the elements.
-        bundle: takes them.
-        logs: of the task.
-        split_key: parts the bytes of a key and a window.
+        grouping: The GroupByKey in the plan.
+        coder: The coder of the elements.
+        bundle: Takes the elements.
+        logs: The value logs of the task.
+        split_key: Splits the bytes of a row's key into the encoded key and window.
     """
 
     def __init__(
@@ -182,19 +182,18 @@ class GroupsByWindow(GroupByKey):
     ) -> int:
         """Take many small groups at once; only if ``takes_runs``.
 
-        The same as ``group`` for each, with nothing in it that is not needed: a call of a method
-        costs as much as decoding a key.
+        The result is that of ``group`` for each of them. It is written out, because a method
+        call costs as much as decoding a key.
 
         Args:
-            keys: of the rows.
-            values: of the rows.
-            first: row with which the first group begins.
-            cuts: rows with which the next ones begin. A run from one to the other nearly always
-                has one key.
-            take_apart: takes a run that has several, by its first row and the one after its last.
+            keys: The keys of the rows.
+            values: The values of the rows.
+            first: The row at which the first run begins.
+            cuts: The rows at which the next runs begin. A run nearly always has one key.
+            take_apart: Takes a run with several keys, by its first row and its end (exclusive).
 
         Returns:
-            The last of the cuts, or ``first``.
+            The last of the cuts; ``first`` if there are none.
         """
         decode_key, decode, push = self._decode_key, self._decode_value, self._bundle.push
         is_global, origin_of, split_key = self._is_global, self._origin, self._split_key
@@ -256,23 +255,23 @@ class GroupsByWindow(GroupByKey):
         self._end_key()
 
     def _make_origin(self, coded_window: bytes) -> WindowedValue:
-        """Return what groups of a window have in common: they end with it."""
+        """Return the origin of groups in a window: their timestamp is the end of the window."""
         window = self._decode_window(coded_window)
         end_us = whole_milliseconds(window.max_timestamp().micros)
         return create(None, end_us, (window,), ONLY_PANE)
 
 
 class GroupsInPanes(GroupByKey):
-    """Pushes the panes of each key, where windows merge or triggers fire.
+    """Pushes the panes of each key, if windows merge or triggers fire.
 
-    Where triggers fire, all values of a key are in memory at once, as Beam's driver wants them.
+    If triggers fire, all values of a key are in memory at once, as Beam's driver requires.
 
     Args:
-        grouping: see there.
-        coder: of the elements.
-        bundle: takes them.
-        logs: of the task.
-        merge_windows: see ``strategy_for``.
+        grouping: The GroupByKey in the plan.
+        coder: The coder of the elements.
+        bundle: Takes the elements.
+        logs: The value logs of the task.
+        merge_windows: See ``strategy_for``.
     """
 
     def __init__(
@@ -329,7 +328,7 @@ class GroupsInPanes(GroupByKey):
 
 
 def charged(groups: Iterator[_T], step: str) -> Iterator[_T]:
-    """Charge what a WindowFn or a trigger raises to the step that groups."""
+    """Assign exceptions of a WindowFn or a trigger to the step that groups."""
     try:
         yield from groups
     except Exception as error:

@@ -1,4 +1,4 @@
-"""A WindowFn that only its SDK knows: it merges windows where the SDK runs."""
+"""The stand-in for a WindowFn of another SDK, whose windows an SDK harness merges."""
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
@@ -12,12 +12,12 @@ from beam_spark_runner.portable.windowing import decode_strategy
 from beam_spark_runner.semantics.strategy import Strategy
 
 MergeWindows = Callable[[Sequence[bytes]], Sequence[tuple[bytes, Sequence[bytes]]]]
-"""Takes encoded windows of a key. Returns each merged window with those that become part of it."""
+"""Takes encoded windows of a key. Returns each merged window with the windows it is made of."""
 _MOST_ANSWERS = 256
 
 
 class Windowed(Protocol):
-    """What a plan says of the windows of a GroupByKey."""
+    """The windowing of a GroupByKey in the plan."""
 
     @property
     def coded_windowing(self) -> bytes:
@@ -32,9 +32,9 @@ def strategy_for(grouping: Windowed, window_coder: Coder, merge: MergeWindows | 
     """Return the strategy of a grouping, with a stand-in for a WindowFn of another SDK.
 
     Args:
-        grouping: see there.
-        window_coder: of the windows.
-        merge: where an SDK harness merges them.
+        grouping: The windowing of the GroupByKey in the plan.
+        window_coder: The coder of the windows.
+        merge: Has an SDK harness merge windows; None: windows of another SDK do not merge.
     """
     if not grouping.is_windowed_by_sdk:
         return decode_strategy(grouping.coded_windowing)
@@ -42,27 +42,27 @@ def strategy_for(grouping: Windowed, window_coder: Coder, merge: MergeWindows | 
 
 
 class SdkWindowFn(WindowFn):  # type: ignore[misc]
-    """Stands for the SDK's. It assigns no windows: elements come with theirs.
+    """Stands for a WindowFn of another SDK. It assigns no windows: elements already have theirs.
 
     Args:
-        window_coder: of the windows.
-        merge: has the SDK merge windows; None: they do not merge.
+        window_coder: The coder of the windows.
+        merge: Has an SDK harness merge windows; None: they do not merge.
     """
 
     def __init__(self, window_coder: Coder, merge: MergeWindows | None) -> None:
         self._coder = window_coder
-        # Keys often have the same windows as others; each question is a bundle of the SDK's.
+        # Keys often have the same windows as others, and each call runs a bundle in the SDK.
         self._merge = None if merge is None else functools.lru_cache(_MOST_ANSWERS)(merge)
 
     def assign(self, assign_context: WindowFn.AssignContext) -> Iterable[BoundedWindow]:
-        """Not the runner's business."""
+        """Never called: the SDK assigns windows."""
         raise InvariantError("the runner assigns no windows")
 
     def is_merging(self) -> bool:
         return self._merge is not None
 
     def merge(self, merge_context: WindowFn.MergeContext) -> None:
-        """Ask the SDK. A window that is alone has nothing to merge with."""
+        """Have the SDK merge the windows, if there are several."""
         windows = list(merge_context.windows)
         if self._merge is None or len(windows) < 2:
             return
@@ -74,5 +74,5 @@ class SdkWindowFn(WindowFn):  # type: ignore[misc]
         return self._coder
 
     def to_runner_api_parameter(self, context: Any) -> tuple[str, Any]:
-        """Travels nowhere."""
+        """Never called: the stand-in is not serialised."""
         raise InvariantError("the runner's stand-in for a WindowFn has no proto")

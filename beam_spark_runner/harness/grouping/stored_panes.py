@@ -1,7 +1,7 @@
 """Stores the values of panes for a later epoch.
 
-A few small ones are part of their window's state, which is written whenever it changes. Others
-are in bags, which are appended to, never rewritten.
+A few small values are part of their window's state, which is written whenever it changes. All
+others are in bags, which are appended to, never rewritten.
 """
 
 import itertools
@@ -17,11 +17,11 @@ from beam_spark_runner.state.backend import Bag, Cell, StateBackend
 from beam_spark_runner.state.memory import PAGE_BYTES
 
 GROUPING = ""
-"""Stands for the transform in addresses of the store: no step has such an id."""
+"""Takes the place of a transform id in the store; no step has this id."""
 _NAME_BYTES = 8
 _MANY = 64
 _INLINE_BYTES = 192
-"""With so much, a window is one record of the store still, see ``state.store_cells``."""
+"""With at most this size, a window is one record of the store, see ``state.store_cells``."""
 
 _NOTHING = PaneState()
 
@@ -30,8 +30,8 @@ class StoredPane:
     """A pane that is too large for a list. Its bags must not be cleared before it is read.
 
     Attributes:
-        coded: the values, encoded. To be read once.
-        decode: gives one value.
+        coded: The encoded values. To be read once.
+        decode: Decodes one value.
     """
 
     def __init__(self, coded: Iterator[bytes], decode: Callable[[bytes], Any]) -> None:
@@ -40,19 +40,19 @@ class StoredPane:
 
 
 class StoredValues:
-    """See ``PaneValues``.
+    """The values of a window's next pane, in the store. See ``PaneValues``.
 
     Args:
-        read: gives what is inline, what some bags have, and further values.
-        proto: what is stored of the window.
+        read: Returns all values: those in bags, those inline, and those added.
+        proto: The stored state of the window.
 
     Attributes:
-        inline: the values that are stored with the window, encoded.
-        bags: names of those in the store.
-        stored: how many values are inline and in bags.
-        stored_bytes: their size.
-        merged_bytes: of these, what accumulators were merged into.
-        added: what is not in the store yet.
+        inline: The values that are stored with the window, encoded.
+        bags: The names of the bags with the other stored values.
+        stored: The number of values inline and in bags.
+        stored_bytes: Their encoded size.
+        merged_bytes: The size of the merged accumulators among them.
+        added: The values that are not in the store yet.
     """
 
     __slots__ = ("_read", "added", "bags", "inline", "merged_bytes", "stored", "stored_bytes")
@@ -72,7 +72,7 @@ class StoredValues:
 
     @property
     def is_worth_merging(self) -> bool:
-        """Whether accumulators have become many, and as large again as those merged before."""
+        """Whether accumulators are many, and twice as large as after the last merge."""
         return self.stored >= _MANY and self.stored_bytes >= 2 * self.merged_bytes
 
     def append(self, value: Any) -> None:
@@ -98,17 +98,17 @@ class StoredValues:
 
 
 class PaneBags:
-    """The bags of one key after the other.
+    """The bags with the values of windows, of one key at a time.
 
-    A window that is merged into another one leaves it its bags as they are. So their names say
-    nothing of windows.
+    When a window is merged into another one, its bags become the other's unchanged. So the name of
+    a bag is random and does not depend on the window.
 
     Args:
-        store: of the stage.
-        coder: of the values.
+        store: The stage's records in the shard.
+        coder: The coder of the values.
 
     Attributes:
-        key: whose bags are meant; encoded, nested.
+        key: The current key; encoded, nested.
     """
 
     key = b""
@@ -117,7 +117,7 @@ class PaneBags:
         self._store = store
         self._decode = coder.get_impl().decode
         self._encode = coder.get_impl().encode
-        # Values may have encodings without bytes.
+        # A value's encoding may be empty.
         self._framed = LengthPrefixCoder(coder).get_impl()
         self._frames = LengthPrefixCoder(BytesCoder()).get_impl()
 
@@ -125,12 +125,12 @@ class PaneBags:
         """Return the values of a window of the key.
 
         Args:
-            proto: what is stored of the window.
+            proto: The stored state of the window.
         """
         return StoredValues(self._read, proto)
 
     def save(self, values: StoredValues) -> None:
-        """Add what has come to the store, or to what the window stores."""
+        """Move the added values to a bag or, if they are few and small, to ``inline``."""
         coded = map(self._framed.encode, values.added)
         values.stored += len(values.added)
         values.added = []
@@ -154,7 +154,7 @@ class PaneBags:
             values.stored_bytes += len(page)
 
     def replace(self, values: StoredValues, accumulator: Any) -> None:
-        """Have an accumulator stand for all values of a window."""
+        """Replace all values of a window by one accumulator."""
         for bag in values.bags:
             self.clear(bag)
         values.inline, values.bags = b"", []
@@ -179,7 +179,7 @@ class PaneBags:
         return StoredPane(itertools.chain(stored, map(self._encode, [*values.added])), self._decode)
 
     def _pages(self, bags: Sequence[bytes]) -> Iterator[bytes]:
-        """Yield the contents of bags; small ones make one page together."""
+        """Yield the contents of bags, small bags joined into one page."""
         small: list[bytes] = []
         for name in bags:
             page = self._store.get(self._bag(name))
@@ -196,7 +196,7 @@ class PaneBags:
 
 
 def _joined(several: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield pages of as much as it takes to fill one, or a little more."""
+    """Join values into pages of at least PAGE_BYTES; the last one may be smaller."""
     page: list[bytes] = []
     room = PAGE_BYTES
     for each in several:

@@ -1,4 +1,4 @@
-"""The windows of keys that wait for a later epoch, each for itself."""
+"""Stores the windows of a grouping between epochs, each as a record of its own."""
 
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
@@ -19,12 +19,13 @@ _ON_CLOCK = "clock"
 
 
 class Visited(NamedTuple):
-    """A window as it was loaded.
+    """A window as it was when it was loaded.
 
     Attributes:
-        state: the object that the pane machine may have changed since, or replaced.
-        coded: the same, encoded.
-        hold_us: which its timer in the store has; None: the trigger may have a timer, too.
+        state: The loaded object, which the pane machine may have changed or replaced since.
+        coded: Its encoding in the store.
+        hold_us: The hold of the window's timer in the store; None: its trigger waits for a clock,
+            so that the timers must be written anew.
     """
 
     state: WindowState
@@ -33,26 +34,26 @@ class Visited(NamedTuple):
 
 
 class StoredWindows:
-    """The windows of one key after the other, as far as they are needed.
+    """The windows of one key at a time, loaded as far as they are needed.
 
-    Each window has a cell in the store, and a timer for when it has to be looked at again, whose
-    hold is the window's. The timer's owner is the key in that window: so each of very many windows
-    of a key comes up when it is due, without the others. Its values are in the cell if they are few
-    and small; others are in bags of their own.
+    Each window has a cell in the store, and a timer for when it is due, with the window's watermark
+    hold. The owner of the timer is the window, so that each of very many windows of a key
+    becomes due without the others. The values are in the cell if they are few and small; else they
+    are in bags of their own.
 
-    What is saved has come to the present instant. What is not saved is in the store as it was, and
-    due when it was.
+    A window that is saved has been advanced to this epoch's time. One that is not saved remains in
+    the store unchanged, due at the same time as before.
 
     Args:
-        store: of the stage.
-        bags: in the store.
-        machine: whose windows they are.
-        window_coder: of the windows.
-        now: until when this epoch comes.
+        store: The stage's records in the shard.
+        bags: The values in the store.
+        machine: The pane machine that changes the windows.
+        window_coder: The coder of the windows.
+        now: Time of this epoch, to which windows advance.
 
     Attributes:
-        windows: those of the key that are loaded.
-        loaded_bytes: of the values that these had when they were loaded.
+        windows: The loaded windows of the key.
+        loaded_bytes: The encoded size of their values when they were loaded.
     """
 
     def __init__(
@@ -67,16 +68,16 @@ class StoredWindows:
         self._coder = window_coder
         self._key = b""
         self._visited: dict[Any, Visited] = {}
-        self._asked: set[Any] = set()  # windows that need not be loaded any more
-        self._used: set[bytes] = set()  # bags that windows have had since the key began
+        self._asked: set[Any] = set()  # windows that were looked up in the store
+        self._used: set[bytes] = set()  # bags that windows have had since ``begin``
         self.windows: KeyWindows = {}
         self.loaded_bytes = 0
 
     def begin(self, key: bytes) -> None:
-        """Forget the windows of the key before.
+        """Begin a key: forget the windows of the previous one.
 
         Args:
-            key: encoded, nested.
+            key: The key, encoded, nested.
         """
         self._key = self._bags.key = key
         self._visited, self._asked, self._used = {}, set(), set()
@@ -84,7 +85,7 @@ class StoredWindows:
         self.loaded_bytes = 0
 
     def load(self, windows: Iterable[Any]) -> None:
-        """Load some windows, if they are stored."""
+        """Load the given windows, as far as they are stored."""
         for window in windows:
             if window not in self._asked:
                 self._asked.add(window)
@@ -98,13 +99,13 @@ class StoredWindows:
         self.load(self._coder.decode(coded) for coded in {timer.window for timer in timers})
 
     def due(self, owner: str | None) -> list[tuple[Any, bool]]:
-        """Return the windows of the key that are due, by their ends.
+        """Return the windows of the key that are due, in the order of their ends.
 
         Args:
-            owner: of the only timers that matter; None: those of all windows do.
+            owner: The owner of the only timers to check; None: those of all windows.
 
         Returns:
-            Windows, and whether one has waited for a clock: then it cannot be interrupted.
+            Each window, and whether it is due in processing time, so that it is not interrupted.
         """
         if owner is None:
             timers = self._store.timers_of_key(_FAMILY, self._key)
@@ -119,12 +120,12 @@ class StoredWindows:
         return sorted(found, key=lambda each: each[0].max_timestamp())
 
     def least_hold(self) -> int:
-        """Return the event time that nothing downstream of the key may pass."""
+        """Return the least hold of the key's windows, in event time; the maximum if none hold."""
         timers = self._store.timers_of_key(_FAMILY, self._key)
         return min((timer.hold_us for timer in timers), default=MAX_US)
 
     def store_values(self, windows: Iterable[Any]) -> None:
-        """Store the values that some windows have got, since more of them come."""
+        """Move the new values of some windows to the store, to free memory for further ones."""
         for window in windows:
             values = self.windows[window].values
             assert isinstance(values, StoredValues)
@@ -132,10 +133,10 @@ class StoredWindows:
             self._used.update(values.bags)
 
     def changed(self, touched: Collection[Any]) -> list[Any]:
-        """Return the windows to pass to ``save``, by their ends.
+        """Return the windows to pass to ``save``, in the order of their ends.
 
         Args:
-            touched: those that have got elements. Others may have been merged.
+            touched: The windows that have got elements. Merged windows are found in addition.
         """
         found = [
             window
@@ -147,7 +148,7 @@ class StoredWindows:
         return sorted(found, key=lambda window: window.max_timestamp())
 
     def save(self, changed: Iterable[Any]) -> None:
-        """Store windows that have come to the present instant, and remove those that are gone."""
+        """Store windows that have been advanced, and remove those that have expired or merged."""
         for window in changed:
             if window in self.windows:
                 self._save(window, self.windows[window])
@@ -183,12 +184,12 @@ class StoredWindows:
         self._store.set_timers(_owner(coded_window), self._key, timers)
 
     def write(self, key: bytes, coded_window: bytes, state: WindowState) -> None:
-        """Write what a window has besides its values and timers.
+        """Write the cell of a window, without its bags and timers.
 
         Args:
-            key: encoded, nested.
-            coded_window: of the key.
-            state: of the window; its values are saved.
+            key: The key, encoded, nested.
+            coded_window: The window, encoded.
+            state: The state of the window, whose values have been saved.
         """
         self._store.replace(Bag(_cell(coded_window, key)), _encoded(state))
 
@@ -197,7 +198,7 @@ class StoredWindows:
         return MAX_US if hold_us is None else hold_us
 
     def _is_as_open_as_it_was(self, state: WindowState) -> bool:
-        """Whether a window's only timer is for its end, still: it was open in all epochs before."""
+        """Whether a window's only timer is still the one for its end."""
         return (
             not state.trigger.due_us
             and not state.is_closed
@@ -251,7 +252,7 @@ def _encoded(state: WindowState) -> bytes:
         stored_bytes=values.stored_bytes,
         merged_bytes=values.merged_bytes,
     )
-    # An empty message would be an empty bag, which is not there.
+    # An empty message would be an empty bag, which is the same as a missing one.
     return b"\0" + proto.SerializeToString(deterministic=True)
 
 

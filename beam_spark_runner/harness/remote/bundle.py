@@ -1,7 +1,7 @@
 """One bundle on an SDK harness in another process.
 
-The bundle's thread does everything but the sending and receiving of bytes: it
-encodes inputs, waits for room in the stream, and meanwhile hands outputs to their
+The bundle's thread does everything except sending and receiving bytes. It encodes
+inputs, waits for room in the stream, and meanwhile passes outputs to their
 receivers, so that a downstream stage in the same task runs on that thread, too.
 """
 
@@ -102,7 +102,7 @@ class RemoteBundle:
         self._is_splittable = description.is_splittable
         self._pushed = PushedElements(descriptor, description.source)
         self._events = 0
-        self._waits = False  # for the harness
+        self._waits = False  # whether the thread waits for the harness
         self._data_due = time.monotonic() + worker.start_timeout_s
         self._instruction, self._inbox = self._connection.start_bundle(
             name, descriptor, tokens, state
@@ -129,7 +129,7 @@ class RemoteBundle:
             for value, origin in zip(values, origins, strict=True):
                 self._input.add([value], [origin])
                 if self._pushed.take(self._input.unsent()):
-                    self.flush()  # a block for each element: it may be given back
+                    self.flush()  # a block for each element, so that the SDK can split between
                 else:
                     self._input.drop()
             return
@@ -144,7 +144,7 @@ class RemoteBundle:
         self.push(values, origins)
 
     def enter(self) -> None:
-        """Nothing to do: the SDK counts by itself."""
+        """Do nothing: the SDK harness has the metrics."""
 
     def advance_key(self) -> None:
         """See ``BundleInput.advance_key``. State is in the harness or in ``RemoteKeyedBundle``."""
@@ -165,7 +165,7 @@ class RemoteBundle:
         self._send(beam_fn_api_pb2.Elements(timers=[timers]), len(coded_timers))
 
     def flush(self) -> None:
-        """Send what was pushed so far."""
+        """Send the elements that were pushed so far."""
         blocks, size = self._input.take()
         if not blocks:
             return
@@ -174,7 +174,7 @@ class RemoteBundle:
             pass
 
     def _send_end(self) -> None:
-        """Say of the main input, and of each timer family, that no more comes."""
+        """Mark the main input and each timer family as complete."""
         data = beam_fn_api_pb2.Elements.Data(
             instruction_id=self._instruction, transform_id=self._source, is_last=True
         )
@@ -218,7 +218,7 @@ class RemoteBundle:
         desired = split.desired_splits[self._source]
         desired.fraction_of_remainder = fraction_of_remainder
         desired.estimated_input_elements = len(self._pushed)
-        # A claim that blocks has the tracker's lock: it may, for as long as any code may.
+        # A claim may hold the tracker's lock for as long as user code may be stuck.
         timeout_s = _SPLIT_TIMEOUT_S + self._claim_timeout_s
         answer = self._connection.ask(
             beam_fn_api_pb2.InstructionRequest(process_bundle_split=split), timeout_s
@@ -242,7 +242,7 @@ class RemoteBundle:
         return self._worker.explain(user_failure(text, self._name, self._step_names), self._name)
 
     def _lost_by_split(self, problem: str) -> RunnerError:
-        """It may have split all the same: what it left is then unknown, and the bundle lost."""
+        """Lose the harness, since it may have split the bundle into unknown residuals."""
         error = FnApiProtocolError(f"the SDK harness was asked to split its bundle, and {problem}")
         self._connection.lose(error)
         return self._worker.explain(error, self._name)
@@ -304,11 +304,11 @@ class RemoteBundle:
         return self._response
 
     def abort(self) -> None:
-        """See ``Bundle.abort``. Nothing stops an SDK but its end: user code must not run on."""
+        """See ``Bundle.abort``. Kills the harness if the bundle still runs: only that stops it."""
         self._end(kill=not self._protocol.has_ended)
 
     def _end(self, *, kill: bool = False, keep: bool = False) -> None:
-        """End it once. ``keep``: the harness is still needed, by ``RemoteCallbacks``."""
+        """End the bundle once. ``keep``: ``RemoteCallbacks`` still needs the harness."""
         self._connection.end_bundle(self._instruction)
         worker, self._worker = self._worker, None  # type: ignore[assignment]
         if keep:
@@ -317,7 +317,7 @@ class RemoteBundle:
             sdk_workers.release(worker, kill=kill)
 
     def _step(self, timeout_s: float | None) -> bool:
-        """Take one event; wait for it if there is a timeout. False: there was none."""
+        """Take one event, waiting if there is a timeout; return False if there was none."""
         event = self._data.take(self._inbox, timeout_s)
         if event is None:
             return False
@@ -326,9 +326,9 @@ class RemoteBundle:
         return True
 
     def _require_data_stream(self) -> None:
-        """Lose a harness that has not opened its data stream in time, and does not answer either.
+        """Lose a harness that has neither opened its data stream in time nor answers requests.
 
-        One that answers may still be busy with what users do in ``setup``.
+        A harness that answers may still run ``setup`` of user code.
         """
         if self._data.is_open or time.monotonic() < self._data_due:
             return

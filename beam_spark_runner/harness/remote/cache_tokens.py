@@ -1,4 +1,4 @@
-"""Cache tokens: they let an SDK cache state and side inputs from one bundle to the next."""
+"""Cache tokens, with which an SDK caches state and side inputs from one bundle to the next."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from beam_spark_runner.harness.bundle import SideInputLookup
 def side_input_tokens(
     side_inputs: Mapping[tuple[str, str], SideInputLookup],
 ) -> list[beam_fn_api_pb2.ProcessBundleRequest.CacheToken]:
-    """Side inputs never change: their ids are valid cache tokens."""
+    """Return the cache tokens of side inputs: their ids, since side inputs never change."""
     token = beam_fn_api_pb2.ProcessBundleRequest.CacheToken
     return [
         token(
@@ -22,6 +22,6 @@ def side_input_tokens(
 
 
 def user_state_token(token: bytes) -> beam_fn_api_pb2.ProcessBundleRequest.CacheToken:
-    """What the SDK has cached of the current keys stays valid for the next bundle."""
+    """Return a cache token with which cached user state stays valid for the next bundle."""
     kind = beam_fn_api_pb2.ProcessBundleRequest.CacheToken
     return kind(token=token, user_state=kind.UserState())

@@ -11,7 +11,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class RemoteCallbacks:
-    """See ``Callbacks``. The SDK harness holds them, and lives on for as long as they wait."""
+    """See ``Callbacks``. The SDK harness holds them, and is not ended before they run or drop."""
 
     def __init__(self, name: str, instruction: str, worker: SdkWorker) -> None:
         self._name = name

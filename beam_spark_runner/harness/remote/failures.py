@@ -1,4 +1,4 @@
-"""Parses the text in which an SDK harness sends an exception of user code."""
+"""Parses the text as which an SDK harness sends an exception of user code."""
 
 import re
 from collections.abc import Collection
@@ -14,16 +14,16 @@ _CONTEXT = "\nDuring handling of the above exception, another exception occurred
 
 
 def user_failure(text: str, stage_name: str, steps: Collection[str]) -> BundleFailedError:
-    """Charge an error text to the step that it names, or to the stage.
+    """Assign an error text to the step that it names, or else to the stage.
 
-    Python's SDK raises a copy of what user code raised, with the step in its message; the
-    original, with the user's frames, stands before it. Steps that run over chunks
-    raise the runner's own error in the harness.
+    The Python SDK raises a copy of the exception, with the step in its message; the text of the
+    original, with the user's frames, precedes it. In a harness that has this package, steps that
+    process chunks raise a BundleFailedError, whose text names the step.
 
     Args:
-        text: a traceback, as an InstructionResponse has it.
-        stage_name: for what names no step.
-        steps: full names of those of the stage.
+        text: The ``error`` of an InstructionResponse: a traceback.
+        stage_name: The name of the stage, if the text names no step.
+        steps: The full names of the stage's steps.
     """
     *_, ours = text.rpartition(OUR_OWN)
     if len(ours) < len(text):
@@ -33,8 +33,8 @@ def user_failure(text: str, stage_name: str, steps: Collection[str]) -> BundleFa
                 return BundleFailedError(step, cause, "".join(rest))
     named = _STEP_IN_MESSAGE.findall(text)
     step = named[0] if named else stage_name
-    ending = f" [while running '{step}']"  # so it ends on Beam's other runners
-    original, _, copy = text.rpartition(_CONTEXT)  # what the user raised may have a chain, too
+    ending = f" [while running '{step}']"  # as on Beam's other runners
+    original, _, copy = text.rpartition(_CONTEXT)  # the last, as the original may have a chain
     if not original or not _STEP_IN_MESSAGE.search(copy):
         original = text
     original = original.rstrip().removesuffix(ending)

@@ -1,4 +1,4 @@
-"""The input of a bundle on an SDK harness in another process, as blocks that grow."""
+"""The input of a bundle on an SDK harness in another process, encoded in blocks."""
 
 import itertools
 from collections.abc import Iterator
@@ -18,20 +18,20 @@ from beam_spark_runner.portable.wire import PagedIterableCoder
 
 _FIRST_BLOCK_BYTES = 16 << 10
 _BLOCK_BYTES = 1 << 20
-"""Blocks grow from one to the other: the harness begins early, and then has much at a time."""
-_MOST_BLOCKS = 1024  # of keys, in one message
+"""Blocks grow from the first size to this one, so that the harness begins early, too."""
+_MOST_BLOCKS = 1024  # in one message
 
 
 class RemoteInput:
-    """Encodes elements, until they are taken to be sent. Threads: the bundle's.
+    """Encodes elements and buffers them until they are sent. Threads: the bundle's.
 
     Args:
-        instruction: of the bundle.
-        source: the transform that reads them.
-        coder: of the elements.
-        writer: of the elements, as the harness reads them.
-        state: by which the SDK reads the values of large groups.
-        marks_keys: whether blocks say if the key ends after them, see ``block_edges``.
+        instruction: The id of the bundle's instruction.
+        source: The transform that reads the elements in the SDK harness.
+        coder: The coder of the elements.
+        writer: Encodes elements in the format of the harness.
+        state: The state from which the SDK reads the values of large groups.
+        marks_keys: Whether each block is marked if the key ends with it, see ``block_edges``.
     """
 
     def __init__(
@@ -50,15 +50,15 @@ class RemoteInput:
         self._pages_groups = _is_of_paged_groups(coder.wrapped_value_coder)
         self._state = state
         self._marks_keys = marks_keys
-        self._out: list[bytes] = []  # pieces of the block that is being made
-        self._blocks: list[beam_fn_api_pb2.Elements.Data] = []  # that have been made
-        self._size = 0  # of both
+        self._out: list[bytes] = []  # pieces of the current block
+        self._blocks: list[beam_fn_api_pb2.Elements.Data] = []  # complete blocks
+        self._size = 0  # bytes of both
         self._block_bytes = _FIRST_BLOCK_BYTES
         self._groups = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether what waits is to be sent."""
+        """Whether the buffered elements should be sent."""
         return self._size >= self._block_bytes or len(self._blocks) >= _MOST_BLOCKS
 
     def add(self, values: list[Any], origins: list[WindowedValue]) -> None:
@@ -70,31 +70,31 @@ class RemoteInput:
         self._size += sum(map(len, itertools.islice(self._out, first, None)))
 
     def _kept(self, values: Any) -> Any:
-        """Keep the values of a large group for the SDK to read, page by page."""
+        """Register the values of a large group with the state, and return their token."""
         if type(values) is not StreamedValues:
             return values
-        # Whoever reads the state does so in another thread: nothing may change any more.
+        # The state service reads the values in another thread, so they must not change any more.
         values.drain()
         self._groups += 1
-        # With the bundle in it: user code that reads in a later one shall not find another group.
+        # With the bundle's id, so that a read in a later bundle does not find another group.
         token = GroupToken(f"{self._instruction}/group-{self._groups}".encode())
         self._state.keep_group(token, _NestedValues(values))
         return token
 
     def unsent(self) -> bytes:
-        """Return the block that is being made."""
+        """Return the encoded elements of the current block."""
         return b"".join(self._out)
 
     def drop(self) -> None:
-        """Forget what was not taken."""
+        """Discard all buffered elements."""
         self._out, self._blocks, self._size = [], [], 0
 
     def end_key(self) -> None:
-        """End the block, and say that the key does so, too. Only if keys are marked."""
+        """End the block with the mark that its key has ended. Only if keys are marked."""
         self._cut(KEY_ENDS)
 
     def take(self) -> tuple[list[beam_fn_api_pb2.Elements.Data], int]:
-        """Return the blocks that wait, and about how many bytes they have."""
+        """Remove and return the buffered blocks, and about how many bytes they have."""
         if self._out:
             self._cut(KEY_GOES_ON if self._marks_keys else b"")
         taken = self._blocks, self._size
@@ -119,7 +119,7 @@ def _is_of_paged_groups(coder: Coder) -> bool:
 
 
 class _NestedValues:
-    """Values of a group as the state service hands them out."""
+    """The length-prefixed values of a group, as the state service returns them."""
 
     def __init__(self, values: StreamedValues) -> None:
         self._values = values

@@ -1,8 +1,8 @@
-"""The timers of keys whose elements an SDK harness has processed, in this process.
+"""The timers that an SDK harness has set for the keys of a bundle.
 
-A harness sends them when its bundle ends, and takes those that fire as the input of a later
-one. Keys and windows know nothing of each other: each has a queue of its own, so that one
-bundle fires a timer of every one of them.
+A harness sends timers when its bundle ends, and gets those that fire as the input of a later
+bundle. Pairs of key and window are independent: each has a queue of its own, so that one bundle
+fires a timer of every pair.
 """
 
 import time
@@ -38,9 +38,9 @@ from beam_spark_runner.state.backend import StateBackend, StoredTimer
 
 _PANE_CODER = PaneInfoCoderImpl()
 _NO_HOLD = Timestamp(micros=MAX_US + 1_000)
-"""What Java's SDK sends as output timestamp of a timer that has none (withNoOutputTimestamp)."""
+"""Java's output timestamp of a timer without one (``withNoOutputTimestamp``)."""
 _NO_HOLD_US = MAX_US + 1
-"""The same where it is stored: ``_NO_HOLD`` has more than 63 bits."""
+"""Stands for ``_NO_HOLD``, which has more than 63 bits, in queues and in the store."""
 _NO_HOLDS: Mapping[bytes, int] = {}
 _TIME_DOMAIN = beam_runner_api_pb2.TimeDomain
 _DOMAINS = {
@@ -51,7 +51,7 @@ _DOMAINS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerFamily:
-    """What a DoFn says of the timers of one family."""
+    """The declaration of a timer family in a DoFn."""
 
     domain: Domain
     codec: TimerCodec
@@ -59,15 +59,15 @@ class TimerFamily:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredTimers:
-    """What a stage says of its timers.
+    """The timers that a stage declares.
 
     Attributes:
-        families: all of them.
-        expiration: the family that notifies a DoFn of the end of a key's window.
-        allowed_lateness_us: how long windows live on after their end.
-        transform: the keyed step; None: there is none.
-        key_coder: of the keys of all timers, as the runner sees them.
-        window_coder: of their windows.
+        families: All timer families.
+        expiration: The family of ``on_window_expiration``; None: there is none.
+        allowed_lateness_us: The time from the end of a window until it expires.
+        transform: The keyed step; None: there is none.
+        key_coder: The coder of the keys of all timers, as the runner sees them.
+        window_coder: The coder of their windows.
     """
 
     families: Mapping[TimerFamilyId, TimerFamily]
@@ -80,11 +80,11 @@ class DeclaredTimers:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What happens next to some keys and windows.
+    """The next timers that are due, at most one of each key and window.
 
     Attributes:
-        timers: encoded ones to fire, by family, one after the other.
-        expired: keys and windows that are over once the timers have fired.
+        timers: Encoded timers to fire, by family, one after the other.
+        expired: Keys and windows that have expired once the timers have fired.
     """
 
     timers: Mapping[TimerFamilyId, bytes]
@@ -97,11 +97,11 @@ class Due:
 def declared_timers(
     descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, input_coder: WindowedValueCoder
 ) -> DeclaredTimers:
-    """Read what a stage says: it has one keyed step, or none.
+    """Read the declared timers of a stage, which has at most one keyed step.
 
     Args:
-        descriptor: of the stage.
-        input_coder: of its elements, as the runner sees them.
+        descriptor: The descriptor of the stage.
+        input_coder: The coder of its input, as the runner sees it.
     """
     families: dict[TimerFamilyId, TimerFamily] = {}
     expiration, lateness_ms = None, 0
@@ -144,7 +144,7 @@ def declared_timers(
 
 
 class KeyTimers:
-    """Which timers are set, by key and window. Threads: the bundle's."""
+    """The timers that are set, by key and window. Threads: the bundle's."""
 
     def __init__(self, declared: DeclaredTimers) -> None:
         self._declared = declared
@@ -155,18 +155,18 @@ class KeyTimers:
         return sum(map(len, self._queues.values()))
 
     def take(self, family: TimerFamilyId, coded_timers: bytes, clock_us: int | None = None) -> int:
-        """Note what an SDK harness has sent: timers that were set and cleared, in their order.
+        """Set and clear timers that an SDK harness has sent, in their order.
 
         Args:
-            family: of the timers.
-            coded_timers: one after the other.
-            clock_us: processing time; None: it is the wall clock's.
+            family: The family of the timers.
+            coded_timers: The encoded timers, one after the other.
+            clock_us: The processing time; None: the wall clock's.
 
         Returns:
-            How many they were.
+            The number of timers.
 
         Raises:
-            MalformedBlockError: they are no timers.
+            MalformedBlockError: The bytes are no timers.
         """
         count = 0
         declared = self._declared.families[family]
@@ -194,13 +194,14 @@ class KeyTimers:
         return count
 
     def is_over(self, window: Any, watermark_us: int) -> bool:
-        """Whether a window is over once its input's watermark is there."""
+        """Whether a window has expired when the input watermark is ``watermark_us``."""
         return self._expiry_us(window) <= watermark_us
 
     def expect_expiry(self, key: bytes, origin: WindowedValue) -> None:
-        """Set the timers by which the windows of an element end.
+        """Set the timers for the expiry of the windows of an element.
 
-        They notify the step, if it wants that, and have the state of the key and window dropped.
+        They call the step's ``on_window_expiration``, if it has one, and then the state of the key
+        and window is dropped.
         """
         expiration = self._declared.expiration
         family = "" if expiration is None else expiration.family
@@ -211,7 +212,7 @@ class KeyTimers:
             self._queue(key, window).set(timer, expires_us=expires_us)
 
     def load(self, store: StateBackend, key: bytes) -> int:
-        """Set the timers that an earlier bundle has stored for a key; return how many they are."""
+        """Set the timers that an earlier bundle has stored for a key; return their number."""
         declared = self._declared
         assert declared.transform is not None
         coded_key = declared.key_coder.get_impl().encode_nested(key)
@@ -229,7 +230,7 @@ class KeyTimers:
         return len(loaded)
 
     def store(self, store: StateBackend, keys: Iterable[bytes]) -> None:
-        """Store the timers of keys for a later bundle."""
+        """Store the remaining timers of keys for a later bundle."""
         declared = self._declared
         assert declared.transform is not None
         left: dict[bytes, list[StoredTimer]] = {key: [] for key in keys}
@@ -257,7 +258,7 @@ class KeyTimers:
         return key
 
     def drop(self, store: StateBackend, expired: Iterable[tuple[bytes, Any]]) -> None:
-        """Drop the state of keys and windows that are over."""
+        """Drop the state of keys and windows that have expired."""
         declared = self._declared
         assert declared.transform is not None
         for key, window in expired:
@@ -265,7 +266,7 @@ class KeyTimers:
             store.drop_window(declared.transform, self._name_window(window), coded_key)
 
     def would_leave(self, to: Instant, holds_us: Mapping[bytes, int] = _NO_HOLDS) -> bool:
-        """Whether timers remain if the advance is interrupted; see ``TimerQueue.would_leave``."""
+        """Whether an interrupted advance leaves due timers; see ``TimerQueue.would_leave``."""
         return any(
             queue.would_leave(_until(to, holds_us, key)) for (key, _), queue in self._queues.items()
         )
@@ -276,15 +277,15 @@ class KeyTimers:
         holds_us: Mapping[bytes, int] = _NO_HOLDS,
         loops: TimerLoops | None = None,
     ) -> Due:
-        """Take the next timer of each key and window: none can change what another one does.
+        """Remove the next due timer of each key and window; such pairs are independent.
 
         Args:
-            to: how far time may advance.
-            holds_us: event time that some keys must not pass.
-            loops: see ``KeyPolicy``.
+            to: The watermark and processing time to advance to.
+            holds_us: The event time that a key must not pass, for some keys.
+            loops: See ``KeyPolicy``.
 
         Returns:
-            What is due; nothing when no timer is.
+            The timers; a false value if none is due.
         """
         expired: list[tuple[bytes, Any]] = []
         popped: dict[TimerFamilyId, list[bytes]] = {}

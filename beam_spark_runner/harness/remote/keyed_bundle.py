@@ -1,9 +1,9 @@
-"""A stage with state or timers on an SDK harness in another process: keys come in groups.
+"""Runs a keyed stage on an SDK harness in another process, by a series of bundles.
 
-In the Fn API, state and timers belong to bundles: the SDK writes what has changed when its
-bundle ends, and sends timers then. So a task runs several bundles there. One takes the
-elements of many keys; then, as long as any of these has a timer, one fires the next timer of
-each. Then the keys' work is done, their state is forgotten, and the next keys come.
+In the Fn API, an SDK writes changed state and sends timers when its bundle ends. So a task runs
+several bundles. The first processes the elements of many keys; then, as long as any of these keys
+has a timer that is due, another bundle fires the next timer of each. Finally, the state of these
+keys is dropped or stored, and the next keys follow.
 """
 
 import functools
@@ -31,8 +31,8 @@ from beam_spark_runner.state.policy import BATCH, KeyPolicy
 from beam_spark_runner.state.requests import StateRequests
 
 MOST_CALLS = 8192
-"""Elements in all their windows, and timers, after which a bundle ends: the SDK keeps state in
-memory until then, and the runner the timers of so many keys."""
+"""The number of elements (counted per window) and timers after which a bundle ends: until then, the
+SDK keeps state in memory, and the runner the timers of these keys."""
 _MOST_INFOS = 1_000
 
 
@@ -40,7 +40,7 @@ class OneBundle(Bundle, Protocol):
     """One bundle of the SDK harness."""
 
     def fire(self, family: TimerFamilyId, coded_timers: bytes) -> None:
-        """Hand over timers that are due."""
+        """Send timers that are due, encoded one after another."""
         ...
 
 
@@ -51,7 +51,7 @@ class TimersTaker(Protocol):
 
 
 class _Moment(NamedTuple):
-    """Elements of a key that have one time, and until when its timers fire before they come."""
+    """Elements of a key, and the event time up to which its timers fire before them."""
 
     until_us: int
     values: list[Any]
@@ -62,8 +62,8 @@ class UserState:
     """State and timers of the keys that the current bundle processes.
 
     Attributes:
-        requests: answers what the SDK asks for.
-        cache_token: by which the SDK knows that what it has read or written is still true.
+        requests: Answers the state requests of the SDK.
+        cache_token: The token with which the SDK may reuse cached state in the next bundle.
     """
 
     def __init__(self, requests: StateRequests) -> None:
@@ -71,16 +71,16 @@ class UserState:
         self.cache_token = secrets.token_bytes(16)
 
     def forget_cached(self) -> None:
-        """Let the SDK read again in its next bundle.
+        """Have the SDK read state anew in its next bundle.
 
-        What it has cached of a state that comes in several pages is the first page, and where
-        the others were when it read it: not what was added since.
+        Of a state with several pages, the SDK caches the first page and the continuation token, but
+        not the values that were appended since.
         """
         self.cache_token = secrets.token_bytes(16)
 
 
 class MakeState(Protocol):
-    """Makes the state for a group of keys: an empty one."""
+    """Makes the user state for the next group of keys."""
 
     def __call__(self) -> UserState: ...
 
@@ -92,13 +92,13 @@ class StartBundle(Protocol):
 
 
 class RemoteKeyedBundle:
-    """See ``Bundle``: for the task it is one, for the SDK harness there are several.
+    """A ``Bundle`` of the task, which consists of several bundles of the SDK harness.
 
     Args:
-        start: begins one of them; the first one at once.
-        make_state: makes state for the next keys.
-        timers: of the stage.
-        policy: what is done with keys after their last element.
+        start: Begins a bundle of the SDK harness; called at once for the first.
+        make_state: Makes the user state for the next keys.
+        timers: The timers that the stage has declared.
+        policy: What happens to keys after their last element.
     """
 
     def __init__(
@@ -117,19 +117,19 @@ class RemoteKeyedBundle:
         self._infos: list[bytes] = []
         self._callbacks: list[Callbacks] = []
         self._bundle: OneBundle | None = None
-        self._taken: list[tuple[TimerFamilyId, bytes]] = []  # timers, as the bundle sends them
+        self._taken: list[tuple[TimerFamilyId, bytes]] = []  # timers that the bundle has sent
         self._begin_keys()
         self._open()
 
     def _begin_keys(self) -> None:
         self._state = self._make_state()
         self._timers = KeyTimers(self._declared_timers)
-        self._holds_us: dict[bytes, int] = {}  # by key, where keys are stored
-        self._calls = 0  # of these keys
-        self._key = b""  # the current one, where keys are stored
-        self._until_us: int | None = None  # of it: timers that fire before what is pushed next
-        self._moments: dict[bytes, deque[_Moment]] = {}  # by key: what waits for its timers
-        self._have_timers: set[bytes] = set()  # keys that may have any
+        self._holds_us: dict[bytes, int] = {}  # by key, if keys are stored
+        self._calls = 0  # elements and timers of these keys
+        self._key = b""  # the current key, if keys are stored
+        self._until_us: int | None = None  # its timers fire until then before the next push
+        self._moments: dict[bytes, deque[_Moment]] = {}  # by key: elements that wait for timers
+        self._have_timers: set[bytes] = set()  # keys that may have timers
         self._calls_of_bundle = 0
 
     def _open(self) -> OneBundle:
@@ -142,7 +142,7 @@ class RemoteKeyedBundle:
         self._taken.append((family, coded_timers))
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        """See ``BundleInput.push``. A key that is large gets several bundles."""
+        """See ``BundleInput.push``. A large key is processed in several bundles."""
         if self._policy.store is not None:
             self._load(self._policy.store, values[0][0])
             values, origins = self._in_time(values, origins)
@@ -166,7 +166,7 @@ class RemoteKeyedBundle:
             self._come_to_moments({self._key: until_us})
 
     def _push(self, values: list[Any], origins: list[WindowedValue]) -> int:
-        """Push elements into the bundle; return how many calls they are."""
+        """Push elements into the bundle; return their number, counted per window."""
         if self._calls_of_bundle >= MOST_CALLS:
             self._close()
         bundle = self._open()
@@ -180,7 +180,7 @@ class RemoteKeyedBundle:
 
     def _load(self, store: StateBackend, key: bytes) -> None:
         self._key = key
-        # A key may come twice before it is stored: the second time, the store has old timers.
+        # A key may be loaded twice before it is stored: then the store's timers are outdated.
         if key not in self._holds_us:
             self._holds_us[key] = MAX_US
             if self._timers.load(store, key):
@@ -189,7 +189,7 @@ class RemoteKeyedBundle:
     def _in_time(
         self, values: list[Any], origins: list[WindowedValue]
     ) -> tuple[list[Any], list[WindowedValue]]:
-        """Drop elements in windows that are over."""
+        """Drop elements in windows that have expired."""
         is_over, policy = self._timers.is_over, self._policy
         watermark_us = policy.watermark_us
         return in_time(values, origins, lambda window: is_over(window, watermark_us), policy.late)
@@ -199,7 +199,7 @@ class RemoteKeyedBundle:
         self.push(values, origins)
 
     def advance_key(self) -> None:
-        """See ``BundleInput.advance_key``. Its timers fire with those of others, a little later."""
+        """See ``BundleInput.advance_key``. Its timers fire later, with those of other keys."""
         self.advance_key_until(MAX_US)
 
     def begin_key(self, key: bytes) -> None:
@@ -220,16 +220,16 @@ class RemoteKeyedBundle:
     def fire_until(self, watermark_us: int) -> None:
         """See ``SteppedInput.fire_until``.
 
-        The SDK says which timers are set when its bundle ends: so what is pushed next waits, and
-        comes with what waits of other keys.
+        The SDK reports timers only at the end of a bundle. So elements that are pushed next wait
+        for that, and are then processed together with waiting elements of other keys.
         """
         self._until_us = watermark_us
 
     def enter(self) -> None:
-        """Nothing to do: the SDK counts by itself."""
+        """Do nothing: the SDK harness has the metrics."""
 
     def flush(self) -> None:
-        """Send what was pushed so far."""
+        """Send the elements that were pushed so far."""
         if self._bundle is not None:
             self._bundle.flush()
 
@@ -275,7 +275,7 @@ class RemoteKeyedBundle:
             self._bundle.abort()
 
     def _end_keys(self) -> None:
-        """Advance the time of all keys that came, fire what is due, and end the work on them."""
+        """Advance the time of all current keys, fire due timers, and store or drop the keys."""
         self._come_to_moments({})
         self._close()
         self._fire(self._policy.to, self._holds_us)
@@ -285,10 +285,10 @@ class RemoteKeyedBundle:
         self._begin_keys()
 
     def _come_to_moments(self, held_us: Mapping[bytes, int]) -> None:
-        """Push what waits for timers: one moment of each key in a bundle, and so on.
+        """Push the waiting elements, in each bundle those of one moment of each key.
 
         Args:
-            held_us: event time that keys must not pass although nothing of them waits.
+            held_us: The event time that keys must not pass once none of their elements wait.
         """
         to = Instant(self._policy.to.watermark_us, NEVER_US)
         while self._moments:
@@ -302,11 +302,11 @@ class RemoteKeyedBundle:
                     del self._moments[key]
 
     def _fire(self, to: Instant, holds_us: Mapping[bytes, int]) -> None:
-        """Advance the time of all keys that came, and fire what is due.
+        """Advance the time of all current keys, and fire due timers.
 
         Args:
-            to: how far time may advance.
-            holds_us: event time that some keys must not pass.
+            to: The watermark and processing time to advance to.
+            holds_us: The event time that a key must not pass, for some keys.
         """
         store, interruption = self._policy.store, self._policy.interruption
         would_leave = functools.partial(self._timers.would_leave, holds_us=holds_us)
@@ -329,12 +329,12 @@ class RemoteKeyedBundle:
     def _close(self) -> None:
         if self._bundle is None:
             return
-        # It stays the open one while it finishes: if that fails, it is to be aborted.
+        # It remains the open bundle while it finishes: if that fails, it must be aborted.
         result = self._bundle.finish()
         self._infos += result.monitoring_infos
         self._callbacks += result.callbacks
         self._bundle = None
-        # Nobody says in which order timers of several families were set.
+        # The order among timers of several families is unknown; sorting makes it deterministic.
         for family, coded_timers in sorted(self._taken, key=lambda taken: taken[0]):
             try:
                 clock_us = self._policy.clock_us

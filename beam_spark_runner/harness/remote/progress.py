@@ -1,4 +1,4 @@
-"""What an SDK harness says, when it is asked, of a bundle that it processes."""
+"""Requests the progress of a running bundle from its SDK harness."""
 
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -21,15 +21,15 @@ _RUNS_A_BUNDLE = "process_bundle"  # a function of Python's SDK
 
 
 class HarnessProgress:
-    """Asks after one bundle.
+    """Requests the progress of one bundle.
 
     Threads: ``ask`` any, the rest one.
 
     Args:
-        connection: to the harness.
-        instruction: of the bundle.
-        step_names: full names of the stage's steps; a splittable DoFn is the first.
-        is_splittable: whether it is.
+        connection: The connection to the harness.
+        instruction: The id of the bundle's instruction.
+        step_names: The full names of the stage's steps; a splittable DoFn is the first.
+        is_splittable: Whether the first step is a splittable DoFn.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class HarnessProgress:
         self._busiest = ", ".join(dict.fromkeys(step_names.values()))
 
     def ask(self, timeout_s: float) -> beam_fn_api_pb2.InstructionResponse | None:
-        """Return the answer to a ProcessBundleProgressRequest; None: there is none in time."""
+        """Return the response to a ProcessBundleProgressRequest; None: none arrived in time."""
         progress = beam_fn_api_pb2.ProcessBundleProgressRequest(instruction_id=self._instruction)
         request = beam_fn_api_pb2.InstructionRequest(process_bundle_progress=progress)
         return self._connection.ask(request, timeout_s)
@@ -68,10 +68,10 @@ class HarnessProgress:
         return found
 
     def activity(self) -> Activity:
-        """Return which step the harness is at, and what it has counted so far.
+        """Return the step that the harness executes, and its element counts so far.
 
-        The step is the one in which most time has passed since this was asked last. A harness that
-        does not answer is inside a claim, if one of its steps claims: trackers are locked then.
+        The step is the one in which most time has passed since the last call. If the harness does
+        not answer, its splittable DoFn, if it has one, is in a claim, which locks the tracker.
         """
         infos = self._infos()
         if infos is None:
@@ -91,9 +91,9 @@ class HarnessProgress:
         return Activity(self._busiest, self._counts)
 
     def status(self) -> str:
-        """Return what the harness says of itself: the stacks of the threads that run bundles.
+        """Return the stacks of the harness's threads that run bundles.
 
-        All that it says, if it is no harness of Python's SDK.
+        If the harness is not of the Python SDK, the whole text of its status is returned.
         """
         text = self._connection.status.ask(_STATUS_TIMEOUT_S) or "nothing"
         threads = [each for each in _THREADS.findall(text) if _RUNS_A_BUNDLE in each]
@@ -101,5 +101,5 @@ class HarnessProgress:
 
 
 def coded_infos(infos: Iterable[Any]) -> list[bytes]:
-    """Serialise MonitoringInfos, but for what is not of the user's."""
+    """Serialise MonitoringInfos, without the mark of the bundle's log lines."""
     return [info.SerializeToString() for info in infos if info.urn != LOG_MARK_URN]

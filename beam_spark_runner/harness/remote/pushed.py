@@ -1,4 +1,4 @@
-"""The elements of a bundle of which an SDK harness may give some back."""
+"""The elements of a remote bundle whose input may be split."""
 
 import threading
 from collections.abc import Sequence
@@ -9,15 +9,15 @@ from beam_spark_runner.core.ids import TransformId
 
 
 class WrongCutError(Exception):
-    """The SDK says of a cut what cannot be."""
+    """An SDK has reported an impossible channel split."""
 
 
 class PushedElements:
-    """What was pushed into a bundle whose input may be cut. Threads: any.
+    """The elements that were pushed into a bundle whose input may be split. Threads: any.
 
     Args:
-        descriptor: of the stage.
-        source: through which elements come.
+        descriptor: The descriptor of the stage.
+        source: The transform through which the elements enter the stage.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class PushedElements:
         self._descriptor = descriptor
         (self._collection,) = descriptor.transforms[source].outputs.values()
         self._pushed: list[bytes] = []
-        self._too_late: list[bytes] = []  # pushed after the input was cut
+        self._too_late: list[bytes] = []  # pushed after the input was split
         self._is_cut = False
         self._lock = threading.Lock()
 
@@ -34,7 +34,7 @@ class PushedElements:
         return len(self._pushed)
 
     def take(self, coded_element: bytes) -> bool:
-        """Note an element. False: the input was cut, so that the SDK would drop it."""
+        """Record an element; return False if the input was split, so that the SDK would drop it."""
         with self._lock:
             if self._is_cut:
                 self._too_late.append(coded_element)
@@ -45,14 +45,14 @@ class PushedElements:
     def cut(
         self, channel: beam_fn_api_pb2.ProcessBundleSplitResponse.ChannelSplit
     ) -> Sequence[beam_fn_api_pb2.DelayedBundleApplication]:
-        """Return the elements that the SDK will not begin.
+        """Return the elements that the SDK will not begin, as residuals.
 
         Raises:
-            WrongCutError: there is no such cut.
+            WrongCutError: The split is inconsistent with the pushed elements.
         """
         with self._lock:
             last, first = channel.last_primary_element, channel.first_residual_element
-            # One element may lie between them: that which is in residual_roots, in part.
+            # One element may lie between them: the one that was split, see residual_roots.
             if not (-1 <= last < first <= min(last + 2, len(self._pushed))):
                 raise WrongCutError(
                     f"says that it keeps its elements up to number {last} and leaves those from "
@@ -64,11 +64,11 @@ class PushedElements:
         return [*map(self._residual, not_begun)]
 
     def too_late(self) -> Sequence[beam_fn_api_pb2.DelayedBundleApplication]:
-        """Return the elements that were pushed after the cut."""
+        """Return the elements that were pushed after the split, as residuals."""
         return [*map(self._residual, self._too_late)]
 
     def _residual(self, coded_element: bytes) -> beam_fn_api_pb2.DelayedBundleApplication:
-        """Say of an element what an SDK says of a residual."""
+        """Return an element as a residual of the step that consumes it."""
         (consumer,) = (
             (id_, tag)
             for id_, each in self._descriptor.transforms.items()

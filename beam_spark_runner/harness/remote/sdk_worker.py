@@ -37,11 +37,11 @@ from beam_spark_runner.portable.environments import python_version_of_beam
 
 _LAST_WORDS_S = 1.0  # between the end of a harness's streams and that of its process
 TEARDOWN_S = 10.0
-"""For DoFns to be torn down when their harness is to end."""
+"""The time for DoFns to be torn down before their harness is ended."""
 
 
 class _Harness(Protocol):
-    """What runs an SDK harness."""
+    """The process, container or pool that runs an SDK harness."""
 
     exit_code: int | None
 
@@ -54,7 +54,7 @@ class _Harness(Protocol):
 
 
 class SdkWorker:
-    """One SDK harness, connected.
+    """One SDK harness with its connection.
 
     Threads: any.
     """
@@ -85,7 +85,7 @@ class SdkWorker:
             ),
         )
         self._logged = Tail()
-        """What the boot program of a container has logged: it passes on what its SDK prints."""
+        """The lines of a container's boot program, which logs the output of its SDK harness."""
         self.connection.logs.keep = self._logged.stream().add
         self._harness: _Harness | None = None
         self.url = server.url
@@ -95,7 +95,7 @@ class SdkWorker:
         """Start the harness and wait until it has connected.
 
         Raises:
-            EnvironmentStartError: it did not, and what it said.
+            EnvironmentStartError: The harness did not connect; with its last lines.
         """
         self.start_timeout_s = timeout_s
         deadline = time.monotonic() + timeout_s
@@ -156,11 +156,11 @@ class SdkWorker:
         raise InvariantError(f"an environment of kind {environment.urn} has no harness")
 
     def explain(self, error: RunnerError, stage: str) -> RunnerError:
-        """Add to a bundle's error which steps it hits, and what is known of the harness.
+        """Add to a bundle's error the stage, and the state and last lines of the harness.
 
         Args:
-            error: of the bundle.
-            stage: the steps of that bundle.
+            error: The error of the bundle.
+            stage: The name of the bundle's stage.
         """
         if isinstance(error, FnApiProtocolError | HarnessStreamError):
             explained = type(error)(f"{stage}: {error}")
@@ -173,7 +173,7 @@ class SdkWorker:
             return error
         if isinstance(error, EnvironmentStartError):
             return EnvironmentStartError(f"{stage}: {error.problem}", self._last_lines(harness))
-        # Any of those that it had in hand may have ended it.
+        # Any of the running stages may have ended the harness.
         stages = ", ".join(self.connection.running)
         if harness.wait(_LAST_WORDS_S):
             return SdkDisconnectedError(
@@ -184,7 +184,7 @@ class SdkWorker:
         return SdkDisconnectedError(f"{stages}: {error.problem}", self._last_lines(harness))
 
     def _other_version(self) -> str:
-        """Say that a container has another version of Beam than the pipeline; "" if it has not."""
+        """Return a text if a container has another version of Beam than the pipeline, else ""."""
         built_with = python_version_of_beam(self._environment)
         if self._environment.urn != urns.ENVIRONMENT_DOCKER or built_with is None:
             return ""
@@ -205,11 +205,11 @@ class SdkWorker:
         """End the harness. ``orderly``: it may tear its DoFns down first.
 
         Returns:
-            It, for whoever wants to wait for its end.
+            The process, container or pool, for callers that ``wait``; None: none was started.
         """
         self._server.remove(self.connection)
         if self._staged is not None:
-            self._staged.release()  # for an hour, nobody removes them
+            self._staged.release()  # the files still exist for ``leases.KEPT_S``
         harness, self._harness = self._harness, None
         if harness is None:
             return None

@@ -1,7 +1,7 @@
-"""The SDK harnesses of this Python worker: started when a stage needs one, kept, and ended.
+"""The SDK harnesses of this Python worker: started on demand, reused, and ended when idle.
 
-A Python worker runs one task at a time, so one harness of each environment serves
-all tasks of a job that run in it, one after the other, and all stages of a task at once.
+A Python worker runs one task at a time. So one harness of each environment serves
+all tasks of a job in it, one after another, and all stages of a task at once.
 """
 
 import threading
@@ -23,22 +23,22 @@ from beam_spark_runner.portable.artifacts import artifacts_of
 from beam_spark_runner.portable.environments import has_our_package
 
 MOST_IDLE_S = 30.0
-"""Without --environment_cache_millis, how long a harness waits for its next task."""
+"""How long an idle harness is kept for the next task, without --environment_cache_millis."""
 MOST_OF_OTHER_JOBS = 4
-"""How many harnesses wait for others than the job whose task runs."""
+"""How many idle harnesses of other jobs are kept when a job starts one."""
 
 
 class SdkWorkers:
     """All SDK harnesses of this process, and the port that they connect to.
 
-    Threads: any. Harnesses start without holding up those who want another, or give one back;
-    they expire in a thread of their own.
+    Threads: any. A harness that starts does not block calls for others; idle harnesses expire in
+    a thread of their own.
     """
 
     def __init__(self) -> None:
         self._server: FnApiServer | None = None
         self._kept: dict[_Key, _Kept] = {}
-        # Each lasts as long as somebody holds it, or waits for it.
+        # Each lock exists while a thread holds it or waits for it.
         self._starting: weakref.WeakValueDictionary[_Key, threading.Lock] = (
             weakref.WeakValueDictionary()
         )
@@ -56,13 +56,13 @@ class SdkWorkers:
         """Return the harness of an environment for one bundle; ``release`` gives it back.
 
         Args:
-            coded_environment: Environment proto.
-            settings: of the job.
-            stage_id: a stage always gets the same of several harnesses.
-            log_sink: takes what the harness logs, until another job uses it.
+            coded_environment: A serialised Environment proto.
+            settings: The job's settings of its harnesses.
+            stage_id: The number of the stage, which determines the one of several harnesses.
+            log_sink: Takes the log lines of the harness until its next use.
 
         Raises:
-            EnvironmentStartError: it cannot be had.
+            EnvironmentStartError: The harness cannot be started.
         """
         number = stage_id % settings.parallelism
         key = _Key(
@@ -96,7 +96,7 @@ class SdkWorkers:
                 return self._use(key, settings, log_sink)
 
     def _use(self, key: "_Key", settings: HarnessSettings, log_sink: LogSink) -> SdkWorker:
-        """Count a user. The lock is held."""
+        """Count a user of a harness, and return it. The caller holds the lock."""
         kept = self._kept[key]
         if kept.settings.job_id != settings.job_id:
             kept.worker.connection.forget_stages()
@@ -109,7 +109,7 @@ class SdkWorkers:
         return kept.worker
 
     def release(self, worker: SdkWorker, *, kill: bool = False) -> None:
-        """Give back what ``acquire`` returned. ``kill``: its code must not run on."""
+        """End one use of a harness. ``kill``: end it at once, because its user code must stop."""
         with self._lock:
             for key, kept in self._kept.items():
                 if kept.worker is worker:
@@ -122,10 +122,10 @@ class SdkWorkers:
                     return
 
     def end_job(self, job_id: str) -> None:
-        """End those that only wait for a next task of a job, and wait while they tear DoFns down.
+        """End the idle harnesses of a job, and wait while they tear DoFns down.
 
-        Not those that ``--environment_cache_millis`` keeps for other jobs. A worker pool does not
-        say when its harness has ended: it is not waited for.
+        Harnesses that ``--environment_cache_millis`` keeps for other jobs remain. A worker pool
+        does not report the end of its harness, so that one is not waited for.
         """
         with self._lock:
             ending = [
@@ -140,7 +140,7 @@ class SdkWorkers:
                 harness.wait(max(0.0, deadline - time.monotonic()))
 
     def stop(self) -> None:
-        """End all of them, and close the port."""
+        """End all harnesses, and close the port."""
         with self._lock:
             for kept in self._kept.values():
                 kept.worker.stop()
@@ -155,7 +155,7 @@ class SdkWorkers:
     ) -> SdkWorker:
         environment = beam_runner_api_pb2.Environment.FromString(coded_environment)
         artifacts = artifacts_of(environment)
-        # A command of the user's gets the files' names, and does with them what it likes.
+        # A user's own command gets the files, but installs packages itself if it needs them.
         staged = (
             stage_files(artifacts, settings.archives, installs=has_our_package(environment))
             if artifacts
@@ -167,7 +167,7 @@ class SdkWorkers:
         return worker
 
     def _too_many(self, job_id: str) -> "list[_Key]":
-        """List what other jobs have left beyond the limit, unused for longest. The lock is held."""
+        """List idle harnesses of other jobs beyond the limit. The caller holds the lock."""
         idle = [
             key
             for key, kept in self._kept.items()
@@ -196,17 +196,17 @@ class SdkWorkers:
 
 
 class _Key(NamedTuple):
-    """Bundles that have this in common may share a harness."""
+    """Identifies a harness: bundles with the same key may share it."""
 
     coded_environment: bytes
     options_json: str
-    folder: str  # in which it was started, so that relative paths mean what is there
-    number: int  # of several
+    folder: str  # its working directory, on which relative paths depend
+    number: int  # among the harnesses of an environment
     job_id: str  # empty: it may serve one job after another
 
 
 class _Kept:
-    """A harness, who uses it, and since when nobody does."""
+    """A harness, the number of its users, and the time since which it is idle."""
 
     def __init__(self, worker: SdkWorker, settings: HarnessSettings) -> None:
         self.worker = worker
@@ -216,4 +216,4 @@ class _Kept:
 
 
 sdk_workers = SdkWorkers()
-"""This process's."""
+"""The harnesses of this process."""

@@ -1,4 +1,4 @@
-"""What a job says of all its SDK harnesses."""
+"""The settings of a job for all its SDK harnesses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ from beam_spark_runner.harness.environments.packages import Archive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarnessSettings:
-    """Travels to executors."""
+    """The settings of a job for its SDK harnesses. Serialised to executors."""
 
     job_id: str
-    options_json: str = "{}"  # pipeline options, by name
+    options_json: str = "{}"  # the pipeline options, a JSON object
     start_timeout_s: float = 120.0
-    cache_s: float = 0.0  # --environment_cache_millis. 0: for this job only
+    cache_s: float = 0.0  # --environment_cache_millis; 0: harnesses serve this job only
     archives: Mapping[str, Archive] = field(default_factory=dict)  # of staged files, by digest
     parallelism: int = 1  # --sdk_worker_parallelism: harnesses over which stages are spread
     docker_executable: str = "docker"

@@ -31,7 +31,7 @@ from beam_spark_runner.state.requests import StateRequests, declared_states, val
 
 
 class RemoteStage:
-    """See ``StageHarness``. Its DoFns are kept by the SDK harness, from bundle to bundle."""
+    """See ``StageHarness``. The SDK harness reuses the DoFns from bundle to bundle."""
 
     def __init__(
         self,
@@ -42,12 +42,12 @@ class RemoteStage:
         log_sink: LogSink = STDERR,
         side_inputs: frozenset[str] = frozenset(),
     ) -> None:
-        self.side_inputs = side_inputs  # ids of those of which the harness keeps views
+        self.side_inputs = side_inputs  # ids of side inputs whose views the harness keeps
         self._name = name
         self._description = description
         self._settings = settings
         self._stage_id = stage_id
-        self._log_sink = log_sink  # takes what the harness logs
+        self._log_sink = log_sink  # takes the log lines of the harness
         self._descriptor = description.descriptor()
         content = description.coded_descriptor + repr(sorted(side_inputs)).encode()
         digest = hashlib.sha256(content).hexdigest()[:16]
@@ -60,7 +60,7 @@ class RemoteStage:
         }
         self._timers = declared_timers(self._descriptor, self._input_coder)
         self._states = declared_states(self._descriptor)
-        # In a harness that has this package: without a question for each state of each key.
+        # A harness that has this package can keep state in memory, without state requests.
         self._may_keep_keys_there = False
         if self._runs_our_steps and (self._states or self._timers.families):
             descriptor = self._descriptor_for("localhost", keeps_keys_there=False)
@@ -86,13 +86,13 @@ class RemoteStage:
         side_inputs: Mapping[tuple[str, str], SideInputLookup],
         policy: KeyPolicy = BATCH,
     ) -> Bundle:
-        """See ``StageHarness.start_bundle``. What ``setup`` raises may come later.
+        """See ``StageHarness.start_bundle``. Errors of ``setup`` may be raised by later calls.
 
         Raises:
-            EnvironmentStartError: there is no harness.
+            EnvironmentStartError: No harness can be started.
         """
         is_keyed = bool(self._states or self._timers.families)
-        # The harness cannot keep what a later bundle, perhaps of another harness, is to find.
+        # State for later bundles, perhaps in other harnesses, cannot be kept in the harness.
         keeps_keys_there = self._may_keep_keys_there and policy.store is None
         if not is_keyed or keeps_keys_there:
             return self._start(receivers, side_inputs, keeps_keys_there=keeps_keys_there)

@@ -1,7 +1,7 @@
 """Schedules residuals of splittable DoFns: stores each one, with a timer.
 
-Only the internals change between batch, where both are in a task's memory, and
-streaming, where both are keyed state of the pipeline.
+Only the internals differ between batch, where both are in a task's memory, and
+streaming, where both are in the shard.
 
 Source: Beam design "self-checkpoint for portable runners"; Java ``BundleCheckpointHandlers``.
 """
@@ -24,7 +24,7 @@ from beam_spark_runner.state.residuals import KeyedTimers, KeyedValues
 
 
 class Checkpoint(Protocol):
-    """What has residuals: a ProcessBundleResponse, a ProcessBundleSplitResponse, a BundleResult."""
+    """A ProcessBundleResponse, ProcessBundleSplitResponse, BundleResult or TimedCheckpoint."""
 
     @property
     def residual_roots(self) -> Iterable[beam_fn_api_pb2.DelayedBundleApplication]: ...
@@ -64,14 +64,14 @@ class StateAndTimerBundleCheckpointHandler:
     """Sets a timer and writes a state for each residual, in each of its windows.
 
     Args:
-        timer_internals_factory: gives the timers for a residual element.
-        state_internals_factory: gives the states for a residual element.
-        input_coder: of the stage's input, windowed.
-        window_coder: of its windows, which are the namespaces.
-        new_id: must never give an id again, not after a restart either. Default: random ones
-            with numbers.
-        adjust: gives what is scheduled in place of a residual, and is called just before. Default:
-            the residual as it is.
+        timer_internals_factory: Gives the timers for a residual element.
+        state_internals_factory: Gives the states for a residual element.
+        input_coder: The coder of the stage's windowed input.
+        window_coder: The coder of its windows, which are the namespaces.
+        new_id: Returns a new id, which must be unique across restarts, too. Default: a random
+            prefix with a counter.
+        adjust: Maps each residual to the one that is scheduled, just before that. Default: the
+            identity.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class StateAndTimerBundleCheckpointHandler:
         self._adjust = adjust
 
     def on_checkpoint(self, response: Checkpoint) -> None:
-        """Schedule what ``response`` gives back.
+        """Schedule the residuals of ``response``.
 
-        A residual is due after the delay that it asks for, at once if it asks for none, and
-        holds the least of its output watermarks, or all of time if it names none.
+        A residual is due after the delay that it asks for, at once if it asks for none. It holds
+        the watermark at the least of its output watermarks, or at the minimum if it has none.
         """
         for root in response.residual_roots:
             application = root.application
@@ -121,7 +121,7 @@ class StateAndTimerBundleCheckpointHandler:
 
 
 def _micros_of(time: Timestamp | Duration) -> int:
-    """Return a time in microseconds. ``ToMicroseconds`` refuses the first and last of Beam's."""
+    """Return a time in microseconds. ``ToMicroseconds`` refuses Beam's extreme timestamps."""
     return int(time.seconds) * 1_000_000 + int(time.nanos) // 1_000
 
 
@@ -140,14 +140,15 @@ class RefusingCheckpointHandler:
 
 
 class SdfKeySelector:
-    """Gives the key under which a residual is kept: its element, which stays as it is.
+    """Returns the key under which a residual is stored: its element, which never changes.
 
     Args:
-        input_coder: of KV<KV<element, KV<restriction, watermark state>>, size>, windowed.
-        collection: name of the collection that the stage reads, for the error.
+        input_coder: The coder of windowed
+            KV<KV<element, KV<restriction, watermark state>>, size>.
+        collection: The name of the collection that the stage reads, for the error.
 
     Raises:
-        InvalidPipelineError: the coder is not of that shape.
+        InvalidPipelineError: The coder is not of that shape.
     """
 
     def __init__(self, input_coder: WindowedValueCoder, collection: str) -> None:
@@ -163,7 +164,7 @@ class SdfKeySelector:
                 collection,
             )
         self._encode = sized.key_coder().key_coder().get_impl().encode
-        self._latest: tuple[Any, bytes] | None = None  # a value and its key: both backends ask
+        self._latest: tuple[Any, bytes] | None = None  # a value and its key, which two backends use
 
     def __call__(self, element: WindowedValue) -> bytes:
         """Encode the element within a sized restriction."""
@@ -174,7 +175,7 @@ class SdfKeySelector:
 
 
 class SdfTimerInternals:
-    """The backend's timers, with its key set for each call."""
+    """The backend's timers of one key, which each call sets as the current key."""
 
     def __init__(self, key: bytes, backend: KeyedTimers) -> None:
         self._key = key
@@ -190,7 +191,7 @@ class SdfTimerInternals:
 
 
 class SdfStateInternals:
-    """The backend's values, with its key set for each call."""
+    """The backend's values of one key, which each call sets as the current key."""
 
     def __init__(self, key: bytes, backend: KeyedValues) -> None:
         self._key = key
@@ -235,7 +236,7 @@ class SdfStateInternalsFactory:
 
 
 def in_each_window(element: WindowedValue) -> list[WindowedValue]:
-    """Give the element once for each window that it is in, as it is in all else."""
+    """Return the element once for each of its windows, in that window alone."""
     if len(element.windows) == 1:
         return [element]
     return [

@@ -23,7 +23,7 @@ from beam_spark_runner.state.store import StoredState
 from beam_spark_runner.state.stored_residuals import StoredTimers, StoredValues
 
 Truncate = Callable[[Sequence[WindowedValue]], list[WindowedValue]]
-"""Gives sized restrictions as their provider truncates them, without those that it drops."""
+"""Truncates sized restrictions by their provider; leaves out those that it drops."""
 
 _MOST_AT_ONCE = 64
 _LEAST_SLICE_US = 20_000
@@ -31,41 +31,41 @@ _MOST_SLICE_US = 30_000_000
 
 
 class EpochRestrictions(RestrictionInput):
-    """The input of one such stage in one task of an epoch. A ``BundleInput``.
+    """The input of a stage with a splittable DoFn in one task of an epoch. A ``BundleInput``.
 
-    All restrictions go through the store, from which those that are due are taken, the least
-    recently processed first. Each gets a slice of the budget; what is left of it then is stored
-    again, as is what it has deferred itself.
+    All restrictions are stored first. Those that are due are then processed, in the order of
+    their due times. Each gets a slice of the budget, after which its residual is stored again,
+    like the residuals that it has deferred itself.
 
-    User code may take longer than a slice for what it does before its first claim: it connects to
-    somewhere, say. Cut off then, it would do the same in each epoch, for ever. So a restriction
-    that comes back as it was gets twice the time that it took, alone in its bundle, whatever the
-    budget, and half of that again after each run in which it has claimed something.
+    User code may need longer than a slice before its first claim, to open a connection for
+    instance. If it were cut off each time, it would never make progress. So a restriction that
+    comes back without a claim gets twice the time that it took, alone in its bundle, even beyond
+    the budget. This time is halved after each run that has claimed something.
 
-    When the pipeline is drained, each restriction is truncated once: as soon as it is there, due or
-    not, and before it is processed.
+    When the pipeline is drained, each restriction is truncated once, before it is processed, and
+    even if it is not due.
 
     Threads: the bundle's.
 
     Args:
-        store: of the stage.
-        start_bundle: begins a bundle; called for each.
-        on_completed: gets what is known of a bundle that has finished, before its residuals
-            are scheduled.
-        input_coder: of the stage's input.
-        collection: the input's name, for errors.
-        now_us: processing time, microseconds since the Unix epoch.
-        spent_us: microseconds for which the task has run.
-        budget_us: for which the task processes restrictions, at least one.
-        idle_us: how long a restriction waits of which a bundle has claimed nothing, if it asks
-            for no delay.
-        truncate: set if the pipeline is drained.
+        store: The stage's records in the shard.
+        start_bundle: Begins a bundle.
+        on_completed: Gets the result of each finished bundle, before its residuals are
+            scheduled.
+        input_coder: The coder of the stage's input.
+        collection: The input's name, for errors.
+        now_us: Processing time, in microseconds since the Unix epoch.
+        spent_us: The time for which the task has run, in microseconds.
+        budget_us: The time for which the task processes restrictions. One runs in any case.
+        idle_us: The delay of a restriction of which a bundle has claimed nothing, if it asks
+            for no delay itself.
+        truncate: Truncates restrictions; None unless the pipeline is drained.
 
     Attributes:
-        was_cut_off: something that was due is left, since the budget was spent.
+        was_cut_off: Whether restrictions that were due remain, since the budget was spent.
 
     Raises:
-        InvalidPipelineError: the input is not made of sized restrictions.
+        InvalidPipelineError: The input is not made of sized restrictions.
     """
 
     def __init__(
@@ -90,9 +90,9 @@ class EpochRestrictions(RestrictionInput):
         self._timers = StoredTimers(store, now_us, drains=truncate is not None)
         self._values = StoredValues(store, input_coder)
         self._encode = input_coder.get_impl().encode
-        self._begun: set[bytes] = set()  # restrictions of the bundle, as they were
-        self._began_us = 0  # the bundle, in time spent
-        self._slice_us = self._least_us = 0  # what it gets, and what the first one has to get
+        self._begun: set[bytes] = set()  # encoded restrictions that the bundle began with
+        self._began_us = 0  # time spent when the bundle began
+        self._slice_us = self._least_us = 0  # the bundle's slice; the least slice of its first one
         key_of = SdfKeySelector(input_coder, collection)
         handler = StateAndTimerBundleCheckpointHandler(
             SdfTimerInternalsFactory(key_of, self._timers),
@@ -104,16 +104,16 @@ class EpochRestrictions(RestrictionInput):
         super().__init__(start_bundle, on_completed, handler)
 
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        """Store sized restrictions, due now. Each holds its own timestamp until it is begun."""
+        """Store sized restrictions, due now. Each holds the watermark at its timestamp."""
         self._timers.truncated, self._timers.slice_us = False, 0
         for value, origin in zip(values, origins, strict=True):
             self._handler.schedule(Residual(origin.with_value(value), 0, origin.timestamp.micros))
 
     def run_due(self) -> None:
-        """Process what is due, residuals of residuals too, until the budget is spent."""
+        """Process restrictions that are due and their residuals, until the budget is spent."""
         self._timers.truncated = self._truncate is not None
         self._run_all()
-        self._begun.clear()  # what comes now is new
+        self._begun.clear()  # restrictions that are pushed from now on are new
 
     def _run_all(self) -> None:
         while due := list(itertools.islice(self._timers.due(), _MOST_AT_ONCE)):
@@ -125,12 +125,12 @@ class EpochRestrictions(RestrictionInput):
                     return
 
     def _without_truncating(self, due: list[ResidualTimer]) -> list[ResidualTimer]:
-        """Truncate what has to be, which is due again then. Return the others."""
+        """Truncate restrictions that were not, and store them, due now. Return the others."""
         if self._truncate is None:
             return due
         whole = [timer for timer in due if not timer.was_truncated]
         if whole:
-            # Which of the restrictions were dropped is not said: all hold what the first one holds.
+            # The answer does not show which restrictions were dropped: all get the least hold.
             hold_us = min(timer.hold_us for timer in whole)
             self._timers.slice_us = 0
             for restriction in self._truncate([self._take(timer) for timer in whole]):
@@ -138,7 +138,7 @@ class EpochRestrictions(RestrictionInput):
         return [timer for timer in due if timer.was_truncated]
 
     def _run(self, pending: deque[ResidualTimer]) -> None:
-        """Run a bundle over the first ones, for a slice of the budget; at least one."""
+        """Run a bundle over at least one restriction, and more for a slice of the budget."""
         first = pending[0]
         slice_us = max(_LEAST_SLICE_US, first.slice_us, self._left_us() // len(pending))
         self._began_us, self._slice_us, self._least_us = self._spent_us(), slice_us, first.slice_us
@@ -156,7 +156,7 @@ class EpochRestrictions(RestrictionInput):
         self._finish()
 
     def _adjusted(self, residual: Residual) -> Residual:
-        """A restriction that was processed without a claim waits, so that it does not spin."""
+        """Delay a restriction that was processed without a claim, so that it does not spin."""
         if not self._begun:
             return residual
         is_unclaimed = self._encode(residual.element) in self._begun

@@ -9,13 +9,13 @@ from beam_spark_runner.harness.sdf.timed_checkpoint import TimedCheckpoint
 
 
 class RestrictionInput:
-    """Has a bundle of its own for what it reads, one after another.
+    """Runs one bundle after another over the restrictions that it reads.
 
     Args:
-        start_bundle: begins a bundle; called for each.
-        on_completed: gets what is known of a bundle that has finished, before its residuals
-            are scheduled.
-        handler: schedules residuals.
+        start_bundle: Begins a bundle.
+        on_completed: Gets the result of each finished bundle, before its residuals are
+            scheduled.
+        handler: Schedules residuals.
     """
 
     def __init__(
@@ -35,16 +35,16 @@ class RestrictionInput:
         raise InvariantError("a splittable DoFn was given keys")
 
     def flush(self) -> None:
-        """See ``BundleInput.flush``: nothing waits."""
+        """See ``BundleInput.flush``: nothing is buffered."""
 
     def progress(self) -> Sequence[bytes]:
-        """See ``Bundle.progress``: of the bundle that is open, if one is."""
+        """See ``Bundle.progress``: that of the open bundle, if there is one."""
         bundle = self._bundle
         return () if bundle is None else bundle.progress()
 
     @property
     def bundle(self) -> Bundle | None:
-        """The bundle that is open."""
+        """The open bundle; None: there is none."""
         return self._bundle
 
     def _finish(self) -> None:
@@ -70,7 +70,7 @@ class RestrictionInput:
         return checkpoint
 
     def abort(self) -> None:
-        """Forget the bundle that is open."""
+        """Abort the open bundle, if there is one."""
         self._end_checkpoint()
         if self._bundle is not None:
             self._bundle.abort()

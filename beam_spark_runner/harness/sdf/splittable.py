@@ -31,13 +31,13 @@ _MOST_GATHERED = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """For how long a task works on restrictions before it leaves the rest to others.
+    """The time for which a task processes restrictions before it leaves the rest to a round.
 
     Attributes:
-        duration_us: of work, and of waiting for what is deferred.
-        pieces: into how many parts what is left of the restriction under way is cut.
-        leave: takes each sized restriction that is left, the processing time before which it
-            must not be processed, or 0, and the event time that waits for it.
+        duration_us: The time for processing, and for waiting until residuals are due.
+        pieces: The number of pieces into which the rest of the current restriction is cut.
+        leave: Takes each sized restriction that is left, its due processing time (0: due now),
+            and its watermark hold in event time, both in microseconds.
     """
 
     duration_us: int
@@ -46,21 +46,21 @@ class Budget:
 
 
 class SplittableInput(RestrictionInput):
-    """The input of one such stage in one task. A ``BundleInput``.
+    """The input of a stage with a splittable DoFn in one task. A ``BundleInput``.
 
     Threads: the bundle's.
 
     Args:
-        start_bundle: begins a bundle; called for each.
-        on_completed: gets what is known of a bundle that has finished, before its residuals
-            are scheduled.
-        input_coder: of the stage's input.
-        collection: the input's name, for errors.
-        now_us: processing time, microseconds since the epoch.
-        budget: None: all is processed here.
+        start_bundle: Begins a bundle.
+        on_completed: Gets the result of each finished bundle, before its residuals are
+            scheduled.
+        input_coder: The coder of the stage's input.
+        collection: The input's name, for errors.
+        now_us: Processing time, in microseconds since the Unix epoch.
+        budget: Limits the time of the task; None: it processes all restrictions.
 
     Raises:
-        InvalidPipelineError: the input is not made of sized restrictions.
+        InvalidPipelineError: The input is not made of sized restrictions.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class SplittableInput(RestrictionInput):
     ) -> None:
         self._now_us = now_us
         self._budget = budget
-        self._gathers = budget is not None  # whether to leave anything depends on all there is
+        self._gathers = budget is not None  # all restrictions decide whether any may be left
         self._ends_us: int | None = None  # when the budget is spent
         self._timers = InMemoryTimers(now_us)
         self._values = InMemoryValues()
@@ -92,8 +92,8 @@ class SplittableInput(RestrictionInput):
     def push(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Process sized restrictions, each once in each of its windows.
 
-        Beam's SDK splits a restriction in many windows for all of them while it goes on
-        with the later ones, so that those were processed twice.
+        Each window is pushed separately: Beam's SDK would split a restriction for all of its
+        windows, but continue with the later ones, which would be processed twice.
         """
         for value, origin in zip(values, origins, strict=True):
             self._ready.extend(in_each_window(origin.with_value(value)))
@@ -107,11 +107,11 @@ class SplittableInput(RestrictionInput):
         self._handler.schedule(Residual(element, due_us - self._now_us(), MIN_US))
 
     def pending(self) -> int:
-        """How many restrictions wait here, deferred or not begun."""
+        """Return the number of restrictions that are deferred or not begun."""
         return len(self._timers) + len(self._ready)
 
     def watermark_hold_us(self) -> int:
-        """Event time that waits for them; the end of time if there are none."""
+        """Return the event time at which they hold the watermark; the maximum if none are left."""
         return MIN_US if self._ready else self._timers.watermark_hold_us()
 
     def next_due_us(self) -> int | None:
@@ -149,7 +149,7 @@ class SplittableInput(RestrictionInput):
         return self._ends_us is not None and self._now_us() >= self._ends_us
 
     def _process(self) -> None:
-        """Push what is ready; if time runs out, at least one element."""
+        """Push the elements that are ready; at least one, even if the time is over."""
         if not self._ready:
             return
         if self._bundle is None:
@@ -170,7 +170,7 @@ class SplittableInput(RestrictionInput):
                 break
 
     def _leave(self) -> None:
-        """Leave what has not been processed, be it due or not."""
+        """Leave all restrictions that have not been processed, due or not."""
         assert self._budget is not None
         now_us = self._now_us()
         while self._ready:
@@ -187,10 +187,10 @@ class SplittableInput(RestrictionInput):
 
 
 class Deferring(Protocol):
-    """What runs bundles that may leave something for later."""
+    """A stage whose bundles may defer residuals."""
 
     def run_due(self) -> bool:
-        """Finish the bundle that is open, and run one with what is due now.
+        """Finish the open bundle, and run one with the residuals that are due now.
 
         Returns:
             Whether there was anything to do.
@@ -198,22 +198,22 @@ class Deferring(Protocol):
         ...
 
     def next_due_us(self) -> int | None:
-        """Processing time at which there will be something to do; None: never again."""
+        """Return the processing time at which ``run_due`` is to be called next; None: never."""
         ...
 
 
 def run_to_end(
     stages: Sequence[Deferring], now_us: Callable[[], int], wait_us: Callable[[int], None]
 ) -> None:
-    """Run bundles until nothing is pending, residuals of residuals too.
+    """Run bundles until no residual remains.
 
-    What was deferred is not processed before its time: it polls the world outside.
+    A residual is not processed before it is due, since it may poll an external system.
 
     Args:
-        stages: of one task, whose input has ended.
-        now_us: processing time.
-        wait_us: waits for so long, or raises if the task is not wanted any more; asked with 0
-            between any two bundles.
+        stages: The stages of one task whose input has ended.
+        now_us: Processing time, in microseconds since the Unix epoch.
+        wait_us: Waits for a number of microseconds, or raises if the task's output is no longer
+            needed. Called with 0 between any two bundles.
     """
     while True:
         # Every stage gets its turn: one that defers for ever must not keep others waiting.

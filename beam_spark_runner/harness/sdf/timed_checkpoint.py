@@ -8,19 +8,24 @@ from beam_spark_runner.harness.bundle import Bundle
 
 _ASK_AGAIN_S = 0.05
 _LITTLE = (0.0, 1 / 64, 1 / 16, 1 / 4)
-"""How much of a restriction to keep. Sources that read records refuse to keep none."""
+"""Fractions to keep, tried in order. Sources that read records refuse to keep nothing."""
 
 
 class TimedCheckpoint:
     """Splits a bundle when its time is spent, from a thread of its own.
 
-    What is left of the restriction under way is cut into pieces, as far as its tracker can:
-    one after another off the end, and last what is left but for what has been claimed (or a
-    little more, where the tracker wants it so).
+    The rest of the current restriction is cut into pieces, as far as its tracker allows: first
+    pieces from its end, one after another, then all that has not been claimed (or a little less,
+    if the tracker requires it).
+
+    Args:
+        bundle: The bundle to split.
+        after_s: The time after which it is split, in seconds.
+        pieces: The number of residuals to make.
 
     Attributes:
-        residual_roots: what was split off. To be read after ``stop``, as ``error``.
-        error: what the tracker raised.
+        residual_roots: The residuals. To be read after ``stop``, like ``error``.
+        error: The exception of the tracker; None: it raised none.
     """
 
     def __init__(self, bundle: Bundle, after_s: float, pieces: int) -> None:
@@ -34,7 +39,7 @@ class TimedCheckpoint:
         self._thread.start()
 
     def stop(self) -> None:
-        """Split no more. Returns once no split is under way."""
+        """Stop splitting; return when no split is running any more."""
         self._stopped.set()
         self._thread.join()
 

@@ -1,13 +1,12 @@
 """Finds functions whose code cannot keep a reference to their results.
 
-A function that reads nothing but its arguments and constants, and calls nothing but builtin
-functions, methods of builtin types and functions like itself, has nowhere to keep a reference to
-what it returns. Whatever it makes of values of builtin types is of builtin types again, and can
-be changed only by whoever gets it. Nobody has to look at its results to know that they may wait
-for each other.
+A function is closed if it reads only its arguments and constants, and calls only builtin
+functions, methods of builtin types and other closed functions. It cannot keep a reference to its
+result. From arguments of builtin types it makes results of builtin types, which only their
+receiver can change. So results may be collected in a chunk without inspecting them.
 
-Methods are known by name alone. That is enough as long as every value at hand is of a builtin
-type, which is for the caller to see to.
+Methods are identified by name alone. That suffices if all arguments are of builtin types, which
+the caller ensures.
 """
 
 import builtins
@@ -46,35 +45,35 @@ _BINDS_CELL = ("STORE_DEREF", "DELETE_DEREF")
 
 
 class Closed:
-    """A function that is closed, for as long as the variables that it reads stay what they are."""
+    """A function that is closed as long as the variables that it reads are not bound anew."""
 
     def __init__(self) -> None:
         self._reads: dict[tuple[int, str], tuple[Mapping[str, Any], Any]] = {}
         self._cells: list[tuple[CellType, Any]] = []
-        self._functions: set[FunctionType] = set()  # that were looked at
+        self._functions: set[FunctionType] = set()  # that have been examined
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> "Closed | None":
-        """Return what is known of a function that is closed now; None: it is not.
+        """Return an object for a function that is closed now; None: it is not closed.
 
         Args:
-            function: whose arguments will be of builtin types.
+            function: A callable whose arguments will be of builtin types.
         """
         found = cls()
         try:
             return found if found._follows(function) else None
-        except RecursionError:  # it is composed of too many functions to be looked at
+        except RecursionError:  # it is composed of too many functions
             return None
 
     def holds(self) -> bool:
-        """Return whether the function still is closed: a program may bind variables anew."""
+        """Return whether the function is still closed: a program may have bound variables anew."""
         return all(
             variables.get(name, _NOTHING) is value
             for (_, name), (variables, value) in self._reads.items()
         ) and all(_content_of(cell) is value for cell, value in self._cells)
 
     def _follows(self, function: Any) -> bool:
-        """Whether a function is closed. Notes what it reads."""
+        """Whether a function is closed. Records the variables that it reads."""
         if isinstance(function, MethodDescriptorType):
             return function.__objclass__ in _TYPES
         if type(function) is operator.itemgetter or _is_known(function):
@@ -99,14 +98,14 @@ class Closed:
         return is_plain(value) or self._follows(value)
 
     def _follows_code(self, code: CodeType, variables: Mapping[str, Any], outer: set[str]) -> bool:
-        """Whether code, and that of functions within it, is closed.
+        """Whether the code of a function, and of functions within it, is closed.
 
         Args:
-            code: of a function.
-            variables: the global ones.
-            outer: names of variables of enclosing functions, which the code may read.
+            code: The code of the function.
+            variables: Its global variables.
+            outer: The names of variables of enclosing functions, which the code may read.
         """
-        module: ModuleType | None = None  # which the instruction before has put on the stack
+        module: ModuleType | None = None  # that the previous instruction has put on the stack
         for each in dis.get_instructions(code):
             name = each.argval
             if module is not None:
@@ -151,7 +150,7 @@ def _content_of(cell: CellType) -> Any:
 
 
 def _binds(instruction: dis.Instruction, outer: set[str]) -> bool:
-    """Whether an instruction imports, or binds or deletes a name that others read, too."""
+    """Whether an instruction imports, or binds or deletes a name that other code may read."""
     return instruction.opcode in dis.hasname or (
         instruction.opname in _BINDS_CELL and instruction.argval in outer
     )

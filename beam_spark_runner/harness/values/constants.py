@@ -1,9 +1,9 @@
-"""Decides by their types which values cannot change.
+"""Decides by their types which values are immutable.
 
-A step that processes many elements at a time produces several results before the first of them
-is processed further. Until then, user code that holds a reference may change a result: by
+A step that processes a chunk of elements produces several results before the first of them
+is processed further. Until then, user code that has a reference may change a result: by
 ``yield self.batch; self.batch.clear()``, by returning one buffer from every call, or by closing
-a file that it has yielded. So only constants wait for each other.
+a file that it has yielded. So only constants are collected in chunks.
 """
 
 import dataclasses
@@ -32,29 +32,30 @@ ATOMS: frozenset[type] = frozenset(
         *(np.float16, np.float32, np.float64, np.complex64, np.complex128),
     }
 )
-"""Exact types whose instances cannot change, and refer to nothing that can."""
+"""Exact types whose instances are immutable, and refer to immutable values only."""
 
 
 class Kind(enum.Enum):
-    """What is known of values that go together from one step to the next.
+    """How values of a chunk can be changed by user code.
 
-    User code can change none of them before the next step has run, whatever the kind.
+    None of them can be changed before the next step has run, whatever the kind.
     """
 
     OWN = enum.auto()
-    """Nobody but the next step refers to what can change in them, as with decoded values."""
+    """Only the next step has references to their mutable parts, as with decoded values."""
     NEW = enum.auto()
-    """As ``OWN``, and all parts of them are of builtin types."""
+    """As ``OWN``, and all their parts are of builtin types."""
     CONSTANT = enum.auto()
-    """Nothing in them can change."""
+    """They and all their parts are immutable."""
     PLAIN = enum.auto()
     """Instances of ``ATOMS``, and tuples of these."""
 
 
 def may_be_shared(values: list[Any], kind: Kind) -> bool:
-    """Return whether several steps may get the values, all at once one after the other.
+    """Return whether a chunk of values may be passed to several steps, one after another.
 
-    A step may keep a value and change it when it gets the next one. The others must not see that.
+    One step may change a value that it keeps when it gets the next one, and the steps after it
+    must not see that. So the values must be constants.
     """
     return (
         kind in (Kind.CONSTANT, Kind.PLAIN)
@@ -76,14 +77,14 @@ def is_plain(value: Any, depth: int = 8) -> bool:
 
 
 def is_constant(value: Any, depth: int = 8) -> bool:
-    """Return whether nothing can change the value, nor anything that it refers to.
+    """Return whether the value and everything that it refers to are immutable.
 
-    Tuples, named tuples, frozen sets, frozen dataclasses and members of enums are constants
-    where all that they hold is. Any other type that is not in ``ATOMS`` counts as changeable.
+    Tuples, named tuples, frozen sets and frozen dataclasses are constants if all their parts are;
+    types and members of enums always are. Any other type that is not in ``ATOMS`` is mutable.
 
     Args:
-        value: any object.
-        depth: of nesting that is looked at; what is deeper counts as changeable.
+        value: Any object.
+        depth: The levels of nesting that are examined; deeper values count as mutable.
     """
     kind = type(value)
     if kind in ATOMS:
@@ -102,7 +103,7 @@ def is_constant(value: Any, depth: int = 8) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _parts_of_instances(kind: type) -> Callable[[Any], Iterable[Any]] | None:
-    """Return what gives all that an instance holds; None: instances may change."""
+    """Return a function from an instance to its parts; None: instances may be mutable."""
     if kind is frozenset:
         return iter
     if kind is type or issubclass(kind, enum.Enum):
@@ -119,10 +120,10 @@ def _parts_of_instances(kind: type) -> Callable[[Any], Iterable[Any]] | None:
 
 
 def makes_new_lists(combine_fn: core.CombineFn) -> bool:
-    """Whether merged and compacted accumulators are new lists, which nobody else has.
+    """Whether merged and compacted accumulators are new lists without other references.
 
-    So they are with Beam's own CombineFns of a function, as ``CombinePerKey(sum)`` has one. What
-    is in such a list may be anything that the function returns.
+    This holds for Beam's CombineFns that wrap a function, as in ``CombinePerKey(sum)``. The
+    elements of such a list may be anything that the function returns.
     """
     return type(combine_fn) in _OF_FUNCTIONS
 

@@ -1,8 +1,8 @@
 """Finds objects whose size in memory cannot be estimated from their encoded size.
 
-How much is in memory at once is bounded by bytes: of rows, of groups, of what is read ahead.
-A class that says itself how it is pickled may hold far more than its pickles do, so few of its
-objects are made before the user's function is done with the ones before, as in Beam's harness.
+The runner bounds memory by encoded bytes: of rows, of groups, of elements that are read ahead.
+An object of a class with a ``__reduce__`` of its own may be far larger than its pickle. So only
+few such objects are decoded before user code has processed them, as in Beam's harness.
 """
 
 import functools
@@ -17,7 +17,7 @@ from beam_spark_runner.core.mapping import map_all
 
 
 def is_opaque(value: Any) -> bool:
-    """Whether a value, or one in a tuple, is made anew from whatever its ``__reduce__`` returns."""
+    """Whether the class of a value, or of one in a tuple, defines ``__reduce__`` in Python."""
     if isinstance(value, tuple):
         return any(map(_is_opaque_type, map(type, value)))
     return _is_opaque_type(type(value))  # type: ignore[arg-type]  # types are hashable
@@ -25,7 +25,7 @@ def is_opaque(value: Any) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _is_opaque_type(kind: type) -> bool:
-    if issubclass(kind, beam.Row):  # which a coder of its own codes by its fields
+    if issubclass(kind, beam.Row):  # encoded by its fields, not pickled
         return False
     return any(
         isinstance(getattr(kind, name), FunctionType) for name in ("__reduce__", "__reduce_ex__")
@@ -36,19 +36,18 @@ _MOST = 4  # in memory at once
 
 
 def decoded(coded: list[bytes], decode: Callable[[bytes], Any]) -> Sequence[Any]:
-    """Decode the values of a group, or have each decoded when it is asked for."""
+    """Decode the values of a group; each value on access if they are opaque."""
     if len(coded) > _MOST and is_opaque(decode(coded[0])):
         return OpaqueValues(coded, decode)
     return map_all(decode, coded)
 
 
 class OpaqueValues(Sequence[Any]):
-    """Values of one group, each decoded when it is asked for, and again the next time.
+    """Values of one group, each decoded on every access.
 
-    So two iterations give different objects, as of a group that is too large for memory by its
-    bytes alone (``StreamedValues``), and as Beam's SDKs do it for groups that they read from the
-    runner's state. Beam promises no more: elements must not be changed, and coders must be
-    deterministic where it matters.
+    Two iterations yield different objects, as they do for large groups (``StreamedValues``), and
+    in Beam's SDKs for groups that are read from the runner's state. Beam guarantees no more:
+    elements must not be mutated, and coders must be deterministic where it matters.
     """
 
     def __init__(self, coded: Sequence[bytes], decode: Callable[[bytes], Any]) -> None:
@@ -72,5 +71,5 @@ class OpaqueValues(Sequence[Any]):
         return list, (list(self),)
 
 
-# Lets Beam's default coder encode the group as a list where it leaves the stage.
+# Has Beam's default coder encode the group as a list when it leaves the stage.
 FastPrimitivesCoderImpl.register_iterable_like_type(OpaqueValues)

@@ -10,7 +10,7 @@ from apache_beam.coders.coder_impl import FastPrimitivesCoderImpl
 from beam_spark_runner.state.spill import SpillFile
 
 MEMORY_LIMIT_BYTES = 16 << 20
-ROW_OVERHEAD_BYTES = 64  # what a bytes object and its slot in a list cost beside the bytes
+ROW_OVERHEAD_BYTES = 64  # overhead of a bytes object and its slot in a list
 
 _LENGTH = struct.Struct("<I")
 _READ_BYTES = 1 << 20
@@ -19,7 +19,7 @@ _WRITE_BYTES = 1 << 16
 
 
 class GroupClosedError(Exception):
-    """Somebody iterates over the values of a large group whose bundle has ended."""
+    """User code has iterated over the values of a large group whose bundle has ended."""
 
     def __init__(
         self,
@@ -35,42 +35,42 @@ class ValueLogs:
     """Makes the logs of one task. They share a limit on memory, and are closed together.
 
     Args:
-        limit_bytes: of values in memory, in all logs; the rest is on disk.
+        limit_bytes: The size of the values of all logs in memory; the rest is on disk.
 
     Threads: one at a time.
 
     Attributes:
-        error: of the disk. User code may have caught it, and have gone on with some of a group's
-            values, so that the task must fail all the same.
+        error: The last error of the disk. The task must fail even if user code has caught it,
+            since a group may have been processed in part.
     """
 
     def __init__(self, limit_bytes: int = MEMORY_LIMIT_BYTES) -> None:
         self.error: OSError | None = None
         self.limit_bytes = limit_bytes
-        self.room_bytes = limit_bytes  # in memory, that no log has taken
+        self.room_bytes = limit_bytes  # the part of the limit that no log uses
         self._open: weakref.WeakSet[ValueLog] = weakref.WeakSet()
 
     def new(self, *, in_memory: bool = True) -> "ValueLog":
-        """Return an empty log. ``in_memory``: it may take room there, else all goes to disk."""
+        """Return an empty log. ``in_memory``: whether it may use memory, not only the disk."""
         log = ValueLog(self, in_memory=in_memory)
         self._open.add(log)
         return log
 
     def check(self) -> None:
-        """Raise what the disk has raised, if it has."""
+        """Raise the error of the disk, if there is one."""
         if self.error is not None:
             raise self.error
 
     def close(self) -> None:
-        """Close all logs that somebody still has: the task has ended."""
+        """Close all logs that still exist, at the end of the task."""
         for log in list(self._open):
             log.close()
 
 
 class ValueLog:
-    """Encoded values in the order of their coming: in memory, beyond a limit in a file.
+    """Encoded values in the order of their arrival: in memory, and beyond a limit in a file.
 
-    It gives memory and disk back when it is closed, and when nobody refers to it any more.
+    Memory and disk are freed when the log is closed or garbage-collected.
     """
 
     def __init__(self, logs: ValueLogs, *, in_memory: bool) -> None:
@@ -84,7 +84,12 @@ class ValueLog:
         self._unwritten = bytearray()
 
     def append(self, value: bytes) -> None:
-        """Keep one more value."""
+        """Append one value.
+
+        Raises:
+            GroupClosedError: The log is closed.
+            OSError: The disk failed; see ``ValueLogs.error``.
+        """
         if self.is_closed:
             raise GroupClosedError
         self.count += 1
@@ -110,10 +115,10 @@ class ValueLog:
             self._unwritten.clear()
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield what is there now and what is appended while the iteration lasts.
+        """Yield all values, with those that are appended during the iteration.
 
         Raises:
-            GroupClosedError: the log is closed, or was closed meanwhile.
+            GroupClosedError: The log is closed, or was closed during the iteration.
         """
         reader = LogReader(self)
         while some := reader.take():
@@ -127,7 +132,7 @@ class ValueLog:
         return self._head[position : position + _READ_VALUES]
 
     def from_file(self, offset: int, least: int) -> bytes:
-        """Return what the file has from ``offset`` on: ``least`` bytes or more, if it has them."""
+        """Return content of the file from ``offset``: at least ``least`` bytes, if it has them."""
         self._write()
         try:
             return self._file.read(offset, min(max(_READ_BYTES, least), self._file.end - offset))
@@ -136,7 +141,7 @@ class ValueLog:
             raise
 
     def close(self) -> None:
-        """Give memory and disk back. Whoever reads on gets a GroupClosedError."""
+        """Free memory and disk. Further reads raise a GroupClosedError."""
         self.is_closed = True
         self._logs.room_bytes += self._in_memory_bytes
         self._in_memory_bytes = 0
@@ -149,22 +154,22 @@ class ValueLog:
 
 
 class LogReader:
-    """A place in a log. Reads some values at a time."""
+    """A cursor in a log, which reads several values at a time."""
 
     def __init__(self, log: ValueLog) -> None:
         self._log = log
         self._seen = 0
-        self._spare: list[bytes] = []  # that were seen in vain
+        self._spare: list[bytes] = []  # values that were read but not taken
         self._seen_in_memory = 0
-        self._offset = 0  # in the file, of what was not read yet
-        self._pending = b""  # what was read, and is not seen yet from ``_start`` on
+        self._offset = 0  # in the file, up to which it was read
+        self._pending = b""  # content of the file, not parsed yet from ``_start`` on
         self._start = 0
 
     def take(self) -> list[bytes]:
-        """Return the values that come next; none at the end of the log, which may still grow.
+        """Return some next values; none at the end of the log, which may still grow.
 
         Raises:
-            GroupClosedError: the log is closed.
+            GroupClosedError: The log is closed.
         """
         if self._log.is_closed:
             raise GroupClosedError
@@ -202,7 +207,7 @@ class LogReader:
         return some
 
     def skip(self, count: int) -> None:
-        """Leave out so many values, which are in the log."""
+        """Skip ``count`` values; the log must have as many."""
         while count:
             some = self.take()
             self._spare = some[count:]
@@ -212,13 +217,13 @@ class LogReader:
 class StreamedValues:
     """The iterable that a DoFn gets for a group too large for a list.
 
-    It may be iterated again, and several times at once, until the bundle ends; then it raises
-    a GroupClosedError. Each iteration decodes the values anew.
+    It may be iterated repeatedly, and by several iterators at once, until the log is closed; then
+    iterating raises a GroupClosedError. Each iteration decodes the values anew.
 
     Args:
-        log: has those values that were taken of ``source``; others of the group may be there.
-        decode: gives one value.
-        source: the values of the group that are not in ``log``, encoded.
+        log: The log with the first values, to which those of ``source`` are appended as read.
+        decode: Decodes one value.
+        source: The values of the group that are not in ``log``, encoded.
     """
 
     def __init__(
@@ -229,7 +234,7 @@ class StreamedValues:
         self._source = iter(source)
 
     def __iter__(self) -> Iterator[Any]:
-        """Decode what was logged, then what the source still has."""
+        """Decode the logged values, then those that the source still has."""
         decode, log = self._decode, self._log
         reader = LogReader(log)
         while True:
@@ -254,10 +259,10 @@ class StreamedValues:
         return list, (list(self),)
 
     def drain(self) -> None:
-        """Log what the source still has: somebody may iterate later."""
+        """Log the rest of the source, for later iterations."""
         for coded in self._source:
             self._log.append(coded)
 
 
-# Lets Beam's default coder encode the iterable as a list where it leaves the stage.
+# Has Beam's default coder encode the iterable as a list when it leaves the stage.
 FastPrimitivesCoderImpl.register_iterable_like_type(StreamedValues)

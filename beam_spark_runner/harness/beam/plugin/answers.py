@@ -1,7 +1,7 @@
 """Makes an SDK harness send exceptions of user code as text that gRPC can transmit.
 
-Beam's harness sends what Python prints of an exception. Where that is no valid Unicode, the answer
-cannot be made, and the runner would wait for it without end.
+Beam's harness sends the formatted traceback. If that is no valid Unicode, the response cannot be
+serialised, and the runner would wait for it for ever.
 """
 
 import functools
@@ -15,15 +15,15 @@ from beam_spark_runner.harness.failures import described
 
 
 def answer(task: Callable[[], Any], request: Any) -> Any:
-    """Do what an instruction asks for.
+    """Execute an instruction.
 
     Args:
-        task: of Beam's harness.
-        request: the instruction.
+        task: The task that Beam's harness runs for the instruction.
+        request: The InstructionRequest.
 
     Returns:
-        The InstructionResponse, or what else the task returns; if it raised, a response that
-        says so. The job raises it: nothing is printed here.
+        The result of the task, usually an InstructionResponse. If the task raised an exception, a
+        response with that; it is not printed here, because the job raises it.
     """
     try:
         return task()
@@ -34,7 +34,7 @@ def answer(task: Callable[[], Any], request: Any) -> Any:
 
 
 def install() -> None:
-    """Have the harness of this process answer so."""
+    """Have the harness of this process execute all instructions by ``answer``."""
     execute = sdk_worker.SdkHarness._execute
 
     @functools.wraps(execute)

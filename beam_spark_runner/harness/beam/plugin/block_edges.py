@@ -1,8 +1,8 @@
 """First and last operation of a stage in an SDK harness with this package: blocks and chunks.
 
-Beam's operations decode and encode one element at a time, and hand it on before they
-look at the next. These take all of a block at once, and hand chunks to the steps of
-``chunks``. Elements come and go as ``columns``, where they are bytes, pairs or groups of them.
+Beam's operations decode and encode one element at a time, and pass it on before they
+read the next. These decode a whole block at once, and pass chunks to the steps of
+``chunks``. Elements that are bytes, pairs or groups of bytes are encoded as ``columns``.
 
 ``sdk_worker_main`` imports this module because of ``--beam_plugin``.
 """
@@ -48,13 +48,13 @@ BLOCK_SOURCE_URN = "beam_spark_runner:block_source:v1"
 KEYED_SOURCE_URN = "beam_spark_runner:keyed_block_source:v1"
 BLOCK_SINK_URN = "beam_spark_runner:block_sink:v1"
 LOG_MARK_URN = "beam_spark_runner:log_mark:v1"
-"""Of a MonitoringInfo, an integer: see ``SdkLogging.end_bundle``."""
+"""The urn of a MonitoringInfo with an integer: see ``SdkLogging.end_bundle``."""
 KEY_GOES_ON, KEY_ENDS = b"\0", b"\1"
-"""First byte of each block for a stage with state or timers: what follows the block."""
+"""The first byte of each block for a keyed stage: whether the key ends with the block."""
 _AT_ONCE = 128
 _WAITING_BYTES = 1 << 16
 _FLUSH_BYTES = 1 << 20
-"""Beam's operations send 10 MB at a time: the runner would have nothing to do until then."""
+"""Beam's operations send 10 MB at a time: the runner would be idle until then."""
 
 _CHANNEL_FACTORY = "data_channel_factory"  # since Beam 2.77
 _CHANNEL = (
@@ -62,14 +62,14 @@ _CHANNEL = (
     if _CHANNEL_FACTORY in inspect.signature(bundle_processor.DataInputOperation).parameters
     else "data_channel"
 )
-"""The parameter of Beam's operations by which they get their data channel."""
+"""The parameter of Beam's operations for their data channel."""
 
 _IoOperation = TypeVar("_IoOperation")
-_Convert: TypeAlias = Callable[[Any], Any] | None  # None: as it is
+_Convert: TypeAlias = Callable[[Any], Any] | None  # None: values remain unchanged
 
 
 def use_blocks(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
-    """Let the operations of this module run the edges of a stage."""
+    """Make the operations of this module read and write the edges of a stage."""
     for transform in descriptor.transforms.values():
         if transform.spec.urn == urns.GRPC_SINK:
             transform.spec.urn = BLOCK_SINK_URN
@@ -78,19 +78,19 @@ def use_blocks(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
 
 
 def mark_lines(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
-    """Let a source which ``use_blocks`` has left say where the bundle's log lines end, too."""
+    """Make a source that ``use_blocks`` has not replaced report the end of a bundle's log lines."""
     for transform in descriptor.transforms.values():
         if transform.spec.urn == urns.GRPC_SOURCE:
             transform.spec.urn = MARKING_SOURCE_URN
 
 
 def use_keys_here(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> bool:
-    """Let a stage keep its state and timers in the harness, if its source says where keys end.
+    """Make a stage keep its state and timers in the harness, if it has a source of blocks.
 
-    After ``use_blocks``.
+    To be called after ``use_blocks``.
 
     Returns:
-        Whether it does: each block then begins with ``KEY_GOES_ON`` or ``KEY_ENDS``.
+        Whether it has: then each block must begin with ``KEY_GOES_ON`` or ``KEY_ENDS``.
     """
     sources = [each for each in descriptor.transforms.values() if each.spec.urn == BLOCK_SOURCE_URN]
     if not sources:
@@ -105,7 +105,7 @@ def use_keys_here(descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> bool:
 def reader_of(
     descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, sink: str, coder: WindowedValueCoder
 ) -> ElementReader:
-    """Return what the runner reads a sink's elements with."""
+    """Return the reader with which the runner decodes a sink's elements."""
     is_ours = descriptor.transforms[sink].spec.urn == BLOCK_SINK_URN
     return reader_for(coder) if is_ours else BlockReader(coder)
 
@@ -113,18 +113,18 @@ def reader_of(
 def writer_of(
     descriptor: beam_fn_api_pb2.ProcessBundleDescriptor, source: str, coder: WindowedValueCoder
 ) -> ElementWriter:
-    """Return what the runner writes a source's elements with."""
+    """Return the writer with which the runner encodes a source's elements."""
     is_ours = descriptor.transforms[source].spec.urn in (BLOCK_SOURCE_URN, KEYED_SOURCE_URN)
     return writer_for(coder) if is_ours else BlockWriter(coder)
 
 
 class MarkingSource(bundle_processor.DataInputOperation):  # type: ignore[misc]
-    """Root of a stage, which takes elements as Beam's does."""
+    """The root of a stage: Beam's source, which also reports the end of a bundle's log lines."""
 
     def monitoring_infos(
         self, transform_id: str, tag_to_pcollection_id: dict[str, str]
     ) -> dict[Any, Any]:
-        """Say beside Beam's by which mark the bundle's log lines end: this is asked last."""
+        """Add the last mark of the bundle's log lines; Beam calls this at the end of a bundle."""
         infos: dict[Any, Any] = super().monitoring_infos(transform_id, tag_to_pcollection_id)
         if sdk_logging is not None:
             mark = monitoring_infos.int64_counter(LOG_MARK_URN, sdk_logging.end_bundle())
@@ -133,10 +133,10 @@ class MarkingSource(bundle_processor.DataInputOperation):  # type: ignore[misc]
 
 
 class BlockSource(MarkingSource):
-    """Root of a stage."""
+    """The root of a stage, which reads blocks."""
 
     def prepare(self, reader: ElementReader, readers: Sequence[operations.Operation]) -> None:
-        """Say what Beam's operation does not know; before ``setup``."""
+        """Set what Beam's constructor does not take; called before ``setup``."""
         self._blocks = reader
         self._decode = _decoder(self.windowed_coder.wrapped_value_coder)
         self._readers = readers
@@ -168,7 +168,7 @@ class BlockSource(MarkingSource):
 
 
 class KeyedBlockSource(BlockSource):
-    """Root of a stage that has state or timers."""
+    """The root of a keyed stage, whose blocks have marks."""
 
     def process_encoded(self, encoded_windowed_values: bytes) -> None:
         """Process a block with its mark."""
@@ -182,14 +182,14 @@ class KeyedBlockSource(BlockSource):
 
 
 class BlockSink(bundle_processor.DataOutputOperation):  # type: ignore[misc]
-    """Leaf of a stage.
+    """A leaf of a stage, which writes blocks.
 
-    Where the producer hands over single elements, they wait here until there are enough for a
-    block, or the bundle ends.
+    Single elements of a producer are buffered until there are enough for a block, or the bundle
+    ends.
     """
 
     def prepare(self, writer: ElementWriter) -> None:
-        """Say what Beam's operation does not know; before ``setup``."""
+        """Set what Beam's constructor does not take; called before ``setup``."""
         self._blocks = writer
         self._encode = _encoder(self.windowed_coder.wrapped_value_coder)
         self._values: list[Any] = []  # encoded
@@ -205,7 +205,7 @@ class BlockSink(bundle_processor.DataOutputOperation):  # type: ignore[misc]
         self._write(values if self._encode is None else map_all(self._encode, values), origins)
 
     def process_one(self, value: Any, origin: WindowedValue) -> None:
-        """See ``ChunkedParDo.process_one``. The value is encoded, and not referred to any more."""
+        """See ``ChunkedParDo.process_one``. The value is encoded at once, and not kept."""
         coded = value if self._encode is None else self._encode(value)
         self._values.append(coded)
         self._origins.append(origin)
@@ -232,14 +232,14 @@ class BlockSink(bundle_processor.DataOutputOperation):  # type: ignore[misc]
 
 
 def _size(coded: Any) -> int:
-    """Return how many bytes an encoded element has."""
+    """Return the size of an encoded element in bytes."""
     if isinstance(coded, tuple):
         return sum(map(_size, coded))
     return len(coded) if isinstance(coded, bytes) else 8
 
 
 def _decoder(coder: Coder) -> _Convert:
-    """From what is read to what user code sees."""
+    """Return the conversion from values in blocks to values that user code gets."""
     if isinstance(coder, StateBackedIterableCoder):
         return _group_decoder(coder)
     if isinstance(coder, LengthPrefixCoder):
@@ -263,7 +263,7 @@ def _group_decoder(coder: StateBackedIterableCoder) -> Callable[[Any], Any]:
 
 
 def _encoder(coder: Coder) -> _Convert:
-    """The inverse direction."""
+    """Return the conversion from values of user code to values in blocks."""
     if isinstance(coder, LengthPrefixCoder):
         encode: _Convert = coder.value_coder().get_impl().encode
         return encode
@@ -335,7 +335,7 @@ def _create(
 def _coder_of_blocks(
     factory: Any, port: beam_fn_api_pb2.RemoteGrpcPort, operation: BlockSource | BlockSink
 ) -> WindowedValueCoder:
-    """Return the coder in which blocks are: elements as the runner sees them, in real windows."""
+    """Return the coder of blocks: values as the runner sees them, but decoded windows."""
     seen = coder_seen_by_the_runner(factory.descriptor, port.coder_id)
     return WindowedValueCoder(seen.wrapped_value_coder, operation.windowed_coder.window_coder)
 

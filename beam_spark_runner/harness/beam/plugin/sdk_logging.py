@@ -1,12 +1,12 @@
 """Additions to the log stream of an SDK harness that has this package.
 
-Beam's handler makes a message of each line, and drops those that its queue cannot hold without
-saying how many: here floods are cut where they begin, and counted. Warnings that Python would
-write to stderr are lines, too, which say so. A mark ends what was logged by the end of a bundle, so
-that the runner can wait for it.
+Beam's handler drops lines that its queue cannot hold, without reporting how many. Here a flood of
+lines is limited at its source, and the dropped lines are counted. Python's warnings, usually
+written to stderr, are sent as log entries with their category. A mark follows the lines of each
+bundle, so that the runner can wait for them.
 
-``sdk_worker_main`` imports this module because of ``--beam_plugin``, when its handler is there
-already.
+``sdk_worker_main`` imports this module because of ``--beam_plugin``, after it has installed its
+handler.
 """
 
 import contextlib
@@ -29,12 +29,12 @@ _OURS = "/beam_spark_runner/"
 _LEFT_OUT = f"{_OURS}left_out"
 _MARK = f"{_OURS}mark"
 _WARNING = f"{_OURS}warning/"
-"""Where an entry says it comes from that only counts lines, ends a bundle, or is a warning: its
-category and its own place follow."""
+"""Log locations of special entries: the count of dropped lines, a mark, and a warning, which is
+followed by its category and its own location."""
 
 
 class SdkLogging:
-    """Beam's handler in this process. Threads: any."""
+    """Extends Beam's log handler in this process. Threads: any."""
 
     def __init__(self, handler: logging.Handler) -> None:
         self._handler = handler
@@ -44,13 +44,13 @@ class SdkLogging:
         self._marks = 0
 
     def install(self) -> None:
-        """Begin."""
+        """Filter the records of all root handlers, and take Python's warnings."""
         for handler in logging.getLogger().handlers:  # another one may write to stderr
             handler.addFilter(self._lets_through)
         hear_warnings(self._warn)
 
     def end_bundle(self) -> int:
-        """Return the number of the last mark, after which nothing has been logged; 0: none."""
+        """Log a mark if lines have been logged since the last one; return its number, or 0."""
         self._report_left_out()
         with self._lock:
             if not self._is_marked:
@@ -61,7 +61,7 @@ class SdkLogging:
 
     def _lets_through(self, record: logging.LogRecord) -> bool:
         known: bool | None = getattr(record, _PASSES, None)
-        if known is not None:  # a handler before has asked
+        if known is not None:  # decided for another handler
             return known
         with self._lock:
             passes = self._valve.lets_through(time.monotonic())
@@ -92,7 +92,7 @@ class SdkLogging:
 
 
 def _make_sendable(record: logging.LogRecord) -> None:
-    """Replace what Beam's handler cannot send, by text; user code that logs would get the error."""
+    """Convert a record that Beam's handler cannot send to text; else logging would raise."""
     error = record.exc_info[1] if record.exc_info else None
     with contextlib.suppress(Exception):
         record.getMessage().encode()
@@ -110,17 +110,17 @@ def _make_sendable(record: logging.LogRecord) -> None:
 
 
 def left_out_by(entry: beam_fn_api_pb2.LogEntry) -> int:
-    """Return how many lines an entry counts that were left out; 0: it is no such entry."""
+    """Return the number of dropped lines that an entry reports; 0: it is another entry."""
     return _number(entry, _LEFT_OUT)
 
 
 def mark_of(entry: beam_fn_api_pb2.LogEntry) -> int:
-    """Return the number of a mark; 0: the entry is none."""
+    """Return the number of a mark; 0: it is another entry."""
     return _number(entry, _MARK)
 
 
 def take_category(entry: beam_fn_api_pb2.LogEntry) -> str | None:
-    """Take the category's name out of the entry of a warning. None: it is a line."""
+    """Remove the category's name from a warning's entry, and return it; None: it is a log line."""
     location: str = entry.log_location
     if not location.startswith(_WARNING):
         return None
@@ -146,4 +146,4 @@ def _install() -> SdkLogging | None:
 
 
 sdk_logging = _install()
-"""None but in an SDK harness."""
+"""The extended log handler; None if this process is no SDK harness."""

@@ -20,22 +20,22 @@ _CHUNK_BYTES = 1 << 20
 class ArtifactService(
     beam_artifact_api_pb2_grpc.ArtifactRetrievalServiceServicer  # type: ignore[misc]
 ):
-    """The gRPC side. ``provision_of`` finds the ProvisionInfo of the harness that calls.
+    """The gRPC servicer. ``provision_of`` finds the ProvisionInfo of the calling harness.
 
-    Files are read where they lie on this machine. A harness gets what its own environment
-    names, and nothing else.
+    Files are read from this machine. A harness can only read the files that are dependencies of
+    its own environment.
     """
 
     def __init__(self, provision_of: Callable[[Any], beam_provision_api_pb2.ProvisionInfo]) -> None:
         self._provision_of = provision_of
 
     def ResolveArtifacts(self, request: Any, context: Any) -> Any:
-        """Return the artifacts as they are: files need nothing more."""
+        """Return the artifacts unchanged, since files need no resolution."""
         self._provision_of(context)
         return beam_artifact_api_pb2.ResolveArtifactsResponse(replacements=request.artifacts)
 
     def GetArtifact(self, request: Any, context: Any) -> Iterator[Any]:
-        """Send one file."""
+        """Send one file in chunks."""
         artifact = request.artifact
         wanted = (artifact.type_urn, artifact.type_payload)
         known = {

@@ -19,10 +19,10 @@ class ControlStream:
     """The control stream of one SDK harness.
 
     Args:
-        instructions: ids that were given to it.
-        lose: called once the stream has ended or has brought what it must not.
+        instructions: The ids of the instructions that the harness has got.
+        lose: Called if the stream ends unexpectedly, or the harness violates the protocol.
 
-    Threads: any. Answers are handed over in the stream's own thread.
+    Threads: any. Responses are passed on in the thread that reads the stream.
     """
 
     def __init__(self, instructions: InstructionIds, lose: Callable[[RunnerError], None]) -> None:
@@ -39,21 +39,21 @@ class ControlStream:
         self.descriptors: dict[str, beam_fn_api_pb2.ProcessBundleDescriptor] = {}
 
     def ask(self, request: beam_fn_api_pb2.InstructionRequest, then: Answered) -> None:
-        """Send an instruction; ``then`` gets the answer, if one comes."""
+        """Send an instruction; ``then`` gets the response, if one arrives."""
         self._waiting[request.instruction_id] = then
         self._requests.put(request)
 
     def forget(self, instruction: str) -> None:
-        """Ignore the answer."""
+        """Ignore the response to an instruction."""
         self._waiting.pop(instruction, None)
 
     def serve(
         self, responses: Iterator[beam_fn_api_pb2.InstructionResponse]
     ) -> Iterator[beam_fn_api_pb2.InstructionRequest]:
-        """Be the stream: yields requests until it is closed.
+        """Serve the stream: yields requests until it is closed.
 
         Raises:
-            FnApiProtocolError: there is one already.
+            FnApiProtocolError: The harness has opened a control stream before.
         """
         with self._lock:
             if self._is_served:
@@ -67,7 +67,7 @@ class ControlStream:
             yield request
 
     def close(self) -> None:
-        """End the stream, upon which the harness leaves."""
+        """End the stream, upon which the harness exits."""
         self._is_closed = True
         self._requests.put(None)
 
@@ -88,7 +88,7 @@ class ControlStream:
             problem = "the SDK harness closed its control stream"
         except grpc.RpcError:
             problem = "the control stream to the SDK harness broke"
-        except Exception as error:  # nobody else reads what bundles wait for
+        except Exception as error:  # bundles wait for responses that only this thread reads
             self._lose(reading_failed(error, "control"))
             return
         finally:
@@ -98,11 +98,11 @@ class ControlStream:
 
 
 class ControlService(beam_fn_api_pb2_grpc.BeamFnControlServicer):  # type: ignore[misc]
-    """The gRPC side.
+    """The gRPC servicer.
 
     Args:
-        stream_of: finds the stream of the harness that calls.
-        descriptor_of: finds a descriptor that such a harness may have; None: there is none.
+        stream_of: Finds the stream of the calling harness.
+        descriptor_of: Finds a descriptor by id, for the calling harness; None: there is none.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class ControlService(beam_fn_api_pb2_grpc.BeamFnControlServicer):  # type: ignor
             context.abort(grpc.StatusCode.ALREADY_EXISTS, str(error))
 
     def GetProcessBundleDescriptor(self, request: Any, context: Any) -> Any:
-        """Return the descriptor of a stage that the harness is to run."""
+        """Return the descriptor of a stage that the harness runs."""
         id_ = request.process_bundle_descriptor_id
         found = self._descriptor_of(context, id_)
         if found is None:

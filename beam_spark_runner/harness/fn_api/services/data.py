@@ -1,13 +1,13 @@
 """The data service: elements to and from an SDK harness, in blocks, with flow control.
 
-Neither side fills the other's memory. What goes out waits in a queue of
-``OUTGOING_BYTES``, and gRPC takes from it as the harness reads. What comes in
-waits in the inbox of its bundle; while that is full, the stream is not read, so
+Neither side fills the other's memory. Outgoing blocks wait in a queue of
+``OUTGOING_BYTES``, and gRPC takes from it as the harness reads. Incoming blocks
+wait in the inbox of their bundle; while that is full, the stream is not read, so
 that the harness's own queue fills up, and its user code waits.
 
-One stream serves all bundles of a harness. While several are under way, a full
-inbox must not keep the others' outputs back: the thread that would empty it may
-be waiting for one of them. Then it goes on in a file.
+One stream serves all bundles of a harness. While several of them run, a full
+inbox must not block the others' outputs, because the thread that empties it may
+be waiting for one of these. So it then grows in a file.
 """
 
 import threading
@@ -38,10 +38,10 @@ class DataStream:
     """The data stream of one SDK harness.
 
     Args:
-        instructions: ids that were given to it.
-        lose: called once the stream has ended or has brought what it must not.
+        instructions: The ids of the instructions that the harness has got.
+        lose: Called if the stream ends unexpectedly, or the harness violates the protocol.
 
-    Threads: any; ``changed`` guards everything; it is notified of room and of events.
+    Threads: any; ``changed`` guards all fields, and is notified of room and of events.
     """
 
     def __init__(self, instructions: InstructionIds, lose: Callable[[RunnerError], None]) -> None:
@@ -55,14 +55,14 @@ class DataStream:
         self.is_open = False
 
     def open(self, instruction: str) -> Inbox:
-        """Begin to keep what comes for a bundle."""
+        """Open the inbox of a bundle."""
         with self.changed:
             inbox = self._inboxes[instruction] = Inbox()
             self.changed.notify_all()
         return inbox
 
     def forget(self, instruction: str) -> None:
-        """Ignore what still comes for a bundle."""
+        """Close the inbox of a bundle, and ignore later elements for it."""
         with self.changed:
             inbox = self._inboxes.pop(instruction, None)
             if inbox is not None:
@@ -70,7 +70,7 @@ class DataStream:
             self.changed.notify_all()
 
     def put(self, instruction: str, event: Event) -> None:
-        """Add to a bundle's inbox what did not come by this stream."""
+        """Add an event to a bundle's inbox that did not arrive on this stream."""
         with self.changed:
             inbox = self._inboxes.get(instruction)
             if inbox is not None:
@@ -78,7 +78,7 @@ class DataStream:
                 self.changed.notify_all()
 
     def put_for_all(self, event: Event) -> None:
-        """Add to all inboxes."""
+        """Add an event to all inboxes."""
         with self.changed:
             for inbox in self._inboxes.values():
                 inbox.put(event)
@@ -116,10 +116,10 @@ class DataStream:
     def serve(
         self, incoming: Iterator[beam_fn_api_pb2.Elements]
     ) -> Iterator[beam_fn_api_pb2.Elements]:
-        """Be the stream: yields blocks until it is closed.
+        """Serve the stream: yields blocks to send until it is closed.
 
         Raises:
-            FnApiProtocolError: there is one already.
+            FnApiProtocolError: The harness has opened a data stream before.
         """
         with self.changed:
             if self.is_open:
@@ -151,7 +151,7 @@ class DataStream:
             problem = "the SDK harness closed its data stream"
         except grpc.RpcError:
             problem = "the data stream to the SDK harness broke"
-        except Exception as error:  # nobody else reads what bundles wait for
+        except Exception as error:  # bundles wait for events that only this thread reads
             self._lose(reading_failed(error, "data"))
             return
         finally:
@@ -189,7 +189,7 @@ class DataStream:
         return self._is_of_the_past(instruction)
 
     def _is_of_the_past(self, instruction: str) -> bool:
-        """Whether elements come late; else the harness is lost."""
+        """Whether elements belong to an ended bundle; if not, the harness is lost."""
         if self._instructions.was_issued(instruction):
             return True
         self._lose(
@@ -212,7 +212,7 @@ class DataStream:
 
 
 class DataService(beam_fn_api_pb2_grpc.BeamFnDataServicer):  # type: ignore[misc]
-    """The gRPC side. ``stream_of`` finds the stream of the harness that calls."""
+    """The gRPC servicer. ``stream_of`` finds the stream of the calling harness."""
 
     def __init__(self, stream_of: Callable[[Any], DataStream]) -> None:
         self._stream_of = stream_of

@@ -1,4 +1,4 @@
-"""A queue of what an SDK harness has sent for one bundle, until the bundle's thread takes it."""
+"""The queue of the messages that an SDK harness has sent for one bundle."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ from beam_spark_runner.harness.fn_api.protocol import Event, OutputArrived, Time
 from beam_spark_runner.state.spill import SpillFile
 
 LIMIT_BYTES = 32 << 20
-"""Outputs and timers that wait in memory. Beyond, the stream waits or, if others use it too, a
-file grows."""
+"""The limit on outputs and timers in memory. Beyond it, the stream is not read or, if other bundles
+use it, too, a file grows."""
 
 
 class Inbox:
-    """Events of one bundle in the order of their coming.
+    """Events of one bundle in the order of their arrival, until the bundle's thread takes them.
 
-    Outputs and timers beyond ``LIMIT_BYTES`` wait in a file, if somebody puts them all the same.
+    Outputs and timers that are put beyond ``LIMIT_BYTES`` are written to a file.
 
-    Threads: the caller holds the lock of the connection.
+    Threads: the caller holds the data stream's lock, ``changed``.
     """
 
     def __init__(self, limit_bytes: int | None = None) -> None:
@@ -29,7 +29,7 @@ class Inbox:
 
     @property
     def is_full(self) -> bool:
-        """Whether what comes next goes to a file."""
+        """Whether outputs and timers that are put next are written to a file."""
         return self._bytes > self._limit_bytes
 
     def __len__(self) -> int:
@@ -39,7 +39,7 @@ class Inbox:
         """Add an event.
 
         Raises:
-            OSError: it does not fit the disk.
+            OSError: The disk is full, or failed.
         """
         coded = _bytes_of(event)
         if coded and self.is_full:
@@ -59,7 +59,7 @@ class Inbox:
         return event
 
     def close(self) -> None:
-        """Give memory and disk back."""
+        """Free memory and disk."""
         self._events.clear()
         self._bytes = 0
         self._file.close()
@@ -84,7 +84,7 @@ class Inbox:
 
 @dataclass(frozen=True, slots=True)
 class _Spilled:
-    """Where outputs of a transform, or timers of a family, lie in the file."""
+    """The place in the file of outputs of a transform, or of timers of a family."""
 
     whose: TransformId | TimerFamilyId
     start: int

@@ -13,7 +13,7 @@ class InstructionIds:
         self._lock = threading.Lock()
 
     def next(self) -> str:
-        """Return an id that was never used with this harness."""
+        """Return a new id for an instruction."""
         with self._lock:
             self._last = next(self._numbers)
             return str(self._last)
@@ -22,5 +22,5 @@ class InstructionIds:
         """Whether an instruction had this id; it may have ended long ago."""
         if not (id_.isascii() and id_.isdigit()) or id_[0] == "0":
             return False
-        # Python refuses to make a number of thousands of digits.
+        # The length first: Python refuses to parse a number of thousands of digits.
         return len(id_) <= len(str(self._last)) and int(id_) <= self._last

@@ -19,7 +19,9 @@ from beam_spark_runner.harness.beam.plugin.sdk_logging import left_out_by, mark_
 
 
 class LogStream:
-    """The log stream of one SDK harness: where its lines go, and how far it has been read.
+    """The log stream of one SDK harness: its log sink, and the last mark that has been read.
+
+    A harness that has this package ends the lines of a bundle with a numbered mark.
 
     Threads: any.
     """
@@ -27,49 +29,49 @@ class LogStream:
     def __init__(self) -> None:
         self.sink: LogSink = STDERR
         self.keep: Callable[[bytes], None] = lambda line: None
-        """Takes the lines that the boot program of a container passes on, for error messages."""
+        """Takes the output lines that a container's boot program logs, for error messages."""
         self._mark = 0
         self._is_broken = False
         self._changed = threading.Condition()
 
     def begin(self) -> None:
-        """The stream begins, for the first time or anew."""
+        """Begin the stream, for the first time or again."""
         self._is_broken = False
 
     def end(self) -> None:
-        """No mark comes by this stream any more."""
+        """End the stream, and all waiting for its marks."""
         with self._changed:
             self._is_broken = True
             self._changed.notify_all()
 
     def reach(self, mark: int) -> None:
-        """All that was logged before a mark has been handed on."""
+        """Record that all lines before a mark have been passed on."""
         with self._changed:
             self._mark = mark
             self._changed.notify_all()
 
     def wait_for(self, mark: int, timeout_s: float) -> bool:
-        """Wait until a mark is reached; False if it was not in time, or cannot be any more."""
+        """Wait until a mark is reached; return False on a timeout or if the stream has ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._mark >= mark or self._is_broken, timeout_s)
             return self._mark >= mark
 
 
 def _split_trace(entry: beam_fn_api_pb2.LogEntry) -> None:
-    """Have a traceback in ``trace`` only: Beam's Python SDK sends it in the message, too."""
+    """Remove a traceback from the message: Beam's Python SDK sends it there and in ``trace``."""
     entry.trace = entry.trace.rstrip()
     if entry.trace:
         entry.message = entry.message.replace(entry.trace, "", 1).rstrip()
 
 
 class LoggingService(beam_fn_api_pb2_grpc.BeamFnLoggingServicer):  # type: ignore[misc]
-    """The gRPC side. ``stream_of`` finds the stream of the harness that calls."""
+    """The gRPC servicer. ``stream_of`` finds the stream of the calling harness."""
 
     def __init__(self, stream_of: Callable[[Any], LogStream]) -> None:
         self._stream_of = stream_of
 
     def Logging(self, incoming: Any, context: Any) -> Iterator[Any]:
-        """Hand entries on until the harness closes the stream."""
+        """Pass log entries on until the harness closes the stream."""
         stream = self._stream_of(context)
         # A harness may live longer than a job: the lines go to the job that uses it at the time.
         lines = LogLines(lambda: stream.sink)
@@ -92,7 +94,7 @@ class LoggingService(beam_fn_api_pb2_grpc.BeamFnLoggingServicer):  # type: ignor
                             lines.send(entry)
                 lines.report_left_out()
         except grpc.RpcError:
-            pass  # the harness is gone; its control stream fails whoever waits for it
+            pass  # the harness has ended, which the control stream reports
         finally:
             stream.end()
         yield from ()

@@ -1,4 +1,4 @@
-"""The provisioning service, for harnesses that are started with nothing but its address."""
+"""The provisioning service, for harnesses that are started with no more than its address."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,11 +7,11 @@ from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_a
 
 
 class ProvisionService(beam_provision_api_pb2_grpc.ProvisionServiceServicer):  # type: ignore[misc]
-    """The gRPC side. ``provision_of`` finds the ProvisionInfo of the harness that calls."""
+    """The gRPC servicer. ``provision_of`` finds the ProvisionInfo of the calling harness."""
 
     def __init__(self, provision_of: Callable[[Any], beam_provision_api_pb2.ProvisionInfo]) -> None:
         self._provision_of = provision_of
 
     def GetProvisionInfo(self, request: Any, context: Any) -> Any:
-        """Return options, addresses and dependencies."""
+        """Return pipeline options, endpoints and dependencies."""
         return beam_provision_api_pb2.GetProvisionInfoResponse(info=self._provision_of(context))

@@ -1,4 +1,4 @@
-"""Ends a stream that this process can no longer read."""
+"""The error of a stream that this process can no longer read."""
 
 import socket
 import tempfile
@@ -7,14 +7,14 @@ from beam_spark_runner.core.errors import HarnessStreamError
 
 
 def reading_failed(error: Exception, stream: str) -> HarnessStreamError:
-    """Return the error that bundles get for one in the thread that reads a stream.
+    """Return the error with which bundles fail after an exception in a stream's reading thread.
 
     Args:
-        error: what was raised.
-        stream: control or data.
+        error: The exception.
+        stream: The name of the stream: control or data.
     """
     problem = f"{type(error).__name__}: {error}"
-    if isinstance(error, OSError):  # what waits to be taken may be large, and is then in files
+    if isinstance(error, OSError):  # a full inbox is in a file
         problem += f"; its files are in {tempfile.gettempdir()} of {socket.gethostname()}"
     failure = HarnessStreamError(
         f"the runner could not continue to read the {stream} stream: {problem}"

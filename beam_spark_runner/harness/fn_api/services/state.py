@@ -20,15 +20,15 @@ _LOGGER = logging.getLogger(__name__)
 PAGE_BYTES = 1 << 20
 _MOST_OPEN = 32
 _ANSWERING = threading.Lock()
-"""Held for each answer: lookups serve one thread at a time, and bundles may share them."""
+"""Held for each answer, because bundles may share lookups, which serve one thread at a time."""
 
 
 class Pages:
-    """Byte strings of any number, handed out about a megabyte at a time.
+    """Returns iterables of byte strings page by page, each of about a megabyte.
 
-    A continuation token is the number of the next page. Readers go forward as a rule, so
-    the iteration is kept where it stands; whoever asks for a page again, or comes late,
-    makes it begin anew.
+    A continuation token is the number of the next page. Readers usually go forward, so open
+    iterators are kept. A request for an earlier page, or one whose iterator has been evicted,
+    iterates from the beginning.
 
     Threads: one at a time.
     """
@@ -43,12 +43,12 @@ class Pages:
         """Return a page of ``key``, and the token of the next: empty after the last.
 
         Args:
-            key: names the whole.
-            token: of the page; empty for the first.
-            parts: gives the whole; each time the same.
+            key: Identifies the iterable.
+            token: The token of the page; empty for the first.
+            parts: Returns the iterable, which must have the same content each time.
 
         Raises:
-            FnApiProtocolError: the token is none of ours.
+            FnApiProtocolError: The token is not a page number.
         """
         if token and not (token.isdigit() and len(token) < 10):
             raise FnApiProtocolError(f"{token!r:.100} is no continuation token")
@@ -78,12 +78,12 @@ class Pages:
 
 
 class BundleState:
-    """What one bundle may ask for.
+    """The state that one bundle may read or write over the Fn API.
 
     Args:
-        side_inputs: (transform id, local name) -> lookup.
-        user_state: of the keys that the bundle works on; None: the stage has no user state.
-        on_pages: called when user state is read that does not fit one page.
+        side_inputs: The lookups, by transform id and local name of the side input.
+        user_state: The state of the bundle's keys; None: the stage has no user state.
+        on_pages: Called when user state is read that does not fit into one page.
 
     Threads: ``answer`` one at a time; ``keep_group`` from the bundle's thread.
     """
@@ -101,15 +101,15 @@ class BundleState:
         self._pages = Pages()
 
     def keep_group(self, token: bytes, coded_values: Iterable[bytes]) -> None:
-        """Let the bundle read the values of a group: nested encodings, any number of times."""
+        """Let the bundle read a group's values, nested encodings, any number of times."""
         self._groups[token] = coded_values
 
     def answer(self, request: beam_fn_api_pb2.StateRequest) -> beam_fn_api_pb2.StateResponse:
         """Answer one request.
 
         Raises:
-            FnApiProtocolError: the bundle has no such state.
-            GroupClosedError: the SDK asked for a group of another bundle.
+            FnApiProtocolError: The bundle has no such state.
+            GroupClosedError: The bundle has no such group; it is one of another bundle.
         """
         key = request.state_key
         kind = key.WhichOneof("type")
@@ -162,12 +162,12 @@ class StateStream:
             self._bundles[instruction] = state
 
     def forget(self, instruction: str) -> None:
-        """The bundle has ended."""
-        with _ANSWERING, self._lock:  # no answer is under way that reads what is closed next
+        """Stop answering requests of a bundle that has ended."""
+        with _ANSWERING, self._lock:  # so that no answer reads a log that is closed next
             self._bundles.pop(instruction, None)
 
     def answer(self, request: beam_fn_api_pb2.StateRequest) -> beam_fn_api_pb2.StateResponse:
-        """Answer one request; errors are sent to the SDK, whose user code raises them."""
+        """Answer one request; errors are sent to the SDK, which raises them in user code."""
         try:
             with _ANSWERING:
                 with self._lock:
@@ -190,7 +190,7 @@ def _nothing_is_under_way(request: beam_fn_api_pb2.StateRequest) -> Exception:
 
 
 class StateService(beam_fn_api_pb2_grpc.BeamFnStateServicer):  # type: ignore[misc]
-    """The gRPC side. ``stream_of`` finds the stream of the harness that calls."""
+    """The gRPC servicer. ``stream_of`` finds the stream of the calling harness."""
 
     def __init__(self, stream_of: Callable[[Any], StateStream]) -> None:
         self._stream_of = stream_of

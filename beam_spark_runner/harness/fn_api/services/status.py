@@ -24,10 +24,11 @@ class StatusStream:
         self._is_open = threading.Event()
 
     def ask(self, timeout_s: float) -> str | None:
-        """Return what the harness does just now: the stacks of its threads, as a rule.
+        """Return the status of the harness, usually the stacks of its threads.
 
         Returns:
-            None if it has no such stream, or does not answer in time.
+            The text, cut off after ``MOST_CHARACTERS``; None if the harness has no status stream,
+            or does not answer in time.
         """
         if not self._is_open.is_set():
             return None
@@ -47,7 +48,7 @@ class StatusStream:
     def serve(
         self, responses: Iterator[beam_fn_api_pb2.WorkerStatusResponse]
     ) -> Iterator[beam_fn_api_pb2.WorkerStatusRequest]:
-        """Be the stream: yields requests until it is closed."""
+        """Serve the stream: yields requests until it is closed."""
         threading.Thread(
             target=self._read, args=(responses,), name="fn-api-status", daemon=True
         ).start()
@@ -67,13 +68,13 @@ class StatusStream:
                 if waiting is not None:
                     waiting.put(response)
         except grpc.RpcError:
-            pass  # its control stream fails whoever waits for the harness
+            pass  # the control stream reports the loss of the harness
         finally:
             self.close()
 
 
 class StatusService(beam_fn_api_pb2_grpc.BeamFnWorkerStatusServicer):  # type: ignore[misc]
-    """The gRPC side. ``stream_of`` finds the stream of the harness that calls."""
+    """The gRPC servicer. ``stream_of`` finds the stream of the calling harness."""
 
     def __init__(self, stream_of: Callable[[Any], StatusStream]) -> None:
         self._stream_of = stream_of
