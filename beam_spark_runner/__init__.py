@@ -1,7 +1,7 @@
 """SparkPortableRunner: runs Apache Beam pipelines on Spark, in Python on PySpark.
 
-Start reading at ``runner``. This file stays light: executors and every
-program that names the runner import it, and only the driver needs the rest.
+Start reading at ``runner``. This file imports little: executors and every
+program that names the runner import it, but only the driver needs the rest.
 """
 
 from typing import TYPE_CHECKING
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkPortableRunner", "SparkPortableRunnerOptions", "__version__"]
 
-# An installed copy of this package does so when Python starts (build_support/backend.py).
-# Here it serves a source checkout or an archive that is only on the path.
+# An installed package installs the hook when Python starts (build_support/backend.py). This call
+# does so for a source checkout, or for an archive that is only on the path.
 import_hook.install()
 
 
 def __getattr__(name: str) -> object:
-    """Load what drivers use only when they use it (PEP 562)."""
+    """Import the classes that only drivers use when they are first accessed (PEP 562)."""
     if name == "SparkPortableRunner":
         from beam_spark_runner.runner import SparkPortableRunner
 

@@ -20,9 +20,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM, SIGINT, or the end of Spark's JVM; return the exit status.
 
     Args:
-        arguments: the command line. None: that of this process.
+        arguments: The command line without the program's name. None: ``sys.argv``.
     """
-    # Beam has logged while it was imported, which has made a handler.
+    # ``force``: Beam logs while it is imported, which installs a handler with another format.
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True
     )
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if server.has_lost_spark:
         _LOGGER.error("Spark's JVM has ended, and no job can run: the job server ends, too")
     _LOGGER.info("ending: running jobs are cancelled")
-    # Jobs run in threads that Python waits for; one that is stuck must not keep the process.
+    # Python waits for the threads of jobs at exit; one that is stuck must not keep the process.
     late = threading.Timer(_ENDS_WITHIN_S, os._exit, (1,))
     late.daemon = True
     late.start()

@@ -1,6 +1,6 @@
-"""The errors that running a pipeline raises in a program, in one place.
+"""The public errors of the runner, for programs that catch them.
 
-``docs/architecture.md`` (Public interface) says which is a kind of which. ``KafkaAccessError`` is
+``docs/architecture.md`` (Public interface) shows their class hierarchy. ``KafkaAccessError`` is
 in ``beam_spark_runner.transforms.kafka``.
 """
 

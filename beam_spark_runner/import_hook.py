@@ -5,13 +5,13 @@ Beam has no plug-in hook: its runner names are a tuple in
 install put into site-packages imports a copy of this file whenever Python
 starts; the copy waits for Beam's module and then adds one name to the tuple.
 
-This runs in every Python process of the user's environment, so: standard
-library only, nothing imported until Beam is, no error ever leaves it.
+It runs in every Python process of the user's environment. Therefore it uses only the
+standard library, imports nothing before Beam is imported, and raises no error.
 """
 
 import sys
 
-TYPE_CHECKING = False  # as ``typing`` has it, which is not loaded at start
+TYPE_CHECKING = False  # type checkers know this name; importing ``typing`` would take time
 if TYPE_CHECKING:
     from typing import Any
 
@@ -20,7 +20,7 @@ RUNNER = "beam_spark_runner.runner.SparkPortableRunner"
 
 
 class _Finder:
-    """Finds no module itself. Lets Beam's be found by the others, and follows it up."""
+    """A meta path finder that wraps the loader which another finder returns for Beam's module."""
 
     @staticmethod
     def find_spec(name: str, path: "Any" = None, target: "Any" = None) -> "Any":
@@ -37,17 +37,17 @@ class _Finder:
 
 
 def install() -> None:
-    """Register now if Beam's options are loaded, else as soon as they are. May be called again."""
+    """Register the runner now if Beam's options are loaded, else once they are. Idempotent."""
     module = sys.modules.get(_AWAITED)
     if module is not None:
         _register(module)
-    # By name: the installed copy of this file and the package's own are two modules.
+    # Compared by name: the installed copy of this file and the package's own are two modules.
     elif not any(_is_ours(finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder)
 
 
 def uninstall() -> None:
-    """Stop waiting."""
+    """Remove the finder from ``sys.meta_path``."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not _is_ours(finder)]
 
 
@@ -60,10 +60,10 @@ def _is_ours(finder: object) -> bool:
 
 
 def _follow_up(loader: "Any") -> None:
-    """Have ``loader`` call ``_register`` after it executed its module, once.
+    """Have ``loader`` call ``_register`` once, after it has executed its module.
 
-    The method of this one loader object is shadowed and restored; a loader of
-    our own around it would show in the module's ``__loader__`` for good.
+    An attribute of this loader object shadows its method until then. A wrapping loader
+    would remain visible as the module's ``__loader__``.
     """
     execute = getattr(loader, "exec_module", None)
     if execute is None:
@@ -82,10 +82,10 @@ def _follow_up(loader: "Any") -> None:
 
 
 def _register(module: "Any") -> None:
-    """Add the runner's name, then its options.
+    """Add the runner's name to Beam's known runners, then declare its options.
 
-    Beam builds its map of runners from this tuple; where that has happened
-    already (``install`` came late), the map gets the name too.
+    Beam builds its map of runners from this tuple. If it has done so already (``install``
+    was called late), the name is added to the map, too.
     """
     try:
         standard = module.StandardOptions
@@ -99,10 +99,10 @@ def _register(module: "Any") -> None:
         if known is not None:
             known.setdefault(short.lower(), RUNNER)
     except Exception:
-        return  # another Beam than we know: its own users must not notice us
+        return  # an unknown version of Beam: this must not disturb programs that use it
     try:
-        # Beam collects options from the subclasses that exist when it parses,
-        # and warns about what none of them declares.
+        # Beam collects options from the subclasses of PipelineOptions that exist when it
+        # parses, and warns of flags that none of them declares.
         __import__("beam_spark_runner.options")
     except Exception:
-        return  # whoever uses the runner imports the module again and sees the error
+        return  # a program that uses the runner imports the module again and gets the error

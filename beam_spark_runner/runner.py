@@ -56,11 +56,11 @@ _LOGGER = logging.getLogger(__name__)
 class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
     """Runs Beam pipelines on Spark, from the portable proto.
 
-    Without a job server; with --job_endpoint, on that one.
+    The pipeline runs in this program, or on a job server if --job_endpoint is set.
 
     Args:
-        spark: session to use; it is left as it was. None: the active session,
-            or what the options name, or one of our own on this machine.
+        spark: The session to use. It is not stopped, and its settings are restored at the end.
+            None: the active session, or the one that the options name, or a new local one.
     """
 
     def __init__(self, spark: "SparkSession | None" = None) -> None:
@@ -68,13 +68,13 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         self._spark = spark
 
     def default_environment(self, options: PipelineOptions) -> environments.Environment:
-        """Where user code runs: what --environment_type says, else the Python workers.
+        """Return the environment of --environment_type; by default, the Python workers.
 
         Packages and files that the options name are built or downloaded here.
 
         Raises:
-            OptionsError: an option is wrong.
-            StagingError: a package cannot be had.
+            OptionsError: An option is invalid.
+            StagingError: A package cannot be built or downloaded.
         """
         kind = RunnerConfig.from_options(options).environment
         artifacts: Sequence[Any] = ()
@@ -85,7 +85,7 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         return default_environment(kind, options, artifacts)
 
     def run_pipeline(self, pipeline: beam.Pipeline, options: PipelineOptions) -> PipelineResult:
-        """See ``run_portable_pipeline``; steps that Beam leaves to runners are replaced before."""
+        """See ``run_portable_pipeline``. Steps of Interactive Beam's recordings are replaced."""
         use_runnable_recorders(pipeline)
         play_what_was_recorded(pipeline, is_interactive=_is_called_by_interactive_beam())
         return super().run_pipeline(pipeline, options)
@@ -99,8 +99,8 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             A ``SparkPipelineResult``; with --job_endpoint a ``SubmittedPipelineResult``.
 
         Raises:
-            OptionsError, PipelineError: nothing has run.
-            SparkSetupError: there is no usable Spark.
+            OptionsError, PipelineError: The options or the pipeline are invalid; nothing has run.
+            SparkSetupError: There is no usable Spark.
         """
         config = RunnerConfig.from_options(options)
         if config.job_endpoint is not None:
@@ -114,15 +114,15 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
                 raise
 
     def schema_of_table(self, read: TableRead, options: PipelineOptions) -> str | None:
-        """Look up what ``ReadFromSpark`` would read, when a pipeline is built.
+        """Look up the schema of the rows of a ``ReadFromSpark``, when the transform is applied.
 
-        A Spark that is started for it goes on until this process ends, and runs the pipeline.
+        A Spark that is started for this runs until this process ends, and runs the pipeline, too.
 
         Returns:
-            Spark's JSON of the schema; None: a job server will read it.
+            The schema in Spark's JSON. None: a job server will read the table.
 
         Raises:
-            TableError: Spark cannot read it.
+            TableError: Spark cannot read the table.
         """
         config = RunnerConfig.from_options(options)
         if config.job_endpoint is not None:
@@ -144,15 +144,15 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         config: RunnerConfig,
         closing: contextlib.ExitStack,
     ) -> "SparkPipelineResult":
-        """Prepare and start. ``closing``: what is to be done at the end of the job."""
+        """Prepare and start the job, which closes ``closing`` at its end."""
         is_notebook = _is_called_by_interactive_beam()
         session: SessionHandle | None = None
         loopback: LoopbackPool | None = None
 
         def start_loopback(pipeline: beam_runner_api_pb2.Pipeline, options_json: str) -> None:
             nonlocal session, loopback
-            # In this order: the JVM is started by a fork, in which gRPC's threads would start
-            # again, and some children die of it.
+            # Spark before gRPC: the JVM is started by a fork, after which gRPC restarts its
+            # threads in the child, which then sometimes crashes.
             session = self._open(config, closing, keeps=is_notebook)
             if not session.is_local:
                 raise OptionsError(
@@ -187,7 +187,8 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
         except (KeyboardInterrupt, SystemExit):
             job.cancel()
             raise
-        # What records unbounded sources runs on, beside what plays the recording.
+        # A pipeline that records unbounded sources goes on running, while another one plays the
+        # recording.
         if is_notebook and (job.plays_test_stream or not prepared.plan.streams):
             result.wait_until_finish()
         return result
@@ -196,8 +197,8 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
 def _serve_metrics(
     address: MetricsAddress, name: str, job: Job, closing: contextlib.ExitStack
 ) -> str:
-    """Serve the metrics of a job until it ends; return where."""
-    # A tenth of a second, which most programs do not need.
+    """Serve the metrics of a job until it ends; return the URL."""
+    # Imported here: the import takes a tenth of a second, and most programs serve no metrics.
     from beam_spark_runner.job.metrics_port import MetricsPort
     from beam_spark_runner.job.prometheus import Measured
 
@@ -207,7 +208,7 @@ def _serve_metrics(
 
 
 def _is_called_by_interactive_beam() -> bool:
-    """Whether InteractiveRunner runs the pipeline: it takes ``run`` for done when it returns."""
+    """Whether InteractiveRunner runs the pipeline: it assumes that ``run`` blocks until the end."""
     if _INTERACTIVE not in sys.modules:
         return False
     frame: FrameType | None = sys._getframe()
@@ -229,8 +230,8 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
     """A pipeline that runs, or has run.
 
     Attributes:
-        metrics_url: where Prometheus finds its metrics while it runs (``--metrics_port``); None:
-            nowhere.
+        metrics_url: The URL of its metrics for Prometheus while it runs (``--metrics_port``).
+            None: they are not served.
     """
 
     def __init__(self, job: Job, metrics_url: str | None = None) -> None:
@@ -240,7 +241,7 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
 
     @property
     def job_id(self) -> str:
-        """Names the run in temp folders and as the tag of its Spark jobs."""
+        """The id of this run, in the names of temporary folders and as the tag of Spark jobs."""
         return self._job.job_id
 
     @property
@@ -256,7 +257,7 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
         drains a streaming pipeline instead.
 
         Raises:
-            RunnerError: the pipeline failed, and why.
+            RunnerError: The pipeline failed. The error's class and text are the reason.
         """
         with sigterm_raises(self._job.drain if self._job.drains_on_sigterm else None):
             try:
@@ -265,8 +266,8 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
                 self._job.cancel()
                 raise
         if ended and self._job.error is not None:
-            # Without the frames of the job's thread and Spark's stack traces: for whoever
-            # needs those, they are in the debug log, and in ``__context__``.
+            # Without the frames of the job's thread and Spark's stack traces, which are in the
+            # debug log and in ``__context__``.
             raise self._job.error.with_traceback(None) from None
         return self.state
 
@@ -292,21 +293,21 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
         return self.state
 
     def savepoint(self, path: str) -> int:
-        """Copy what a streaming pipeline has committed last, while it goes on.
+        """Copy the last commit of a streaming pipeline to a folder, while the pipeline runs on.
 
-        Another run that is given ``--savepoint_path=path`` begins there. Nothing ever deletes it.
+        Another run with ``--savepoint_path=path`` begins there. The runner never deletes it.
 
         Args:
-            path: a folder, or the URL of one in an object store or HDFS; made if it is missing.
+            path: A folder, or the URL of one in an object store or HDFS; made if it is missing.
 
         Returns:
-            The number of the epoch that the savepoint has.
+            The number of the epoch that was copied.
 
         Raises:
             UnsupportedFeatureError: the pipeline runs in batch.
             OptionsError: the path is empty, or a URL that is not supported.
-            RunnerError: nothing has been committed yet, there is a savepoint in the folder, or it
-                cannot be written.
+            RunnerError: No epoch has been committed yet, the folder has a savepoint or a
+                checkpoint already, or it cannot be written.
         """
         folder = checkpoint_folder("path", path)
         if folder is None:
@@ -314,12 +315,12 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
         return self._job.save(folder)
 
     def watermarks(self) -> dict[str, StepWatermarks]:
-        """Return how far event time has come in each step of a streaming pipeline.
+        """Return the input and output watermarks of each step of a streaming pipeline.
 
-        As the last epoch has committed it; a step that has finished is at ``MAX_TIMESTAMP``.
+        They are those of the last committed epoch; ``MAX_TIMESTAMP`` once a step has finished.
 
         Returns:
-            By the full name of the step. Empty before the first epoch of this run is committed.
+            Watermarks by the full name of the step. Empty before this run's first commit.
 
         Raises:
             UnsupportedFeatureError: the pipeline runs in batch.
@@ -327,25 +328,26 @@ class SparkPipelineResult(PipelineResult):  # type: ignore[misc]
         return self._job.watermarks()
 
     def _repr_html_(self) -> str:
-        """For notebooks: the state, and a picture of what runs where."""
+        """Return HTML for notebooks: the state, and a diagram of the plan."""
         return f"<p>{html.escape(self.state)}</p>{picture(self._job.plan)}"
 
     def monitoring_infos(self) -> list[metrics_pb2.MonitoringInfo]:
-        """Return the committed metrics as job services do, by transform."""
+        """Return the committed metrics in the form of Beam's Job API, labelled by transform id."""
         return [metrics_pb2.MonitoringInfo.FromString(each) for each in self._job.tally.committed]
 
     def metrics(self) -> MetricResults:
-        """Return attempted and committed metrics; of a failed job, too.
+        """Return attempted and committed metrics, also after the job has failed.
 
-        While the pipeline runs, attempted ones include what its tasks have reported so far.
+        While the pipeline runs, attempted metrics include those that its tasks have reported so
+        far.
         """
         return to_metric_results(
             self._job.tally.committed, self._job.attempted(), step_names=self._job.step_names
         )
 
     def messages(self) -> tuple[beam_job_api_pb2.JobMessage, ...]:
-        """Return what user code has logged so far, and why the job failed, if it has.
+        """Return the latest 10,000 messages: log lines of user code, and why the job failed.
 
-        The latest 10,000, in the form of Beam's job service.
+        They have the form of Beam's Job API.
         """
         return self._job.messages.log.events()

@@ -11,10 +11,10 @@ from beam_spark_runner.options.values import checkpoint_folder
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make a savepoint, and print which epoch it has; return the exit status.
+    """Make a savepoint, and print the number of its epoch; return the exit status.
 
     Args:
-        arguments: the command line. None: that of this process.
+        arguments: The command line without the program's name. None: ``sys.argv``.
     """
     given = _parser().parse_args(arguments)
     try:

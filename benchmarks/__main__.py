@@ -1,10 +1,10 @@
-"""Run benchmarks, ours and the peer's side by side, and print ratios.
+"""Run benchmarks of this runner and of Beam's FnApiRunner, and print ratios.
 
-Every runner gets a process of its own. Ours runs the pipeline four times in one
-session: the first is the cold figure, the best of the others the warm one. The
-peer, Beam's FnApiRunner, runs once in one process and once with two workers,
-and its better figure counts. Machines are shared and noisy: only ratios of one
-run mean anything.
+Every runner has a process of its own. This runner runs the pipeline four times in
+one session: the first time is the cold figure, the best of the others the warm one.
+The peer, Beam's FnApiRunner, runs once in one process and once with two workers;
+the better figure counts. Machines are shared and noisy, so that only ratios of
+figures of the same run are meaningful.
 """
 
 import argparse
@@ -29,7 +29,7 @@ OURS = "ours"
 
 
 def measure(case: str, size: int, runner: str, runs: int, folder: Path) -> dict[str, Any]:
-    """Run one case on one runner in a process of its own; watch its memory from outside."""
+    """Run one case on one runner in a process of its own; return its times and peak memory."""
     command = [sys.executable, "-m", "benchmarks", "--child", runner, case]
     command += ["--size", str(size), "--runs", str(runs), "--folder", str(folder)]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -46,7 +46,7 @@ def measure(case: str, size: int, runner: str, runs: int, folder: Path) -> dict[
 
 
 def _watch(pid: int, peaks: dict[str, int], ended: threading.Event) -> None:
-    """Note the largest process of each kind, several times a second."""
+    """Record the memory of the largest process of each kind, several times a second."""
     while not ended.wait(0.2):
         try:
             family = psutil.Process(pid).children(recursive=True)
@@ -85,9 +85,9 @@ def _timed(runner_name: str, case: str, size: int, folder: Path) -> float:
 def run_sizes(case: str, sizes: list[int], runs: int, folder: Path) -> None:
     """Run a case in several sizes in one session that the largest one has warmed; print a table.
 
-    The JVM goes on compiling for a minute: what ran before it had would be slower for that alone,
-    so small sizes come last. What a run costs in itself is the time of the smallest size. It is
-    shown by itself, and taken off the others.
+    Small sizes come last: the JVM compiles for about a minute, and earlier runs are slower. The
+    time of the smallest size is taken as the fixed cost of a run. It is shown separately, and
+    subtracted from the other times.
     """
     falling = sorted(sizes, reverse=True)
     _timed(OURS, case, falling[0], folder)
@@ -108,7 +108,7 @@ _session: Any = None
 
 
 def _our_runner() -> Any:
-    """Return a runner on one session. The first run opens it, and its time is the cold figure."""
+    """Return a runner on the shared session, which the first run opens, as part of its time."""
     global _session
     from beam_spark_runner import SparkPortableRunner
     from beam_spark_runner.spark.session.launch import start_classic
@@ -119,7 +119,7 @@ def _our_runner() -> Any:
 
 
 def main() -> None:
-    """Parse the command line, run, print."""
+    """Run the benchmarks of the command line, and print their figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)}; all if none is named")
     parser.add_argument("--size", type=int, help="instead of each case's own")

@@ -1,6 +1,6 @@
-"""What an anchor adds to the Spark job of an epoch: planning, and a cached input per exchange.
+"""The cost of anchors for the Spark job of an epoch: planning, and a cached input per exchange.
 
-Three levels that pass a few rows on, in local mode, with and without an anchor, in turn.
+Runs three levels that pass on a few rows, in local mode, alternately with and without anchors.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def _levels(spark: SparkSession, anchor: Anchor | None) -> DataFrame:
 
 
 def main() -> None:
-    """Print the median of each in milliseconds, and the least."""
+    """Print the median and the minimum of both times in milliseconds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=40)
     epochs = parser.parse_args().epochs

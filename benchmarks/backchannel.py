@@ -1,9 +1,11 @@
-"""What the backchannel costs: ``python -m benchmarks.backchannel``.
+"""The cost of the backchannel: ``python -m benchmarks.backchannel``.
 
-Of a log line: CPU time of this process, both ends of a socket on loopback included. Of a job:
-three elements in a warm session, with the backchannel and without, in turns. Of a flood: a
-pipeline in a warm session that logs a million lines, beside one that does all but log them, and
-one whose level keeps them back.
+lines: the CPU time of this process for a log line, with both ends of a socket on loopback.
+
+jobs: a pipeline of three elements in a warm session, alternately with and without the backchannel.
+
+flood: a pipeline in a warm session that logs a million lines, compared with the same pipeline
+without logging, and with one whose log level suppresses the lines.
 """
 
 import argparse
@@ -131,7 +133,7 @@ def _flood() -> None:
 
 
 def main() -> None:
-    """Print what was asked for."""
+    """Run the cases of the command line, and print their figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.backchannel", description=__doc__)
     cases = {"lines": _lines, "jobs": _jobs, "flood": _flood}
     parser.add_argument("cases", nargs="*", help=f"of {', '.join(cases)}; all if none is named")

@@ -29,7 +29,7 @@ _PADDING = b"x" * 92
 
 
 class _Expand(beam.DoFn):  # type: ignore[misc]
-    """A range becomes its numbers."""
+    """Emits the numbers of a range."""
 
     def process(self, bounds: tuple[int, int]) -> Iterator[int]:
         return iter(range(*bounds))
@@ -41,7 +41,7 @@ class _CountValues(beam.DoFn):  # type: ignore[misc]
 
 
 class SumByKey(beam.DoFn):  # type: ignore[misc]
-    """Sums values in a state, counts them in another, and gives both out when event time ends."""
+    """Sums values in a state, counts them in another, and emits both at the end of event time."""
 
     SUM = CombiningValueStateSpec("sum", sum)
     COUNT = ReadModifyWriteStateSpec("count", VarIntCoder())
@@ -67,26 +67,26 @@ class SumByKey(beam.DoFn):  # type: ignore[misc]
 
 
 def _numbers(pipeline: beam.Pipeline, count: int) -> beam.PCollection:
-    """``count`` numbers, made in 64 places."""
+    """Return a collection of ``count`` numbers, which 64 elements generate after a Reshuffle."""
     step = -(-count // 64)
     bounds = [(start, min(start + step, count)) for start in range(0, count, step)]
     return pipeline | beam.Create(bounds) | beam.Reshuffle() | beam.ParDo(_Expand())
 
 
 def _key_and_value(number: int, size: int) -> tuple[bytes, bytes]:
-    """One key for each four numbers, whatever ``size`` is, and 100 bytes in all."""
+    """Return a pair of 100 bytes in all; four of ``size`` numbers have the same key."""
     key = (number * 2654435761 % (1 << 32)) * (-(-size // 4)) >> 32
     return key.to_bytes(4, "big"), number.to_bytes(8, "big") + _PADDING[4:]
 
 
 def check(total: int, expected: int) -> None:
-    """End a run that computes something else."""
+    """Raise a ValueError if a pipeline has computed a wrong result."""
     if total != expected:
         raise ValueError(f"{total} instead of {expected}: the run is void")
 
 
 def word_count(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
-    """Count the words of ``size`` MB of text, with Beam's own example's transforms."""
+    """Count the words of ``size`` MB of text, with the transforms of Beam's example."""
     (
         pipeline
         | beam.io.ReadFromText(str(text_of(size, folder)))
@@ -111,7 +111,7 @@ def group_by_key(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
 
 
 def ten_maps(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
-    """``size`` numbers through ten fused Maps."""
+    """Process ``size`` numbers by ten fused Maps."""
     numbers = _numbers(pipeline, size)
     for position in range(10):
         numbers |= f"Map{position}" >> beam.Map(lambda number: number + 1)
@@ -136,7 +136,7 @@ def as_dict(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
 
 
 def sliding_sum(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
-    """Sum per key, 10,000 keys; each element in ten sliding windows."""
+    """Sum ``size`` values by key and window: 10,000 keys, ten sliding windows for each element."""
     sums = (
         _numbers(pipeline, size)
         | beam.Map(lambda number: TimestampedValue((number % 10_000, 1), number // 10_000))
@@ -147,7 +147,7 @@ def sliding_sum(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
 
 
 def sessions(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
-    """Group by key and session, a key for ten elements; five elements to a session."""
+    """Group by key and session: ten elements for each key, five for each session."""
     groups = (
         _numbers(pipeline, size)
         | beam.Map(lambda number: TimestampedValue((number // 10, number), number % 10 // 5 * 60))
@@ -158,7 +158,7 @@ def sessions(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
 
 
 def stateful(pipeline: beam.Pipeline, size: int, folder: Path, *, keys: int) -> None:
-    """Two states and a timer for each of ``keys`` keys."""
+    """Sum values in a stateful DoFn, with two states and a timer for each of ``keys`` keys."""
     sums = (
         _numbers(pipeline, size)
         | beam.Map(lambda number: (number % keys, 2)).with_output_types(tuple[int, int])
@@ -177,7 +177,7 @@ def _check_sum(numbers: beam.PCollection, expected: int) -> None:
 
 
 class Steps(RestrictionProvider):  # type: ignore[misc]
-    """An element is a number of steps."""
+    """The restriction provider of elements that are numbers of steps."""
 
     def initial_restriction(self, element: int) -> OffsetRange:
         return OffsetRange(0, element)
@@ -201,7 +201,7 @@ class _DeferEachStep(beam.DoFn):  # type: ignore[misc]
 
 
 def residuals(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
-    """``size`` restrictions that defer what is left of them 20 times, with no delay."""
+    """Process ``size`` restrictions that defer their residuals 20 times, without a delay."""
     (
         pipeline
         | beam.Create([21] * size)
@@ -212,7 +212,7 @@ def residuals(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
 
 
 def three_elements(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
-    """As small as a pipeline gets: what a run costs in itself."""
+    """Group three elements: the fixed cost of a run."""
     (
         pipeline
         | beam.Create([1, 2, 3])
@@ -223,7 +223,7 @@ def three_elements(pipeline: beam.Pipeline, size: int, folder: Path) -> None:
 
 
 def text_of(size_mb: int, folder: Path) -> Path:
-    """Beam's own sources, over and over, as one file of ``size_mb`` MB."""
+    """Return the path of a text file of ``size_mb`` MB: the sources of Beam, repeated."""
     path = folder / f"text-{size_mb}mb.txt"
     if not path.exists():
         sources = sorted(Path(beam.__file__).parent.rglob("*.py"))
@@ -236,9 +236,15 @@ def text_of(size_mb: int, folder: Path) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One benchmark. ``goal``: the most that our time may be, as a share of the peer's.
+    """One benchmark.
 
-    ``peer_in_one_process``: with two, it loses what is deferred.
+    Attributes:
+        build: Builds the pipeline, for a size and a folder of files.
+        size: The default size.
+        unit: The unit of sizes.
+        goal: The upper limit of this runner's time, as a fraction of the peer's. None: none.
+        peer_in_one_process: Whether the peer runs in one process only: with two, it loses
+            residuals.
     """
 
     build: Callable[[beam.Pipeline, int, Path], None]

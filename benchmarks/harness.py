@@ -1,15 +1,13 @@
-"""What an SDK harness beside a worker costs: ``python -m benchmarks.harness``.
+"""The cost of an SDK harness in another process: ``python -m benchmarks.harness``.
 
-Data plane, without Spark: one step that gives out what it gets, between this process and a
-PROCESS harness. Bytes are those of the elements' values, counted once on their way in and once on
-their way out; timestamps, windows and lengths are not. This process makes the elements beforehand,
-encodes them, and decodes what comes back; the harness decodes, calls user code for each element,
-and encodes.
+data, without Spark: this process sends elements to a PROCESS harness, whose one step emits them
+unchanged. Elements are made beforehand; this process encodes them, and decodes the results. Only
+the bytes of values are counted, once in each direction, without timestamps, windows and lengths.
 
-Start, without Spark: from the wish for a harness to its first element back here, beside what the
-interpreter takes to import Apache Beam, and to import all that Beam's ``sdk_worker_main`` does.
+start, without Spark: the time from the start of a harness until its first element arrives here,
+compared with the times to import Apache Beam, and all modules that its ``sdk_worker_main`` imports.
 
-Word count: 20 MB with and without a harness, in turns, in one warm session of ``local[2]``.
+word_count: 20 MB, alternately with and without a harness, in one warm session of ``local[2]``.
 """
 
 import argparse
@@ -51,7 +49,7 @@ _ORIGIN = create(None, MIN_TIMESTAMP.micros, (GlobalWindow(),), PANE_INFO_UNKNOW
 
 
 class _Counts:
-    """A receiver of values."""
+    """A receiver that counts elements and the bytes of their values."""
 
     def __init__(self) -> None:
         self.elements = self.bytes = 0
@@ -70,7 +68,7 @@ def _identity(pipeline: beam.Pipeline) -> Any:
 
 
 def _stage(build: Callable[[beam.Pipeline], Any]) -> RemoteStage:
-    """Return the first stage of a pipeline, in a harness as ``--environment_type=PROCESS`` has."""
+    """Return the first stage of a pipeline, in the environment of ``PROCESS``."""
     options = PipelineOptions(PROCESS)
     pipeline = beam.Pipeline()
     build(pipeline)
@@ -182,7 +180,7 @@ def _word_count() -> None:
 
 
 def main() -> None:
-    """Print what was asked for."""
+    """Run the cases of the command line, and print their figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.harness", description=__doc__)
     cases = {"data": _data_plane, "start": _start, "word_count": _word_count}
     parser.add_argument("cases", nargs="*", help=f"of {', '.join(cases)}; all if none is named")

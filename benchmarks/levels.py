@@ -1,7 +1,7 @@
-"""Where the CPU time of an element goes in a worker: ``python -m benchmarks.levels``.
+"""The CPU time of an element in each kind of task: ``python -m benchmarks.levels``.
 
 Runs the tasks of a GroupByKey's two levels, of a stateful DoFn's, of fused Maps and of a combiner,
-in this process, with no Spark: what Spark adds is the difference to ``make bench``.
+in this process, without Spark, whose own cost is the difference to ``make bench``. It measures the
 CPU time of the process, so that other work on the machine disturbs it little.
 """
 
@@ -30,7 +30,7 @@ LIMITS = Limits(max_attempts=1, row_limit_bytes=1 << 20, max_element_bytes=1 << 
 
 
 class _Pairs(beam.DoFn):  # type: ignore[misc]
-    """100 bytes each; four values to a key."""
+    """Emits pairs of 100 bytes, four for each key."""
 
     def process(self, element: Any) -> Iterator[tuple[bytes, bytes]]:
         padding = b"x" * 88
@@ -45,7 +45,7 @@ class _Numbers(beam.DoFn):  # type: ignore[misc]
 
 
 class _Drop(beam.DoFn):  # type: ignore[misc]
-    """Ends a pipeline: what it gets goes nowhere."""
+    """Drops all elements, at the end of a pipeline."""
 
     def process(self, element: Any) -> None:
         return
@@ -105,7 +105,7 @@ def _sliding(pipeline: beam.Pipeline) -> Any:
 
 
 def _run(plan: Plan, level: int, batches: list[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], int]:
-    """Run one task of a level three times; its output, and the least ns of CPU per element."""
+    """Run a task of a level three times; return its output, and the least CPU ns per element."""
     best = 1 << 62
     output: list[pa.RecordBatch] = []
     for _ in range(3):
@@ -121,7 +121,7 @@ def _run(plan: Plan, level: int, batches: list[pa.RecordBatch]) -> tuple[list[pa
 
 
 def _sorted(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Sort and cut rows as Spark would."""
+    """Sort rows by route, and cut them into batches, as Spark would."""
     table = pa.Table.from_batches(batches)
     order = np.argsort(table.column("route").to_numpy(), kind="stable")
     sorted_rows: list[pa.RecordBatch] = table.take(pa.array(order)).to_batches(
@@ -140,7 +140,7 @@ def _check(output: list[pa.RecordBatch]) -> None:
 
 
 def main() -> None:
-    """Print nanoseconds of CPU per element."""
+    """Print the nanoseconds of CPU time per element."""
     start = np.zeros(1, np.int64)
 
     def impulse(plan: Plan) -> list[pa.RecordBatch]:

@@ -1,9 +1,9 @@
-"""Full-window partitions, each beside what they are compared with, in one warm session.
+"""Full-window partitions compared with other ways to compute the same, in one warm session.
 
     python -m benchmarks.partitions [--size N] [--sort-size N] [--runs N] [CASE …]
 
-The two pipelines of a case run in turns; the ratio is that of the fastest runs. Spark sorts the
-same bytes, which Python makes and counts there, too.
+The two pipelines of a case run alternately; the ratio is that of the fastest runs. Spark's own sort
+gets the same bytes, which Python makes and counts there, too.
 """
 
 import argparse
@@ -26,7 +26,7 @@ _BLOCK = 10_000
 
 
 def _record(number: int) -> bytes:
-    """100 bytes in no order."""
+    """Return a record of 100 bytes; the records of consecutive numbers are in no order."""
     mixed = (number * 0x9E3779B97F4A7C15) & _MASK
     return (mixed ^ mixed >> 29).to_bytes(8, "big") + _PADDING
 
@@ -98,7 +98,7 @@ class _Bench:
         _check(sum(row["count"] for row in counts), size)
 
     def cases(self, size: int, sort_size: int) -> dict[str, tuple[Callable[[], None], ...]]:
-        """Case -> ours, and what it is compared with."""
+        """Return for each case the measured pipeline, and the one that it is compared with."""
         window = FullWindowPartition()
         counted = beam.combiners.CountCombineFn()
 

@@ -1,7 +1,7 @@
-"""A streaming pipeline that is killed: ``python -m benchmarks.restart``.
+"""The restart of a killed streaming pipeline: ``python -m benchmarks.restart``.
 
-How long it takes, from the command on, until the pipeline has committed again. It has a million
-keys with 100 bytes each, and its state is read from the checkpoint, as on another machine.
+Measures the time from the start of the command until the pipeline has committed again. It has a
+million keys with 100 bytes each, and reads its state from the checkpoint, as on another machine.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def _build(pipeline: beam.Pipeline) -> None:
 
 
 def _until_committed(folder: Path, epochs: int) -> float:
-    """Start the pipeline, kill it when it has committed epochs; return the seconds it took."""
+    """Start the pipeline, and kill it after some commits; return the seconds until the last one."""
     checkpoints = folder / "checkpoints"
     until, began = newest_epoch(checkpoints) + epochs, time.monotonic()
     command = [sys.executable, "-m", "benchmarks.restart", "--child", str(checkpoints)]
@@ -72,7 +72,7 @@ def _until_committed(folder: Path, epochs: int) -> float:
 
 
 def main() -> int:
-    """Fill the state, then start the pipeline again some times."""
+    """Fill the state, then restart the pipeline several times, and print the times."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""The job server: small jobs one after another and at once, its memory, and what idling costs.
+"""The job server: small jobs in sequence and at once, its memory, and its CPU time while idle.
 
     python -m benchmarks.server [--jobs N] [--many N] [--idle S] [CASE …]
 
@@ -68,7 +68,7 @@ class _Bench:
         return subprocess.run(asked, check=True, capture_output=True, text=True).stdout
 
     def cpu_s(self) -> float:
-        """Return the CPU time of the server, and of all its processes that live, in seconds."""
+        """Return the CPU time of the server and of all its living processes, in seconds."""
         family = [self._server, *self._server.children(recursive=True)]
         return sum(sum(each.cpu_times()[:2]) for each in family)
 

@@ -1,12 +1,13 @@
-"""What a shard of streaming costs: ``python -m benchmarks.shards churn|undo|memory``.
+"""The cost of a streaming shard: ``python -m benchmarks.shards churn|undo|memory``.
 
-A shard of a million entries of 60 and 100 bytes, of which each epoch changes some, in the order of
-their keys, as rows come. In this process, without Spark; the deltas are stored in a temporary
-folder. CPU times are those of the process, so that other work on the machine disturbs them little.
+The shard has a million entries with keys of 60 and values of 100 bytes. Each epoch changes some of
+them, in the order of their keys, as in a task. This runs in one process without Spark; the deltas
+are stored in a temporary folder. Times are CPU times of the process, so that other work on the
+machine disturbs them little.
 
-``memory`` stores as many keys as ``--entries`` says, a value and a timer each, and then ten times
-as many, in processes of their own, and compares how much anonymous memory those had at most. What
-LMDB maps are pages of a file, which the kernel takes back when it needs them.
+``memory`` stores ``--entries`` keys, with a value and a timer each, and then ten times as many, in
+processes of their own, and compares their peaks of anonymous memory. LMDB's map is not included: it
+has pages of a file, which the kernel can reclaim.
 """
 
 import argparse
@@ -33,7 +34,7 @@ _STORED = 20_000  # keys in an epoch, where memory is measured
 
 
 class _Shard:
-    """One shard, epoch after epoch."""
+    """One shard, which runs epochs one after another."""
 
     def __init__(self, folder: Path, entries: int) -> None:
         self.local, self._deltas = folder / "local", folder / "deltas"
@@ -58,7 +59,7 @@ class _Shard:
         return sorted(self._chance.sample(self._keys, count))
 
     def run(self, keys: list[bytes], *, is_accepted: bool = True) -> tuple[float, float, float]:
-        """Run an epoch; return CPU seconds of its changes, and CPU and wall seconds of its end."""
+        """Run an epoch; return CPU seconds of its changes, and CPU and wall seconds of sealing."""
         with self.opened() as shard:
             began = time.process_time()
             for key in keys:
@@ -72,12 +73,12 @@ class _Shard:
         return times
 
     def stored(self) -> tuple[int, int]:
-        """Return how many files there are, and their bytes."""
+        """Return the number of deltas, and their size in bytes."""
         sizes = [each.stat().st_size for each in self._deltas.iterdir()]
         return len(sizes), sum(sizes)
 
     def seconds_to_open(self) -> tuple[float, float]:
-        """Return CPU and wall seconds."""
+        """Return the CPU and wall seconds to open the shard."""
         began, ending = time.process_time(), time.monotonic()
         with self.opened():
             return time.process_time() - began, time.monotonic() - ending
@@ -167,7 +168,7 @@ def _anonymous_kb() -> int:
 
 
 def main() -> None:
-    """Measure what the command line asks for, and print it."""
+    """Run the measurements of the command line, and print their figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("churn", "undo", "memory", "store"))
     parser.add_argument("--entries", type=int, default=1_000_000)

@@ -1,7 +1,7 @@
-"""What it saves to spread a long restriction: one of two has nine tenths of the work.
+"""The speedup by splitting a long restriction: one of two has nine tenths of the work.
 
-Each step waits for something outside, and takes no CPU, so that a busy machine changes little.
-The best that two cores can have is 1.8 times the speed.
+Each step sleeps, and takes no CPU, so that a busy machine changes little. The largest possible
+speedup on two cores is 1.8.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def _timed(session: Any, steps: int, *flags: str) -> float:
 
 
 def main() -> None:
-    """Run it both ways in one session, and print both times."""
+    """Run the pipeline both ways in one session, and print both times."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.skewed", description=__doc__)
     parser.add_argument("--seconds", type=int, default=120, help="of work in all")
     steps = int(parser.parse_args().seconds / _STEP_S)

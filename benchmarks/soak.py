@@ -1,8 +1,8 @@
-"""Runs a streaming pipeline for long: ``python -m benchmarks.soak``. What it needs must not grow.
+"""Runs a streaming pipeline for long: ``python -m benchmarks.soak``. Its resources must not grow.
 
 The pipeline has a source, windows, state with timers, a side input and a grouping. It runs in a
-process of its own, which is watched from outside. Fails if a figure of the last quarter is more
-than a tenth above that of the second quarter.
+process of its own, whose memory and files this one measures. It fails if a figure of the last
+quarter is more than a tenth above that of the second quarter.
 """
 
 import argparse
@@ -38,7 +38,7 @@ _MOST = 1.1
 
 
 class _Remembers(beam.DoFn):  # type: ignore[misc]
-    """Counts the elements of a key until it has been seen first for some time."""
+    """Counts the elements of a key for some time after the first one, and emits the count."""
 
     SEEN = CombiningValueStateSpec("seen", sum)
     END = TimerSpec("end", TimeDomain.WATERMARK)
@@ -102,7 +102,7 @@ def _build(pipeline: beam.Pipeline) -> None:
 
 
 def _run(checkpoints: str) -> None:
-    """The process that is watched: run the pipeline, and say each time how much heap is used."""
+    """Run the pipeline in the measured process; print the used heap for each line of input."""
     session = start_classic("local[2]", "soak", {"spark.ui.enabled": "false"})
     pipeline = beam.Pipeline(
         runner=SparkPortableRunner(session),
@@ -143,10 +143,10 @@ def _sum_of(processes: list[psutil.Process], measure: Callable[[psutil.Process],
 
 
 def _sample(child: subprocess.Popen[str], folder: Path) -> dict[str, float]:
-    """Measure what the pipeline needs now.
+    """Measure the resources that the pipeline uses now.
 
     Raises:
-        SystemExit: it has ended.
+        SystemExit: The pipeline has ended.
     """
     assert child.stdin is not None
     assert child.stdout is not None
@@ -198,7 +198,7 @@ def _report(samples: Sequence[Mapping[str, float]]) -> int:
 
 
 def main() -> int:
-    """Run the pipeline until it has had as many epochs and as much time as is asked for."""
+    """Run the pipeline for the requested number of epochs and time, and compare the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=10_000)
     parser.add_argument("--minutes", type=float, default=60)

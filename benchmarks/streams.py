@@ -1,7 +1,7 @@
 """Streaming pipelines: ``python -m benchmarks.streams epochs latency backlog state timers keys``.
 
-Times are seen from the outside, by user code at the end of the pipeline. Machines are shared and
-noisy: ratios of one run mean something, other figures only on a quiet machine.
+Times are measured by user code at the end of the pipeline. Machines are shared and noisy: ratios
+of one run are meaningful, other figures only on a quiet machine.
 """
 
 import argparse
@@ -39,7 +39,7 @@ _AFTER_ALL = _KEYS  # event time, in seconds
 
 
 class _Notes(beam.DoFn):  # type: ignore[misc]
-    """Writes down when elements arrive."""
+    """Records when elements arrive."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -85,7 +85,7 @@ def _through_levels(values: Any, levels: int) -> Any:
 
 
 def epochs(session: Any, folder: Path) -> None:
-    """What an epoch takes that has next to nothing to do; the first hundred warm."""
+    """Measure epochs that have next to nothing to do; the first hundred are warm-up."""
     for levels in (3, 5):
         path = folder / f"epochs-{levels}"
 
@@ -104,7 +104,7 @@ def epochs(session: Any, folder: Path) -> None:
 
 
 def latency(session: Any, folder: Path) -> None:
-    """From element to sink through three levels, 1,000 elements each second for a minute."""
+    """Measure the latency through three levels, with 1,000 elements per second for a minute."""
     path = folder / "latency"
 
     def build(p: beam.Pipeline) -> None:
@@ -135,7 +135,7 @@ _WATERMARK = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_
 
 
 class _Source(beam.DoFn):  # type: ignore[misc]
-    """Gives pairs of a key and 1, a million for each minute of event time."""
+    """Emits pairs of a key and 1, a million for each minute of event time."""
 
     def __init__(self, keys: int) -> None:
         self._keys = keys
@@ -168,7 +168,7 @@ def _windows(pipeline: beam.Pipeline, kind: type[_Source], size: int, keys: int)
 
 
 def _side_by_side(session: Any, label: str, size: int, keys: int, step: Any) -> None:
-    """Run a step as a batch and in epochs, in turns; the first run of each warms."""
+    """Run a step alternately in batch and in epochs; the first run of each is warm-up."""
     seconds: dict[type[_Source], list[float]] = {_Source: [], _UnboundedSource: []}
     for _ in range(3):
         for kind, taken in seconds.items():
@@ -185,12 +185,12 @@ def _side_by_side(session: Any, label: str, size: int, keys: int, step: Any) -> 
 
 
 def backlog(session: Any, folder: Path) -> None:
-    """Sums per key in windows of a minute, of a source that has everything at once."""
+    """Measure sums per key in windows of a minute, of a source that has all elements at once."""
     _side_by_side(session, "sums of 10,000 keys", 4_000_000, 10_000, beam.CombinePerKey(sum))
 
 
 class _Sums(beam.DoFn):  # type: ignore[misc]
-    """Sums the values of a key, and gives the sum out when its window ends."""
+    """Sums the values of a key, and emits the sum when its window ends."""
 
     SUM = CombiningValueStateSpec("sum", sum)
     END = TimerSpec("end", TimeDomain.WATERMARK)
@@ -213,7 +213,7 @@ class _Sums(beam.DoFn):  # type: ignore[misc]
 
 
 def state(session: Any, folder: Path) -> None:
-    """A stateful DoFn with a timer."""
+    """Measure a stateful DoFn with a timer."""
     _side_by_side(session, "state of 100,000 keys", 2_000_000, 100_000, beam.ParDo(_Sums()))
 
 
@@ -222,7 +222,7 @@ def _many(pair: tuple[int, int]) -> Iterator[tuple[int, int]]:
 
 
 def timers(session: Any, folder: Path) -> None:
-    """Timers that are all due at once: how long a commit waits."""
+    """Measure how long commits wait for timers that are all due at once."""
 
     def build(p: beam.Pipeline) -> None:
         events = TestStream().with_output_types(tuple[int, int])
@@ -245,7 +245,7 @@ def timers(session: Any, folder: Path) -> None:
 
 
 class _FewSums(_Sums):
-    """Sums the values of each key; a tenth of the keys gives the sum out, after all elements."""
+    """Sums the values of each key; a tenth of the keys emits the sum, after all elements."""
 
     def process(
         self,
@@ -260,7 +260,7 @@ class _FewSums(_Sums):
 
 
 def keys(session: Any, folder: Path) -> None:
-    """Very many keys in state, of which a tenth has a timer; all of these are due at once."""
+    """Measure very many keys in state, a tenth of which has a timer; all timers are due at once."""
 
     def build(p: beam.Pipeline) -> None:
         shares = p | beam.Create([(shard, _KEYS // _SHARDS) for shard in range(_SHARDS)])
@@ -288,7 +288,7 @@ def keys(session: Any, folder: Path) -> None:
 
 
 def _watch_memory(peaks: dict[str, int], ended: threading.Event) -> None:
-    """Note how much memory Python processes have at most, besides pages of files."""
+    """Record the peak memory of Python processes, without pages of files."""
     while not ended.wait(0.5):
         for process in psutil.Process().children(recursive=True):
             try:
@@ -301,7 +301,7 @@ def _watch_memory(peaks: dict[str, int], ended: threading.Event) -> None:
 
 
 def _watch(folder: Path, commits: list[float], ended: threading.Event) -> None:
-    """Note when manifests appear."""
+    """Record when manifests appear."""
     seen: set[str] = set()
     while not ended.wait(0.02):
         names = {path.name for path in folder.glob("*.manifest")}

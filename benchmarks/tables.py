@@ -1,8 +1,8 @@
-"""Spark tables: ``python -m benchmarks.tables``. Each figure beside that of the other way.
+"""Spark tables compared with Beam's connectors and PySpark: ``python -m benchmarks.tables``.
 
-Reads rows of five columns of Parquet, as rows and as batches, and writes them. All runs are in one
-session, in turns; the first of each is not counted. Ratios of one run mean something, and
-seconds only on a quiet machine.
+Reads Parquet files with five columns, as rows and as batches, and writes them. All runs alternate
+in one session; the first of each is not counted. Ratios of one run are meaningful, but seconds
+only on a quiet machine.
 """
 
 import argparse
@@ -50,7 +50,7 @@ class _SumBatches(beam.DoFn):  # type: ignore[misc]
 
 
 class Tables:
-    """The two ways of each task. Every method runs one of them to its end."""
+    """The two variants of each task. Every method runs one of them to its end."""
 
     def __init__(self, count: int, folder: Path) -> None:
         self._spark = start_classic("local[2]", "benchmarks", {"spark.ui.enabled": "false"})
@@ -74,7 +74,7 @@ class Tables:
         sums | beam.CombineGlobally(sum) | "Check" >> beam.Map(check)
 
     def rows(self) -> None:
-        """``ReadFromSpark`` into a Map."""
+        """Read with ``ReadFromSpark``, followed by a Map."""
         self._run(
             lambda p: self._check(
                 p | ReadFromSpark(path=self._path) | beam.Map(lambda row: row.shop)
@@ -82,7 +82,7 @@ class Tables:
         )
 
     def beams_rows(self) -> None:
-        """``ReadFromParquet`` into a Map, on this runner."""
+        """Read with ``ReadFromParquet``, followed by a Map, on this runner."""
         self._run(
             lambda p: self._check(
                 p
@@ -92,7 +92,7 @@ class Tables:
         )
 
     def batches(self) -> None:
-        """``ReadFromSpark`` into a batch DoFn."""
+        """Read with ``ReadFromSpark``, followed by a batch DoFn."""
         self._run(
             lambda p: self._check(
                 p | ReadFromSpark(path=self._path, batches=True) | beam.ParDo(_SumBatches())
@@ -100,7 +100,7 @@ class Tables:
         )
 
     def sparks_batches(self) -> None:
-        """The same in plain PySpark."""
+        """Compute the same as ``batches`` in plain PySpark."""
 
         def sums(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             total = sum(pc.sum(batch.column("shop")).as_py() or 0 for batch in batches)
@@ -111,14 +111,14 @@ class Tables:
             raise ValueError("the run is void")
 
     def write(self) -> None:
-        """``WriteToSpark`` of rows that are read."""
+        """Write rows that are read, with ``WriteToSpark``."""
         out = str(self._folder / "ours")
         self._run(
             lambda p: p | ReadFromSpark(path=self._path) | WriteToSpark(path=out, mode="overwrite")
         )
 
     def beams_write(self) -> None:
-        """``WriteToParquet`` of the same rows as dicts, on this runner."""
+        """Write the same rows as dicts, with ``WriteToParquet``, on this runner."""
         out = self._folder / "beams"
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir()
@@ -133,7 +133,7 @@ class Tables:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run all variants, and print their times and ratios."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tables", description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--runs", type=int, default=3)

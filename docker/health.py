@@ -1,7 +1,7 @@
 """The health checks of the containers: exit status 0, or the reason on stderr.
 
-``health.py HOST:PORT`` connects there. ``health.py worker`` asks the master whether it counts on
-the worker of this container.
+``health.py HOST:PORT`` connects to a port. ``health.py worker`` asks the Spark master whether the
+Spark Worker of this container is alive.
 """
 
 import json
@@ -14,7 +14,7 @@ _MASTER = "http://spark-master:8080/json/"
 
 
 def main(what: str) -> None:
-    """Look once."""
+    """Check once; ``what`` is HOST:PORT or ``worker``."""
     if what == "worker":
         _look_for_worker()
         return
@@ -23,7 +23,7 @@ def main(what: str) -> None:
 
 
 def _look_for_worker() -> None:
-    """Exit with a message if the master has no worker at this address."""
+    """Exit with a message if the master has no living Spark Worker at this container's address."""
     own = socket.gethostbyname(socket.gethostname())
     with urllib.request.urlopen(_MASTER, timeout=_ANSWERS_WITHIN_S) as answer:
         workers = json.load(answer)["workers"]

@@ -1,9 +1,9 @@
-"""A Python pipeline with a transform in Go: its steps run in the Go program that offers it.
+"""A Python pipeline with a Go transform, whose steps run in the Go program that expands it.
 
     cd examples/go && go run ./expansion_service --port=8097
     python examples/go_transform.py --runner=SparkPortableRunner --spark_master_url='local[2]'
 
-The first command is an expansion service; Beam's Go SDK has none, so it is written there.
+The first command is an expansion service. Beam's Go SDK has none, so the example contains one.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Full-window partitions: what is done once for each partition of a collection.
+"""Full-window partitions: computations over all elements of each partition of a collection.
 
-Makes some measurements, and finds in each partition their number, their mean, the largest one, and
-the difference between neighbours in the order of time. Then the same for each sensor.
+Generates measurements. For each partition, it prints the largest step between two measurements
+that follow each other in time, the latest measurement, and the mean; then the mean of each sensor.
 
     python examples/partitions.py --runner=SparkPortableRunner --spark_master_url=local[2]
 """
@@ -23,7 +23,7 @@ def measurements(seed: int) -> Iterator[beam.Row]:
 
 
 def largest_step(records: Iterator[beam.Row]) -> Iterator[float]:
-    """Runs while the records arrive; they are in the order of time."""
+    """Yield the largest difference between neighbours; the records are sorted by time."""
     last = next(records, None)
     if last is None:  # an empty partition
         return

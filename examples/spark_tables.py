@@ -2,8 +2,8 @@
 
     python examples/spark_tables.py
 
-Writes a small table of sales to a temporary folder with Spark, then reads it twice: by files, with
-a condition that Parquet's reader gets, and by a SQL query.
+Writes a small table of sales to a temporary folder with Spark, then reads it twice: its files, with
+a filter that is pushed down to the Parquet reader, and a SQL query.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def main() -> None:
     spark.sql(SALES).write.mode("overwrite").parquet(str(folder / "sales"))
 
     with beam.Pipeline(runner=SparkPortableRunner(spark), options=PipelineOptions(flags)) as p:
-        # Data frames: the schema of the table is known when the pipeline is built.
+        # Beam DataFrames need the schema, which is looked up when the pipeline is built.
         sales = p | "March" >> ReadFromSpark(
             path=str(folder / "sales"), columns=["shop", "price"], where="day >= DATE'2026-03-01'"
         )
@@ -42,7 +42,7 @@ def main() -> None:
         totals = to_pcollection(frame.groupby("shop").sum(), include_indexes=True)
         totals | "Totals" >> beam.Map(lambda row: print(row.shop, round(row.price, 2)))
 
-        # SQL, over whatever the session knows; the rows go on into Python, and into a table.
+        # A SQL query of the session; its rows pass through Python, and are written to a table.
         (
             p
             | "Query"

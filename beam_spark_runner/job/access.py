@@ -1,4 +1,4 @@
-"""TLS and the token of the job server, for both its ends."""
+"""TLS and token authentication between clients and the job server, for both sides."""
 
 import collections
 import contextlib
@@ -15,8 +15,8 @@ from beam_spark_runner.core.errors import OptionsError
 from beam_spark_runner.options.access import ClientAccess, ServerAccess, host_of
 
 REFUSED_BY_US = ("beam-spark-runner", "refused")
-"""In the trailing metadata of what a service of this package refuses: gRPC itself, and other job
-servers, use the same status codes."""
+"""Trailing metadata of each error status that a service of this package returns: gRPC itself, and
+other job servers, use the same status codes."""
 _HEADER = "authorization"  # RFC 6750
 _TOKEN_OPTION = "client_token_file"
 _LEAST_TOKEN = 16  # characters
@@ -28,10 +28,10 @@ _REFUSAL = (
 
 
 def check_files(access: ServerAccess) -> None:
-    """Check the files of a server; gRPC does not say what is wrong with them.
+    """Check the TLS and token files of a server: gRPC does not report what is wrong with them.
 
     Raises:
-        OptionsError: a file cannot be read, or does not contain what it should.
+        OptionsError: A file cannot be read, or is not a certificate, key or token.
     """
     if access.cert is not None and access.key is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -43,7 +43,7 @@ def check_files(access: ServerAccess) -> None:
 
 
 def server_credentials(access: ServerAccess) -> grpc.ServerCredentials | None:
-    """Read the certificates of a server, which ``check_files`` has checked; None: no TLS."""
+    """Return the server's credentials, of files that ``check_files`` accepts; None: no TLS."""
     if access.cert is None or access.key is None:
         return None
     return grpc.ssl_server_credentials(
@@ -54,21 +54,21 @@ def server_credentials(access: ServerAccess) -> grpc.ServerCredentials | None:
 
 
 def server_interceptors(access: ServerAccess) -> list[grpc.ServerInterceptor]:
-    """Return what looks at each call before a service does; ``check_files`` has been called."""
+    """Return the interceptors that check the token of each call; ``check_files`` comes first."""
     if access.token_file is None:
         return []
     return [_TokenWanted(read_token(_TOKEN_OPTION, access.token_file))]
 
 
 def open_channel(endpoint: str, access: ClientAccess) -> grpc.Channel:
-    """Open a channel to a job server, which may not be there yet.
+    """Open a channel to a job server, which may not be running yet.
 
     Args:
-        endpoint: HOST:PORT.
-        access: what it is shown, and must show.
+        endpoint: HOST:PORT of the server.
+        access: The client's certificate and token, and the CA of the server's certificate.
 
     Raises:
-        OptionsError: a file is wrong, or the server has another certificate.
+        OptionsError: A file is invalid, or the server's certificate is not accepted.
     """
     interceptors = []
     if access.token_file is not None:
@@ -89,10 +89,14 @@ def open_channel(endpoint: str, access: ClientAccess) -> grpc.Channel:
 
 
 def read_token(option: str, path: str) -> str:
-    """Read a token.
+    """Read the token in a file.
+
+    Args:
+        option: The option that names the file, for errors.
+        path: The path of the file.
 
     Raises:
-        OptionsError: the file cannot be read, or its content is no token.
+        OptionsError: The file cannot be read, or its content is not a token.
     """
     with _named(option, path):
         token = Path(path).read_bytes().strip()
@@ -106,11 +110,11 @@ def read_token(option: str, path: str) -> str:
 
 
 class _TokenWanted(grpc.ServerInterceptor):  # type: ignore[misc]
-    """Lets calls that carry the token reach their services."""
+    """Refuses calls without the token as UNAUTHENTICATED."""
 
     def __init__(self, token: str) -> None:
         self._wanted = f"Bearer {token}".encode()
-        # A handler of streams is called before a client has sent anything.
+        # A stream handler is called at once, without waiting for the client's first message.
         self._refusal = grpc.stream_stream_rpc_method_handler(_refuse)
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
@@ -133,7 +137,7 @@ class _Details(
     ),
     grpc.ClientCallDetails,  # type: ignore[misc]
 ):
-    """Those of a call, with the token."""
+    """The details of a call, with the token in its metadata."""
 
 
 class _TokenSent(
@@ -141,7 +145,7 @@ class _TokenSent(
     grpc.UnaryStreamClientInterceptor,  # type: ignore[misc]
     grpc.StreamStreamClientInterceptor,  # type: ignore[misc]
 ):
-    """Sends a token with each call of a kind that Beam's Job API has."""
+    """Sends a token with each call, for the kinds of calls that Beam's Job API has."""
 
     def __init__(self, token: str) -> None:
         self._shown = (_HEADER, f"Bearer {token}")
@@ -170,7 +174,11 @@ class _TokenSent(
 
 
 def _shake_hands(endpoint: str, context: ssl.SSLContext) -> None:
-    """Raise why TLS is not possible. gRPC logs that, and tries again until a time limit."""
+    """Do one TLS handshake to get its error: gRPC only logs it, and tries again until it times out.
+
+    Raises:
+        OptionsError: The certificate is not accepted, or the server does not use TLS.
+    """
     context.set_alpn_protocols(["h2"])
     host = host_of(endpoint)
     address = host, int(endpoint.rpartition(":")[2])
@@ -189,7 +197,7 @@ def _shake_hands(endpoint: str, context: ssl.SSLContext) -> None:
             "job_server_ca", f"{endpoint} does not answer with TLS: {error.reason}"
         ) from error
     except OSError:
-        pass  # it may come up yet
+        pass  # the server may still be starting
 
 
 def _load_pair(context: ssl.SSLContext, cert: tuple[str, str], key: tuple[str, str]) -> None:

@@ -12,7 +12,7 @@ from typing import BinaryIO
 from beam_spark_runner.core.errors import CheckpointStorageError, RunnerError
 from beam_spark_runner.recovery.savepoint import CopyingStorage
 
-_MOST_AT_ONCE = 16  # files that are made durable
+_MOST_AT_ONCE = 16  # files that are synced in parallel
 
 
 class CheckpointFolderError(CheckpointStorageError):
@@ -23,13 +23,13 @@ class CheckpointFolderError(CheckpointStorageError):
 
 
 class NotDurableError(RunnerError):
-    """A disk did not confirm what tasks have stored, and may have dropped it.
+    """An ``fsync`` of files that tasks have stored failed, so that they may be lost.
 
-    Trying again would prove nothing: the disk need not report the same loss twice.
+    It is not retried: a disk reports a loss only once, so that a second ``fsync`` may succeed.
 
     Args:
-        path: of a file that may be lost.
-        problem: what the disk reported.
+        path: The path of a file that may be lost.
+        problem: The text of the ``OSError``.
     """
 
     def __init__(self, path: str, problem: str) -> None:
@@ -45,9 +45,10 @@ class NotDurableError(RunnerError):
 
 
 class CheckpointFolder(CopyingStorage):
-    """See ``CopyingStorage``. The folder is made if it is missing.
+    """A mounted or local folder as ``CopyingStorage``. It is made if it is missing.
 
-    A hard link makes a file appear under its name, whole, and only if there is none of that name.
+    ``create`` makes a hard link, which makes a complete file appear under its name, or fails if
+    there is a file of that name.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -69,11 +70,11 @@ class CheckpointFolder(CopyingStorage):
         """See ``Storage.create``.
 
         Raises:
-            NotDurableError: one of the others' files may be lost.
+            NotDurableError: One of the files ``after`` may be lost.
         """
         others = [self._folder / other for other in after]
         if others:
-            others.append(self._folder)  # it has their names
+            others.append(self._folder)  # the names of files are durable when the folder is
         hidden = self._folder / f".{name}.{secrets.token_hex(4)}"
         with self._doing(f"create {name}"):
             try:
@@ -82,8 +83,8 @@ class CheckpointFolder(CopyingStorage):
                 try:
                     os.link(hidden, self._folder / name)
                 except OSError as error:
-                    # NFS may repeat a request whose answer was lost, or give up on the answer:
-                    # then the link is ours.
+                    # NFS may repeat a request whose answer was lost, or report an error although
+                    # the link was made: then the file has two links, and this call has made it.
                     if hidden.stat().st_nlink != 2:
                         if isinstance(error, FileExistsError):
                             return False
@@ -114,9 +115,9 @@ class CheckpointFolder(CopyingStorage):
                 hidden.unlink(missing_ok=True)
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete files. Those that are gone already are no error.
+        """Delete files, as far as they exist.
 
-        It need not be durable: what comes back after a crash is deleted once more.
+        Deletions need not be durable: files that reappear after a crash are deleted again.
         """
         for name in names:
             with self._doing(f"delete {name}"):
@@ -131,22 +132,26 @@ class CheckpointFolder(CopyingStorage):
 
 
 def _sync_all(mine: Path, others: Sequence[Path]) -> None:
-    """Make files durable, side by side: a disk takes about as long for all as for one.
+    """Sync files in parallel: a disk takes about as long for all as for one.
 
     Args:
-        mine: the caller's own file, which can be written once more.
-        others: the folder of the others' files, and these.
+        mine: The caller's own file, which it can write again.
+        others: The files that tasks have written, and their folder.
+
+    Raises:
+        NotDurableError: The sync of one of the others failed.
+        OSError: The sync of ``mine`` failed, or a file is missing.
     """
     with ThreadPoolExecutor(min(1 + len(others), _MOST_AT_ONCE)) as threads:
         mine_done = threads.submit(_sync, mine)
         syncing = {other: threads.submit(_sync, other) for other in others}
-    # All are looked at: the disk reports a loss once, so no other error may hide it.
+    # The others come first: a disk reports a loss only once, so that no other error may hide it.
     for other, done in syncing.items():
         error = done.exception()
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             raise NotDurableError(str(other), str(error)) from error
     for done in (*syncing.values(), mine_done):
-        done.result()  # what is not there was deleted by a driver that has taken over
+        done.result()  # a missing file was deleted by another driver, which has taken over
 
 
 def _sync(path: Path) -> None:

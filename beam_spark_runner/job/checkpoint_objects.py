@@ -12,24 +12,25 @@ _PROBE = "creates.probe"
 
 
 class CheckpointObjects(CopyingStorage):
-    """See ``CopyingStorage``. Whatever has been stored is durable.
+    """A folder of an object store or HDFS as ``CopyingStorage``. All that it stores is durable.
 
     Args:
-        folder: where.
+        folder: The folder, with its client.
     """
 
     def __init__(self, folder: UrlFolder) -> None:
         self._folder = folder
 
     def check(self, option: str) -> None:
-        """Make the folder, and check that only one driver can create a file, by creating one.
+        """Make the folder, and check that a file can be created only once, with a probe file.
 
         Args:
-            option: that has named the folder, for errors.
+            option: The option that names the folder, for errors.
 
         Raises:
-            CheckpointStorageError: the storage cannot be reached, or refuses it.
-            OptionsError: it lets two drivers create one file, so that both would commit.
+            CheckpointStorageError: The storage cannot be reached, or denies access.
+            OptionsError: The storage creates a file that exists, so that two drivers could commit
+                the same epoch.
         """
         with self._doing():
             self._folder.make()
@@ -42,10 +43,10 @@ class CheckpointObjects(CopyingStorage):
             )
 
     def exists(self) -> bool:
-        """Return whether the folder is there, see ``UrlFolder.exists``.
+        """Return whether the folder exists; see ``UrlFolder.exists``.
 
         Raises:
-            CheckpointStorageError: the storage cannot be reached, or refuses it.
+            CheckpointStorageError: The storage cannot be reached, or denies access.
         """
         with self._doing():
             return self._folder.exists()

@@ -1,4 +1,4 @@
-"""From the proto to the plan. START READING HERE."""
+"""Compiles the pipeline's proto to a plan. START READING HERE."""
 
 from apache_beam.portability.api import beam_runner_api_pb2
 
@@ -31,23 +31,25 @@ def compile_pipeline(
     may_unpickle: bool = True,
     observe: Observer = ignore,
 ) -> Plan:
-    """Compile a pipeline. Nothing has run, and nothing was opened, when this returns or raises.
+    """Compile a pipeline's proto to a plan; this runs nothing and opens no resources.
 
     Args:
-        pipeline: as an SDK wrote it; client-side optimisations (lifted combiners) are fine.
+        pipeline: The proto as an SDK made it, with or without combiners that its client has lifted.
         allow_non_deterministic_key_coders: Beam's option of that name.
-        drains: splittable DoFns truncate their restrictions before they process them. A pipeline
-            that would stream runs in batch then, unless it has checkpoints.
-        streams: ``--streaming``: it streams, although all of its collections are bounded.
-        has_checkpoints: ``--checkpoint_dir`` is set: what an earlier run has left there is drained.
-        expands_reshuffles: what Beam's SDK put into a Reshuffle runs, not ours in its place.
-        may_unpickle: whether this process may run code of whoever wrote the pipeline. Without
-            it, key coders of Python that are pickled are not checked.
-        observe: sees the graph after each pass.
+        drains: Whether splittable DoFns truncate their restrictions before they process them. An
+            unbounded pipeline then runs in batch, unless it has checkpoints.
+        streams: ``--streaming``: whether the pipeline streams even if all PCollections are bounded.
+        has_checkpoints: Whether ``--checkpoint_dir`` is set, so that ``drains`` continues from an
+            earlier run's checkpoint.
+        expands_reshuffles: Whether a Reshuffle runs as the SDK has expanded it, in place of the
+            runner's own exchange.
+        may_unpickle: Whether this process may run code of the pipeline's author. If not, pickled
+            key coders of the Python SDK are not checked.
+        observe: Is called with the graph after each pass.
 
     Raises:
-        PipelineRefusedError: with everything in it that this runner cannot run.
-        InvalidPipelineError: it is not a legal proto.
+        PipelineRefusedError: Lists all parts of the pipeline that this runner cannot run.
+        InvalidPipelineError: The proto is invalid.
     """
     described = from_proto(pipeline, expands_reshuffles=expands_reshuffles)
     ends = drains and not has_checkpoints
@@ -66,12 +68,12 @@ def _runs_in_epochs(graph: Graph, *, ends: bool, streams: bool) -> bool:
     """Whether a pipeline streams.
 
     Args:
-        graph: the pipeline.
-        ends: truncated restrictions make its sources bounded.
-        streams: see ``compile_pipeline``.
+        graph: The pipeline.
+        ends: Whether all its sources are bounded, since their restrictions are truncated.
+        streams: See ``compile_pipeline``.
 
     Raises:
-        InvalidPipelineError: events of a TestStream are wrong.
+        InvalidPipelineError: The events of a TestStream are invalid.
     """
     plays = [each for each in graph.transforms.values() if each.urn == urns.TEST_STREAM]
     for test_stream in plays:

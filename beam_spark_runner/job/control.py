@@ -1,52 +1,52 @@
-"""What is wanted of a job that runs."""
+"""Requests to cancel or drain a running job."""
 
 import threading
 
 
 class JobControl:
-    """Whether a job is to end, or to be drained. Threads: any, also a handler of signals."""
+    """Whether a job is to be cancelled or drained. Threads: any, also signal handlers."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()  # its lock may be taken again by the same thread
+        self._changed = threading.Condition()  # its lock is reentrant, for signal handlers
         self._is_cancelled = self._drains = False
-        self._seen = False  # what ``drains`` has answered last: only news ends a sleep
+        self._seen = False  # the last answer of ``drains``: ``sleep`` returns once it has changed
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the job is to end at once."""
+        """Whether ``cancel`` was called."""
         return self._is_cancelled
 
     def drains(self) -> bool:
-        """Whether the sources of a streaming pipeline are to end. Threads: that which sleeps."""
+        """Whether ``drain`` was called. Threads: only the one that calls ``sleep``."""
         self._seen = self._drains
         return self._seen
 
     def cancel(self) -> None:
-        """Let the job end at once."""
+        """Request that the job ends at once."""
         with self._changed:
             self._is_cancelled = True
             self._changed.notify_all()
 
     def drain(self) -> None:
-        """Let the sources of the job end."""
+        """Request that the sources of the job end."""
         with self._changed:
             self._drains = True
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> None:
-        """Sleep, but no longer than until the job is to end.
+        """Sleep until the time is over, or the job is cancelled.
 
         Args:
-            seconds: at most.
+            seconds: The longest time to sleep.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._is_cancelled, seconds)
 
     def sleep(self, seconds: float) -> None:
-        """Sleep, but no longer than until the job is to end, or to be drained.
+        """Sleep until the time is over, the job is cancelled, or a drain is newly requested.
 
         Args:
-            seconds: at most.
+            seconds: The longest time to sleep.
         """
         with self._changed:
             self._changed.wait_for(

@@ -1,4 +1,4 @@
-"""Environments that run in place of those that a pipeline names."""
+"""Replaces the environments of a pipeline by those that --environment_config names."""
 
 import json
 from collections.abc import Mapping
@@ -20,25 +20,25 @@ _FIELDS = frozenset({"environment_type", "environment_config"})
 
 
 class Override(NamedTuple):
-    """What runs in place of an environment."""
+    """The environment that replaces those of one URN."""
 
     environment: beam_runner_api_pb2.Environment
-    is_default_of_python: bool  # no command or image is named, so that Python's are used
+    is_default_of_python: bool  # it names no command or image, so that it runs Python's harness
 
 
 Overrides = Mapping[str, Override]
-"""By the URN of the environments that are replaced."""
+"""The overrides by the URN of the environments that they replace."""
 
 
 def read_overrides(config: str) -> Overrides:
     """Read an --environment_config that replaces environments by their URN.
 
     Args:
-        config: a JSON object, or "" for no overrides. Each value has an ``environment_type``, and
-            the ``environment_config`` that goes with it.
+        config: A JSON object with URNs as keys, or "" for no overrides. Each value has an
+            ``environment_type``, and may have an ``environment_config`` for that type.
 
     Raises:
-        OptionsError: it is not of this form, or an environment is wrong.
+        OptionsError: It is not of this form, or an environment is invalid.
     """
     if not config:
         return {}
@@ -95,14 +95,14 @@ def _is_default_of_python(environment: beam_runner_api_pb2.Environment) -> bool:
 
 
 def override_environments(pipeline: beam_runner_api_pb2.Pipeline, overrides: Overrides) -> None:
-    """Replace environments of a pipeline. Their capabilities and files stay.
+    """Replace environments of a pipeline, but for their capabilities and dependencies.
 
     Args:
-        pipeline: its environments are changed.
-        overrides: see ``read_overrides``.
+        pipeline: The proto, whose environments are changed.
+        overrides: See ``read_overrides``.
 
     Raises:
-        OptionsError: an environment of another SDK than Python's would run Python's harness.
+        OptionsError: An environment of another SDK would be replaced by Python's SDK harness.
     """
     for id_, each in pipeline.components.environments.items():
         found = overrides.get(each.urn)

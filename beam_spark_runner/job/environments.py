@@ -1,4 +1,4 @@
-"""From the options to the environment in which user code runs."""
+"""Chooses the environments in which user code runs, by the options and the pipeline's proto."""
 
 import json
 import shlex
@@ -18,18 +18,19 @@ from beam_spark_runner.options.environment import environment_overrides
 def default_environment(
     kind: EnvironmentKind, options: PipelineOptions, artifacts: Sequence[Any] = ()
 ) -> Any:
-    """Return the environment of steps that name none: a Beam ``Environment``.
+    """Return the default environment of a pipeline's steps: a Beam ``Environment``.
 
     Args:
-        kind: where code is to run.
-        options: the pipeline's.
-        artifacts: files that the environment depends on, if code runs in SDK harnesses of its own.
+        kind: Where user code runs.
+        options: The options of the pipeline.
+        artifacts: Beam's ArtifactInformation protos of the files that the environment depends on.
+            ``embedded`` and ``loopback`` ignore them.
 
     Raises:
-        OptionsError: --environment_config, or --environment_options, is not what its kind needs.
+        OptionsError: --environment_config or --environment_options is invalid for this kind.
     """
     portable = options.view_as(PortableOptions)
-    # One that replaces environments by their URN is not about this one.
+    # A config that replaces environments by their URN does not describe this environment.
     config = None if environment_overrides(options) else portable.environment_config
     match kind:
         case "embedded":
@@ -88,7 +89,17 @@ def _option_of(portable: Any, name: str) -> str | None:
 def _json_object(
     text: str, kind: str, names: Sequence[str], ignored: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Read --environment_config where it is JSON. ``names``: those that ``kind`` knows."""
+    """Parse a JSON object of --environment_config.
+
+    Args:
+        text: The JSON.
+        kind: The --environment_type, for errors.
+        names: The keys that are allowed.
+        ignored: Keys that are allowed, and have no effect.
+
+    Raises:
+        OptionsError: The text is not a JSON object, or has other keys.
+    """
     try:
         config = json.loads(text)
     except ValueError as error:
@@ -105,7 +116,7 @@ def _json_object(
 
 
 def _command(option: str, command: Any) -> str:
-    """Return a command that can be split into words; empty if none is given."""
+    """Check that a command can be split into words, and return it; "" if none is given."""
     if command is None or command == "":
         return ""
     if not isinstance(command, str):
@@ -120,7 +131,7 @@ def _command(option: str, command: Any) -> str:
 
 
 def _texts(name: str, given: Any, of: tuple[type, ...] = (str,)) -> dict[str, str]:
-    """Return an object of texts; ``of``: what else may be written as one."""
+    """Return a JSON object with all values as text; ``of`` are the types that values may have."""
     if given is None:
         return {}
     if not isinstance(given, dict):
@@ -176,10 +187,10 @@ _PREFERRED = (
 
 
 def choose_environments(pipeline: beam_runner_api_pb2.Pipeline) -> None:
-    """Decide for one where an environment leaves the choice, as those of expansion services do.
+    """Replace each ANYOF environment, as of expansion services, by one of its alternatives.
 
     Args:
-        pipeline: its environments are changed.
+        pipeline: The proto, whose environments are changed.
     """
     for each in pipeline.components.environments.values():
         if any(environments.expand_anyof_environments(each)):
@@ -187,14 +198,15 @@ def choose_environments(pipeline: beam_runner_api_pb2.Pipeline) -> None:
 
 
 def keep_code_together(pipeline: beam_runner_api_pb2.Pipeline, *, apart: bool = False) -> None:
-    """Have code that would run in the Python workers run in processes beside them, if it must.
+    """Replace embedded environments by PROCESS ones where code must not run in the Python workers.
 
-    It must where other code of the pipeline runs in SDK harnesses, so that all rows are as SDKs
-    write them (``portable.wire``); and where it needs files, since all pipelines share the workers.
+    It must not if other code of the pipeline runs in SDK harnesses, since all rows then have the
+    coders that SDKs use (``portable.wire``), nor if an environment has dependencies, since all
+    pipelines share the workers.
 
     Args:
-        pipeline: its environments are changed.
-        apart: no code of this pipeline may run in the workers.
+        pipeline: The proto, whose environments are changed.
+        apart: Whether no code of this pipeline may run in the workers.
     """
     components = pipeline.components
     ids = {each.environment_id for each in components.transforms.values()} - {""}

@@ -1,4 +1,4 @@
-"""The events of a job in order, for readers that begin early, late, or after the end."""
+"""An ordered log of events, which readers can follow from its beginning at any time."""
 
 import sys
 import threading
@@ -15,10 +15,10 @@ class EventLog(Generic[_T]):
     Threads: any.
 
     Args:
-        most: how many events the log has room for; the oldest are dropped. None: any number.
-        most_bytes: how large they may be together; the last one is never dropped. None: any size.
-        size_of: returns the bytes of an event.
-        also: another log, which gets each event, too. It is closed by itself.
+        most: The most events that the log stores; it drops the oldest. None: no limit.
+        also: Another log to which each event is appended, too. ``close`` does not close it.
+        most_bytes: The most bytes that it stores, but for the last event. None: no limit.
+        size_of: Returns the size of an event in bytes.
 
     Example:
         >>> log = EventLog()
@@ -48,7 +48,7 @@ class EventLog(Generic[_T]):
         self._changed = threading.Condition()
 
     def append(self, event: _T) -> None:
-        """Add an event. One that comes after the end is for those who have not read yet."""
+        """Append an event. After ``close``, only readers that have not ended yet get it."""
         with self._changed:
             self._events.append(event)
             self._bytes += self._size_of(event)
@@ -63,33 +63,33 @@ class EventLog(Generic[_T]):
 
     @property
     def size_bytes(self) -> int:
-        """Of the events that the log has now."""
+        """The size of all events that the log stores now, in bytes."""
         return self._bytes
 
     def close(self) -> None:
-        """Let those who follow the log end."""
+        """End the iterators of all readers once they have read all events."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Have those who follow the log look whether they still want to."""
+        """Have all waiting readers call their ``is_wanted`` again."""
         with self._changed:
             self._changed.notify_all()
 
     def events(self) -> tuple[_T, ...]:
-        """Return the events that the log has now."""
+        """Return the events that the log stores now."""
         with self._changed:
             return tuple(self._events)
 
     def follow(self, is_wanted: Callable[[], bool] = lambda: True) -> Iterator[_T]:
         """Yield the events of the log, and then each new one, until the log is closed.
 
-        A reader that is slower by more than the log has room for misses the oldest.
+        A reader misses events that the log has dropped before they were read.
 
         Args:
-            is_wanted: whether the reader still wants more; is asked after each event, and
-                after ``wake``.
+            is_wanted: Returns whether to wait for more events. It is called when all events have
+                been read, and after ``wake``.
         """
         position = 0
         while True:

@@ -13,17 +13,17 @@ from beam_spark_runner.portable.test_stream import events_of, served_event, serv
 from beam_spark_runner.scheduling.playback import End, Event
 from beam_spark_runner.spark.driver.playback import KnownEvents
 
-_MOST_BYTES_AHEAD = 1 << 24  # gRPC itself holds some more
+_MOST_BYTES_AHEAD = 1 << 24  # without what gRPC itself buffers
 _MOST_EVENTS_AHEAD = 1000
 _JOIN_S = 5.0
 _OPTIONS = [("grpc.max_receive_message_length", -1)]
 
 
 class ServedEvents:
-    """Asks a TestStreamService for the events of a TestStream, from the first one on.
+    """Reads the events of a TestStream from a TestStreamService.
 
-    It is asked with the first ``take``: gRPC starts threads, and Spark's JVM is started by a fork.
-    From then on a thread reads ahead.
+    The first ``take`` makes the call: gRPC starts threads, which must not run when Spark's JVM is
+    started by a fork. From then on, a thread reads ahead.
 
     Threads: ``take`` from one; ``stop`` from any.
 
@@ -31,27 +31,27 @@ class ServedEvents:
     """
 
     def __init__(self, test_stream: Transform, url: str) -> None:
-        """Prepare.
+        """Store the arguments; nothing is read yet.
 
         Args:
-            test_stream: whose events they are.
-            url: of the service.
+            test_stream: The TestStream transform.
+            url: The gRPC address of the service.
         """
         self._test_stream, self._url = test_stream, url
         self._changed = threading.Condition()
         self._arrived: deque[tuple[Event, int]] = deque()  # with their sizes, in bytes
         self._bytes = 0
-        self._error: Exception | None = None  # comes after what has arrived
+        self._error: Exception | None = None  # raised once all events in ``_arrived`` are taken
         self._stopped = threading.Event()
         self._call: grpc.Call | None = None
         self._reader: threading.Thread | None = None
 
     def take(self, timeout_s: float) -> Event | None:
-        """Return the next event; None: none has arrived in time, or ``stop`` was called.
+        """Return the next event; None: no event arrived in time, or ``stop`` was called.
 
         Raises:
-            EventServiceError: the service is not there, or has failed.
-            InvalidPipelineError: an event has a tag that no output has.
+            EventServiceError: The service cannot be reached, or has failed.
+            InvalidPipelineError: The tag of an event is not that of an output.
         """
         with self._changed:
             if self._reader is None and not self._stopped.is_set():
@@ -72,7 +72,7 @@ class ServedEvents:
             return None
 
     def stop(self) -> None:
-        """Ask for no more; whoever waits in ``take`` gets None."""
+        """Cancel the call; a thread that waits in ``take`` gets None."""
         with self._changed:
             self._stopped.set()
             self._changed.notify_all()
@@ -82,7 +82,7 @@ class ServedEvents:
             self._reader.join(_JOIN_S)
 
     def _read(self) -> None:
-        """Runs in a thread of its own."""
+        """Read all events; the body of the reader thread."""
         request = beam_interactive_api_pb2.EventsRequest(output_ids=list(self._test_stream.outputs))
         with grpc.insecure_channel(self._url, options=_OPTIONS) as channel:
             stub = beam_interactive_api_pb2_grpc.TestStreamServiceStub(channel)

@@ -15,22 +15,27 @@ def new_job_id() -> str:
 
 
 def name_of(job_id: str) -> str:
-    """Return the name of a job's folder, wherever it is."""
+    """Return the name of a job's temporary folder, without its parent."""
     return f"beam-{job_id}"
 
 
 def folder_of(job_id: str, config: RunnerConfig, session: SessionHandle) -> Path | None:
     """Return the folder that driver and workers of a job share; the job makes and removes it.
 
-    With shared storage it is the same for each driver that runs a job of this id.
+    Args:
+        job_id: The id of the job.
+        config: The options of the pipeline.
+        session: The session in which the job runs.
 
-    None: workers are on other machines, and no folder that is mounted on them was named.
+    Returns:
+        The folder. None: workers run on other machines, and no folder that is mounted there is
+        named by --temp_location.
     """
     name = name_of(job_id)
     storage = config.shared_storage
-    # Where tasks run on this machine, a folder of its own serves them better than a URL.
+    # If tasks run on this machine, a local folder takes the place of a URL.
     if storage is not None and not is_url(storage):
-        return Path(storage).absolute() / name  # the program may go to another folder
+        return Path(storage).absolute() / name  # the program may change its working directory
     if session.is_local:
         return Path(session.local_folder() or tempfile.gettempdir()) / name
     return None
@@ -40,7 +45,8 @@ def make_folder(folder: Path) -> None:
     """Make the folder of a new job, which only this user may read and write.
 
     Raises:
-        FileExistsError: somebody else has made it. Workers run what is in it.
+        FileExistsError: The folder exists. It is not used, since workers run code from it, which
+            another user might have put there.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700)

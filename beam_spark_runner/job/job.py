@@ -45,7 +45,7 @@ from beam_spark_runner.spark.session.progress import ProgressLine
 
 _LOGGER = logging.getLogger(__name__)
 
-ROW_LIMIT_BYTES = 1 << 18  # more takes twice its size in heaps up to 2 GB (G1's humongous objects)
+ROW_LIMIT_BYTES = 1 << 18  # larger rows take twice their size in heaps up to 2 GB (G1: humongous)
 ROW_LIMIT_BYTES_SPARK_3 = 1 << 14
 """Spark 3 counts the rows of an Arrow batch (1,000, see ``session.conf``), and not their bytes."""
 _TEARDOWN_OF_CANCELLED_S = 3.0
@@ -61,9 +61,9 @@ class Job:
     Threads: every method may be called from any thread.
 
     Attributes:
-        record: what becomes of the job. Readers may follow it.
-        messages: of the record.
-        watch: the status of a streaming pipeline.
+        record: The states and messages of the job, which readers can follow.
+        messages: The messages of the record.
+        watch: The status of a streaming pipeline.
     """
 
     def __init__(
@@ -76,18 +76,18 @@ class Job:
         shows_progress: bool = False,
         record: JobRecord | None = None,
     ) -> None:
-        """Get ready: Spark tables are opened.
+        """Open the pipeline's Spark tables; nothing runs yet.
 
         Args:
-            prepared: what is to run.
-            session: where.
-            folder: see ``identity.folder_of``; made when the job begins, removed when it ends.
-            close_session: is called at the end.
-            shows_progress: on the terminal.
-            record: of a job that is STARTING already. None: a new one.
+            prepared: The compiled pipeline.
+            session: The Spark session in which it runs.
+            folder: See ``identity.folder_of``; made when the job begins, removed when it ends.
+            close_session: Is called at the end of the job.
+            shows_progress: Whether to show a progress line on the terminal.
+            record: The record of a job in state STARTING. None: a new one.
 
         Raises:
-            PipelineRefusedError: a table cannot be read or written.
+            PipelineRefusedError: A table cannot be read or written.
         """
         self.job_id = prepared.job_id
         self.tally = Tally()
@@ -133,7 +133,7 @@ class Job:
         if self._config.drains and plan.streams:
             self._control.drain()
         self._ended = threading.Event()
-        # Not a daemon: a program that ends without waiting still gets its output.
+        # Not a daemon: the job also finishes if the program ends without waiting for it.
         self._thread = threading.Thread(target=self._run, name=f"beam-job-{self.job_id}")
 
     @property
@@ -148,31 +148,31 @@ class Job:
 
     @property
     def drains_on_sigterm(self) -> bool:
-        """Whether SIGTERM is to drain it: it streams, and an option says so."""
+        """Whether SIGTERM drains the job: it streams, and --drain_on_sigterm is set."""
         return self._config.drains_on_sigterm and self.plan.streams
 
     @property
     def error(self) -> BaseException | None:
-        """Why it failed."""
+        """The error because of which the job failed; None: it has not failed."""
         return self._error
 
     def start(self) -> None:
-        """Begin to run."""
+        """Start the job's thread; the state is RUNNING from now on."""
         self.record.change_state(PipelineState.RUNNING)
         self._thread.start()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end; False if it has not come in time."""
+        """Wait for the job's end; return whether it has ended in time."""
         return wait_for(self._ended, timeout_s)
 
     def deferrals(self) -> Mapping[TransformId, Deferrals]:
-        """What splittable DoFns have deferred, as far as running tasks have reported it."""
+        """Return the residuals of splittable DoFns, as far as running tasks have reported them."""
         return self._live.deferrals()
 
     def attempted(self) -> Sequence[bytes]:
-        """Metrics of all that was tried, and of what runs now: serialised MonitoringInfos.
+        """Return the metrics of all attempts, also of running tasks: serialised MonitoringInfos.
 
-        With gauges of what splittable DoFns have deferred.
+        Gauges of the number and hold of splittable DoFns' residuals are among them.
         """
         now_ms = time.time_ns() // 1_000_000
         deferred = [
@@ -183,7 +183,7 @@ class Job:
         return [*self.tally.attempted, *self._live.monitoring_infos(), *deferred]
 
     def cancel(self) -> None:
-        """Cancel the Spark jobs and wait until they are gone. Does nothing after the end."""
+        """Cancel the Spark jobs and wait for the job's end. Does nothing after the end."""
         if self._ended.is_set():
             return
         self._control.cancel()
@@ -191,13 +191,13 @@ class Job:
             self._events.stop()
         telemetry = self._telemetry
         if telemetry is not None:
-            # While their processes live: Spark kills those whose tasks it cancels.
+            # Before Spark cancels tasks, since it kills their Python workers.
             telemetry.end_job(_TEARDOWN_OF_CANCELLED_S)
         while True:
-            # The job's thread may be closing the session.
+            # The session raises if the job's thread is closing it.
             with contextlib.suppress(Exception):
                 self._session.cancel(self.job_id)
-            # A Spark job that was submitted just after that must go, too.
+            # Repeated for a Spark job that was submitted after the call.
             if self._ended.wait(0.5):
                 return
 
@@ -205,7 +205,7 @@ class Job:
         """Let the sources of a streaming pipeline end, and with them the pipeline. Does not wait.
 
         Raises:
-            UnsupportedFeatureError: it runs in batch.
+            UnsupportedFeatureError: The pipeline runs in batch.
         """
         self._prepared.check_streams("draining")
         self._control.drain()
@@ -213,10 +213,10 @@ class Job:
             self._events.stop()
 
     def save(self, path: str) -> int:
-        """Make a savepoint of what a streaming pipeline has committed last; see ``shard_places``.
+        """Make a savepoint of a streaming pipeline's last commit; see ``shard_places.save_job``.
 
         Raises:
-            UnsupportedFeatureError: it runs in batch.
+            UnsupportedFeatureError: The pipeline runs in batch.
         """
         self._prepared.check_streams("a savepoint of")
         self._was_saved = True
@@ -293,7 +293,7 @@ class Job:
                 self._close_session()
             except Exception:
                 _LOGGER.exception("the Spark session did not close")
-            self.record.end(state)  # not before: DoFns that are torn down may log
+            self.record.end(state)  # last: DoFns may log while they are torn down
             self._ended.set()
 
     def _progress_line(self) -> ProgressLine | None:
@@ -315,7 +315,7 @@ class Job:
 
     @contextlib.contextmanager
     def _job_scope(self, title: str) -> Iterator[None]:
-        """Tag and name the Spark jobs started inside."""
+        """Give the Spark jobs that start inside the job's tag, and a title."""
         if self._progress is not None and title in self._positions:
             self._progress.enter(self._positions[title])
         with self._session.job_scope(self.job_id, title):

@@ -1,4 +1,4 @@
-"""What a streaming pipeline that was ended from outside has committed, for whoever ended it."""
+"""The warning that reports the last commit of a streaming pipeline that was cancelled or failed."""
 
 from collections.abc import Callable
 
@@ -11,12 +11,12 @@ from beam_spark_runner.spark.program import ShardPlaces
 def say_where_to_continue(
     config: RunnerConfig, places: ShardPlaces | None, warn: Callable[[str], None]
 ) -> None:
-    """Say from where the same command continues; nothing if the job has kept nothing.
+    """Warn of the epoch after which the same command continues, if there is a --checkpoint_dir.
 
     Args:
-        config: of the job.
-        places: where a streaming job has its state; None: it has not begun.
-        warn: takes the text.
+        config: The options of the job.
+        places: Where a streaming job stores its state. None: it has not begun, or runs in batch.
+        warn: Is called with the text.
     """
     if places is None or config.checkpoint_dir is None:
         return

@@ -1,4 +1,4 @@
-"""LOOPBACK: SDK harnesses in threads of this process, which begin and end with a job."""
+"""LOOPBACK: SDK harnesses in threads of this process, for the time of one job."""
 
 import contextvars
 import logging
@@ -27,11 +27,11 @@ from beam_spark_runner.job.messages import JobMessages
 _LOGGER = logging.getLogger(__name__)
 _TEARDOWN_S = 10.0  # for DoFns to be torn down at the end of the job
 _OF_FAILURES = logging.getLogger("apache_beam.runners.common")
-"""Logs each exception that it hands on, which the job raises."""
+"""Beam's logger of each exception that a DoFn raises, which the job raises anyway."""
 
 
 def runs_in_this_process(pipeline: beam_runner_api_pb2.Pipeline) -> bool:
-    """Whether the pipeline's code, or some of it, is to run here."""
+    """Whether the pipeline has a LOOPBACK environment."""
     return bool(_loopback_environments(pipeline))
 
 
@@ -46,16 +46,14 @@ def _loopback_environments(
 
 
 def serve_loopback(pipeline: beam_runner_api_pb2.Pipeline, cache_bytes: int) -> "LoopbackPool":
-    """Serve this process as a worker pool, for the pipeline's code to run in it.
-
-    The pipeline is changed: its LOOPBACK environments name the pool's address.
+    """Serve this process as a worker pool, which runs the code of a pipeline's LOOPBACK steps.
 
     Args:
-        pipeline: to be changed.
-        cache_bytes: of state that each harness may keep.
+        pipeline: The proto. Its LOOPBACK environments become EXTERNAL ones of this pool.
+        cache_bytes: The most bytes in the state cache of each harness.
 
     Returns:
-        The pool; somebody must stop it.
+        The pool, which the caller must stop.
     """
     pool = LoopbackPool(cache_bytes)
     payload = beam_runner_api_pb2.ExternalPayload(
@@ -68,7 +66,7 @@ def serve_loopback(pipeline: beam_runner_api_pb2.Pipeline, cache_bytes: int) -> 
 
 
 class _Name(NamedTuple):
-    """Of a harness."""
+    """Identifies a harness by its pool and the Python worker that it serves."""
 
     pool: "LoopbackPool"
     worker: str
@@ -78,11 +76,12 @@ class _Name(NamedTuple):
 
 
 _RUNNING: contextvars.ContextVar[_Name | None] = contextvars.ContextVar("running", default=None)
-"""The harness whose code this thread runs. By name: gRPC's threads may keep what is in it."""
+"""The harness whose code this thread runs; not the object, since gRPC's threads may keep it alive
+after its end."""
 
 
 def _worker_of(worker_id: str) -> str:
-    """Return the Python worker that a harness works for. A secret follows it in the id."""
+    """Return the Python worker of a harness: the worker id without the secret at its end."""
     return worker_id.rpartition("-")[0]
 
 
@@ -124,14 +123,22 @@ class LoopbackPool:
         self._server.start()
 
     def keep_lines(self, messages: JobMessages) -> None:
-        """Record in ``messages`` what the harnesses log. This process's loggers show it anyway."""
+        """Add the log lines of the harnesses to ``messages``, beside this process's logging."""
         self._lines = LogHandler(_Kept(messages), running_transform)
         self._lines.addFilter(self._is_ours)
         logging.getLogger().addHandler(self._lines)
         _OF_FAILURES.addFilter(self._is_news)
 
     def start(self, worker_id: str, control_url: str) -> None:
-        """Start a harness for a Python worker."""
+        """Start a harness for a Python worker.
+
+        Args:
+            worker_id: The id of the harness in the Fn API.
+            control_url: The address of the control service, HOST:PORT.
+
+        Raises:
+            RuntimeError: ``stop`` was called.
+        """
         name = _Name(self, _worker_of(worker_id))
         harness = ThreadedHarness(control_url, worker_id, self._cache_bytes, _RUNNING, name)
         with self._lock:
@@ -143,7 +150,7 @@ class LoopbackPool:
             self._harnesses[worker_id] = harness
 
     def end(self, worker_id: str) -> None:
-        """Have a harness end."""
+        """Request that a harness ends; do not wait."""
         with self._lock:
             harness = self._harnesses.get(worker_id)
         if harness is not None:
@@ -153,7 +160,7 @@ class LoopbackPool:
         """End all harnesses, wait while they tear their DoFns down, and close the port."""
         with self._lock:
             self._is_stopped = True
-        # While the Python workers are there: a stream whose other end has gone is an error.
+        # The Python workers must still run: a harness reports an error if they close a stream.
         for harness in self._harnesses.values():
             harness.end()
         deadline = time.monotonic() + _TEARDOWN_S
@@ -180,7 +187,7 @@ class LoopbackPool:
 
 
 class _Kept:
-    """Keeps lines with a job. See ``LogSink``."""
+    """A ``LogSink`` that adds log lines to the messages of a job."""
 
     def __init__(self, messages: JobMessages) -> None:
         self._messages = messages

@@ -1,7 +1,7 @@
-"""The messages of a job: log lines of user code, and the reason of its failure.
+"""The messages of a job: log lines of user code, warnings of the runner, and the failure.
 
-They go to this process's logging as they come, under ``beam_spark_runner.sdk``, and are kept in
-the form of Beam's job service.
+Each is logged in this process at once, by the logger ``beam_spark_runner.sdk``, and stored in the
+form of Beam's Job API. The failure is only stored: ``wait_until_finish`` raises it.
 """
 
 import logging
@@ -28,8 +28,8 @@ from beam_spark_runner.job.event_log import EventLog
 SDK_LOGGER = "beam_spark_runner.sdk"
 MOST_MESSAGES = 10_000
 MOST_BYTES = 32 << 20
-"""Of one job; of more, the latest are kept."""
-_PER_SECOND, _AT_ONCE = 1_000, 10_000  # from all workers together
+"""The most messages and bytes that are stored for one job; the oldest are dropped."""
+_PER_SECOND, _AT_ONCE = 1_000, 10_000  # rate limit of log lines, and its burst, of all workers
 
 _LOGGER = logging.getLogger(SDK_LOGGER)
 _IMPORTANCE = (
@@ -44,11 +44,11 @@ class JobMessages:
     """The messages of one job. Threads: any.
 
     Args:
-        step_names: full name of each transform id that a line may carry.
-        also: another log, which gets the messages, too.
+        step_names: The full name of each transform, by its id.
+        also: Another log to which each message is appended, too.
 
     Attributes:
-        log: the latest messages; readers may follow it.
+        log: The latest messages, which readers can follow.
     """
 
     def __init__(
@@ -67,7 +67,13 @@ class JobMessages:
     def take_line(
         self, worker: str, entry: beam_fn_api_pb2.LogEntry, *, is_logged: bool = False
     ) -> None:
-        """Log and keep a line of user code. ``is_logged``: it was logged in this process."""
+        """Log and store a log line of user code, unless there are too many.
+
+        Args:
+            worker: The name of the Python worker or SDK harness.
+            entry: The line.
+            is_logged: Whether this process has logged it already.
+        """
         with self._lock:
             if not self._valve.lets_through(time.monotonic()):
                 return
@@ -82,9 +88,10 @@ class JobMessages:
         self._keep(level, f"{entry.message} [{where}]{trace}", _time_of(entry))
 
     def _warn_again(self, category: type[Warning], entry: beam_fn_api_pb2.LogEntry) -> bool:
-        """Warn as the worker did; False: here, such a warning is an error, and nobody's to catch.
+        """Issue a worker's warning in this process, whose filters decide whether it is shown.
 
-        Python's filters in this process decide whether it is shown, by default once.
+        Returns:
+            Whether it was issued. False: the filters make it an error, which is suppressed.
         """
         file, _, line = entry.log_location.rpartition(":")
         try:
@@ -95,31 +102,31 @@ class JobMessages:
                 int(line) if line.isdecimal() else 0,
                 registry=self._warnings_given,
             )
-        except Exception:  # a class of the user's may also want other arguments
+        except Exception:  # also: a user's class of warnings may need other arguments
             return False
         return True
 
     def leave_out(self, lines: int) -> None:
-        """Count lines that were too many."""
+        """Count log lines that a worker has dropped because there were too many."""
         with self._lock:
             self._left_out += lines
 
     def inform(self, text: str) -> None:
-        """Log and keep what the runner itself has to say, for those who want to know it."""
+        """Log and store an informational message of the runner."""
         _LOGGER.info(text)
         self._keep(logging.INFO, text)
 
     def warn(self, text: str) -> None:
-        """Log and keep a warning of the runner's own."""
+        """Log and store a warning of the runner."""
         _LOGGER.warning(text)
         self._keep(logging.WARNING, text)
 
     def fail(self, error: BaseException) -> None:
-        """Keep why the job failed. Whoever waits for its end gets the error itself."""
+        """Store the reason of the job's failure; it is not logged, since the job raises it."""
         self._keep(logging.ERROR, message_of(error, MOST_OF_A_TRACEBACK) or class_name(error))
 
     def close(self) -> None:
-        """Say how many lines are missing, if any."""
+        """Warn of the number of dropped log lines, if any, and close the log."""
         with self._lock:
             count = self._left_out + self._valve.take_left_out()
             self._left_out = 0
@@ -145,7 +152,7 @@ class JobMessages:
 
 
 def _time_of(entry: beam_fn_api_pb2.LogEntry) -> str:
-    """Return when a line was logged; empty: its SDK has sent no time that there is."""
+    """Return the time of a log line in RFC 3339; "": its SDK has sent an invalid time."""
     try:
         return str(entry.timestamp.ToJsonString())
     except ValueError:
@@ -153,5 +160,5 @@ def _time_of(entry: beam_fn_api_pb2.LogEntry) -> str:
 
 
 def size_of(message: beam_job_api_pb2.JobMessage) -> int:
-    """Return its bytes."""
+    """Return the size of a serialised message in bytes."""
     return int(message.ByteSize())

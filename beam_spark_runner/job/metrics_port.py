@@ -1,4 +1,4 @@
-"""A port at which Prometheus, or whoever asks, gets the metrics of jobs as text."""
+"""An HTTP port that serves the metrics of jobs in Prometheus's text format."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -13,20 +13,20 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class MetricsPort:
-    """Serves from when it is made until ``close``, in threads of its own.
+    """Serves metrics from its construction until ``close``, in threads of its own.
 
-    It is made after Spark has started, as every server of this package: Spark's JVM begins with a
-    fork, which other threads may not survive.
+    It is constructed after Spark has started, as every server of this package: Spark's JVM begins
+    with a fork, which is unsafe while other threads run.
 
     Args:
-        address: where.
-        jobs: returns those that run.
+        address: The host and port to listen at.
+        jobs: Returns the jobs that run.
 
     Attributes:
-        url: of the text.
+        url: The URL of the metrics.
 
     Raises:
-        OptionsError: the port is taken, or the host is none of this machine.
+        OptionsError: The port is in use, or the host is not an address of this machine.
     """
 
     def __init__(self, address: MetricsAddress, jobs: Callable[[], Iterable[Measured]]) -> None:
@@ -45,7 +45,7 @@ class MetricsPort:
         _LOGGER.info("metrics at %s", self.url)
 
     def close(self) -> None:
-        """Stop."""
+        """Stop serving, and wait for the server's thread."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

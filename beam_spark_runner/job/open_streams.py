@@ -1,4 +1,4 @@
-"""The end of the streams that a program reads from a job server."""
+"""Ends the streams that a program reads from a job server, before the interpreter exits."""
 
 import atexit
 import logging
@@ -15,7 +15,7 @@ _STREAMS: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 class StreamsOfProgram(grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]
-    """Registers the streams of a channel, to be ended before the interpreter."""
+    """Registers the response streams of a channel, for ``end_streams``."""
 
     def intercept_unary_stream(
         self, continuation: Callable[[Any, Any], Any], details: Any, request: Any
@@ -28,10 +28,10 @@ class StreamsOfProgram(grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]
 
 @atexit.register
 def end_streams() -> None:
-    """Cancel the streams that are open, and wait until gRPC's threads have handled their ends.
+    """Cancel the open streams, and wait until gRPC's threads have handled their ends.
 
-    The interpreter stops such a thread wherever it is. If that is where it has the lock of a
-    stream, the interpreter waits for the lock when it deletes the stream: forever.
+    At exit, the interpreter stops these daemon threads anywhere. If one of them then holds the lock
+    of a stream, the interpreter deadlocks when it deletes the stream.
     """
     for stream in list(_STREAMS):
         has_ended = threading.Event()

@@ -1,4 +1,4 @@
-"""The packages and files of a pipeline, from the client's options to one archive for executors."""
+"""The packages and files of a pipeline, from the client's options to archives for executors."""
 
 import contextlib
 import dataclasses
@@ -36,7 +36,7 @@ _ASKING = (
 
 
 def asks_for_packages(options: PipelineOptions) -> bool:
-    """Whether a pipeline brings packages or files along. Beam's stager makes folders anyway."""
+    """Whether the options name packages or files to stage. If not, Beam's stager is not needed."""
     setup = options.view_as(SetupOptions)
     return bool(_required()) or any(getattr(setup, name) for name in _ASKING)
 
@@ -46,17 +46,17 @@ def _required() -> list[str]:
 
 
 def collect_packages(options: PipelineOptions, folder: Path) -> Sequence[Any]:
-    """Have Beam build and download what its options for packages name.
+    """Have Beam's stager build and download the packages that its options name.
 
     Args:
-        options: the pipeline's.
-        folder: where to; it must be there until the pipeline runs.
+        options: The options of the pipeline.
+        folder: The folder to write to; it must exist until the pipeline runs.
 
     Returns:
         Beam's ArtifactInformation protos, for an environment.
 
     Raises:
-        StagingError: something is not there, or cannot be built or downloaded.
+        StagingError: A file is missing, or a package cannot be built or downloaded.
     """
     try:
         return list(
@@ -64,7 +64,7 @@ def collect_packages(options: PipelineOptions, folder: Path) -> Sequence[Any]:
                 options,
                 str(folder),
                 pypi_requirements=_required(),
-                # A list for people to read, which costs a second.
+                # It would take a second, to write a list that only people read.
                 log_submission_env_dependencies=False,
             )
         )
@@ -75,17 +75,18 @@ def collect_packages(options: PipelineOptions, folder: Path) -> Sequence[Any]:
 def identify_packages(
     pipeline: beam_runner_api_pb2.Pipeline,
 ) -> Mapping[str, tuple[Artifact, ...]]:
-    """Look at the files that the environments of a pipeline depend on.
+    """Hash the files that the environments of a pipeline depend on.
 
-    The pipeline is changed: its environments know their files by content, so that they are the
-    same environment wherever and whenever the files were made.
+    Args:
+        pipeline: The proto. Its environments' dependencies are replaced by ones with hashes and
+            without paths, so that environments with the same files are equal.
 
     Returns:
-        The files of each set, by its digest.
+        The files of each environment that has any, by the digest of the set.
 
     Raises:
-        StagingError: a file cannot be read, or has no name of its own.
-        UnsupportedFeatureError: an environment depends on something else than files.
+        StagingError: A file cannot be read, or its name is too long or not unique.
+        UnsupportedFeatureError: A dependency is not a file.
     """
     found: dict[str, tuple[Artifact, ...]] = {}
     for environment in pipeline.components.environments.values():
@@ -104,7 +105,7 @@ def identify_packages(
 
 
 def _check_names(artifacts: Sequence[Artifact]) -> None:
-    """Raise a StagingError for names that cannot be those of all files in one folder."""
+    """Raise a StagingError for names that are too long, or name two different files."""
     contents: dict[str, str] = {}
     for each in artifacts:
         if len(os.fsencode(each.name)) > _LONGEST_NAME:
@@ -137,16 +138,19 @@ def share_packages(
     folder: SharedFolder | None,
     share: Callable[[Path], tuple[Any, str | None]],
 ) -> Mapping[str, SharedFile]:
-    """Give the files to the executors, each set as one archive.
+    """Make the files available to executors, each set as one tar archive.
 
     Args:
-        sets: of ``identify_packages``.
-        job_id: of the run.
-        folder: that executors reach; None: there is none.
-        share: see ``SessionHandle.share``.
+        sets: The result of ``identify_packages``.
+        job_id: The id of the job, for the names of archives.
+        folder: The folder that executors can read. None: there is none; Spark sends the archives.
+        share: See ``SessionHandle.share``.
+
+    Returns:
+        The archive of each set, by the digest of the set.
 
     Raises:
-        OptionsError: they are too large for what Spark hands around, and there is no folder.
+        OptionsError: An archive is too large for Spark to send, and there is no folder.
     """
     shared: dict[str, SharedFile] = {}
     with tempfile.TemporaryDirectory(prefix="beam-") as temp:
@@ -178,7 +182,7 @@ def _write_archive(artifacts: Sequence[Artifact], path: Path) -> None:
 
 @contextlib.contextmanager
 def _on_this_machine(artifact: Artifact) -> Iterator[str]:
-    """Return the path of a file; of a copy, if a job server has it in an object store."""
+    """Yield the path of a file, or of a local copy if a job server stores it in an object store."""
     if not is_url(artifact.path):
         yield artifact.path
         return

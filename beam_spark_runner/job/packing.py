@@ -1,4 +1,4 @@
-"""Packs combiners of one input into one step, if the pipeline is annotated for it."""
+"""Packs combiners of the same input into one step, if the pipeline is annotated for it."""
 
 from apache_beam.portability import common_urns, python_urns
 from apache_beam.portability.api import beam_runner_api_pb2
@@ -17,19 +17,19 @@ _KNOWN = frozenset(
 
 
 def pack_combiners(pipeline: beam_runner_api_pb2.Pipeline) -> beam_runner_api_pb2.Pipeline:
-    """Pack the combiners inside composites that are annotated so; one shuffle serves all of them.
+    """Pack the combiners inside composites with Beam's annotation, so that they share one shuffle.
 
-    What is packed is pickled Python, which only the SDK that wrote it can make. Its own client
-    does so before it hands a pipeline to a job service; here the same code runs, and is imported
-    for those pipelines only.
+    A packed combiner is pickled Python, which only the Python SDK can make. Beam's own client
+    packs before it submits a pipeline to a job service. This function calls the same code, which
+    is imported for annotated pipelines only.
 
     Source: Beam ``PortableRunner._optimize_pipeline``, ``translations.pack_combiners``.
     """
     transforms = pipeline.components.transforms.values()
     if not any(python_urns.APPLY_COMBINER_PACKING in each.annotations for each in transforms):
         return pipeline
-    # A packed combiner has no parts: it could only be lifted, whatever the trigger is. Beam packs
-    # all of a pipeline or nothing.
+    # A packed combiner cannot be expanded, so that it is lifted, even if its trigger forbids it.
+    # Beam packs all combiners of a pipeline or none, so one that may not be lifted prevents it.
     combiners = [each for each in transforms if each.spec.urn == urns.COMBINE_PER_KEY]
     if not all(combiner_may_be_lifted(each, pipeline.components) for each in combiners):
         return pipeline

@@ -1,4 +1,4 @@
-"""From a pipeline and its options to a job that can run. Nothing runs here; no Spark is needed."""
+"""Prepares a job from a pipeline and its options. This runs nothing, and needs no Spark."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,17 +24,18 @@ from beam_spark_runner.portable.sdk_options import options_json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedJob:
-    """A pipeline that can be run on any Spark.
+    """A compiled pipeline, which can run on any Spark.
 
     Attributes:
-        job_id: names the run, in temp folders and as the tag of its Spark jobs.
-        plan: what runs.
-        config: the options that the runner obeys.
-        options_json: all options, as SDK harnesses read them.
-        harnesses: settings of SDK harnesses; None: all code runs in Spark's workers.
-        packages: files that SDK harnesses need: each set of them, by its digest.
-        working_folder: of the program that built the pipeline.
-        was_built_here: the pipeline was built in this process. Only then may this process
+        job_id: The id of the run, in the names of temporary folders and as the tag of Spark jobs.
+        plan: The compiled pipeline.
+        config: The runner's own options, validated.
+        options_json: All pipeline options, in the JSON that SDK harnesses read.
+        harnesses: The settings of SDK harnesses. None: all user code runs in the Python workers.
+        packages: The sets of files that SDK harnesses need, by their digests.
+        working_folder: The working directory of the program that built the pipeline. None: that
+            was another process.
+        was_built_here: Whether the pipeline was built in this process. Only then may this process
             unpickle code of the pipeline.
     """
 
@@ -51,7 +52,7 @@ class PreparedJob:
         """Raise an UnsupportedFeatureError if the pipeline runs in batch.
 
         Args:
-            wanted: what only a streaming pipeline can do.
+            wanted: The beginning of the error's text: what only a streaming pipeline supports.
         """
         check_streams(wanted, self.job_id, streams=self.plan.streams)
 
@@ -71,27 +72,27 @@ def prepare(
     job_id: str,
     given: Mapping[str, object] | None = None,
 ) -> PreparedJob:
-    """Choose where code runs, and compile a pipeline.
+    """Choose where user code runs, and compile a pipeline.
 
     Args:
-        pipeline: as an SDK made it. It is changed.
-        options: of the pipeline.
-        config: the same, checked.
-        serve_loopback: is called if code runs in this process: with the pipeline, into which it
-            writes where, and with ``PreparedJob.options_json``.
-        job_id: see ``PreparedJob``.
-        given: all options of the client that has submitted the pipeline, by name, among them
-            those that its SDK alone knows. None: the pipeline was built in this process.
+        pipeline: The proto as an SDK made it. It is changed.
+        options: The options of the pipeline.
+        config: The runner's own options among them, validated.
+        serve_loopback: Is called if there are LOOPBACK environments, with the pipeline, whose
+            LOOPBACK environments it replaces, and with ``PreparedJob.options_json``.
+        job_id: See ``PreparedJob``.
+        given: All options by name, as the client of a job server sent them, also those that only
+            its SDK knows. None: the pipeline was built in this process.
 
     Raises:
-        OptionsError, PipelineError: it cannot run.
+        OptionsError, PipelineError: The options or the pipeline are invalid or not supported.
     """
     was_built_here = given is None
     if was_built_here:
         pipeline = pack_combiners(pipeline)
     choose_environments(pipeline)
     override_environments(pipeline, read_overrides(config.environment_overrides))
-    # Code of one client runs in no process that runs code of another one.
+    # Code of two clients never runs in the same process.
     keep_code_together(pipeline, apart=not was_built_here)
     packages = identify_packages(pipeline)
     if given is None:
@@ -115,7 +116,7 @@ def prepare(
         options_json=for_sdks,
         harnesses=_harness_settings(job_id, plan, config, for_sdks),
         packages=packages,
-        # Now: the program may go elsewhere.
+        # Taken now: the program may change its working directory.
         working_folder=working_folder() if was_built_here else None,
         was_built_here=was_built_here,
     )

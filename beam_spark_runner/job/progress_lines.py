@@ -18,22 +18,22 @@ def batch_line(
     residuals: Callable[[], int],
     elements: Callable[[], int],
 ) -> ProgressLine:
-    """Return the line of a batch pipeline.
+    """Return the progress line of a batch pipeline.
 
     Args:
-        session: where it runs.
-        job_id: the tag of its Spark jobs.
-        segments: how many it has.
-        residuals: how many are known to wait.
-        elements: how many are known to be processed.
+        session: The Spark session in which it runs.
+        job_id: The tag of its Spark jobs.
+        segments: The number of segments of its plan.
+        residuals: Returns the number of residuals that are reported as waiting.
+        elements: Returns the number of elements that are reported as emitted.
     """
     seen_by: Watch | None = None
-    with contextlib.suppress(Exception):  # then only what this process knows is shown
+    with contextlib.suppress(Exception):  # without it, the line shows no progress of Spark's tasks
         seen_by = watch(session.spark, job_id, is_connect=session.is_connect)
     return ProgressLine(seen_by, segments, sys.stderr, residuals=residuals, elements=elements)
 
 
 def stream_line(stream: StreamWatch) -> ProgressLine:
-    """Return the line of a streaming pipeline. Spark is not asked: epochs are too short."""
+    """Return the progress line of a streaming pipeline, without the progress of Spark's tasks."""
     line = StreamLine()
     return ProgressLine(None, 0, sys.stderr, text=lambda: stream.text(line))

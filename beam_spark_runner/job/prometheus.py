@@ -1,7 +1,7 @@
-"""The metrics of jobs in the form of Prometheus.
+"""The metrics of jobs as Prometheus metric families.
 
-Names end with the unit, as Prometheus has it. What users call their metrics is a label, so that any
-name will do.
+Their names end with the unit, as is Prometheus's convention. The namespaces and names of users'
+metrics are labels, since they may have characters that names of families must not have.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ _OF_USERS = (*_JOB, "step", "namespace", "name")
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A job, and the name by which its user knows it; empty: it has none."""
+    """A running job, and the name that its user has given it; empty: none."""
 
     name: str
     job: Job
@@ -39,19 +39,19 @@ class Measured:
         return self.name, self.job.job_id
 
     def infos(self) -> Sequence[bytes]:
-        """Return its newest metrics: serialised MonitoringInfos.
+        """Return the job's newest metrics: serialised MonitoringInfos.
 
-        Of a streaming pipeline, what its epochs have committed; in batch, where that comes with the
-        end of a segment, what was attempted.
+        They are the committed ones of a streaming pipeline. In batch, where segments are committed
+        at their end only, they are the attempted ones.
         """
         return self.job.tally.committed if self.job.plan.streams else self.job.attempted()
 
 
 class JobsCollector(Collector):
-    """Gives the metrics of some jobs as they are whenever it is asked. Threads: any.
+    """Collects the current metrics of running jobs at each scrape. Threads: any.
 
     Args:
-        jobs: returns those that run.
+        jobs: Returns the running jobs.
     """
 
     def __init__(self, jobs: Callable[[], Iterable[Measured]]) -> None:

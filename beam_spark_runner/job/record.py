@@ -1,4 +1,4 @@
-"""What becomes of a job: its states and messages, for readers that come at any time."""
+"""The states and messages of a job, which readers can follow from their beginning."""
 
 import time
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from beam_spark_runner.job.messages import MOST_BYTES, MOST_MESSAGES, JobMessage
 
 
 class StateChange(NamedTuple):
-    """A state that a job has come to."""
+    """A state that a job has entered, and when."""
 
     state: str  # one of ``PipelineState``
     at_s: float  # Unix time
@@ -22,12 +22,12 @@ class JobRecord:
     """The states and messages of one job. Threads: any.
 
     Args:
-        step_names: see ``JobMessages``.
+        step_names: See ``JobMessages``.
 
     Attributes:
-        states: all states; closed with the last one.
-        messages: what user code logs, and why the job failed; closed before the last state.
-        events: both, in their order; the last state is the last event.
+        states: All states; closed with the last one.
+        messages: The messages; closed before the last state.
+        events: The latest states and messages in order; the last state is the last event.
     """
 
     def __init__(self, step_names: Mapping[TransformId, str]) -> None:
@@ -43,11 +43,11 @@ class JobRecord:
         return self.states.events()[-1].state
 
     def change_state(self, state: str) -> None:
-        """Note a state that the job has come to."""
+        """Record that the job has entered a state."""
         self.states.append(StateChange(state, time.time()))
 
     def end(self, state: str) -> None:
-        """Note the last state. Messages before it are complete."""
+        """Record the last state, and close all logs."""
         self.messages.close()
         self.change_state(state)
         self.states.close()

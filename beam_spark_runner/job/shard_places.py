@@ -24,16 +24,16 @@ _LINEAGE = "main"
 
 
 def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -> ShardPlaces:
-    """Say where a streaming job has its state.
+    """Return where a streaming job stores its state.
 
     Args:
-        config: of the job.
-        folder: of the job, which goes with it; None: it has none.
-        is_local: tasks run on this machine.
+        config: The options of the job.
+        folder: The temporary folder of the job. None: it has none.
+        is_local: Whether tasks run on this machine.
 
     Raises:
-        OptionsError: it has no place, or there are fewer groups of keys than partitions; or HDFS
-            is to be used by a user without a name.
+        OptionsError: There is no folder for the state, there are fewer key groups than partitions,
+            or HDFS is used without the name of a user.
     """
     given = config.checkpoint_dir
     if given is None and folder is None:
@@ -50,7 +50,7 @@ def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -
             f"{config.parallelism} is more than --max_parallelism, which is {groups} for a "
             "streaming pipeline unless it is set",
         )
-    # Without a folder of the user's, checkpoints are gone with the run.
+    # Without --checkpoint_dir, checkpoints are deleted with the job's folder.
     if given is None:
         deltas = str(Path(str(folder), "checkpoints"))
     else:
@@ -66,11 +66,11 @@ def shard_places(config: RunnerConfig, folder: Path | None, *, is_local: bool) -
 
 
 def checkpoints_in(places: ShardPlaces, config: RunnerConfig) -> Checkpoints:
-    """Say where a streaming job commits its epochs, which is where its state is.
+    """Return where and how a streaming job commits its epochs: in the folder of its deltas.
 
     Raises:
-        CheckpointStorageError: the folder cannot be used.
-        OptionsError: the storage lacks what is needed.
+        CheckpointStorageError: The folder cannot be read or written.
+        OptionsError: The storage does not create files exclusively.
     """
     storage = storage_at(places.deltas, "checkpoint_dir", places.store)
 
@@ -98,13 +98,13 @@ def storage_at(
     """Open a folder for checkpoints or a savepoint. It is made if it is missing.
 
     Args:
-        folder: its path, or its URL as ``options.values.checkpoint_folder`` returns it.
-        option: that has named it, for errors.
-        settings: of the store's client, see ``UrlFolder``.
+        folder: Its path, or its URL as ``options.values.checkpoint_folder`` returns it.
+        option: The option that names it, for errors.
+        settings: The settings of the store's client; see ``UrlFolder``.
 
     Raises:
-        CheckpointStorageError: it cannot be used.
-        OptionsError: the storage lacks what is needed, or an option of its client is wrong.
+        CheckpointStorageError: The folder cannot be read or written.
+        OptionsError: The storage does not create files exclusively, or a setting is invalid.
     """
     if not is_url(folder):
         return CheckpointFolder(Path(folder))
@@ -116,11 +116,11 @@ def storage_at(
 def existing_storage(
     folder: str, option: str, settings: tuple[tuple[str, str], ...] = ()
 ) -> CopyingStorage:
-    """Open a folder that must be there, to read it; see ``storage_at``.
+    """Open a folder for reading, which must exist; see ``storage_at`` for the arguments.
 
     Raises:
-        OptionsError: it is missing. Object stores have no folders that could be.
-        CheckpointStorageError: HDFS cannot be asked.
+        OptionsError: The folder is missing. This never applies to object stores.
+        CheckpointStorageError: HDFS cannot be reached.
     """
     if is_url(folder):
         objects = CheckpointObjects(folder_at(folder, settings))
@@ -135,41 +135,41 @@ def save(source: CopyingStorage, target: CopyingStorage) -> int:
     """Make a savepoint, while the job runs or afterwards.
 
     Args:
-        source: in which the job commits its epochs.
-        target: of the savepoint.
+        source: The folder in which the job commits its epochs.
+        target: The folder of the savepoint.
 
     Returns:
-        The number of the epoch that it has.
+        The number of the epoch that was copied.
 
     Raises:
-        NothingCommittedError: no epoch has been committed.
-        SavepointExistsError: the folder has another savepoint, or a checkpoint.
-        CorruptManifestError: the checkpoint is damaged.
-        CheckpointStorageError: one of the folders cannot be used.
+        NothingCommittedError: No epoch has been committed.
+        SavepointExistsError: The target has another savepoint, or a checkpoint.
+        CorruptManifestError: The manifest of the source is damaged.
+        CheckpointStorageError: One of the folders cannot be read or written.
     """
     return make_savepoint(Savepoint(source, target), _LINEAGE, secrets.token_hex(8))
 
 
 def committed_epoch(places: ShardPlaces) -> int | None:
-    """Return the number of the last epoch that was committed; None: there is none.
+    """Return the number of the last committed epoch; None: there is none.
 
     Args:
-        places: where a job has its state.
+        places: Where the job stores its state.
 
     Raises:
-        CorruptManifestError: what was committed last is damaged.
-        RunnerError: the folder cannot be read.
+        CorruptManifestError: The newest manifest is damaged.
+        RunnerError: The folder cannot be read.
     """
     found = newest(existing_storage(places.deltas, "checkpoint_dir", places.store), places.lineage)
     return found[-1].epoch if found else None
 
 
 def save_job(places: ShardPlaces | None, path: str) -> int:
-    """Make a savepoint of a job that runs here; see ``save``.
+    """Make a savepoint of a job of this process; see ``save`` for results and errors.
 
     Args:
-        places: where it has its state; None: it has not begun.
-        path: folder of the savepoint, see ``storage_at``.
+        places: Where the job stores its state. None: it has not begun.
+        path: The folder of the savepoint; see ``storage_at``.
     """
     if places is None:
         raise NothingCommittedError

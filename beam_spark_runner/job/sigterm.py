@@ -1,4 +1,4 @@
-"""What SIGTERM does to a program that waits for a pipeline."""
+"""Handles SIGTERM in a program that waits for a pipeline."""
 
 import contextlib
 import logging
@@ -12,12 +12,14 @@ _ONLY_MAIN = "wait_until_finish is not called by the main thread, the only one t
 
 @contextlib.contextmanager
 def sigterm_raises(first: Callable[[], None] | None = None) -> Iterator[None]:
-    """Make SIGTERM end the program orderly: its default action runs no Python at all.
+    """Make SIGTERM raise SystemExit, so that the program cleans up before it ends.
 
-    Then temporary folders would stay, of pyspark's gateway and of Beam's pipeline.
+    The signal's default action runs no Python code, and would leave temporary folders of PySpark's
+    gateway and of Beam. Without effect in other threads than the main one, and in programs that
+    have a handler for SIGTERM.
 
     Args:
-        first: what the first SIGTERM does instead.
+        first: Is called at the first SIGTERM, in place of the exit. None: each SIGTERM exits.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:

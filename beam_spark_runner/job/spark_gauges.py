@@ -13,12 +13,14 @@ from beam_spark_runner.spark.session.handle import SessionHandle
 def show_in_spark(
     prepared: PreparedJob, session: SessionHandle, warn: Callable[[str], None]
 ) -> Callable[[EpochStatus], None]:
-    """Return what takes the status of each epoch. It does nothing without ``--spark_metrics``.
+    """Return a function that sets the gauges, for the status of each epoch.
+
+    It does nothing without ``--spark_metrics``, in batch, and on Spark Connect.
 
     Args:
-        prepared: the pipeline.
-        session: where it runs.
-        warn: is called with the reason if there are no gauges although the option is set.
+        prepared: The pipeline.
+        session: The Spark session in which it runs.
+        warn: Is called with the reason if there are no gauges although the option is set.
     """
     if not prepared.config.spark_metrics:
         return lambda status: None
@@ -35,7 +37,7 @@ class _SparkGauges:
         self._has_failed = False
 
     def show(self, status: EpochStatus) -> None:
-        """Set the gauges. If Spark does not take them, the pipeline goes on without."""
+        """Set the gauges. After an error of Spark, warn once, and set them no more."""
         if self._has_failed:
             return
         try:

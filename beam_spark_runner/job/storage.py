@@ -1,4 +1,4 @@
-"""What a job has on storage that the driver and all executors share."""
+"""The temporary folder of a job, on this machine or on storage that all executors share."""
 
 import shutil
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from beam_spark_runner.spark.shared_folder import MountedFolder, SharedFolder, S
 
 
 def check_that_nobody_wants_stable_input(graph: Graph) -> None:
-    """Raise an OptionsError if a step needs rows that are not lost with an executor."""
+    """Raise an OptionsError if a step has @RequiresStableInput: executors may lose its rows."""
     for step in graph.transforms.values():
         if step.requires_stable_input:
             raise OptionsError(
@@ -26,13 +26,14 @@ def check_that_nobody_wants_stable_input(graph: Graph) -> None:
 
 
 class JobStorage:
-    """The folder of one job, from ``open`` to ``remove``.
+    """The temporary folder of one job, which exists from ``open`` to ``remove``.
 
     Attributes:
-        mounted: a folder of this machine, which is mounted on all executors too if there are any.
-            None: there is none.
-        rows: where Spark writes rows, as Spark's writers take it. None: executors store them.
-        files: where driver and tasks write files. None: Spark copies files to executors.
+        mounted: A path on this machine, which is mounted on the executors of a cluster, too. None:
+            there is none.
+        rows: The path or URL to which Spark writes materialised rows. None: executors store them.
+        files: The folder to which driver and tasks write files. None: Spark sends files to
+            executors.
     """
 
     def __init__(
@@ -44,15 +45,15 @@ class JobStorage:
         options_json: str,
         warn: Callable[[str], None],
     ) -> None:
-        """Nothing is made yet.
+        """Store the arguments; nothing is made yet.
 
         Args:
-            job_id: of the job.
-            folder: see ``identity.folder_of``.
-            location: --temp_location, if there is one.
-            session: where the job runs.
-            options_json: the pipeline's options, by which Beam's file systems find a store.
-            warn: takes what the user should know.
+            job_id: The id of the job.
+            folder: See ``identity.folder_of``.
+            location: --temp_location; None: not set.
+            session: The Spark session in which the job runs.
+            options_json: The pipeline's options, with which Beam's file systems reach a store.
+            warn: Is called with warnings for the user.
         """
         self.mounted: Path | None = None
         self.rows: str | None = None
@@ -69,7 +70,7 @@ class JobStorage:
         """Make the folder.
 
         Raises:
-            FileExistsError: somebody else has made it.
+            FileExistsError: The folder exists already.
             OptionsError: --temp_location is a URL that Spark cannot write to.
         """
         if self._folder is not None:
@@ -99,7 +100,7 @@ class JobStorage:
         )
 
     def remove(self) -> None:
-        """Delete the folder with all that is in it, if it was made."""
+        """Delete the folder with its content, if ``open`` has made it."""
         if self.mounted is not None:
             shutil.rmtree(self.mounted, ignore_errors=True)
         elif self._url is not None:

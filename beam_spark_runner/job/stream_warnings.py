@@ -1,4 +1,4 @@
-"""Warnings about a streaming pipeline that does not come on."""
+"""Warnings about a streaming pipeline that makes no progress, or has slow epochs."""
 
 from collections.abc import Callable
 
@@ -21,11 +21,11 @@ _FOR_SLOW = {
 
 
 class StreamWarnings:
-    """Warns once of each thing, until that has changed.
+    """Warns of held watermarks, blocked steps, endless timers and slow epochs, once of each cause.
 
     Args:
-        warn: takes the warnings.
-        interval_us: what an epoch should take.
+        warn: Is called with the text of each warning.
+        interval_us: The interval between epochs, --batch_interval_millis, in microseconds.
     """
 
     def __init__(self, warn: Callable[[str], None], interval_us: int) -> None:
@@ -37,7 +37,7 @@ class StreamWarnings:
         self._slow = SlowEpochs(interval_us)
 
     def after_epoch(self, status: EpochStatus, now_s: float) -> None:
-        """Take the status of an epoch. ``now_s``: monotonic."""
+        """Warn according to the status of an epoch; ``now_s`` is the monotonic clock."""
         self._warn_of_sources(status, now_s)
         self._warn_of_side_inputs(status, now_s)
         self._warn_of_timers(status, now_s)
@@ -45,10 +45,10 @@ class StreamWarnings:
             self._warn(slow_text(status, self._interval_us))
 
     def while_idle(self, status: EpochStatus, now_s: float) -> None:
-        """Look again at the status of the last epoch, since no other one is due.
+        """Warn of blocked steps while no epoch is due; ``status`` is that of the last one.
 
-        Elements that wait may be why nothing happens. A source that has asked for a delay holds the
-        watermark on purpose.
+        Blocked elements may be the reason why none is due. Sources are not warned of: one that has
+        deferred itself holds the watermark on purpose.
         """
         self._warn_of_side_inputs(status, now_s)
 
@@ -88,7 +88,11 @@ class StreamWarnings:
             )
 
     def _warn_of_timers(self, status: EpochStatus, now_s: float) -> None:
-        """Only with --unaligned_splittable_timers; else an epoch does not end before its timers."""
+        """Warn of timers that still fire long after the end of the input.
+
+        Holds by due timers exist only with --unaligned_splittable_timers; otherwise, an epoch fires
+        all timers that are due before it ends.
+        """
         firing = {
             name: Holder.DUE_TIMER
             for name, step in status.steps.items()
@@ -106,7 +110,7 @@ class StreamWarnings:
 
 
 def slow_text(status: EpochStatus, interval_us: int) -> str:
-    """Say that an epoch was slow, and why."""
+    """Return the warning of a slow epoch: how long its parts took, and what to do."""
     longest = max(status.parts_us, key=lambda part: status.parts_us[part])
     parts = ", ".join(
         f"{part.value} {took_us / 1e6:.1f} s"
@@ -121,7 +125,7 @@ def slow_text(status: EpochStatus, interval_us: int) -> str:
 
 
 def time_text(time_us: int) -> str:
-    """Write down an event time in microseconds."""
+    """Return an event time in microseconds as text."""
     if time_us <= MIN_US:
         return "the beginning of time"
     if time_us >= MAX_US:

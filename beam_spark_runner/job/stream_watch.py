@@ -1,4 +1,4 @@
-"""What people see of a streaming pipeline while it runs."""
+"""The status of a running streaming pipeline: its watermarks, rates, log lines and warnings."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -22,11 +22,11 @@ _SOURCES = (urns.SDF_PROCESS_SIZED_ELEMENT_AND_RESTRICTIONS, urns.TEST_STREAM)
 
 
 class StepWatermarks(NamedTuple):
-    """How far event time has come in a step. Both are ``apache_beam.utils.timestamp.Timestamp``.
+    """The watermarks of a step.
 
     Attributes:
-        input: no element with an earlier timestamp comes any more, or it is late.
-        output: the same for what reads the step's output.
+        input: The input watermark: elements with earlier timestamps may be late.
+        output: The output watermark, which the steps downstream see.
     """
 
     input: Timestamp
@@ -34,21 +34,21 @@ class StepWatermarks(NamedTuple):
 
 
 class StreamWatch:
-    """Keeps the status of the last epoch, warns, and writes a line to the log once in a minute.
+    """Stores the status of the last epoch, warns, and logs a line once a minute.
 
     Threads: one calls ``take``, any may read.
 
     Args:
-        plan: of the pipeline.
-        messages: takes the lines and warnings.
-        interval_us: what an epoch should take.
-        committed: returns the committed metrics: serialised MonitoringInfos.
-        also: takes each status, too.
-        now_s: monotonic.
+        plan: The plan of the pipeline.
+        messages: Gets the log lines and warnings.
+        interval_us: The interval between epochs, in microseconds.
+        committed: Returns the committed metrics: serialised MonitoringInfos.
+        also: Is called with the status of each epoch, too.
+        now_s: The monotonic clock, in seconds.
 
     Attributes:
-        status: None: no epoch was committed in this run yet.
-        took_us: by all epochs of this run, part by part.
+        status: The status after the last epoch. None: this run has committed no epoch yet.
+        took_us: The time of all epochs of this run in microseconds, by its part.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class StreamWatch:
         self._next_line_s = now_s() + _LINE_EVERY_S
 
     def take(self, status: EpochStatus) -> None:
-        """Note that an epoch is committed."""
+        """Update rates, warnings and log with the status of an epoch that is committed."""
         for part, took_us in status.parts_us.items():
             self.took_us[part] += took_us
         self.status = status
@@ -98,12 +98,12 @@ class StreamWatch:
                 self._messages.inform(f"elements/s of each step: {rates_text(rates)}")
 
     def idle(self) -> None:
-        """Note that nothing is due."""
+        """Warn of blocked steps while no epoch is due."""
         if self.status is not None:
             self._warnings.while_idle(self.status, self._now_s())
 
     def text(self, line: StreamLine) -> str:
-        """Return the next one of some lines."""
+        """Return the current line of status; ``line`` computes rates since its earlier calls."""
         status = self.status
         # A TestStream has a clock of its own.
         now_us = status.clock_us if status and self._plays else time.time_ns() // 1_000
@@ -119,10 +119,10 @@ class StreamWatch:
         )
 
     def rates(self) -> dict[str, float]:
-        """Return how many elements each step emits in a second, over the last ten.
+        """Return the elements per second that each step has emitted, over the last ten seconds.
 
         Returns:
-            By the full name of the step. Empty until two epochs are committed.
+            Rates by the full name of the step. Empty until there are counts of two epochs.
         """
         return self._rates.per_second(self._now_s())
 
@@ -134,7 +134,7 @@ class StreamWatch:
         return found
 
     def watermark_gauges(self) -> list[metrics_pb2.MonitoringInfo]:
-        """Return the watermarks of all steps as Beam's metrics, see ``monitoring``."""
+        """Return the watermarks of all steps as gauges; see ``monitoring.watermark_gauges``."""
         status = self.status
         if status is None:
             return []

@@ -1,6 +1,6 @@
-"""The service ``StreamingJobs`` of ``protos/streaming_jobs.proto``: both its ends on the wire.
+"""Server and client stubs of the service ``StreamingJobs`` of ``protos/streaming_jobs.proto``.
 
-What gRPC's generator would write.
+They are what gRPC's code generator would write.
 """
 
 from typing import Any, Protocol
@@ -23,14 +23,14 @@ _MESSAGES: dict[str, tuple[Any, Any]] = {
 
 
 class StreamingJobsServicer(Protocol):
-    """What a server implements; see the proto."""
+    """The interface that a server implements; see the proto."""
 
     def GetWatermarks(self, request: Any, context: Any) -> Any: ...
     def MakeSavepoint(self, request: Any, context: Any) -> Any: ...
 
 
 def add_to_server(servicer: StreamingJobsServicer, server: grpc.Server) -> None:
-    """Serve it."""
+    """Register the service with a gRPC server."""
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(
             getattr(servicer, name),
@@ -43,7 +43,7 @@ def add_to_server(servicer: StreamingJobsServicer, server: grpc.Server) -> None:
 
 
 class StreamingJobsStub:
-    """Calls it."""
+    """The client's stub of the service."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         self.GetWatermarks, self.MakeSavepoint = (

@@ -25,10 +25,10 @@ from beam_spark_runner.options import RunnerConfig
 
 
 class Submitter(PortableRunner):  # type: ignore[misc]
-    """Beam's PortableRunner, on channels of ours.
+    """Beam's PortableRunner, on channels with TLS and a token.
 
     Args:
-        config: with a ``job_endpoint``.
+        config: The runner's options, with ``job_endpoint`` set.
     """
 
     def __init__(self, config: RunnerConfig) -> None:
@@ -41,10 +41,10 @@ class Submitter(PortableRunner):  # type: ignore[misc]
     def run_portable_pipeline(
         self, pipeline: beam_runner_api_pb2.Pipeline, options: PipelineOptions
     ) -> SubmittedPipelineResult:
-        """Submit a pipeline.
+        """Submit a pipeline to the job server of --job_endpoint.
 
         Raises:
-            OptionsError: the job server does not answer, or has another certificate.
+            OptionsError: The job server does not answer, or its certificate is not accepted.
         """
         result = super().run_portable_pipeline(pipeline, options)
         assert self._channel is not None
@@ -56,7 +56,7 @@ class Submitter(PortableRunner):  # type: ignore[misc]
         """Connect to the job server.
 
         Raises:
-            OptionsError: it does not answer, or has another certificate.
+            OptionsError: It does not answer, or its certificate is not accepted.
         """
         channel = self._open(self._endpoint)
         timeout_s = options.view_as(PortableOptions).job_server_timeout
@@ -83,7 +83,10 @@ class Submitter(PortableRunner):  # type: ignore[misc]
 
 
 class _Handle(JobServiceHandle):  # type: ignore[misc]
-    """Beam's, which stages files on the same channel: our server has all services at each port."""
+    """Beam's JobServiceHandle, which stages files on the same channel as it submits jobs.
+
+    The job server of this package has all services at each of its ports.
+    """
 
     def __init__(
         self,
@@ -101,7 +104,7 @@ class _Handle(JobServiceHandle):  # type: ignore[misc]
         artifact_staging_endpoint: Any,
         staging_session_token: str,
     ) -> None:
-        """Send the files of a pipeline; to --artifact_endpoint, if that is set."""
+        """Send the files of a pipeline, to --artifact_endpoint if it is set."""
         own = self.artifact_endpoint
         offer_artifacts(
             beam_artifact_api_pb2_grpc.ArtifactStagingServiceStub(
@@ -112,9 +115,9 @@ class _Handle(JobServiceHandle):  # type: ignore[misc]
         )
 
     def run(self, preparation_id: str) -> tuple[str, Iterator[Any], Iterator[Any]]:
-        """Run what was prepared; return the job's id, its messages and its states.
+        """Run a prepared pipeline; return the job's id, its messages and its states.
 
-        A server that is lost ends the messages, and is an error in the states.
+        If the server is lost, the messages end, and the states raise a JobServerLostError.
         """
         job_id, messages, states = super().run(preparation_id)
         return job_id, _until_lost(messages), self._unless_lost(states, job_id)

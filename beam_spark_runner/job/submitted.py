@@ -23,19 +23,19 @@ from beam_spark_runner.job.stream_watch import StepWatermarks
 from beam_spark_runner.job.streaming_jobs import StreamingJobsStub
 
 LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-"""How calls end whose server has gone: killed, or stopped while they were under way."""
+"""The status codes of calls whose server was killed or stopped."""
 _LOGGER = logging.getLogger(__name__)
 _OURS = "only a job server of beam_spark_runner, of this version or a later one, does"
 
 
 class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[misc]
-    """Beam's, and what ``SparkPipelineResult`` has for pipelines that stream.
+    """Beam's PipelineResult, with the methods of ``SparkPipelineResult`` for streaming pipelines.
 
     Args:
-        result: Beam's, whose place this one takes.
-        channel: to the job server.
+        result: Beam's result of the same job, which this one replaces.
+        channel: The channel to the job server.
         endpoint: HOST:PORT of the server.
-        drains_on_sigterm: the first SIGTERM drains the pipeline.
+        drains_on_sigterm: Whether the first SIGTERM drains the pipeline.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
             result._cleanup_callbacks,
         )
         if self._cleanup_callbacks:
-            result._cleanup_callbacks = ()  # which Beam would call when the program ends
+            result._cleanup_callbacks = ()  # else both results would call them at exit
             atexit.register(functools.partial(self._cleanup, on_exit=True))
         self._streaming_jobs = StreamingJobsStub(channel)
         self._endpoint = endpoint
@@ -62,12 +62,12 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
 
     @property
     def job_id(self) -> str:
-        """What names the job on the server."""
+        """The id of the job on the server."""
         return str(self._job_id)
 
     def metrics(self) -> MetricResults:
-        """Return the metrics as they are now."""
-        self._metrics = None  # Beam's would go on returning the first ones
+        """Return the current metrics."""
+        self._metrics = None  # Beam's result caches those of the first call
         return super().metrics()
 
     def wait_until_finish(self, duration: int | None = None) -> str:
@@ -77,8 +77,8 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
         program; the job goes on.
 
         Raises:
-            RuntimeError: the pipeline failed or was cancelled, and why.
-            JobServerLostError: the server no longer answers.
+            RuntimeError: The pipeline failed or was cancelled; the text has the reason.
+            JobServerLostError: The server no longer answers.
         """
         with contextlib.ExitStack() as waiting:
             if self._drains_on_sigterm:
@@ -86,12 +86,12 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
             try:
                 return str(super().wait_until_finish(duration))
             except RuntimeError:
-                if self._state == PipelineState.DRAINED:  # which Beam takes for a failure
+                if self._state == PipelineState.DRAINED:  # which Beam's result treats as a failure
                     return str(self._state)
                 raise
 
     def _begin_to_drain(self) -> None:
-        """Drain in a thread: gRPC may hold locks where a signal interrupts it."""
+        """Drain in a thread: the signal may have interrupted gRPC while it holds locks."""
         threading.Thread(target=self._drain_and_log, name="drain-the-job", daemon=True).start()
 
     def _drain_and_log(self) -> None:
@@ -101,7 +101,7 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
             _LOGGER.error("the pipeline was not drained at SIGTERM: %s", error)
 
     def drain(self) -> str:
-        """See ``SparkPipelineResult.drain``: by ``Drain`` of Beam's Job API.
+        """Drain the pipeline by ``Drain`` of Beam's Job API; see ``SparkPipelineResult.drain``.
 
         Returns:
             The state, which may still be RUNNING.
@@ -121,16 +121,16 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
         """See ``SparkPipelineResult.savepoint``.
 
         Args:
-            path: as the server's machine knows it: absolute, or the URL of a folder in an object
-                store.
+            path: An absolute path on the server's machine, or the URL of a folder in an object
+                store or HDFS.
 
         Returns:
-            The number of the epoch that the savepoint has.
+            The number of the epoch that was copied.
 
         Raises:
-            OptionsError: there is no path.
-            JobServerRefusedError: the server has a reason, or makes no savepoints.
-            JobServerLostError: the server no longer answers.
+            OptionsError: The path is empty.
+            JobServerRefusedError: The server returns an error, or does not support savepoints.
+            JobServerLostError: The server no longer answers.
         """
         if not path:
             raise OptionsError("path", "must be a folder")
@@ -159,12 +159,16 @@ class SubmittedPipelineResult(portable_runner.PipelineResult):  # type: ignore[m
         }
 
     def _ask(self, call: Callable[[Any], Any], request: Any, lack: str) -> Any:
-        """Call the server.
+        """Call the server, and convert gRPC's errors.
 
         Args:
-            call: of a stub.
-            request: what it takes.
-            lack: what is the matter with a server that does not know the call.
+            call: The method of a stub.
+            request: The request of the call.
+            lack: The reason to report if the server does not implement the call.
+
+        Raises:
+            JobServerLostError: The server no longer answers.
+            JobServerRefusedError: The server returns an error, or does not implement the call.
         """
         try:
             return call(request)

@@ -1,4 +1,4 @@
-"""Receives what tasks send while they run: messages, metrics so far, progress."""
+"""Receives what tasks send while they run: log lines, metrics and residuals so far."""
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,16 +22,16 @@ _TEARDOWN_S = 15.0  # for DoFns to be torn down; SDK harnesses have ten seconds 
 
 
 class Deferrals(NamedTuple):
-    """Of one step: how many residuals wait, and the event time that they hold, microseconds."""
+    """The residuals of one step."""
 
     number: int = 0
-    hold_us: int = MAX_US
+    hold_us: int = MAX_US  # the event time at which they hold the watermark
 
 
 class LiveTasks:
-    """How far the tasks of the Spark job that runs now are, as far as they have reported.
+    """The progress that tasks of the running Spark job have reported.
 
-    Also what the epoch before has deferred, in a streaming pipeline.
+    It includes the residuals that the last epoch of a streaming pipeline has stored.
 
     Threads: any.
     """
@@ -43,13 +43,16 @@ class LiveTasks:
         self._stored: Mapping[TransformId, Deferrals] = {}
 
     def begin(self, run: int) -> None:
-        """Forget what was reported: it has been counted, or is void."""
+        """Drop the progress of the Spark job before. ``run``: the number of the next one; 0: none.
+
+        The metrics of the job before are in its reports, or its attempts do not count.
+        """
         with self._lock:
             self._run = run
             self._tasks.clear()
 
     def commit(self, reports: Iterable[Report]) -> None:
-        """Note what an epoch has deferred. It replaces what the one before had."""
+        """Replace the stored residuals of the epoch before by those of a committed epoch."""
         stored = _summed(
             (name, left.count, left.hold_us)
             for report in reports
@@ -59,18 +62,21 @@ class LiveTasks:
             self._stored = stored
 
     def take(self, progress: Iterable[TaskProgress]) -> None:
-        """Note what tasks have reported, if it is of the Spark job that runs."""
+        """Store the progress of tasks, unless they belong to another Spark job."""
         with self._lock:
             self._tasks.update((each.attempt, each) for each in progress if each.run == self._run)
 
     def monitoring_infos(self) -> tuple[bytes, ...]:
-        """Return the serialised MonitoringInfos of all of them."""
+        """Return the merged metrics of all running tasks: serialised MonitoringInfos."""
         with self._lock:
             tasks = list(self._tasks.values())
         return merge(info for each in tasks for info in each.monitoring_infos)
 
     def deferrals(self) -> Mapping[TransformId, Deferrals]:
-        """Return what splittable DoFns have put off, by transform."""
+        """Return the residuals of splittable DoFns, by transform.
+
+        What running tasks report of a transform takes the place of what is stored of it.
+        """
         with self._lock:
             tasks, stored = list(self._tasks.values()), self._stored
         running = _summed(
@@ -82,7 +88,7 @@ class LiveTasks:
 
 
 def _summed(deferred: Iterable[tuple[str, int, int]]) -> dict[TransformId, Deferrals]:
-    """Join what several tasks have deferred: each a step, a number and a hold."""
+    """Sum the residuals of several tasks, each given as transform id, number and hold."""
     found: dict[TransformId, Deferrals] = {}
     for name, number, hold_us in deferred:
         step = TransformId(name)
@@ -95,11 +101,13 @@ class TaskTelemetry:
     """The driver's side of a job's backchannel. An ``Observer``.
 
     Args:
-        job_id: of the pipeline's run.
-        messages: takes what user code logs.
-        driver: where to listen, and the host under which executors see it. None: do not.
-        folder: that driver and workers share, where workers are on other machines.
-        has_harnesses: SDK harnesses write log lines, too, which reach the workers a moment later.
+        job_id: The id of the job.
+        messages: Gets the log lines of user code.
+        live: Gets the progress of tasks.
+        driver: The host to listen at, and the host by which executors reach it. None: the driver
+            does not listen.
+        folder: The folder that driver and workers share, for workers that cannot reach the driver.
+        has_harnesses: Whether there are SDK harnesses, whose log lines reach the workers late.
     """
 
     def __init__(
@@ -153,7 +161,7 @@ class TaskTelemetry:
         self._live.take(frame.progress)
 
     def end_job(self, timeout_s: float = _TEARDOWN_S) -> None:
-        """Have workers tear down their DoFns of the job, and wait for that."""
+        """Have workers tear down their DoFns of the job; wait, and warn of those that are late."""
         late = self._server.end_job(timeout_s)
         if late:
             self._messages.warn(
@@ -180,12 +188,14 @@ def listen(
 ) -> TaskTelemetry:
     """Open the backchannel of a job; see ``backchannel.transport``.
 
+    If there can be none, the job runs without, and steps with bundle finalization are warned of.
+
     Args:
-        prepared: what is to run.
-        session: where.
-        folder: that driver and workers share.
-        messages: see ``TaskTelemetry``.
-        live: see ``TaskTelemetry``.
+        prepared: The pipeline.
+        session: The Spark session in which it runs.
+        folder: The folder that driver and workers share. None: there is none.
+        messages: See ``TaskTelemetry``.
+        live: See ``TaskTelemetry``.
     """
     wanted = prepared.config.backchannel
     needs_files = wanted == "files" or not session.is_local

@@ -1,4 +1,4 @@
-"""When a job has ended: whether the temporary files of its sinks go with it."""
+"""Removes the temporary files of sinks at the end of a job."""
 
 from apache_beam.runners.runner import PipelineState
 
@@ -11,15 +11,16 @@ _SUCCESSES = (PipelineState.DONE, PipelineState.DRAINED)
 def remove_temporary_files_of(
     job: PreparedJob, began_s: float, state: str, *, was_saved: bool
 ) -> None:
-    """Remove what sinks have left, unless a later run needs it.
+    """Remove the temporary files of sinks, unless a later run needs them.
 
-    What a streaming pipeline has committed names temporary files that it has yet to rename.
+    A checkpoint or savepoint may name temporary files that a later run has yet to rename. Those of
+    a pipeline that was built in another process stay, since its sinks must not be unpickled here.
 
     Args:
-        job: which has ended.
-        began_s: when it began, Unix time.
-        state: its last one.
-        was_saved: there is a savepoint of it.
+        job: The job, which has ended.
+        began_s: When it began, Unix time.
+        state: Its last state.
+        was_saved: Whether a savepoint of it was made.
     """
     streams, has_succeeded = job.plan.streams, state in _SUCCESSES
     may_be_continued = streams and (was_saved or job.config.checkpoint_dir is not None)

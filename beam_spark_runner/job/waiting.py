@@ -1,4 +1,4 @@
-"""Waiting in the main thread, in which Python runs the handlers of signals."""
+"""Waits for events so that Python's signal handlers run meanwhile."""
 
 import threading
 import time
@@ -7,15 +7,15 @@ _LONGEST_S = 0.5
 
 
 def wait_for(event: threading.Event, timeout_s: float | None = None) -> bool:
-    """Wait for an event, while the handlers of signals run within half a second.
+    """Wait for an event, while signal handlers run within half a second.
 
-    The kernel may give a signal to any thread of the process. In most cases that is the main
-    thread, which is interrupted; if not, a wait without a time limit would go on, and the handler
-    would not run before its end.
+    Python runs signal handlers in the main thread only, but the kernel may deliver a signal to any
+    thread. If that is another one, a main thread that waits without a time limit is not
+    interrupted, and runs the handler only after the wait.
 
     Args:
-        event: which.
-        timeout_s: None: wait for as long as it takes.
+        event: The event to wait for.
+        timeout_s: The longest time to wait. None: no limit.
 
     Returns:
         Whether the event is set.

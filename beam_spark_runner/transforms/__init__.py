@@ -1,6 +1,6 @@
-"""Transforms that Beam has no word for, and users of Spark need.
+"""Public transforms, for users of Spark, that Beam itself does not have.
 
-Public. They import without PySpark, so that any SDK container can run them.
+They do not import PySpark, so that SDK harnesses without it can run them.
 """
 
 from beam_spark_runner.transforms.full_window import FullWindowPartition, Order

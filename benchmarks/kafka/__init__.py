@@ -1,1 +1,1 @@
-"""Counts per key in windows, from Kafka to Kafka: ours beside Spark Structured Streaming."""
+"""Counts per key and window from Kafka to Kafka: this runner and Spark Structured Streaming."""

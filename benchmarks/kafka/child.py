@@ -1,7 +1,7 @@
-"""What a process does that runs one of the contenders. Without Beam, and without this package.
+"""The main loop of a contender's process. It imports neither Beam nor this package.
 
-It reads tasks as lines of JSON, and answers each twice with a line: when its query has been
-started, and when it has been stopped.
+It reads tasks as lines of JSON, and answers each with two lines: one when its query has been
+started, and one when it has been stopped.
 """
 
 import json
@@ -26,7 +26,7 @@ def serve(session: Any, start: Start) -> None:
 
 
 def _jobs(session: Any) -> list[tuple[int, float]]:
-    """Return the number of each Spark job and when it was submitted, as Unix time."""
+    """Return the id of each Spark job, and the Unix time at which it was submitted."""
     jobs = session.sparkContext._jsc.sc().statusStore().jobsList(None)
     each = (jobs.apply(number) for number in range(jobs.size()))
     return [(job.jobId(), job.submissionTime().get().getTime() / 1000) for job in each]

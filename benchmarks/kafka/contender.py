@@ -1,4 +1,4 @@
-"""The processes that run the contenders, and one query of one of them."""
+"""Starts the processes of the contenders, and runs queries in them."""
 
 import contextlib
 import json
@@ -26,13 +26,13 @@ _DELAY_S = 60
 
 @dataclass
 class Query:
-    """One that runs, or has run.
+    """A query that runs, or has run. All attributes but ``results`` are set at its end.
 
     Attributes:
-        results: what it writes.
-        first_job_s: when its first Spark job was submitted, as Unix time. Known at its end.
-        jobs: how many Spark jobs it had. Known at its end.
-        cpu_s: what the side's processes have used, of CPU time, since it was started. At its end.
+        results: The counts that it writes.
+        first_job_s: The Unix time at which its first Spark job was submitted.
+        jobs: The number of its Spark jobs.
+        cpu_s: The CPU time of the contender's processes since the query was started, in seconds.
     """
 
     results: Results
@@ -42,14 +42,14 @@ class Query:
 
 
 class Contender:
-    """One of the sides. Its process has a Spark of its own, and runs one query at a time.
+    """One side of the comparison: a process with its own Spark, which runs one query at a time.
 
     Args:
-        name: of the side.
-        command: of its process.
-        broker: that has the topics.
-        folder: for checkpoints.
-        settings: more fields of its tasks.
+        name: The name of the contender.
+        command: The command of its process.
+        broker: The broker of the topics.
+        folder: The folder for checkpoints.
+        settings: Further fields of its tasks.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class Contender:
         """Run a query while the context lasts.
 
         Args:
-            source: the topic to count.
-            updates: counts are written as they grow, not once when their window has ended.
-            interval_ms: of epochs, or micro-batches. None: what each side has by default.
+            source: The topic to count.
+            updates: Whether counts are written as they grow, rather than at the window's end.
+            interval_ms: The interval of epochs or micro-batches. None: the contender's default.
         """
         sink = self._broker.create(f"counts-{uuid.uuid4().hex}", 2)
         task = {
@@ -138,7 +138,7 @@ class Contender:
 
 @contextlib.contextmanager
 def contenders(broker: Broker, folder: Path, names: Sequence[str]) -> Iterator[list[Contender]]:
-    """Start the contenders of some names; they end with the context."""
+    """Start the contenders with these names; they end with the context."""
     ours = [sys.executable, "-m", "benchmarks.kafka.ours"]
     peer = [f"{PEER}/bin/python", "-m", "benchmarks.kafka.structured", str(PEER / "jars")]
     ways: dict[str, tuple[list[str], dict[str, Any]]] = {

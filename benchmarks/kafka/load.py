@@ -1,4 +1,4 @@
-"""Records for the contenders, and what they have to count."""
+"""Generates records for the contenders, and the counts that they must compute."""
 
 import threading
 import time
@@ -19,12 +19,12 @@ Counts = dict[tuple[int, bytes], int]
 
 @dataclass(frozen=True)
 class Shape:
-    """What records are like.
+    """The shape of a topic's records.
 
     Attributes:
-        keys: how many.
-        partitions: of the topic; records take turns.
-        value_bytes: of each.
+        keys: The number of keys.
+        partitions: The number of partitions, which get records in turn.
+        value_bytes: The size of each value.
     """
 
     keys: int
@@ -37,9 +37,10 @@ class Shape:
 
 
 def fill(broker: Broker, topic: str, shape: Shape, count: int, windows: int) -> Counts:
-    """Write records whose times span windows of the past, and return how many each has.
+    """Write records with timestamps in past windows; return the count of each window and key.
 
-    The last record of each partition is one of another key, an hour later, that closes the windows.
+    The last record of each partition has a key of its own and is an hour later: it closes the
+    windows.
     """
     broker.create(topic, shape.partitions)
     span_ms = windows * WINDOW_S * 1000
@@ -60,28 +61,28 @@ def fill(broker: Broker, topic: str, shape: Shape, count: int, windows: int) -> 
 
 
 def is_end(key: bytes) -> bool:
-    """Say whether this key only closes windows."""
+    """Whether a key is that of the records that close windows."""
     return key == _END
 
 
 class Flow(threading.Thread):
-    """Writes records at a fixed rate, and notes when each was made.
+    """Writes records at a fixed rate, and stores when each was made.
 
-    It first writes those of one second, and goes on when they have been seen: a query that has just
-    been started takes its time.
+    It first writes the records of one second, and waits for a result: a new query needs some time
+    to start.
 
     Attributes:
-        made: times, as Unix time, by window and key, in order. Other threads may read it.
-        seen: to be set when a result has come.
-        began_s: when it went on, as Unix time.
-        count: how many records there will be.
+        made: The Unix times of records in order, by window and key. Other threads may read it.
+        seen: An event to set when the first result has arrived.
+        began_s: The Unix time at which it has continued after that.
+        count: The number of records that it writes in all.
 
     Args:
-        broker: where.
-        topic: made already.
-        shape: of records.
-        rate: records each second.
-        seconds: for how long it goes on.
+        broker: The broker of the topic.
+        topic: The topic, which exists.
+        shape: The shape of records.
+        rate: The records per second.
+        seconds: How long it writes after the first result.
     """
 
     began_s = 0.0
@@ -117,7 +118,7 @@ class Flow(threading.Thread):
         _flush(producer)
 
     def counts(self) -> Counts:
-        """Return how many records there are, when all are written."""
+        """Return the count of each window and key, once all records are written."""
         return {window_key: len(times) for window_key, times in self.made.items()}
 
 

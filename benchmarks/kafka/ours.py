@@ -1,4 +1,4 @@
-"""This runner's side: ``python -m benchmarks.kafka.ours`` reads its tasks from stdin."""
+"""The contender of this runner: ``python -m benchmarks.kafka.ours`` reads tasks from stdin."""
 
 import uuid
 from collections.abc import Callable

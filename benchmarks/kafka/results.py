@@ -1,4 +1,4 @@
-"""Reads what a contender has written, while it runs, and checks it."""
+"""Reads the counts that a contender writes, while it runs, and checks them."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -11,16 +11,16 @@ _TIMEOUT_S = 300.0
 
 
 class Results:
-    """The records of a topic, from its beginning: counts, of which the last of each key is right.
+    """The counts in a topic, from its beginning. Later counts of a window and key replace earlier.
 
     Attributes:
-        counts: the last count of each window and key.
+        counts: The last count of each window and key.
 
     Args:
-        broker: that has it.
-        topic: which exists.
-        partitions: that it has.
-        check: raises if nothing more will come.
+        broker: The broker of the topic.
+        topic: The topic, which exists.
+        partitions: The number of its partitions.
+        check: Raises if the contender will write no more.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class Results:
         self._sum = 0
 
     def arrivals(self, total: int) -> Iterator[tuple[tuple[int, bytes], int, float]]:
-        """Yield window, key and count as they can be read, and when; until all are there.
+        """Yield counts as they arrive: window and key, count, Unix time; until all have arrived.
 
         Args:
-            total: of all counts.
+            total: The sum of all final counts.
 
         Raises:
-            RuntimeError: nothing comes any more.
+            RuntimeError: No more counts arrive.
         """
         until_s = time.time() + _TIMEOUT_S
         while self._sum < total:
@@ -92,5 +92,5 @@ class Results:
         raise RuntimeError(f"{len(wrong):,} counts are wrong; found and expected: {some}")
 
     def close(self) -> None:
-        """End its connection."""
+        """Close the consumer."""
         self._consumer.close()

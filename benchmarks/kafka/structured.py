@@ -1,4 +1,4 @@
-"""Structured Streaming's side, as written by hand. PySpark is all that it imports.
+"""The contender Structured Streaming: a query written by hand, which imports only PySpark.
 
 ``python -m benchmarks.kafka.structured JARS`` reads its tasks from stdin.
 """

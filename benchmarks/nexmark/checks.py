@@ -1,6 +1,6 @@
-"""Compares results of the queries with the oracle, as far as Beam's model says what is right.
+"""Compares results of the queries with the oracle, as far as Beam's model determines them.
 
-A check returns what is wrong, or nothing.
+A check returns a text that describes the differences; it is empty if there are none.
 """
 
 from bisect import bisect
@@ -20,7 +20,7 @@ _PANE = 30  # elements; query 3 joins as soon as so many of a key are there
 
 
 def undetermined(query: int, workload: Workload) -> str:
-    """Return why it cannot be said what is right for a query; nothing if it can."""
+    """Return why Beam's model does not determine the results of a query; "" if it does."""
     if workload.late and query in (4, 5, 6, 7, 8, 9, 11):
         return "runners may drop late events"
     # A person has auctions for as long as they are among the active ones.
@@ -31,12 +31,12 @@ def undetermined(query: int, workload: Workload) -> str:
 
 
 def check(query: int, workload: Workload, results: Sequence[Result]) -> str:
-    """Compare the results of a query with what they have to be."""
+    """Compare the results of a query with the expected ones; return the differences."""
     return _CHECKS[query](workload, results)
 
 
 def differences(expected: "Counter[Any]", found: "Counter[Any]") -> str:
-    """Describe how two multisets differ."""
+    """Return a text with the differences of two multisets; "" if they are equal."""
     missing, more = expected - found, found - expected
     parts = []
     for bag, what in ((missing, "missing"), (more, "too many")):

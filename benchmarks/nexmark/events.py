@@ -55,7 +55,7 @@ _TEXT = "".join(random.Random(0).choices(string.ascii_lowercase + " ", k=1 << 12
 
 
 class _Draws:
-    """Numbers by chance, of 256 bits that one number has."""
+    """Draws pseudo-random numbers from 256 bits that are derived from one number."""
 
     def __init__(self, seed: int, number: int) -> None:
         digest = hashlib.blake2b(struct.pack("<qq", seed, number), digest_size=32).digest()
@@ -81,11 +81,11 @@ class _Draws:
 
 
 class Arrival(NamedTuple):
-    """What a source gives at one of its positions.
+    """The event at one position of a source, and its watermark.
 
     Attributes:
-        number: of the event.
-        watermark_ms: no event that comes later is earlier than this, unless the workload is late.
+        number: The number of the event.
+        watermark_ms: A lower bound of the times of later events, unless the workload is late.
     """
 
     number: int
@@ -94,15 +94,15 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """Which events there are, and in which order they come.
+    """The events, and the order in which they arrive.
 
     Attributes:
-        count: of all events.
-        seed: another one gives other people, auctions and bids.
-        rate: events for each second of event time; at least 10, so that the first bids for an
-            auction, which may come before it, are not so early that Beam's query 9 forgets them.
-        disorder: so many events in a row come in another order; the watermark waits for them.
-        late: the watermark does not wait, so that some events are late.
+        count: The number of all events.
+        seed: The seed of people, auctions and bids.
+        rate: The events per second of event time; at least 10, so that the first bids for an
+            auction, which may precede it, are not so early that Beam's query 9 drops them.
+        disorder: The number of consecutive events that are permuted; the watermark waits for them.
+        late: Whether the watermark does not wait, so that some events are late.
     """
 
     count: int
@@ -122,7 +122,7 @@ class Workload:
         return BASE_MS + number * 1000 // self.rate
 
     def arrival(self, position: int) -> Arrival:
-        """Return what comes at a position of the sequence of all events."""
+        """Return the event that arrives at a position, and the watermark then."""
         first = position - position % self.disorder
         size = min(self.disorder, self.count - first)
         # The last group may be shorter, and then have a divisor in common with the stride.
@@ -183,7 +183,7 @@ class Workload:
 
 
 def _hot(last: int) -> int:
-    """Return the hot one among the last hundred, of which ``last`` is the newest."""
+    """Return the number of the hot item among the last hundred, of which ``last`` is the newest."""
     return last // _HOT_OF * _HOT_OF
 
 

@@ -1,7 +1,7 @@
-"""What the queries of Nexmark have to give, computed by plain loops over the events.
+"""The expected results of the Nexmark queries, computed by plain loops over the events.
 
 All functions take events in the order of their times. Times are microseconds since 1970. Each
-says which parts of Beam's model make its answer the only right one.
+docstring names the parts of Beam's model that determine the results.
 """
 
 from collections import Counter, defaultdict
@@ -24,12 +24,12 @@ _LAST_SALES = 10
 
 
 class Sale(NamedTuple):
-    """An auction that ended with a bid that wins.
+    """An auction that ended with a winning bid.
 
     Attributes:
-        auction: which ended.
-        price: of the bid.
-        at: time of the bid.
+        auction: The auction.
+        price: The price of the winning bid.
+        at: The time of the winning bid.
     """
 
     auction: Any

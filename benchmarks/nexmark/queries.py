@@ -37,9 +37,9 @@ PARAMETERS = {
 
 
 class _AverageOfLast(beam.CombineFn):  # type: ignore[misc]
-    """What Beam's ``MovingMeanSellingPriceFn`` is meant to compute, for its query 6.
+    """A correct ``MovingMeanSellingPriceFn`` for query 6.
 
-    Beam's own negates a ``Timestamp`` and raises a TypeError for each bid.
+    Beam's own negates a ``Timestamp``, and raises a TypeError for each bid.
     """
 
     def __init__(self, count: int) -> None:
@@ -65,11 +65,11 @@ def run_query(number: int, runner: Any, source: Source, folder: Path, flags: lis
     """Run a query to its end, and return the pipeline's result.
 
     Args:
-        number: of the query.
-        runner: of Beam.
-        source: gives the events.
-        folder: for the results, see ``read_results``.
-        flags: options of the pipeline.
+        number: The number of the query.
+        runner: A Beam runner.
+        source: The source of the events.
+        folder: The folder for the results; see ``read_results``.
+        flags: The options of the pipeline.
     """
     nexmark_util.setup_coder()
     options = PipelineOptions(flags)

@@ -1,4 +1,4 @@
-"""Results of a query, on their way from any process to the program that checks them."""
+"""Passes the results of a query from any process to the program that checks them, by files."""
 
 import pickle
 import uuid
@@ -10,13 +10,13 @@ import apache_beam as beam
 
 
 class Result(NamedTuple):
-    """An element that a query gives.
+    """An element of a query's output.
 
     Attributes:
-        value: as the query makes it.
-        start: of its window, in microseconds since 1970, as ``end``.
-        end: exclusive.
-        pane: index of its pane.
+        value: The value of the element.
+        start: The beginning of its window, in microseconds since 1970.
+        end: The exclusive end of its window, in microseconds since 1970.
+        pane: The index of its pane.
     """
 
     value: Any
@@ -48,6 +48,6 @@ class KeepResults(beam.DoFn):  # type: ignore[misc]
 
 
 def read_results(folder: Path) -> Iterator[Result]:
-    """Yield what has been kept in a folder, in no order."""
+    """Yield the results that were written to a folder, in no particular order."""
     for path in folder.glob("*.results"):
         yield from (Result(*each) for each in pickle.loads(path.read_bytes()))

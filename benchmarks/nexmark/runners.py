@@ -54,13 +54,13 @@ RUNNERS: dict[str, Callable[[], tuple[Any, list[str]]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a run went.
+    """The outcome of a run.
 
     Attributes:
-        seconds: it took, from the pipeline to its end; 0 if it did not end.
-        results: how many there are.
-        problem: what is wrong with them, or why there are none.
-        note: why they have not been checked, if they have not.
+        seconds: The duration of the run; 0: it did not end.
+        results: The number of results.
+        problem: What is wrong with the results, or why there are none; empty: they are right.
+        note: Why the results were not checked; empty: they were.
     """
 
     seconds: float = 0.0
@@ -94,19 +94,19 @@ def _run(query: int, runner: Any, source: Source, flags: list[str]) -> Outcome:
 
 
 def _essence(text: str) -> str:
-    """Return what a message says of unsupported features, or its beginning."""
+    """Return the lines of a message about unsupported features or, without any, its beginning."""
     lines = [line.strip(' "') for line in text.splitlines()]
     unsupported = dict.fromkeys(line for line in lines if line.startswith("unsupported"))
     return "; ".join(unsupported or filter(None, lines))[:300]
 
 
 class Process:
-    """A runner in a process of its own, with all the processes that this one starts.
+    """A runner in a process of its own, which may start others.
 
     Args:
-        command: that calls ``serve`` with standard input and output.
-        limit_s: how long a query may take.
-        log: gets what the process writes to stderr.
+        command: A command that calls ``serve`` with standard input and output.
+        limit_s: The time limit of a query, in seconds.
+        log: The file for the standard error of the process.
     """
 
     def __init__(self, command: list[str], limit_s: float, log: Path) -> None:
@@ -177,7 +177,7 @@ def _read(stream: TextIO, answers: "queue.Queue[str]") -> None:
 
 
 def answers_alone() -> TextIO:
-    """Return standard output for answers; what libraries print goes to stderr from now on."""
+    """Return standard output for answers, and redirect what libraries print to stderr."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     return answers

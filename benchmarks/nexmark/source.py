@@ -1,4 +1,4 @@
-"""Gives the events of a workload to a pipeline, as an unbounded splittable DoFn that ends."""
+"""An unbounded source of the events of a workload: a splittable DoFn, which ends nevertheless."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _MARKED_EVERY = 50  # events; setting a watermark takes longer than making an ev
 
 
 class _Positions(RestrictionProvider):  # type: ignore[misc]
-    """An element is the number of a shard, and how many events it has."""
+    """The restriction provider of elements (number of a shard, number of its events)."""
 
     def initial_restriction(self, shard: tuple[int, int]) -> OffsetRange:
         return OffsetRange(0, shard[1])
@@ -60,13 +60,13 @@ class _Gives(beam.DoFn):  # type: ignore[misc]
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """All events of a workload, with their times as timestamps.
+    """A source of all events of a workload, with their times as timestamps.
 
     Attributes:
-        workload: what there is.
-        shards: as many restrictions share it; of four, each has every fourth event.
-        pause_every: after so many events, a shard gives its remainder back, so that the watermark
-            advances also on a runner that does not split restrictions by time; 0: never.
+        workload: The workload.
+        shards: The number of restrictions that share the events: of four, each has every fourth.
+        pause_every: The number of events after which a shard defers its residual, so that the
+            watermark also advances on runners that do not split restrictions by time. 0: never.
     """
 
     workload: Workload

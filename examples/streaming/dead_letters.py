@@ -1,4 +1,4 @@
-"""Dead letters: what cannot be processed goes to files of its own, and the pipeline goes on.
+"""Dead letters: elements that cannot be processed are written to files of their own.
 
 Reads lines such as ``{"item": "tea", "price": 4}`` as they arrive in a folder, and writes the sum
 of the prices of each item, per window. Lines that cannot be parsed are written with the error.
@@ -24,7 +24,7 @@ def parse(line: str) -> tuple[str, float]:
 
 
 def describe(letter: tuple[str, tuple[type, str, list[str]]]) -> str:
-    """Make a line of an element and of the class, the text and the traceback of its error."""
+    """Return a JSON line of an element and the text of its error."""
     line, (_, error, _) = letter
     return json.dumps({"line": line, "error": error})
 

@@ -1,4 +1,4 @@
-"""Deduplication: of events with the same id, the first one within some time.
+"""Deduplication: keeps the first of all events with the same id within a period of time.
 
 Reads lines such as ``{"id": "e7", "text": "hello"}`` as they arrive in a folder. An id is
 remembered for ``--remember`` seconds of event time, in state that a timer clears.

@@ -1,4 +1,4 @@
-"""Enrichment by a table that changes slowly: amounts in the currency of the house.
+"""Enrichment by a slowly changing side input: amounts converted to one currency.
 
 Reads orders such as ``{"id": 7, "amount": 10.0, "currency": "USD"}`` as they arrive in a folder.
 The rates, a JSON object such as ``{"USD": 0.9}``, are read again every ``--refresh`` seconds: a
@@ -52,7 +52,7 @@ def start(arguments: list[str]) -> Any:
             trigger=Repeatedly(AfterCount(1)),
             accumulation_mode=AccumulationMode.DISCARDING,
         )
-        # An epoch may have several: those of a pane become one.
+        # One pane may have the rates of several reads; a singleton needs one.
         | beam.combiners.Latest.Globally().without_defaults()
     )
     _ = (

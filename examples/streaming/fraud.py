@@ -1,4 +1,4 @@
-"""Fraud: cards with too many payments in a short time, by state and timers.
+"""Fraud detection: reports cards with too many payments in a short time, by state and timers.
 
 Reads lines such as ``{"card": "c1", "amount": 25}`` as they arrive in a folder. The payments of a
 card are counted until ``--within`` seconds after the first one; then a timer clears the count. A
@@ -23,7 +23,7 @@ from apache_beam.transforms.window import FixedWindows
 
 
 class TooMany(beam.DoFn):  # type: ignore[misc]
-    """Reports a card when it has more than ``most`` payments within some time."""
+    """Reports a card when it has more than ``most`` payments within ``within_s`` seconds."""
 
     COUNT = CombiningValueStateSpec("count", sum)
     TOTAL = CombiningValueStateSpec("total", sum)
@@ -54,7 +54,7 @@ class TooMany(beam.DoFn):  # type: ignore[misc]
         count: Any = beam.DoFn.StateParam(COUNT),
         total: Any = beam.DoFn.StateParam(TOTAL),
     ) -> None:
-        """Forget the payments; the next one begins anew."""
+        """Clear the state; the next payment starts another period."""
         count.clear()
         total.clear()
 

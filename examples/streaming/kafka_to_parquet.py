@@ -1,7 +1,7 @@
 """From Kafka to Parquet: the records of a topic in files, one for each window of event time.
 
-The values are JSON such as ``{"id": 7, "amount": 10.5}``. Each record is in the files once,
-whatever is killed in between.
+The values are JSON such as ``{"id": 7, "amount": 10.5}``. Each record is in the files exactly once,
+even if processes are killed meanwhile.
 
     python examples/streaming/kafka_to_parquet.py --bootstrap_servers=localhost:9092 \
         --topic=orders --output=/tmp/orders/part --runner=SparkPortableRunner \

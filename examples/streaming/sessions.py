@@ -1,4 +1,4 @@
-"""Sessions of users: what each of them did without a pause that is longer than the gap.
+"""Sessions of users: the pages that each of them visited without a pause longer than the gap.
 
 Reads files with lines such as ``{"user": "ann", "page": "/start"}`` as they arrive in a folder, and
 writes a line for each session when it has ended.
@@ -23,7 +23,7 @@ def describe(
     user_and_pages: tuple[str, Iterable[str]],
     session: IntervalWindow = beam.DoFn.WindowParam,
 ) -> Iterator[str]:
-    """Make a line of a session. Its window ends one gap after its last event."""
+    """Yield a JSON line for a session. Its window ends one gap after its last event."""
     user, pages = user_and_pages
     visited = sorted(pages)
     yield json.dumps({"user": user, "begin": float(session.start), "pages": visited})
@@ -48,7 +48,7 @@ def start(arguments: list[str]) -> Any:
         | beam.WindowInto(Sessions(mine.gap))
         | beam.GroupByKey()
         | "Describe" >> beam.FlatMap(describe)
-        # A file for each session would be small: those that end in a window share one.
+        # Sessions that end in the same fixed window share a file: one for each would be small.
         | "Windows of files" >> beam.WindowInto(FixedWindows(mine.window))
         | beam.io.WriteToText(mine.output, file_name_suffix=".json", num_shards=1)
     )

@@ -1,4 +1,4 @@
-"""The ports of a job server, and what is served at them."""
+"""The ports of a job server, and the gRPC services at them."""
 
 import socket
 from concurrent import futures
@@ -17,40 +17,40 @@ from beam_spark_runner.job.service.streaming_jobs_service import StreamingJobsSe
 from beam_spark_runner.job.streaming_jobs import add_to_server
 from beam_spark_runner.options.server import ServerConfig
 
-_CALLS_OF_A_CLIENT = 2  # it follows the states and the messages of its job
-_MORE_CALLS = 500  # that are answered at once, and late clients' streams
+_CALLS_OF_A_CLIENT = 2  # the streams of its job's states and messages
+_MORE_CALLS = 500  # unary calls, and streams of ended jobs
 _MOST_MESSAGE_BYTES = 256 << 20
 _OPTIONS = [
     ("grpc.max_receive_message_length", _MOST_MESSAGE_BYTES),
     ("grpc.max_send_message_length", -1),
-    ("grpc.http2.max_ping_strikes", 0),  # SDKs ping while nothing is under way
-    ("grpc.so_reuseport", 0),  # a port that is taken is an error
+    ("grpc.http2.max_ping_strikes", 0),  # SDKs send pings while they have no open calls
+    ("grpc.so_reuseport", 0),  # so that a port that is in use is an error
 ]
 _ANY_ADDRESS = ("0.0.0.0", "::", "[::]")
 
 
 class JobApi:
-    """Serves until ``stop``. All services are there at both ports.
+    """The gRPC server, which runs until ``stop``. All services are available at both ports.
 
-    gRPC starts threads: nothing may fork without exec afterwards.
+    gRPC starts threads, so that no process may be forked without exec afterwards.
 
     Args:
-        config: of the server.
-        jobs: what is served.
+        config: The configuration of the server.
+        jobs: The jobs of the server.
 
     Attributes:
-        url: HOST:PORT for clients.
-        artifact_url: the same, for files.
+        url: HOST:PORT at which clients reach the job service.
+        artifact_url: HOST:PORT at which clients stage files.
 
     Raises:
-        OptionsError: a port is taken, or a file of ``ServerConfig.access`` is wrong.
+        OptionsError: A port is in use, or a file of ``ServerConfig.access`` is invalid.
     """
 
     def __init__(self, config: ServerConfig, jobs: Jobs) -> None:
         check_files(config.access)
         self._credentials = server_credentials(config.access)
         jobs_with_clients = config.max_waiting_jobs + config.max_concurrent_jobs
-        # Each has a thread, which is made when it is needed.
+        # Each call has a thread; the pool starts threads as they are needed.
         most_calls = _CALLS_OF_A_CLIENT * jobs_with_clients + _MORE_CALLS
         self._server = grpc.server(
             futures.ThreadPoolExecutor(most_calls, thread_name_prefix="job-api"),
@@ -76,7 +76,11 @@ class JobApi:
         self._server.start()
 
     def _listen(self, option: str, config: ServerConfig, port: int) -> str:
-        """Open a port; return how clients reach it."""
+        """Open a port; return its HOST:PORT for clients.
+
+        Raises:
+            OptionsError: The port is in use, or the host is not an address of this machine.
+        """
         host = _in_url(config.job_host)
         try:
             bound = self._bind(f"{host}:{port}")
@@ -94,7 +98,7 @@ class JobApi:
         return int(self._server.add_secure_port(address, self._credentials))
 
     def stop(self) -> None:
-        """Close the ports, and a moment later what is still under way."""
+        """Close the ports, and a moment later the calls that have not ended."""
         stop_serving(self._server)
 
 

@@ -1,4 +1,4 @@
-"""The options of clients: which ones a job service takes, and how the runner reads them."""
+"""The pipeline options that clients send: which ones apply on a job server, and their parsing."""
 
 import dataclasses
 import re
@@ -29,15 +29,15 @@ _OF_CLIENTS = frozenset(
         "save_main_session",
     }
 )
-"""Options that clients obey: they mean nothing here."""
+"""Options that only clients obey; the server ignores them."""
 _OF_THE_SERVER = frozenset(
     {
         *("spark_master_url", "temp_location", "progress", "show_plan"),
         *("metrics_port", "metrics_host"),
     }
 )
-"""Options that the server decides; every client of Beam's sends a Spark master, whose default
-nobody has chosen."""
+"""Options that the server has its own values for; clients' values are ignored. Beam's client always
+sends a Spark master, be it the default only."""
 _TYPES = {
     "store_true": beam_job_api_pb2.PipelineOptionType.BOOLEAN,
     "append": beam_job_api_pb2.PipelineOptionType.ARRAY,
@@ -45,13 +45,13 @@ _TYPES = {
 
 
 def by_name(options: struct_pb2.Struct) -> dict[str, Any]:
-    """Return the options of a request by their names, as the client's SDK gives them.
+    """Return the options of a request by their names, without the prefix of their URNs.
 
-    JSON has no whole numbers: 7.0 may have been 7, and is so again. Go's SDK sends such numbers,
-    and an SDK harness in Python, which may run steps of the same pipeline, would refuse 7.0.
+    A Struct has no integers: 7 arrives as 7.0, as from Go's SDK. Such numbers become integers
+    again, since a Python SDK harness, which may run steps of the same pipeline, refuses 7.0.
 
     Raises:
-        OptionsError: a value is none that JSON has.
+        OptionsError: A value cannot be represented in JSON.
     """
     try:
         given = json_format.MessageToDict(options)
@@ -69,10 +69,14 @@ def by_name(options: struct_pb2.Struct) -> dict[str, Any]:
 def read_options(
     given: Mapping[str, Any], server: ServerConfig
 ) -> tuple[PipelineOptions, RunnerConfig]:
-    """Check the options of a client, as far as they are the runner's.
+    """Parse and check the options of a client that the runner obeys.
+
+    Args:
+        given: The client's options by name; see ``by_name``.
+        server: The server's configuration, which replaces some of them.
 
     Raises:
-        OptionsError: one is wrong.
+        OptionsError: An option is invalid.
     """
     ignored = _OF_CLIENTS | _OF_THE_SERVER
     known = {name: value for name, value in given.items() if name not in ignored}
@@ -102,10 +106,14 @@ def read_options(
 
 
 def check_place(option: str, folder: str | None) -> None:
-    """Check that a folder is the same for a client and the server.
+    """Check that a folder does not depend on the working directory of the server.
+
+    Args:
+        option: The name of the option, for errors.
+        folder: A path or URL. None: the option is not set, which is valid.
 
     Raises:
-        OptionsError: it is relative, or there is none.
+        OptionsError: The path is relative.
     """
     if folder is not None and not (is_url(folder) or Path(folder).is_absolute()):
         raise OptionsError(
@@ -121,7 +129,7 @@ def _words(error: SystemExit) -> str:
 
 
 def descriptors() -> Iterator[beam_job_api_pb2.PipelineOptionDescriptor]:
-    """Describe the options that no class of Beam's declares, for clients without this package."""
+    """Yield descriptors of the runner's own options, for clients without this package."""
     for name, settings in DECLARED.items():
         if name in _OF_THE_SERVER | _OF_CLIENTS:
             continue

@@ -19,13 +19,13 @@ _CANCELS_WITHIN_S = 5.0
 
 
 class JobService(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc]
-    """The gRPC side of ``Jobs``. Job ids are others than those of preparations.
+    """The gRPC servicer of ``Jobs``.
 
-    So clients of Beam's follow the states and messages of a job without a time limit: on ids of
-    preparations they set one, of some minutes.
+    The id of a job differs from that of its preparation: Beam's clients limit the time of streams
+    of states and messages to some minutes if both ids are the same.
 
     Args:
-        jobs: what is served.
+        jobs: The jobs of the server.
         artifact_url: HOST:PORT at which clients stage files.
     """
 
@@ -50,7 +50,7 @@ class JobService(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc
 
     @refuses
     def GetJobs(self, request: Any, context: Any) -> Any:
-        """Return all jobs that are known."""
+        """Return all jobs that wait, run, or are among the latest that have ended."""
         return beam_job_api_pb2.GetJobsResponse(
             job_info=[
                 beam_job_api_pb2.JobInfo(
@@ -65,7 +65,7 @@ class JobService(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc
 
     @refuses
     def GetState(self, request: Any, context: Any) -> Any:
-        """Return the state that a job is in."""
+        """Return the current state of a job, and when it was entered."""
         return _to_event(self._jobs.job(request.job_id).record.states.events()[-1])
 
     @refuses
@@ -78,7 +78,7 @@ class JobService(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc
 
     @refuses
     def Cancel(self, request: Any, context: Any) -> Any:
-        """Cancel a job. Its end is waited for, but not for long."""
+        """Cancel a job, and wait for its end, but no longer than some seconds."""
         job = self._jobs.cancel(request.job_id)
         ended = job.wait(_CANCELS_WITHIN_S)
         return beam_job_api_pb2.CancelJobResponse(
@@ -87,7 +87,7 @@ class JobService(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc
 
     @refuses
     def Drain(self, request: Any, context: Any) -> Any:
-        """Let the sources of a streaming job end. Its end is not waited for."""
+        """Let the sources of a streaming job end; do not wait for its end."""
         job = self._jobs.job(request.job_id)
         job.drain()
         return beam_job_api_pb2.DrainJobResponse(state=_state_of(job.record.state))
@@ -101,7 +101,7 @@ class JobService(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc
 
     @refuses_in_stream
     def GetMessageStream(self, request: Any, context: Any) -> Iterator[Any]:
-        """Send all messages and states of a job that are kept, until it has ended."""
+        """Send the stored messages and states of a job, and new ones until it has ended."""
         events = self._jobs.job(request.job_id).record.events
         context.add_callback(events.wake)
         for event in events.follow(context.is_active):
@@ -112,7 +112,7 @@ class JobService(beam_job_api_pb2_grpc.JobServiceServicer):  # type: ignore[misc
 
     @refuses
     def GetJobMetrics(self, request: Any, context: Any) -> Any:
-        """Return the metrics of a job, as far as they are known."""
+        """Return the metrics of a job so far."""
         return beam_job_api_pb2.GetJobMetricsResponse(
             metrics=self._jobs.job(request.job_id).metrics()
         )

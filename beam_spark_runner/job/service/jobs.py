@@ -35,18 +35,18 @@ from beam_spark_runner.spark.session.handle import SessionHandle
 _LOGGER = logging.getLogger(__name__)
 
 MOST_ENDED = 200
-"""Of so many ended jobs, states and messages are kept; of more, the latest."""
+"""The most ended jobs of which states and messages are stored; the oldest are dropped."""
 MOST_BYTES_OF_ENDED = 256 << 20
-_PREPARED_FOR_S = 3600.0  # for a client to stage its files, and to say Run
+_PREPARED_FOR_S = 3600.0  # the longest pause of a client before it stages a file or calls Run
 _ENDING = "the job server is ending, and takes no more jobs"
 
 OpenSession = Callable[[RunnerConfig, str], SessionHandle]
-"""Opens a session for one job; the text names a scheduler pool."""
+"""Opens a session for one job. Its second argument is the name of a Spark scheduler pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Preparation:
-    """A pipeline that a client wants to run."""
+    """A pipeline that a client has prepared, and not run yet."""
 
     name: str
     pipeline: beam_runner_api_pb2.Pipeline
@@ -61,34 +61,33 @@ class Jobs:
     """The jobs of one server. Threads: any.
 
     Args:
-        config: of the server.
-        open_session: see ``OpenSession``.
+        config: The configuration of the server.
+        open_session: See ``OpenSession``.
 
     Raises:
-        OptionsError: files of clients cannot be written to ``--artifacts_dir``, or
-            ``--environment_config`` is wrong.
+        OptionsError: ``--artifacts_dir`` cannot be written, or ``--environment_config`` is invalid.
     """
 
     def __init__(self, config: ServerConfig, open_session: OpenSession) -> None:
-        read_overrides(config.environment_overrides)  # a mistake shows now, not with the first job
+        read_overrides(config.environment_overrides)  # raises now rather than with the first job
         self._config = config
         self._open_session = open_session
         self._area = open_staging_area(config.artifacts_dir)
         self._prepared: dict[str, _Preparation] = {}
         self._jobs: dict[str, ServedJob] = {}
         self._waiting: deque[ServedJob] = deque()
-        self._ended: deque[ServedJob] = deque()  # the one that ended last is the last
+        self._ended: deque[ServedJob] = deque()  # in the order of their ends
         self._free_pools = [f"beam-{n}" for n in reversed(range(config.max_concurrent_jobs))]
         self._is_ending = False
         self._lock = threading.Lock()
 
     def prepare(self, request: beam_job_api_pb2.PrepareJobRequest) -> str:
-        """Take a pipeline; return the id of the preparation, which is its staging token, too.
+        """Store a pipeline; return the id of the preparation, which is its staging token, too.
 
         Raises:
-            OptionsError: an option is wrong.
-            ServerIsEndingError: no jobs are taken any more.
-            TooManyJobsError: too many wait.
+            OptionsError: An option is invalid.
+            ServerIsEndingError: The server accepts no more jobs.
+            TooManyJobsError: As many jobs wait as ``--max_waiting_jobs`` allows.
         """
         self._check_open()
         options, config = read_options(by_name(request.pipeline_options), self._config)
@@ -116,7 +115,10 @@ class Jobs:
         return id_
 
     def drop_abandoned(self) -> None:
-        """Delete the files of clients that have sent nothing for an hour, and say no Run."""
+        """Drop preparations whose clients have neither staged anything for an hour nor called Run.
+
+        Their staged files are deleted.
+        """
         before_s = time.monotonic() - _PREPARED_FOR_S
         with self._lock:
             late = [id_ for id_, each in self._prepared.items() if each.files.touched_s < before_s]
@@ -125,10 +127,10 @@ class Jobs:
             each.remove()
 
     def files_of(self, staging_token: str) -> StagedFiles:
-        """Return what a client stages.
+        """Return the staged files of a preparation.
 
         Raises:
-            UnknownIdError: nothing was prepared under this token, or it has run.
+            UnknownIdError: No preparation has this token, or it has run.
         """
         with self._lock:
             found = self._prepared.get(staging_token)
@@ -137,12 +139,12 @@ class Jobs:
         return found.files
 
     def run(self, preparation_id: str) -> str:
-        """Compile a prepared pipeline, and run it when it is its turn; return the job's id.
+        """Compile a prepared pipeline, and add its job to the queue; return the job's id.
 
         Raises:
-            UnknownIdError: nothing was prepared under this id, or it has run.
-            NotStagedError: its files are not here.
-            RunnerError: the pipeline cannot run. It is not prepared any more.
+            UnknownIdError: No preparation has this id, or it has run.
+            NotStagedError: The client has not staged all files.
+            RunnerError: The pipeline cannot be compiled. The preparation is dropped.
         """
         self._check_open()
         with self._lock:
@@ -189,7 +191,7 @@ class Jobs:
         )
 
     def _begin_next(self) -> None:
-        """Begin those jobs whose turn it is. The lock is held."""
+        """Start waiting jobs, as long as there are free scheduler pools. The lock is held."""
         while self._waiting and self._free_pools:
             job, pool = self._waiting.popleft(), self._free_pools.pop()
             thread = threading.Thread(
@@ -214,7 +216,10 @@ class Jobs:
                 self._begin_next()
 
     def _has_ended(self, job: ServedJob) -> None:
-        """Drop what is kept of jobs that ended before, beyond the limits. The lock is held."""
+        """Record that a job has ended, and drop the oldest ended jobs beyond the limits.
+
+        The lock is held.
+        """
         self._ended.append(job)
         kept = sum(each.kept_bytes for each in self._ended)
         while len(self._ended) > MOST_ENDED or (
@@ -228,7 +233,7 @@ class Jobs:
         """Return a job.
 
         Raises:
-            UnknownIdError: there is none, or it has ended long ago.
+            UnknownIdError: No job has this id, or it ended long ago and was dropped.
         """
         with self._lock:
             found = self._jobs.get(job_id)
@@ -242,14 +247,14 @@ class Jobs:
             return list(self._jobs.values())
 
     def measured(self) -> list[Measured]:
-        """Return the jobs that run, as their metrics are served."""
+        """Return the running jobs, with the names under which their metrics are served."""
         return [found for job in self.all() if (found := job.measured()) is not None]
 
     def cancel(self, job_id: str) -> ServedJob:
-        """Begin to cancel a job. Does nothing after its end.
+        """Begin to cancel a job; do not wait. Does nothing after its end.
 
         Raises:
-            UnknownIdError: see ``job``.
+            UnknownIdError: See ``job``.
         """
         job = self.job(job_id)
         self._cancel(job)
@@ -269,10 +274,10 @@ class Jobs:
             threading.Thread(target=job.cancel, name=name, daemon=True).start()
 
     def end(self, timeout_s: float) -> bool:
-        """Take no more jobs, and cancel those that there are.
+        """Accept no more jobs, cancel all of them, and wait for their ends.
 
         Returns:
-            Whether all of them have ended in time.
+            Whether all have ended in time.
         """
         with self._lock:
             self._is_ending = True
@@ -283,7 +288,7 @@ class Jobs:
         return all([job.wait(max(0.0, deadline - time.monotonic())) for job in jobs])
 
     def close(self) -> None:
-        """Delete all files of clients; none of them sends any more."""
+        """Delete all staged files; the server must have stopped."""
         self._area.remove()
 
     def _check_open(self) -> None:

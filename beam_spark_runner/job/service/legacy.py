@@ -1,4 +1,4 @@
-"""The artifact services that SDKs used before Beam 2.25: refused, with a word on what to use."""
+"""The artifact services that SDKs used before Beam 2.25: each call fails, and names the new one."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,27 +15,27 @@ _REFUSAL = (
 class LegacyStagingService(
     beam_artifact_api_pb2_grpc.LegacyArtifactStagingServiceServicer  # type: ignore[misc]
 ):
-    """Refuses."""
+    """Refuses all calls as UNIMPLEMENTED."""
 
     def PutArtifact(self, request: Any, context: Any) -> Any:
-        """Refuse."""
+        """Refuse the call."""
         context.abort(grpc.StatusCode.UNIMPLEMENTED, _REFUSAL)
 
     def CommitManifest(self, request: Any, context: Any) -> Any:
-        """Refuse."""
+        """Refuse the call."""
         context.abort(grpc.StatusCode.UNIMPLEMENTED, _REFUSAL)
 
 
 class LegacyRetrievalService(
     beam_artifact_api_pb2_grpc.LegacyArtifactRetrievalServiceServicer  # type: ignore[misc]
 ):
-    """Refuses."""
+    """Refuses all calls as UNIMPLEMENTED."""
 
     def GetManifest(self, request: Any, context: Any) -> Any:
-        """Refuse."""
+        """Refuse the call."""
         context.abort(grpc.StatusCode.UNIMPLEMENTED, _REFUSAL)
 
     def GetArtifact(self, request: Any, context: Any) -> Iterator[Any]:
-        """Refuse."""
+        """Refuse the call."""
         context.abort(grpc.StatusCode.UNIMPLEMENTED, _REFUSAL)
         yield

@@ -1,4 +1,4 @@
-"""Errors of the services, and the gRPC status that a client gets for each error."""
+"""Errors of the services, and their conversion to gRPC status codes."""
 
 import functools
 import logging
@@ -31,7 +31,7 @@ _SENT_AS_THEY_ARE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 
 
 class UnknownIdError(RunnerError):
-    """No job, or no preparation, has such an id, or not any more."""
+    """No job or preparation has this id, or it was dropped."""
 
 
 class NotStagedError(RunnerError):
@@ -39,19 +39,19 @@ class NotStagedError(RunnerError):
 
 
 class TooLargeError(RunnerError):
-    """A client stages more than it may."""
+    """The files that a client stages exceed the limit of the job server."""
 
 
 class TooManyJobsError(RunnerError):
-    """As many jobs wait as may."""
+    """As many jobs wait as the job server allows."""
 
 
 class ServerIsEndingError(RunnerError):
-    """No more jobs are taken."""
+    """The job server is ending, and accepts no more jobs."""
 
 
 class JobHasEndedError(RunnerError):
-    """What is asked of a job, only one that runs can do."""
+    """A call needs a job that has not ended."""
 
 
 _CODES: tuple[tuple[type[Exception], Any], ...] = (
@@ -78,7 +78,7 @@ def code_of(error: BaseException) -> Any:
     """Return the status code for an error: a ``grpc.StatusCode``."""
     if isinstance(error, PipelineRefusedError):
         codes = {code_of(each) for each in error.problems}
-        # What is not legal is to be put right first.
+        # Invalid parts have precedence over unsupported ones: users must correct them first.
         illegal = grpc.StatusCode.INVALID_ARGUMENT
         return illegal if illegal in codes or not codes else codes.pop()
     return next(
@@ -87,7 +87,7 @@ def code_of(error: BaseException) -> Any:
 
 
 def refuses(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Let what a method of a servicer raises reach its client as a status."""
+    """Decorate a method of a servicer: its errors reach the client as gRPC statuses."""
 
     @functools.wraps(method)
     def answer(self: Any, request: Any, context: Any) -> Any:
@@ -101,7 +101,7 @@ def refuses(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def refuses_in_stream(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
-    """As ``refuses``, for a method that yields its answers."""
+    """Decorate a method of a servicer that yields its answers; see ``refuses``."""
 
     @functools.wraps(method)
     def answer(self: Any, request: Any, context: Any) -> Iterator[Any]:
@@ -110,7 +110,7 @@ def refuses_in_stream(method: Callable[..., Iterator[Any]]) -> Callable[..., Ite
             return
         except (Exception, SystemExit) as error:  # argparse raises the latter
             refused = error
-        if context.is_active():  # else the client has gone, which was the error
+        if context.is_active():  # if not, the client has disconnected, which caused the error
             _abort(context, method.__name__, refused)
 
     return answer
@@ -125,7 +125,10 @@ def _abort(context: Any, method: str, error: BaseException) -> None:
 
 
 def _short_message(error: BaseException) -> str:
-    """Return as much of a message as reaches a client: gRPC sends %XX for most bytes."""
+    """Return an error's message, shortened so that gRPC can send it as trailing metadata.
+
+    gRPC percent-encodes all bytes but printable ASCII, so that the limit is that of encoded bytes.
+    """
     most = _MOST_OF_A_TEXT
     while True:
         text = message_of(error, most)

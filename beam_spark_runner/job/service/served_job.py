@@ -1,4 +1,4 @@
-"""One job of the server, from the client's Run to its end and after it."""
+"""One job of the server, from the client's Run until it is dropped, after its end."""
 
 import contextlib
 import threading
@@ -24,19 +24,19 @@ OpenSession = Callable[[RunnerConfig], SessionHandle]
 
 
 class ServedJob:
-    """A job, which first waits for its turn: its state is STOPPED then, as Beam has it.
+    """A job, which first waits in the queue; its state is STOPPED then, as in Beam's Job API.
 
     Threads: any; one calls ``run``.
 
     Args:
-        prepared: what is to run.
-        name: the client's.
-        options: as the client sent them.
-        coded_pipeline: as the client sent it.
-        files: what the client has staged, which goes with the end of the job.
+        prepared: The compiled pipeline.
+        name: The job name that the client sent.
+        options: The options that the client sent.
+        coded_pipeline: The serialised pipeline that the client sent.
+        files: The files that the client has staged, which are deleted at the end of the job.
 
     Attributes:
-        record: states and messages, from the first one on.
+        record: The states and messages, from the beginning.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class ServedJob:
 
     @property
     def kept_bytes(self) -> int:
-        """Of what is kept after its end."""
+        """The size of the pipeline and events, which are stored after its end, in bytes."""
         return len(self.coded_pipeline) + self.record.events.size_bytes
 
     def run(self, open_session: OpenSession) -> None:
-        """Run, and return after the end. Whatever goes wrong is in the record."""
+        """Run the job, and return after its end. Its errors are in the record."""
         prepared = self._prepared
         assert prepared is not None
         self.record.change_state(PipelineState.STARTING)
@@ -117,12 +117,12 @@ class ServedJob:
         return job
 
     def drop(self) -> None:
-        """End the job, which has not begun to run and never will."""
+        """Cancel the job, which waits in the queue."""
         self.record.end(PipelineState.CANCELLED)
         self._forget()
 
     def fail(self, error: Exception) -> None:
-        """End the job, which cannot begin to run."""
+        """End the job, which cannot be started, with an error."""
         self._end_with(error)
         self._forget()
 
@@ -131,14 +131,18 @@ class ServedJob:
         self.record.end(PipelineState.FAILED)
 
     def _forget(self) -> None:
-        """Keep only what late clients ask for: a plan has megabytes."""
+        """Drop the plan, which may have megabytes, and all else that clients do not query later."""
         with self._lock:
             self._prepared = self._job = None
         self._files.remove()
         self._ended.set()
 
     def cancel(self) -> None:
-        """Cancel the job, which runs, or begins to; return after its end."""
+        """Cancel the job, which runs or is being started.
+
+        It returns after the end of a running job. A job that is being started is cancelled by the
+        thread that starts it.
+        """
         with self._lock:
             self._is_cancelled = True
             job = self._job
@@ -146,10 +150,10 @@ class ServedJob:
             job.cancel()
 
     def drain(self) -> None:
-        """See ``Job.drain``. A job that waits for its turn is drained as soon as it begins.
+        """See ``Job.drain``. A job that waits in the queue is drained as soon as it begins.
 
         Raises:
-            UnsupportedFeatureError: it runs in batch.
+            UnsupportedFeatureError: The pipeline runs in batch.
         """
         with self._lock:
             if self._prepared is None:  # it has ended
@@ -160,10 +164,10 @@ class ServedJob:
                 self._job.drain()
 
     def watermarks(self) -> dict[str, StepWatermarks]:
-        """See ``SparkPipelineResult.watermarks``. After its end: those of its last epoch.
+        """See ``SparkPipelineResult.watermarks``; after the end, those of the last epoch.
 
         Raises:
-            UnsupportedFeatureError: it runs in batch.
+            UnsupportedFeatureError: The pipeline runs in batch.
         """
         self._check_streams("watermarks of")
         with self._lock:
@@ -171,11 +175,12 @@ class ServedJob:
         return self._last_watermarks if job is None else job.watermarks()
 
     def save(self, path: str) -> int:
-        """See ``SparkPipelineResult.savepoint``.
+        """Make a savepoint; see ``SparkPipelineResult.savepoint``.
 
         Raises:
-            UnsupportedFeatureError: it runs in batch.
-            JobHasEndedError: it has.
+            UnsupportedFeatureError: The pipeline runs in batch.
+            JobHasEndedError: The job has ended.
+            NothingCommittedError: It has not begun to run, or has committed no epoch.
         """
         self._check_streams("a savepoint of")
         if PipelineState.is_terminal(self.record.state):
@@ -193,20 +198,20 @@ class ServedJob:
         check_streams(wanted, self.job_id, streams=self._streams)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the end; False if it has not come in time."""
+        """Wait for the job's end; return whether it has ended in time."""
         return self._ended.wait(timeout_s)
 
     def measured(self) -> Measured | None:
-        """Return the job as its metrics are served; None: it does not run."""
+        """Return the job, with the name under which its metrics are served; None: not running."""
         with self._lock:
             job, prepared = self._job, self._prepared
         if job is None or prepared is None:
             return None
-        # Beam's own client calls all jobs "job".
+        # --job_name comes first, since Beam's own client names all jobs "job".
         return Measured(prepared.config.job_name or self.name, job)
 
     def metrics(self) -> beam_job_api_pb2.MetricResults:
-        """Return the metrics as far as they are known."""
+        """Return the metrics so far; after the end, those of the whole run."""
         with self._lock:
             job = self._job
         return self._last_metrics if job is None else _metrics_of(job)
@@ -214,7 +219,7 @@ class ServedJob:
 
 def _metrics_of(job: Job) -> beam_job_api_pb2.MetricResults:
     parse = metrics_pb2.MonitoringInfo.FromString
-    # A client of any SDK can read these, and has no other call for them.
+    # Beam's Job API has no call for watermarks; as metrics, clients of any SDK can read them.
     watermarks = job.watch.watermark_gauges()
     return beam_job_api_pb2.MetricResults(
         attempted=[*map(parse, job.attempted()), *watermarks],

@@ -23,33 +23,33 @@ _FAIR = {"spark.scheduler.mode": "FAIR"}
 
 
 class JobServer:
-    """Serves until ``stop``.
+    """A job server, which serves until ``stop``.
 
-    Spark is started before gRPC's threads are: its JVM begins with a fork, which some of them
-    would not survive. That is also why a JVM that has ended is not started again. If only the
-    application has ended in it, the next job starts another one.
+    Spark is started before gRPC: its JVM begins with a fork, which is unsafe while gRPC's threads
+    run. For the same reason, a JVM that has ended is not started again. If only the Spark
+    application has ended, the next job starts another one in the same JVM.
 
     Args:
-        config: of the server.
-        on_spark_lost: is called, in a thread of its own, once the JVM has ended.
+        config: The configuration of the server.
+        on_spark_lost: Is called in a thread of the server once the JVM has ended.
 
     Attributes:
-        url, artifact_url: see ``JobApi``.
-        has_lost_spark: no job can run any more.
+        url, artifact_url: See ``JobApi``.
+        has_lost_spark: Whether the JVM has ended, so that no job can run any more.
 
     Raises:
-        SparkSetupError: there is no usable Spark.
-        OptionsError: a port is taken, or a file of ``ServerConfig.access`` is wrong.
+        SparkSetupError: There is no usable Spark.
+        OptionsError: A port is in use, or an option or a file that it names is invalid.
     """
 
     def __init__(
         self, config: ServerConfig, on_spark_lost: Callable[[], object] = lambda: None
     ) -> None:
-        check_files(config.access)  # before Spark takes its seconds
+        check_files(config.access)  # before the slow start of Spark
         given = {**_FAIR, **dict(config.spark_conf)}
         self._spark_config = dataclasses.replace(config, spark_conf=tuple(given.items()))
         self._spark = open_session(self._spark_config)
-        self._lock = threading.Lock()  # of ``_spark``
+        self._lock = threading.Lock()  # guards ``_spark``
         self._jobs = Jobs(config, self._open_session)
         self._metrics: MetricsPort | None = None
         try:
@@ -71,14 +71,16 @@ class JobServer:
 
     @property
     def metrics_url(self) -> str | None:
-        """Of the metrics of all jobs; None: they are not served."""
+        """The URL of the metrics of all jobs; None: they are not served."""
         return None if self._metrics is None else self._metrics.url
 
     def stop(self) -> bool:
-        """Take no more jobs, cancel those that run, report this to their clients, and stop Spark.
+        """Accept no more jobs, cancel all jobs, close the ports, and stop Spark.
+
+        The ports stay open until the jobs have ended, so that clients get their last states.
 
         Returns:
-            Whether all jobs have ended.
+            Whether all jobs have ended in time.
         """
         self._is_stopping.set()
         have_ended = self._jobs.end(_JOBS_END_WITHIN_S)
@@ -92,7 +94,7 @@ class JobServer:
         return have_ended
 
     def _watch(self) -> None:
-        """Look now and then what has gone: clients, or the JVM, which may be slow to answer."""
+        """Periodically drop abandoned preparations, and check whether the JVM has ended."""
         while not self._is_stopping.wait(_LOOK_EVERY_S):
             self._jobs.drop_abandoned()
             if not is_there(self._spark.spark):
@@ -111,7 +113,7 @@ class JobServer:
             session = open_session(config)
         except RunnerError:
             raise
-        except Exception as error:  # Py4J's, which says little
+        except Exception as error:  # of Py4J, whose message lacks the cause
             raise SparkSetupError(
                 f"the job server's Spark does not answer: {message_of(error)}",
                 "If its JVM has ended, start the job server anew.",

@@ -1,7 +1,7 @@
-"""What clients stage: files that the environments of a pipeline depend on.
+"""Staging: clients send the files that the environments of a pipeline depend on.
 
-Beam's own ``artifact_service`` does not fit: a staging that fails leaves its job waiting for
-ever or running with paths of the client's machine, nothing limits it, and hashes are not compared.
+Beam's own ``artifact_service`` is not used: after a failed staging, its job waits forever, or runs
+with paths of the client's machine. It has no limit of size either, and does not compare hashes.
 """
 
 import hashlib
@@ -24,18 +24,19 @@ from beam_spark_runner.portable.artifacts import described
 
 
 class StagedFiles:
-    """The files of one pipeline, in a part of the staging area, named by their contents.
+    """The files of one pipeline, named by the hashes of their contents.
 
-    Threads: any; one at a time stages.
+    Threads: any; ``stage`` runs in one at a time.
 
     Args:
-        pipeline: names what its environments depend on. It is not changed.
-        area: the part for this pipeline.
-        limit_bytes: of all files together.
+        pipeline: The proto, whose environments name the files. It is not changed.
+        area: The staging area of this pipeline.
+        limit_bytes: The most bytes of all files together.
 
     Attributes:
-        is_complete: whether all has been staged.
-        touched_s: when a part of a file has come last, by the monotonic clock.
+        is_complete: Whether all files have been staged.
+        touched_s: When the last chunk of a file arrived, or else when this object was made:
+            seconds of the monotonic clock.
     """
 
     def __init__(
@@ -55,22 +56,22 @@ class StagedFiles:
         self.touched_s = time.monotonic()
 
     def stage(self, answers: Iterator[Any]) -> Iterator[Any]:
-        """Ask a client for what is wanted.
+        """Request all files from a client, and store them.
 
         Args:
-            answers: ArtifactResponseWrappers, each to what was asked for last.
+            answers: The client's ArtifactResponseWrappers, one or more for each request.
 
         Yields:
-            ArtifactRequestWrappers.
+            Requests to the client: ArtifactRequestWrappers.
 
         Raises:
-            StagingError: the client does not give what the pipeline names.
-            TooLargeError: it gives more than it may.
+            StagingError: The client does not send the files that the pipeline names.
+            TooLargeError: The files exceed the limit.
         """
         with self._turn:
             self._room_bytes = self._limit_bytes
             if not self._wanted:
-                # The TypeScript SDK waits for ever, now and then, if it is asked nothing at all.
+                # The TypeScript SDK sometimes waits forever if it gets no request at all.
                 yield _resolve([])
                 _next(answers, "resolve_artifact_response")
             for environment, wanted in self._wanted.items():
@@ -85,7 +86,7 @@ class StagedFiles:
     def _fetch(
         self, artifact: beam_runner_api_pb2.ArtifactInformation, answers: Iterator[Any]
     ) -> Generator[Any, None, beam_runner_api_pb2.ArtifactInformation]:
-        """Ask for one file; returns an artifact that names it as it lies here."""
+        """Request one file and store it; return an artifact with its location on the server."""
         if artifact.type_urn == urns.ARTIFACT_EMBEDDED:
             data = beam_runner_api_pb2.EmbeddedFilePayload.FromString(artifact.type_payload).data
             return self._keep(artifact, iter([data]))
@@ -97,7 +98,12 @@ class StagedFiles:
     def _keep(
         self, artifact: beam_runner_api_pb2.ArtifactInformation, chunks: Iterator[bytes]
     ) -> beam_runner_api_pb2.ArtifactInformation:
-        """Write a file under the hash of its content, whatever the client calls it."""
+        """Store a file under the hash of its content; return an artifact with its location.
+
+        Raises:
+            StagingError: The file cannot be written, or has another hash than the pipeline says.
+            TooLargeError: The files exceed the limit.
+        """
         try:
             with self._area.receive() as file:
                 sha256 = self._write(chunks, file)
@@ -115,7 +121,7 @@ class StagedFiles:
         )
 
     def _write(self, chunks: Iterator[bytes], file: Any) -> str:
-        """Write a file; return its hash."""
+        """Write a file; return the SHA-256 of its content in hexadecimal digits."""
         digest = hashlib.sha256()
         for chunk in chunks:
             self.touched_s = time.monotonic()
@@ -130,7 +136,7 @@ class StagedFiles:
         return digest.hexdigest()
 
     def replace_in(self, pipeline: beam_runner_api_pb2.Pipeline) -> None:
-        """Let the environments of a pipeline name the files as they lie here."""
+        """Replace the dependencies of a pipeline's environments by the staged files."""
         for id_, artifacts in self._staged.items():
             dependencies = pipeline.components.environments[id_].dependencies
             del dependencies[:]
@@ -144,7 +150,7 @@ def _resolve(artifacts: Sequence[beam_runner_api_pb2.ArtifactInformation]) -> An
 
 
 def _next(answers: Iterator[Any], kind: str) -> Any:
-    """Return the next answer, which is to be of a certain kind."""
+    """Return the content of the next answer, whose ``response`` field must be ``kind``."""
     answer = next(answers, None)
     if answer is None:
         raise StagingError("the client ended before it had sent all files")
@@ -161,7 +167,7 @@ def _chunks(answers: Iterator[Any]) -> Iterator[bytes]:
         answer = next(answers, None)
         if answer is None:
             raise StagingError("the client ended in the middle of a file")
-        # What is empty may be left out of the last message.
+        # A last message without data may have no response at all.
         if answer.WhichOneof("response") not in ("get_artifact_response", None):
             raise StagingError("the client sent something else in the middle of a file")
         yield answer.get_artifact_response.data
@@ -170,7 +176,7 @@ def _chunks(answers: Iterator[Any]) -> Iterator[bytes]:
 
 
 def _compare(artifact: beam_runner_api_pb2.ArtifactInformation, sha256: str) -> None:
-    """Check a file against what the pipeline says of its content, if it does."""
+    """Raise a StagingError if the pipeline gives another SHA-256 for a file."""
     if artifact.type_urn == urns.ARTIFACT_FILE:
         payload = beam_runner_api_pb2.ArtifactFilePayload.FromString(artifact.type_payload)
     elif artifact.type_urn == urns.ARTIFACT_URL:
@@ -186,15 +192,15 @@ def _compare(artifact: beam_runner_api_pb2.ArtifactInformation, sha256: str) -> 
 class StagingService(
     beam_artifact_api_pb2_grpc.ArtifactStagingServiceServicer  # type: ignore[misc]
 ):
-    """The gRPC side. ``files_of`` finds what a staging token is for."""
+    """``ArtifactStagingService`` of Beam's API; ``files_of`` returns the files of a token."""
 
     def __init__(self, files_of: Callable[[str], StagedFiles]) -> None:
         self._files_of = files_of
 
     @refuses_in_stream
     def ReverseArtifactRetrievalService(self, request: Any, context: Any) -> Iterator[Any]:
-        """Ask the client, which says first what for, for its files."""
-        context.send_initial_metadata(())  # some clients wait for it before they say anything
+        """Request files from a client, whose first message has the staging token."""
+        context.send_initial_metadata(())  # some clients wait for it before they send a message
         first = next(request, None)
         if first is not None:
             yield from self._files_of(first.staging_token).stage(request)

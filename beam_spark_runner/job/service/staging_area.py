@@ -1,4 +1,4 @@
-"""Where a job server has the files that clients stage: a folder, or a URL of an object store."""
+"""Storage for the files that clients stage at a job server: a folder, or an object store's URL."""
 
 import contextlib
 import logging
@@ -20,24 +20,25 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StagingArea:
-    """The files of a server, or of one of its jobs. Nothing is there until a file is kept.
+    """The files of a server, or of one of its jobs.
 
     Attributes:
-        location: a folder of this machine, or a URL as Beam's file systems take it.
+        location: A folder of this machine, or a URL in the form of Beam's file systems. It need
+            not exist before a file is received.
     """
 
     location: str
 
     def of(self, name: str) -> "StagingArea":
-        """Return the part for a job."""
+        """Return the area of one job, which is a part of this one."""
         return StagingArea(f"{self.location}/{name}")
 
     @contextlib.contextmanager
     def receive(self) -> Iterator[Any]:
-        """Yield a file to write, which is gone after that, unless it was kept.
+        """Yield a temporary file to write, which is deleted on exit unless ``keep`` has moved it.
 
         Raises:
-            OSError: it cannot be written here.
+            OSError: The file cannot be created.
         """
         folder = None
         if not is_url(self.location):
@@ -52,10 +53,14 @@ class StagingArea:
                 os.unlink(file.name)
 
     def keep(self, path: str, name: str) -> str:
-        """Take a file that was received; return its location.
+        """Move or upload a received file to the area; return its location.
+
+        Args:
+            path: The path of the file of ``receive``.
+            name: The name of the file in the area.
 
         Raises:
-            OSError: it cannot be written there.
+            OSError: The file cannot be written to the area.
         """
         kept = f"{self.location}/{name}"
         if not is_url(self.location):
@@ -68,7 +73,7 @@ class StagingArea:
         return kept
 
     def remove(self) -> None:
-        """Delete all files. What cannot be deleted is logged."""
+        """Delete all files. A warning is logged if an object store fails."""
         if not is_url(self.location):
             shutil.rmtree(self.location, ignore_errors=True)
             return
@@ -79,13 +84,13 @@ class StagingArea:
 
 
 def open_staging_area(location: str | None) -> StagingArea:
-    """Return a new part of a folder or URL, for one server.
+    """Return the area of one server: a new folder in ``--artifacts_dir``.
 
     Args:
-        location: of ``--artifacts_dir``. None: a temporary folder.
+        location: The value of ``--artifacts_dir``. None: the folder for temporary files.
 
     Raises:
-        OptionsError: no files can be written there.
+        OptionsError: No files can be written there.
     """
     if location is None or not is_url(location):
         try:

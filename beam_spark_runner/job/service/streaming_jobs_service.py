@@ -1,4 +1,4 @@
-"""The server's end of ``StreamingJobs``."""
+"""The server's implementation of the service ``StreamingJobs``."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ from beam_spark_runner.options.values import checkpoint_folder
 
 
 class StreamingJobsService:
-    """The gRPC side. See ``protos/streaming_jobs.proto``.
+    """The gRPC servicer. See ``protos/streaming_jobs.proto``.
 
     Args:
-        jobs: what is served.
+        jobs: The jobs of the server.
     """
 
     def __init__(self, jobs: Jobs) -> None:

@@ -1,6 +1,7 @@
 """All elements of a partition as one window that fires at the end of the input.
 
-What runs in SDK harnesses is pickled by value, so that these need no copy of this package.
+The modules that run in SDK harnesses are pickled by value, so that harnesses do not need this
+package.
 """
 
 from apache_beam.internal import cloudpickle

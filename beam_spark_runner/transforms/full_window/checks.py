@@ -1,4 +1,4 @@
-"""What is refused when a pipeline is built, and what is inferred of types."""
+"""Checks of arguments when a pipeline is built, and inference of types."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,26 +29,27 @@ from beam_spark_runner.transforms.full_window.keys import Order
 from beam_spark_runner.transforms.full_window.sorting import DEFAULT_MEMORY_BYTES
 
 _FEATURE = "a full-window partition of an unbounded collection or in a streaming pipeline"
-# They define ``<``, for subsets or only to say that there is none.
+# These types define ``__lt__`` although they have no total order.
 _UNSORTABLE = (set, frozenset, dict, complex)
-_NO_ORDER = vars(object)["__lt__"]  # as every class inherits it that defines no other
+_NO_ORDER = vars(object)["__lt__"]  # inherited by all classes that do not define it
 
 
 def check_function(fn: Any, method: str) -> None:
-    """Refuse what cannot be called.
+    """Check that an argument is a function.
 
     Raises:
-        TypeError: ``fn`` is no function.
+        TypeError: ``fn`` is a class, or not callable.
     """
     if isinstance(fn, type) or not callable(fn):
         raise TypeError(f"{method} needs a function, not {fn!r}")
 
 
 def check_map_partition(fn: Any) -> None:
-    """Refuse functions that cannot run over a partition.
+    """Check that a function or DoFn can run over a partition.
 
     Raises:
-        TypeError: ``fn`` is no function or DoFn, or asks Beam for more than the records.
+        TypeError: ``fn`` is neither a function nor a DoFn instance, or has state, timers, or
+            parameters such as ``DoFn.TimestampParam``, which belong to single elements.
     """
     if isinstance(fn, type) and issubclass(fn, beam.DoFn):
         raise TypeError(f"map_partition needs an instance: {fn.__name__}(), not {fn.__name__}")
@@ -78,10 +79,10 @@ def _check_parameters(function: Callable[..., Any], fn: Any) -> None:
 
 
 def check_combine_fn(combine_fn: Any) -> None:
-    """Refuse what is no CombineFn.
+    """Check that an argument is an instance of CombineFn.
 
     Raises:
-        TypeError: see above.
+        TypeError: It is not.
     """
     if not isinstance(combine_fn, beam.CombineFn):
         raise TypeError(
@@ -90,11 +91,11 @@ def check_combine_fn(combine_fn: Any) -> None:
 
 
 def check_field(field: Any) -> None:
-    """Refuse what is no field of a record.
+    """Check the ``field`` argument of ``sort_partition``.
 
     Raises:
-        TypeError: it is neither a place, nor a name, nor a function.
-        ValueError: it is negative, or no name.
+        TypeError: It is neither an index, nor a name, nor a function.
+        ValueError: It is a negative index, or not a valid name.
     """
     if isinstance(field, str):
         if not all(part.isidentifier() for part in field.split(".")):
@@ -112,21 +113,26 @@ def check_field(field: Any) -> None:
 
 
 def check_order(order: Any) -> None:
-    """Refuse what is no ``Order``.
+    """Check that an argument is an ``Order``.
 
     Raises:
-        TypeError: see above.
+        TypeError: It is not.
     """
     if not isinstance(order, Order):
         raise TypeError(f"sort_partition needs Order.ASCENDING or Order.DESCENDING, not {order!r}")
 
 
 def check_input(pcoll: PCollection, label: str, *, is_keyed: bool) -> None:
-    """Refuse collections that have no end, and those without keys where keys are needed.
+    """Check that the input of a transform is bounded, and has keys if these are needed.
+
+    Args:
+        pcoll: The input.
+        label: The full name of the transform, for errors.
+        is_keyed: Whether the elements must be pairs of key and value.
 
     Raises:
-        UnsupportedFeatureError: it is unbounded, or the pipeline streams.
-        InvalidPipelineError: it is known to have no keys.
+        UnsupportedFeatureError: The input is unbounded, or the pipeline streams.
+        InvalidPipelineError: The elements are known not to be pairs.
     """
     streams = pcoll.pipeline.options.view_as(StandardOptions).streaming
     if streams or not pcoll.is_bounded:
@@ -141,10 +147,14 @@ def check_input(pcoll: PCollection, label: str, *, is_keyed: bool) -> None:
 
 
 def check_side_inputs(arguments: Iterable[Any], label: str) -> None:
-    """Refuse side inputs that a partition, which is in the global window, cannot look up.
+    """Check that all side inputs are in the global window, as the partition is.
+
+    Args:
+        arguments: The arguments of user code, side inputs among them.
+        label: The full name of the transform, for errors.
 
     Raises:
-        InvalidPipelineError: one is in other windows.
+        InvalidPipelineError: A side input has another window function.
     """
     for each in arguments:
         if isinstance(each, AsSideInput) and not isinstance(
@@ -161,13 +171,13 @@ def check_side_inputs(arguments: Iterable[Any], label: str) -> None:
 def of_empty(
     args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Sequence[Any], Mapping[str, Any]] | None:
-    """Return the arguments of user code if they are known now: if there is no side input."""
+    """Return the arguments of user code for an empty partition; None: there are side inputs."""
     has_side_inputs = any(isinstance(each, AsSideInput) for each in (*args, *kwargs.values()))
     return None if has_side_inputs else (args, kwargs)
 
 
 def types_of_pair(type_: Any) -> tuple[Any, Any]:
-    """Return the types of key and value, as far as they are known."""
+    """Return the types of key and value of a type of pairs; ``Any`` if they are not known."""
     if isinstance(type_, TupleConstraint) and len(type_.tuple_types) == 2:
         key, value = type_.tuple_types
         return key, value
@@ -175,15 +185,15 @@ def types_of_pair(type_: Any) -> tuple[Any, Any]:
 
 
 def check_sortable(field: Any, record: Any, label: str) -> None:
-    """Refuse fields that records are known not to have, and keys that are known to have no order.
+    """Check the field to sort by against the type of the records, as far as it is known.
 
     Args:
-        field: place, name or function.
-        record: the type of the records, as Beam knows it.
-        label: of the transform.
+        field: An index, a name, or a function.
+        record: The type of the records in Beam.
+        label: The full name of the transform, for errors.
 
     Raises:
-        InvalidPipelineError: see above.
+        InvalidPipelineError: Records do not have the field, or its type has no order.
     """
     if callable(field):
         key = infer_return_type(field, [record])
@@ -230,7 +240,7 @@ def _type_of_attribute(name: str, record: Any, label: str) -> Any:
 
 
 def _types_of_fields(record: Any) -> Mapping[str, Any] | None:
-    """Return the types of the fields of a named tuple or dataclass; None: it is neither."""
+    """Return the types of the fields of a named tuple or dataclass; None: ``record`` is neither."""
     if not isinstance(record, type):
         return None
     names = getattr(record, "_fields", None) or getattr(record, "__dataclass_fields__", None)
@@ -246,9 +256,9 @@ def _types_of_fields(record: Any) -> Mapping[str, Any] | None:
 
 
 def _problem_of(key: Any) -> str | None:
-    """Say why values of a type have no order; None: they have one, or nobody knows."""
+    """Return why values of a type have no order; None: they have one, or it is not known."""
     if isinstance(key, UnionConstraint):
-        return None  # None has no order, but there may be none: columns of tables are nullable
+        return None  # nullable columns may have no nulls, so that their values have an order
     if isinstance(key, TupleConstraint):
         return next(filter(None, map(_problem_of, key.tuple_types)), None)
     if isinstance(key, TypeConstraint):
@@ -264,7 +274,7 @@ def _problem_of(key: Any) -> str | None:
 
 
 def result_type_of(fn: Any) -> Any:
-    """Return the type of the results of ``map_partition``, as its function declares it."""
+    """Return the type of results that a function of ``map_partition`` declares; else ``Any``."""
     hints = beam.typehints.decorators.IOTypeHints.from_callable(
         fn.process if isinstance(fn, beam.DoFn) else fn
     )
@@ -278,7 +288,7 @@ def result_type_of(fn: Any) -> Any:
 
 
 def output_type_of(combine_fn: beam.CombineFn) -> Any:
-    """Return the type of the output of a CombineFn, if it declares one."""
+    """Return the output type that a CombineFn declares; else ``Any``."""
     hints = combine_fn.get_type_hints()
     if hints.has_simple_output_type():
         return hints.simple_output_type("aggregate")
@@ -286,15 +296,15 @@ def output_type_of(combine_fn: beam.CombineFn) -> Any:
 
 
 def reduced_type_of(fn: Any, record: Any) -> Any:
-    """Return the type of what ``reduce`` gives: that of a record, unless the function's differs."""
+    """Return the output type of ``reduce``: that of records if ``fn`` returns it, else ``Any``."""
     return record if infer_return_type(fn, [record, record]) == record else typehints.Any
 
 
 def sort_memory_bytes(options: PipelineOptions) -> int:
-    """Return ``--sort_partition_memory``, in bytes.
+    """Return ``--sort_partition_memory``, or its default, in bytes.
 
     Raises:
-        OptionsError: it is not a size.
+        OptionsError: The option is not a size.
     """
     given = options.get_all_options().get("sort_partition_memory")
     try:
@@ -304,7 +314,7 @@ def sort_memory_bytes(options: PipelineOptions) -> int:
 
 
 def name_of(fn: Any) -> str:
-    """Name a function or object, for a label."""
+    """Return the name of a function, object or field for a label."""
     if isinstance(fn, int | str):
         return str(fn)
     name: str = getattr(fn, "__name__", None) or type(fn).__name__

@@ -1,4 +1,4 @@
-"""Elements as bytes with their timestamp, windows and pane: for sorters, and across a grouping.
+"""Codes elements with their timestamp, windows and pane, for sorters and for groupings.
 
 Pickled by value, see ``functions``.
 """
@@ -10,11 +10,11 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 
 class ElementCodec:
-    """Codes the elements of a collection.
+    """Encodes and decodes the elements of a collection.
 
     Args:
-        coder: of the values.
-        window_coder: of their windows.
+        coder: The coder of the values.
+        window_coder: The coder of their windows.
     """
 
     def __init__(self, coder: Coder, window_coder: Coder) -> None:
@@ -23,14 +23,19 @@ class ElementCodec:
         self._origin_coder = WindowedValueCoder(BytesCoder(), window_coder)
 
     def setup(self) -> None:
-        """Make ready; coders are pickled without what codes."""
+        """Get the implementations of the coders, which are not pickled with them."""
         value, windowed = self._coder.get_impl(), self._windowed_coder.get_impl()
         self.encode_value, self.decode_value = value.encode, value.decode
         self.encode_one, self.decode = windowed.encode, windowed.decode
         self._origin = self._origin_coder.get_impl()
 
     def encode(self, value: Any, origin: WindowedValue) -> list[bytes]:
-        """Code an element; once for each of its windows, as Beam counts it."""
+        """Encode an element once for each of its windows.
+
+        Args:
+            value: The value of the element.
+            origin: The windowed value with its timestamp, windows and pane.
+        """
         if len(origin.windows) == 1:
             return [self.encode_one(origin.with_value(value))]
         time, pane = origin.timestamp, origin.pane_info
@@ -40,10 +45,10 @@ class ElementCodec:
         ]
 
     def encode_origin(self, origin: WindowedValue) -> bytes:
-        """Code the timestamp, windows and pane of an element alone."""
+        """Encode the timestamp, windows and pane of an element, without its value."""
         coded: bytes = self._origin.encode(origin.with_value(b""))
         return coded
 
     def decode_origin(self, coded: bytes) -> WindowedValue:
-        """Return a windowed value with a timestamp, windows and a pane."""
+        """Decode the result of ``encode_origin``; the value of the result has no meaning."""
         return self._origin.decode(coded)

@@ -14,21 +14,22 @@ from beam_spark_runner.transforms.full_window.coding import ElementCodec
 from beam_spark_runner.transforms.full_window.runs import Block
 from beam_spark_runner.transforms.full_window.sorting import ExternalSorter
 
-_MOST_ORIGINS = 1_000  # in a table, the number of which fits into a record
-_MOST_OF_CHUNK = 16  # from then on, elements hardly share them
+_MOST_ORIGINS = 1_000  # in the table; their numbers must fit into the int16 of a record
+_MOST_OF_CHUNK = 16  # a chunk with more origins has hardly any elements that share one
 
 
 class ElementSorter:
     """An ``ExternalSorter`` of elements.
 
-    Often many elements have the same timestamp, windows and pane: those of an element of a source,
-    say. These are in a table, and are coded once; others are coded with their element.
+    Often many elements share an origin (timestamp, windows and pane), for example that of an
+    element of a source. Shared origins are stored once, in a table; others are encoded with their
+    element.
 
     Args:
-        codec: of the elements.
-        key: what a value is sorted by.
-        descends: the largest key comes first.
-        memory_bytes: see ``ExternalSorter``.
+        codec: Encodes and decodes the elements.
+        key: Returns the key of a value.
+        descends: Whether the largest key comes first.
+        memory_bytes: See ``ExternalSorter``.
     """
 
     def __init__(
@@ -44,11 +45,11 @@ class ElementSorter:
         self._sorter = ExternalSorter(
             self._decode, key, descends=descends, memory_bytes=memory_bytes
         )
-        self._numbers: dict[bytes, int] = {}  # coded timestamp, windows and pane -> from 1 on
+        self._numbers: dict[bytes, int] = {}  # encoded origin -> its number, from 1
         self._origins: list[WindowedValue] = []
 
     def add(self, values: list[Any], origins: list[WindowedValue]) -> None:
-        """Take elements; one with several windows counts as several elements."""
+        """Add elements; one with several windows becomes several elements."""
         if numbers := self._numbers_of(origins):
             coded = [*map(self._codec.encode_value, values)]
             self._sorter.add([*map(self._key, values)], Block(coded, numbers))
@@ -58,7 +59,7 @@ class ElementSorter:
             self._sorter.add([self._key(value)] * len(coded), Block(coded, [0] * len(coded)))
 
     def add_coded(self, coded: list[bytes]) -> None:
-        """Take elements that are coded with their timestamp, window and pane."""
+        """Add elements that are encoded with their timestamp, window and pane."""
         block = Block(coded, [0] * len(coded))
         values, _ = self._decode(block)
         self._sorter.add([*map(self._key, values)], block)
@@ -72,7 +73,7 @@ class ElementSorter:
         self._sorter.close()
 
     def _numbers_of(self, origins: list[WindowedValue]) -> list[int]:
-        """Return the place in the table for each of some elements; or nothing."""
+        """Return the number of each origin in the table; empty: not all can be in the table."""
         places: dict[int, int] = {}
         for origin in distinct(origins):
             if len(places) == _MOST_OF_CHUNK or len(origin.windows) != 1:
@@ -89,7 +90,7 @@ class ElementSorter:
         return [places[id(origin)] for origin in origins]
 
     def _decode(self, block: Block) -> tuple[list[Any], list[WindowedValue]]:
-        """Return values, and what has the timestamp, windows and pane of each."""
+        """Return values, and for each a windowed value with its timestamp, windows and pane."""
         coded, numbers = block
         found = set(numbers)
         if 0 not in found:
@@ -107,7 +108,7 @@ class ElementSorter:
 
 
 def distinct(origins: list[WindowedValue]) -> Iterable[WindowedValue]:
-    """Return each of some windowed values once: those of a chunk are often one and the same."""
+    """Return each object of a list once: the origins of a chunk are often the same object."""
     first = origins[0]
     if all(map(operator.is_, origins, itertools.repeat(first))):
         return (first,)

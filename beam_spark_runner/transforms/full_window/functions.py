@@ -1,11 +1,11 @@
 """The DoFns of full-window partitions whose bundle is one partition.
 
-``start_bundle`` is the beginning of the partition and ``finish_bundle`` its end. Beam's own
-operations call ``process`` for each element; those of this runner call ``begin``, ``take`` and
-``end``, which take and give many at once, and have the side inputs of an empty partition, too.
+A partition begins at ``start_bundle`` and ends at ``finish_bundle``. Beam's own operations call
+``process`` for each element. Those of this runner call ``begin``, ``take`` and ``end``, which
+process many elements at once, and have side inputs also if the partition is empty.
 
-These classes are pickled by value (see ``full_window``): nothing here may import anything but
-Beam, Python's own modules, and files that are pickled so, too.
+These classes are pickled by value (see ``full_window``): this module may import only Beam, the
+standard library, and modules that are pickled by value, too.
 """
 
 import itertools
@@ -24,59 +24,71 @@ from beam_spark_runner.transforms.full_window.element_sorter import ElementSorte
 _CHUNK = 128  # elements
 _windows_of = operator.attrgetter("windows")
 AT_END = WindowedValue(None, GlobalWindow().max_timestamp(), (GlobalWindow(),))
-"""Where results are that belong to no record: at the end of the global window."""
+"""The timestamp and window of results that belong to no record: the end of the global window."""
 
 Arguments: TypeAlias = tuple[Sequence[Any], Mapping[str, Any]]
 Chunk: TypeAlias = tuple[list[Any], list[WindowedValue]]
-"""Values, and for each a windowed value that gives it its timestamp, windows and pane."""
+"""Values, and for each its origin: the windowed value with its timestamp, windows and pane."""
 
 
 class PartitionDoFn(beam.DoFn):  # type: ignore[misc]
     """A DoFn whose bundle is a partition.
 
     Args:
-        of_empty: what user code gets after the records, by place and by name, where there are no
-            side inputs among it; else None.
+        of_empty: The positional and keyword arguments of user code after the records. None: there
+            are side inputs among them.
     """
 
-    takes_partition = True  # by which an operation of this runner knows it
+    takes_partition = True  # by which ``harness.beam.partitions`` recognises it
 
     def __init__(self, of_empty: Arguments | None) -> None:
         self._of_empty = of_empty
         self.has_begun = self.has_ended = False
 
     def begin(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Begin a partition, once. ``args`` and ``kwargs``: with the values of side inputs."""
+        """Begin the partition, once.
+
+        Args:
+            args: The further positional arguments of user code, with the values of side inputs.
+            kwargs: The keyword arguments.
+        """
         self._args, self._kwargs = args, kwargs
         self.has_begun = True
 
     def take(self, values: list[Any], origins: list[WindowedValue]) -> Iterable[Chunk]:
-        """Take elements, and yield what results have been made meanwhile."""
+        """Add elements; return the results so far."""
         raise NotImplementedError
 
     def end(self) -> Iterable[Chunk]:
-        """End the partition, once, and yield the other results."""
+        """End the partition, once; return the remaining results."""
         raise NotImplementedError
 
     def run(
         self, records: Iterable[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Iterable[Any]:
-        """Return the results of a partition that is there as a whole.
+        """Return the results of a complete partition, for ``whole``.
 
-        Between ``start_whole`` and ``finish_whole``, which begin and end a bundle. Records and
-        results of a sort are coded elements and windowed values; else both are bare values.
+        It is called between ``start_whole`` and ``finish_whole``, in place of the other methods.
+
+        Args:
+            records: The values; for a sort, encoded elements.
+            args: See ``begin``.
+            kwargs: See ``begin``.
+
+        Returns:
+            The results as values; those of a sort as windowed values.
         """
         raise NotImplementedError
 
     def start_whole(self) -> None:
-        """Begin a bundle of partitions that are there as a whole."""
+        """Begin a bundle of complete partitions."""
 
     def finish_whole(self) -> Iterable[Any]:
-        """End such a bundle, and return further results."""
+        """End a bundle of complete partitions; return further results."""
         return ()
 
     def default_type_hints(self) -> IOTypeHints:
-        """Say nothing of types: the transform does."""
+        """Return no hints: the transform declares the types."""
         return IOTypeHints.empty()
 
     def start_bundle(self) -> None:
@@ -92,7 +104,7 @@ class PartitionDoFn(beam.DoFn):  # type: ignore[misc]
         *args: Any,
         **kwargs: Any,
     ) -> Iterator[WindowedValue]:
-        """Take an element, for one of its windows: Beam counts it as often as it has windows."""
+        """Add an element in one of its windows: Beam calls this once for each window."""
         if not self.has_begun:
             self.begin(args, kwargs)
         origin = WindowedValue(element, _timestamp, (_window,), _pane_info)
@@ -100,7 +112,7 @@ class PartitionDoFn(beam.DoFn):  # type: ignore[misc]
             yield from _windowed(results, origins)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        """See ``DoFn``. Ends the partition, where an operation has not done so."""
+        """See ``DoFn``. Ends the partition, unless an operation of this runner has done so."""
         if self.has_ended:
             return
         if not self.has_begun:
@@ -121,19 +133,22 @@ def _windowed(values: list[Any], origins: list[WindowedValue]) -> Iterator[Windo
 
 
 def per_window(values: list[Any], origins: list[WindowedValue]) -> list[Any]:
-    """Return each value as often as Beam counts it: once for each of its windows."""
+    """Return each value once for each of its windows."""
     if max(map(len, map(_windows_of, distinct(origins)))) == 1:
         return values
     return [value for value, origin in zip(values, origins, strict=True) for _ in origin.windows]
 
 
 def emitted_at_end(results: list[Any]) -> Chunk:
-    """Place results at the end of the global window."""
+    """Return a chunk of results at the end of the global window."""
     return results, [AT_END] * len(results)
 
 
 class SortPartitionDoFn(PartitionDoFn):
-    """Emits the records in the order of their keys, each with its timestamp and window."""
+    """Emits the records in the order of their keys, each with its timestamp and window.
+
+    See ``ElementSorter`` for the arguments.
+    """
 
     def __init__(
         self,
@@ -155,7 +170,7 @@ class SortPartitionDoFn(PartitionDoFn):
         self._codec.setup()
 
     def teardown(self) -> None:
-        """See ``DoFn``. Also called where a bundle was abandoned."""
+        """See ``DoFn``. Also drops the records of a bundle that has failed."""
         self._drop()
 
     def _drop(self) -> None:
@@ -257,7 +272,7 @@ def _folded(
 ) -> Any:
     if _adds_several(combine_fn):
         rest = iter(values)
-        while several := [*itertools.islice(rest, _CHUNK)]:  # it may make a list of them
+        while several := [*itertools.islice(rest, _CHUNK)]:  # ``add_inputs`` may store its list
             accumulator = combine_fn.add_inputs(accumulator, several, *args, **kwargs)
         return accumulator
     add = combine_fn.add_input
@@ -271,7 +286,7 @@ def _folded(
 
 
 def _adds_several(combine_fn: beam.CombineFn) -> bool:
-    """Whether ``add_inputs`` is more than a loop over ``add_input``, and as new as it."""
+    """Whether a class overrides ``add_inputs``, and no subclass of it ``add_input`` alone."""
     for kind in type(combine_fn).__mro__:
         if "add_inputs" in vars(kind) or "add_input" in vars(kind):
             return kind is not beam.CombineFn and "add_inputs" in vars(kind)
@@ -279,7 +294,7 @@ def _adds_several(combine_fn: beam.CombineFn) -> bool:
 
 
 class ReduceDoFn(PartitionDoFn):
-    """Combines the records two by two, in the order of their coming; nothing of none."""
+    """Combines the records two by two, in order of arrival. An empty partition has no result."""
 
     def __init__(self, fn: Callable[..., Any], of_empty: Arguments | None) -> None:
         super().__init__(of_empty)

@@ -1,7 +1,7 @@
-"""Hands the records of a partition to a function, and its results back.
+"""Passes the records of a partition to the function of ``map_partition``, and its results back.
 
-Elements are pushed into a bundle, and the function of ``map_partition`` pulls them. So it needs
-a stack of its own: that of a greenlet, or where there are none, of a thread.
+A bundle gets its elements by calls, but the function pulls them from an iterator. So it needs a
+stack of its own: that of a greenlet or, without the package ``greenlet``, of a thread.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,35 +12,35 @@ from beam_spark_runner.transforms.full_window.threaded import ThreadedHandover
 
 
 class Handover(Protocol):
-    """Runs a function over records while they arrive. The thread of the bundle calls it."""
+    """Runs a function over records while they arrive. Threads: the one of the bundle."""
 
     def feed(self, records: list[Any]) -> Iterator[list[Any]]:
-        """Hand records over; wait while there are too many that the function has not seen.
+        """Pass records to the function; wait while too many are unread.
 
         Yields:
-            Results that have been made meanwhile, at least one at a time.
+            Non-empty lists of results so far.
 
         Raises:
-            BaseException: what the function has raised.
+            BaseException: The error that the function has raised.
         """
         ...
 
     def end(self) -> Iterator[list[Any]]:
-        """Say that these were all records, and yield the other results. See ``feed``."""
+        """End the input of the function, and yield the remaining results; see ``feed``."""
         ...
 
     def abandon(self) -> bool:
-        """End the function, whose results nobody wants any more. False: it has not ended."""
+        """End the function, and drop its results; return whether it has ended."""
         ...
 
 
 def hand_over(run: Callable[[Records], Iterable[Any]]) -> Handover:
-    """Return what runs a function.
+    """Return a ``Handover`` for a function.
 
     Args:
-        run: makes results from the records, which it may leave unread.
+        run: The function of the records, which returns the results. It may leave records unread.
     """
-    try:  # an SDK harness may have nothing but Beam
+    try:  # an SDK harness may have neither this package nor greenlet
         from beam_spark_runner.transforms.full_window.switched import SwitchedHandover
     except ImportError:
         return ThreadedHandover(run)

@@ -1,4 +1,4 @@
-"""What the records of a partition are sorted by."""
+"""The sort order of the records of a partition, and their keys."""
 
 import enum
 import operator
@@ -7,18 +7,18 @@ from typing import Any
 
 
 class Order(enum.Enum):
-    """In which order records are sorted."""
+    """The order in which records are sorted."""
 
     ASCENDING = "ascending"
     DESCENDING = "descending"
 
 
 def key_of(field: int | str | Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return the function that gives the key of a record.
+    """Return the function that returns the key of a record.
 
     Args:
-        field: the place of a field in a tuple, the name of an attribute (``a.b``: of an
-            attribute's attribute), or the function itself.
+        field: The index of a field in a tuple, the name of an attribute (``a.b``: an attribute of
+            an attribute), or the function itself.
     """
     if isinstance(field, int):
         return operator.itemgetter(field)

@@ -1,4 +1,4 @@
-"""The DoFn of ``map_partition``, and what its function may return.
+"""The DoFn of ``map_partition``, and the checks of its function's results.
 
 Pickled by value, see ``functions``.
 """
@@ -25,7 +25,12 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class MapPartitionDoFn(PartitionDoFn):
-    """Hands the records to a function that runs while they arrive."""
+    """Runs the user's DoFn over the records while they arrive.
+
+    Args:
+        users: The DoFn, whose ``process`` takes an iterator of records.
+        of_empty: See ``PartitionDoFn``.
+    """
 
     def __init__(self, users: beam.DoFn, of_empty: Arguments | None) -> None:
         super().__init__(of_empty)
@@ -37,7 +42,7 @@ class MapPartitionDoFn(PartitionDoFn):
         self._users.setup()
 
     def teardown(self) -> None:
-        """See ``DoFn``. Also called where a bundle was abandoned."""
+        """See ``DoFn``. Also ends the function of a bundle that has failed."""
         self._abandon()
         self._users.teardown()
 
@@ -89,10 +94,10 @@ class MapPartitionDoFn(PartitionDoFn):
 
 
 def results_of(results: Any) -> Iterable[Any]:
-    """Return the results of what a function of ``map_partition`` returns.
+    """Return the results in what a function of ``map_partition`` has returned; None: no results.
 
     Raises:
-        TypeError: it returns what has no results.
+        TypeError: It has returned a str, bytes or dict.
     """
     if isinstance(results, str | bytes | dict):
         raise TypeError(
@@ -109,7 +114,7 @@ def _check(kind: type) -> None:
     """Check the type of a result.
 
     Raises:
-        TypeError: it is no value by itself.
+        TypeError: It is a windowed, timestamped or tagged value.
     """
     if issubclass(kind, _SPECIAL):
         raise TypeError(
@@ -126,10 +131,10 @@ def _emitted(several: Iterable[list[Any]]) -> Iterator[Chunk]:
 
 
 def _result_of_finish(result: Any) -> Any:
-    """Return the value of what ``finish_bundle`` of a user's DoFn gives.
+    """Return the value of a result of the user's ``finish_bundle``.
 
     Raises:
-        TypeError: it is no WindowedValue, which Beam asks for.
+        TypeError: The result is not a WindowedValue, as Beam requires.
     """
     if not isinstance(result, WindowedValue):
         raise TypeError(f"finish_bundle has to yield WindowedValues, not {type(result).__name__}")
@@ -137,7 +142,7 @@ def _result_of_finish(result: Any) -> Any:
 
 
 class FunctionDoFn(beam.DoFn):  # type: ignore[misc]
-    """A function as a DoFn."""
+    """A DoFn that calls a function."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn = fn

@@ -1,8 +1,8 @@
-"""Keys of records in a form that sorts fast, and their order.
+"""Stores the keys of records in a form that sorts fast, and sorts them.
 
-Python's sort looks at two objects for each comparison: where there are many, that is a cache miss
-or two. Numbers, bytes and strings lie one after the other here, and numpy or Arrow sorts them. All
-other keys stay objects, which Python sorts.
+Python's sort dereferences two objects for each comparison, which are cache misses if there are many
+objects. So numbers, bytes and strings are stored in contiguous memory here, and numpy or Arrow
+sorts them. All other keys stay objects, which Python sorts.
 
 Pickled by value, see ``functions``.
 """
@@ -17,18 +17,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_MOST_EQUAL = 0.1  # prefixes, as a share of all, for which the rest of their keys is compared
+_MOST_EQUAL = 0.1  # share of equal prefixes above which all keys are sorted as a whole
 _PREFIX = 8  # bytes
 _MASKS = np.array([~(~0 << 8 * n) << 8 * (_PREFIX - n) for n in range(_PREFIX + 1)], np.uint64)
-_PLACE_BYTES = 8 + 2 * 8  # of a number or an offset, and while it is sorted
-_OBJECT_BYTES = 8 + 48  # of a reference, and while it is sorted
+_PLACE_BYTES = 8 + 2 * 8  # memory of a number or an offset, and of sorting it
+_OBJECT_BYTES = 8 + 48  # memory of a reference, and of sorting it
 _FLAT = frozenset({int, float, str, bytes, bool, type(None)})
 
 Places: TypeAlias = npt.NDArray[np.int64]
 
 
 class Keys:
-    """Keys of records, in the order they came in."""
+    """Keys of records, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._column: Column | None = None
@@ -39,7 +39,7 @@ class Keys:
         return 0 if self._column is None else self._column.size_bytes
 
     def extend(self, keys: Sequence[Any]) -> None:
-        """Take further keys."""
+        """Add keys."""
         if not keys:
             return
         kinds = set(map(type, keys))
@@ -47,7 +47,7 @@ class Keys:
             self._column = self._column_of(kinds)
         try:
             self._column.extend(keys)
-        except (OverflowError, UnicodeEncodeError):  # over 64 bits; half of a surrogate pair
+        except (OverflowError, UnicodeEncodeError):  # over 64 bits; a lone surrogate
             self._column = Objects(self._column)
             self._column.extend(keys)
 
@@ -65,36 +65,36 @@ class Keys:
 
 
 class Column(Protocol):
-    """Keys in one form."""
+    """Keys in one representation."""
 
     @property
     def size_bytes(self) -> int:
-        """Of memory, with what ``places`` needs."""
+        """The memory of the keys, with that which ``places`` needs, in bytes."""
         ...
 
     def takes(self, kinds: set[type]) -> bool:
-        """Whether keys of these types can come into the column."""
+        """Whether keys of these types can be added to the column."""
         ...
 
     def extend(self, keys: Sequence[Any]) -> None:
-        """Take all keys; or, where one does not fit, none of them.
+        """Add all keys or, if one does not fit, none of them.
 
         Raises:
-            OverflowError: a number does not fit.
-            UnicodeEncodeError: a string is none in UTF-8.
+            OverflowError: A number does not fit.
+            UnicodeEncodeError: A string cannot be encoded in UTF-8.
         """
         ...
 
     def places(self, *, descends: bool) -> Places:
-        """Return the places of the keys in their order; equal ones stay in the order they have.
+        """Return the indices of the keys in sorted order. The sort is stable.
 
         Raises:
-            TypeError: two keys have no order.
+            TypeError: Two keys have no order.
         """
         ...
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the keys in the order they came in."""
+        """Yield the keys in the order in which they were added."""
         ...
 
 
@@ -122,12 +122,12 @@ class _Numbers:
 
 
 class _Strings:
-    """Bytes, or strings in UTF-8, which has the same order."""
+    """Bytes, or strings in UTF-8, whose bytes sort in the order of code points."""
 
     def __init__(self, kind: type) -> None:
         self._kinds = {kind}
         self._is_text = kind is str
-        self._bytes = bytearray(_PREFIX)  # these stay at the end, so that each key has a prefix
+        self._bytes = bytearray(_PREFIX)  # padding at the end, so that each key has a full prefix
         self._lengths = array.array("q")
 
     @property
@@ -161,7 +161,7 @@ class _Strings:
         return order
 
     def _prefixes(self, starts: Places, lengths: Places) -> npt.NDArray[np.uint64]:
-        """Return the first bytes of each key as a number, zeros after the end of short ones."""
+        """Return the first bytes of each key as a number; short keys are padded with zeros."""
         windows = np.lib.stride_tricks.sliding_window_view(
             np.frombuffer(self._bytes, np.uint8), _PREFIX
         )
@@ -228,7 +228,7 @@ def _places_of_column(column: pa.Array, *, descends: bool) -> Places:
 
 
 def _bytes_of(keys: Sequence[Any]) -> int:
-    """Estimate the memory of keys: they may be parts of elements, which live on with them."""
+    """Estimate the memory of keys. Parts are included, since keys keep those of elements alive."""
     if _FLAT.issuperset(map(type, keys)):
         return sum(map(sys.getsizeof, keys))
     return sum(map(_bytes_of_one, keys))

@@ -1,4 +1,4 @@
-"""``FullWindowPartition``: what users apply."""
+"""``FullWindowPartition``, the public interface of this folder."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,13 +15,13 @@ from beam_spark_runner.transforms.full_window.steps import FoldPartition, SortPa
 class FullWindowPartition:
     """All elements of a partition as one window, which fires at the end of the input.
 
-    A partition is what one task of the step before has made; its elements are not moved. With
-    ``by_key``, the values of a key are a partition. Collections have to be bounded.
+    A partition has the elements that one task of the step upstream has emitted; they are not moved.
+    With ``by_key``, a partition has the values of one key. Collections must be bounded.
 
-    Other runners than SparkPortableRunner know no partitions: there, all elements of a collection
-    are one; those of a keyed collection are one for each key, as here.
+    Other runners than SparkPortableRunner do not expose partitions: there, all elements of a
+    collection are one partition. With ``by_key``, partitions are the same on all runners.
 
-    Each method returns a transform, which takes a collection and gives one.
+    Each method returns a ``PTransform`` from one collection to another.
 
     Example:
         means = numbers | FullWindowPartition().aggregate(beam.combiners.MeanCombineFn())
@@ -35,9 +35,9 @@ class FullWindowPartition:
 
     @classmethod
     def by_key(cls) -> "FullWindowPartition":
-        """Return the form for a collection of pairs, whose partitions are the values of a key.
+        """Return the variant for a collection of pairs, with one partition for each key.
 
-        Functions get values, and each result is a pair of the key and what the function has made.
+        Functions get the values of a key, and each result is emitted as a pair with the key.
         """
         keyed = cls()
         keyed._is_keyed = True
@@ -51,13 +51,15 @@ class FullWindowPartition:
         Results are in the global window, at its end. An empty partition is an empty iterator.
 
         Args:
-            fn: takes an iterator, which can be read once, and returns an iterable of results. Or a
-                DoFn whose ``process`` does so; without keys, its bundle is the partition.
-            args: further arguments of ``fn``, side inputs among them.
-            kwargs: the same, by name.
+            fn: A function that takes an iterator, which can be read once, and returns an iterable
+                of results; or a DoFn with such a ``process``. Without keys, its bundle is the
+                partition.
+            args: Further positional arguments of ``fn``, side inputs among them.
+            kwargs: Further keyword arguments of ``fn``.
 
         Raises:
-            TypeError: ``fn`` is no such function, or asks Beam for more than the records.
+            TypeError: ``fn`` is neither a function nor a DoFn, or needs state, timers, or
+                parameters of single elements.
         """
         checks.check_map_partition(fn)
         users = fn if isinstance(fn, beam.DoFn) else FunctionDoFn(fn)
@@ -72,22 +74,22 @@ class FullWindowPartition:
     def sort_partition(
         self, field: int | str | Callable[[Any], Any], order: Order = Order.ASCENDING
     ) -> beam.PTransform:
-        """Emit the records in order; those with equal keys in the order in which they came.
+        """Emit the records in order of their keys. The sort is stable.
 
-        Each record keeps its timestamp and window. Those that do not fit into
+        Each record keeps its timestamp and window. Records that do not fit into
         ``--sort_partition_memory`` are sorted on disk.
 
         Args:
-            field: the place of a field in a tuple; the name of an attribute (``a.b``: an attribute
-                of an attribute); or a function that gives the key of a record. Keys of a partition
-                are compared with ``<``.
-            order: whether the smallest or the largest key comes first.
+            field: The index of a field in a tuple; the name of an attribute (``a.b``: an attribute
+                of an attribute); or a function that returns the key of a record. Keys are compared
+                with ``<``.
+            order: Whether the smallest or the largest key comes first.
 
         Raises:
-            TypeError: ``field`` or ``order`` is something else.
-            ValueError: ``field`` is negative, or no name.
-            InvalidPipelineError: on application: the keys are known to have no order, or the
-                records to have no such field.
+            TypeError: ``field`` or ``order`` has another type.
+            ValueError: ``field`` is negative, or not a valid name.
+            InvalidPipelineError: When the transform is applied: the keys are known to have no
+                order, or the records not to have the field.
         """
         checks.check_field(field)
         checks.check_order(order)
@@ -102,16 +104,16 @@ class FullWindowPartition:
     def aggregate(self, combine_fn: beam.CombineFn, *args: Any, **kwargs: Any) -> beam.PTransform:
         """Fold the records into one accumulator, and emit its output.
 
-        Accumulators are never merged. An empty partition gives the output of the initial one.
+        Accumulators are never merged. An empty partition emits the output of an empty accumulator.
         Results are in the global window, at its end.
 
         Args:
-            combine_fn: of the records.
-            args: further arguments of its methods, side inputs among them.
-            kwargs: the same, by name.
+            combine_fn: The CombineFn, whose inputs are the records.
+            args: Further positional arguments of its methods, side inputs among them.
+            kwargs: Further keyword arguments of its methods.
 
         Raises:
-            TypeError: ``combine_fn`` is no CombineFn.
+            TypeError: ``combine_fn`` is not an instance of CombineFn.
         """
         checks.check_combine_fn(combine_fn)
         return FoldPartition(
@@ -123,17 +125,17 @@ class FullWindowPartition:
         )
 
     def reduce(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> beam.PTransform:
-        """Combine the records two by two, in the order in which they come.
+        """Combine the records two by two, in the order in which they arrive.
 
-        The last result is emitted, in the global window, at its end; of an empty partition none.
+        The last result is emitted in the global window, at its end. An empty partition emits none.
 
         Args:
-            fn: takes the result so far, which is the first record at first, and the next record.
-            args: further arguments of ``fn``, side inputs among them.
-            kwargs: the same, by name.
+            fn: A function of the result so far, initially the first record, and the next record.
+            args: Further positional arguments of ``fn``, side inputs among them.
+            kwargs: Further keyword arguments of ``fn``.
 
         Raises:
-            TypeError: ``fn`` is no function.
+            TypeError: ``fn`` is not a function.
         """
         checks.check_function(fn, "reduce")
         return FoldPartition(

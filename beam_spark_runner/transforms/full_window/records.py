@@ -1,22 +1,22 @@
-"""The records of a partition, as the function of ``map_partition`` gets them."""
+"""The iterator over the records of a partition that a function of ``map_partition`` gets."""
 
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 CAPACITY = 100
-"""How many records may wait for a function in a thread of its own, and results for its bundle."""
+"""The most records that wait for a function, and results that wait for its bundle."""
 
 
 class AbandonedPartitionError(BaseException):
-    """Raised in the function: the bundle has ended without the rest of its records.
+    """Ends the function of ``map_partition`` if its bundle ends before all records were read.
 
-    Not an ``Exception``, so that code which survives those of single records does not go on.
+    It is not an ``Exception``, so that code that handles errors of single records does not go on.
     """
 
 
 class SecondPassError(RuntimeError):
-    """The records of a partition are there once: they stream."""
+    """The records of a partition were read a second time: they can only be streamed once."""
 
     def __init__(
         self,
@@ -29,13 +29,13 @@ class SecondPassError(RuntimeError):
 
 
 class Records:
-    """An iterator over the records of a partition, which does not begin again.
+    """An iterator over the records of a partition, which can be read once.
 
-    As any iterator it goes on where it was left. Once it has ended, another pass over it is an
-    error: it would find an empty partition.
+    A second ``iter`` before the end continues, as with any iterator. After the end, it raises a
+    SecondPassError, since the partition would seem to be empty.
 
     Args:
-        blocks: of records, one after the other.
+        blocks: The records, in blocks.
     """
 
     def __init__(self, blocks: Iterable[Iterable[Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Coded records that wait to be sorted, in memory, and those that are sorted, on disk.
+"""Encoded records in memory that wait to be sorted, and sorted runs on disk.
 
 Pickled by value, see ``functions``.
 """
@@ -13,38 +13,38 @@ import pyarrow as pa
 
 from beam_spark_runner.transforms.full_window.ordering import Places
 
-_BESIDE_BYTES = 8 + 2 + 3 * 8  # length and number; while it is sorted: offset, place and sum
+_BESIDE_BYTES = 8 + 2 + 3 * 8  # length and number; during a sort: offset, index and sum
 _SCHEMA = pa.schema([("coded", pa.large_binary()), ("number", pa.int16())])
 
 
 class Block(NamedTuple):
-    """Coded records.
+    """Encoded records.
 
     Attributes:
-        coded: values, or elements.
-        numbers: one for each of them, which comes back with it; below 2^15.
+        coded: The encoded values or elements.
+        numbers: A number of the caller for each record, less than 2^15.
     """
 
     coded: list[bytes]
     numbers: list[int]
 
     def part(self, start: int, end: int | None = None) -> "Block":
-        """Return some of the records."""
+        """Return the records from index ``start`` to before ``end``."""
         return Block(self.coded[start:end], self.numbers[start:end])
 
     def at(self, places: list[int]) -> "Block":
-        """Return the records at some places."""
+        """Return the records at these indices."""
         return Block([self.coded[i] for i in places], [self.numbers[i] for i in places])
 
     @staticmethod
     def of(batch: pa.RecordBatch) -> "Block":
-        """Take the records of a batch with ``_SCHEMA``."""
+        """Return the records of a batch with ``_SCHEMA``."""
         coded, numbers = batch.columns
         return Block(coded.to_pylist(), numbers.to_numpy().tolist())
 
 
 class WaitingRecords:
-    """Coded records in the order they came in, one after the other in one piece of memory."""
+    """Encoded records in the order in which they were added, in contiguous memory."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
@@ -56,20 +56,24 @@ class WaitingRecords:
 
     @property
     def size_bytes(self) -> int:
-        """Of memory, with what ``in_order`` needs beside a block."""
+        """The memory of the records, with that which ``in_order`` needs, in bytes.
+
+        The batch that ``in_order`` yields is not included.
+        """
         return len(self._bytes) + len(self._lengths) * _BESIDE_BYTES
 
     def extend(self, block: Block) -> None:
-        """Take further records."""
+        """Add records."""
         coded, numbers = block
         self._bytes += b"".join(coded)
         self._lengths.extend(map(len, coded))
         self._numbers.extend(numbers)
 
     def in_order(self, places: Places, block_bytes: int) -> Iterator[pa.RecordBatch]:
-        """Yield the records at some places, as many at once as reach ``block_bytes``.
+        """Yield the records in the order of ``places``, their indices.
 
-        Nothing can be added meanwhile.
+        Each batch has at least ``block_bytes`` of records, but for the last one. No records may be
+        added meanwhile.
         """
         if not len(places):
             return
@@ -88,10 +92,10 @@ class WaitingRecords:
 
 
 class Run:
-    """Sorted records in an Arrow file without a name: it is gone with the process."""
+    """Sorted records in an Arrow file without a name, which is deleted when the process ends."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
-        # Arrow takes no notice of how much was written, which a raw file may cut short.
+        # Buffered: Arrow ignores the result of ``write``, and a raw file may write only a part.
         self._file = tempfile.TemporaryFile(prefix="beam-sort-")  # noqa: SIM115
         try:
             with pa.ipc.new_file(self._file, _SCHEMA) as writer:
@@ -104,11 +108,11 @@ class Run:
             raise
 
     def read(self, number: int) -> Block | None:
-        """Return the records of a batch; None if there are fewer batches."""
+        """Return the records of batch ``number``; None: the run has ended."""
         if number == self._reader.num_record_batches:
             return None
         return Block.of(self._reader.get_batch(number))
 
     def close(self) -> None:
-        """Give the disk space back."""
+        """Close the file, which frees its disk space."""
         self._file.close()

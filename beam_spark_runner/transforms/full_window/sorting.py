@@ -1,6 +1,6 @@
-"""Sorts more records than fit into memory: runs on disk, which are merged block by block.
+"""An external merge sort: sorted runs on disk, which are merged block by block.
 
-The same sort does the work in both phases (``ordering``).
+Both phases sort with ``ordering``.
 """
 
 import itertools
@@ -15,14 +15,14 @@ from beam_spark_runner.transforms.full_window.runs import Block, Run, WaitingRec
 
 DEFAULT_MEMORY_BYTES = 128 << 20
 _LEAST_BLOCK_BYTES, _MOST_BLOCK_BYTES = 4 << 10, 256 << 10
-_BLOCKS_IN_MEMORY = 64  # as a share of the limit
-_DECODED = 4  # bytes of a decoded record with its key, for each byte on disk
-_NEW_RECORDS = 1_000  # fewer are sorted faster as objects
-_LEAST_RUNS = 4  # that are merged at once
-_CHUNK = 128  # records that come out at once
+_BLOCKS_IN_MEMORY = 64  # the memory limit divided by the size of a block
+_DECODED = 4  # bytes in memory of a decoded record with its key, for each byte on disk
+_NEW_RECORDS = 1_000  # fewer records are sorted faster as objects
+_LEAST_RUNS = 4  # runs that are merged at once
+_CHUNK = 128  # records that are yielded at once
 
 Decode: TypeAlias = Callable[[Block], tuple[list[Any], list[Any]]]
-"""Coded records -> values, and what each has as timestamp, windows and pane."""
+"""Encoded records -> values, and the origin of each: its timestamp, windows and pane."""
 
 
 class UnsortableKeyError(TypeError):
@@ -30,17 +30,17 @@ class UnsortableKeyError(TypeError):
 
 
 class ExternalSorter:
-    """Sorts coded records in bounded memory; those with equal keys stay in the order they came in.
+    """Sorts encoded records in bounded memory. The sort is stable.
 
-    Its files have no names: they are gone with the process, however it ends.
+    Its files have no names, so that they are deleted however the process ends.
 
     Threads: one at a time.
 
     Args:
-        decode: see ``Decode``.
-        key: what a value is sorted by. Called again when a record is read back.
-        descends: the largest key comes first.
-        memory_bytes: for records that wait, with their keys. A merge takes about as much.
+        decode: See ``Decode``.
+        key: Returns the key of a value. It is called again for records that are read from disk.
+        descends: Whether the largest key comes first.
+        memory_bytes: The memory of waiting records and their keys. A merge needs about as much.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class ExternalSorter:
             _LEAST_BLOCK_BYTES, min(_MOST_BLOCK_BYTES, memory_bytes // _BLOCKS_IN_MEMORY)
         )
         self._most_runs = max(_LEAST_RUNS, memory_bytes // (_DECODED * self._block_bytes))
-        self._new_keys: list[Any] = []  # of records that are not among the next ones yet
+        self._new_keys: list[Any] = []  # of new records, which ``_settle`` has not moved yet
         self._new, self._new_bytes = Block([], []), 0
         self._keys, self._waiting = Keys(), WaitingRecords()
-        self._levels: list[list[Run]] = []  # each level was merged once more, the oldest is last
+        self._levels: list[list[Run]] = []  # level n has runs that were merged n times
         self.spilled_bytes = 0  # written to disk so far, merges included
 
     def add(self, keys: Sequence[Any], block: Block) -> None:
-        """Take records with their keys."""
+        """Add records with their keys."""
         coded, numbers = block
         self._new_keys += keys
         self._new.coded.extend(coded)
@@ -78,18 +78,18 @@ class ExternalSorter:
                 self._spill()
 
     def _settle(self) -> None:
-        """Put new records where many are sorted fast."""
+        """Move new records to the columns, in which many records are sorted fast."""
         self._keys.extend(self._new_keys)
         self._waiting.extend(self._new)
         self._forget_new()
 
     def sorted(self) -> Iterator[tuple[list[Any], list[Any]]]:
-        """Yield values in order, some at a time, each with what ``decode`` returned.
+        """Yield values in order, in chunks, with the origins that ``decode`` returned.
 
-        Nothing can be added any more.
+        No records may be added any more.
 
         Raises:
-            UnsortableKeyError: keys have no order.
+            UnsortableKeyError: Two keys have no order.
         """
         if not self._levels:
             for block in self._blocks():
@@ -101,7 +101,7 @@ class ExternalSorter:
         runs = [run for level in reversed(self._levels) for run in level]  # oldest first
         while len(runs) > self._most_runs:  # the newest are the smallest
             runs[-self._most_runs :] = [self._merged(runs[-self._most_runs :])]
-        self._levels = [runs]  # to be closed, whatever happens
+        self._levels = [runs]  # so that ``close`` closes them
         for parts, places in self._merge(runs):
             order = places.tolist()
             values = [value for part in parts for value in part.values]
@@ -110,7 +110,7 @@ class ExternalSorter:
         self.close()
 
     def close(self) -> None:
-        """Give memory and disk back."""
+        """Free memory and disk space."""
         for run in itertools.chain.from_iterable(self._levels):
             run.close()
         self._levels = []
@@ -124,7 +124,7 @@ class ExternalSorter:
         self._new_keys, self._new, self._new_bytes = [], Block([], []), 0
 
     def _blocks(self) -> Iterator[Block]:
-        """Yield what is in memory."""
+        """Yield the records in memory, sorted."""
         if len(self._waiting):
             self._settle()
             yield from map(Block.of, self._in_order())
@@ -132,7 +132,7 @@ class ExternalSorter:
             yield self._new.at(self._places(Objects(self._new_keys)).tolist())
 
     def _in_order(self) -> Iterator[pa.RecordBatch]:
-        """Yield what is in memory and settled."""
+        """Yield the settled records in memory, sorted."""
         return self._waiting.in_order(self._places(self._keys), self._block_bytes)
 
     def _places(self, keys: Keys | Objects) -> Places:
@@ -142,7 +142,7 @@ class ExternalSorter:
             raise UnsortableKeyError(f"the records cannot be sorted: {error}") from error
 
     def _spill(self) -> None:
-        """Write what is in memory as one run, and merge runs where there are many of a level."""
+        """Write the settled records as one run, and merge the runs of each level that is full."""
         if not len(self._waiting):
             return
         run = self._written(self._in_order())
@@ -175,10 +175,10 @@ class ExternalSorter:
         return merged
 
     def _merge(self, runs: Sequence[Run]) -> "Iterator[tuple[list[_Part], Places]]":
-        """Yield parts of the runs, and the order of all their records, until all have been read.
+        """Yield parts of the runs, and the sorted indices of their records, until all are read.
 
-        From the blocks that are in memory goes what no later block can come before: up to the
-        last record of that block which ends first.
+        Each run has one block in memory. The last key of the block that ends first is a bound: no
+        later block has records before it, so that all records up to it are merged.
         """
         cursors = [_Cursor(run, self._decode, self._key) for run in runs]
         while cursors := [cursor for cursor in cursors if cursor.load()]:
@@ -188,7 +188,8 @@ class ExternalSorter:
                     first = i
             bound = cursors[first].keys[-1]
             parts = [
-                # Of equal ones those of older runs go first; a later block may have more of them.
+                # Among equal keys, older runs come first; later blocks may have more of them, so
+                # that newer runs have to wait.
                 cursor.take(bound, descends=self._descends, equals_too=i <= first)
                 for i, cursor in enumerate(cursors)
             ]
@@ -209,7 +210,7 @@ def _chunks(values: list[Any], origins: list[Any]) -> Iterator[tuple[list[Any], 
 
 
 class _Part:
-    """Records that follow each other in one run."""
+    """Consecutive records of one run."""
 
     def __init__(
         self, keys: list[Any], values: list[Any], origins: list[Any], block: Block
@@ -221,7 +222,7 @@ class _Part:
 
 
 class _Cursor(_Part):
-    """What has been read of a run, and not taken yet."""
+    """The records of a run that have been read, and not been merged yet."""
 
     def __init__(
         self,
@@ -236,7 +237,7 @@ class _Cursor(_Part):
         self._next = 0
 
     def load(self) -> bool:
-        """See to it that there are records. False: the run has no more."""
+        """Read a block if there are no records; return whether there are records now."""
         if self.keys:
             return True
         block = self._run.read(self._next)
@@ -248,7 +249,7 @@ class _Cursor(_Part):
         return True
 
     def take(self, bound: Any, *, descends: bool, equals_too: bool) -> _Part:
-        """Take the records before ``bound``, or up to it."""
+        """Remove and return the records before ``bound``, with ``equals_too`` also equal ones."""
         comparable = len(self.keys)
         while comparable and is_nan(self.keys[comparable - 1]):
             comparable -= 1

@@ -1,7 +1,7 @@
-"""The transforms behind ``FullWindowPartition``.
+"""The transforms of ``FullWindowPartition``.
 
-Each is a composite with a urn that SparkPortableRunner knows. That runner takes the payload, which
-is a ParDo's, and leaves the parts; others run the parts.
+Each is a composite with a URN of SparkPortableRunner, which executes its payload, that of a ParDo.
+Other runners execute its expansion.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,14 +23,15 @@ from beam_spark_runner.transforms.full_window.whole import EncodeDoFn, KeyDoFn, 
 
 
 class FoldPartition(beam.PTransform):  # type: ignore[misc]
-    """Makes something of the records of each partition, in the global window.
+    """Computes results of the records of each partition, in the global window.
 
     Args:
-        name: what the transform is called if the user does not say.
-        fn: makes it.
-        type_of: type of a record -> that of a result.
-        arguments: of user code after the records, by place and by name; side inputs among them.
-        is_keyed: whether a partition is the values of a key.
+        name: The default label of the transform.
+        fn: The DoFn that computes the results.
+        type_of: Returns the type of results for the type of records.
+        arguments: The positional and keyword arguments of user code after the records, side inputs
+            among them.
+        is_keyed: Whether a partition has the values of one key.
     """
 
     def __init__(
@@ -73,11 +74,11 @@ class SortPartition(beam.PTransform):  # type: ignore[misc]
     """Emits the records of each partition in order.
 
     Args:
-        name: what the transform is called if the user does not say.
-        field: as the user gave it.
-        key: what a record is sorted by.
-        descends: the largest key comes first.
-        is_keyed: whether a partition is the values of a key.
+        name: The default label of the transform.
+        field: The ``field`` argument of ``sort_partition``, for checks.
+        key: Returns the key of a record.
+        descends: Whether the largest key comes first.
+        is_keyed: Whether a partition has the values of one key.
     """
 
     def __init__(
@@ -120,13 +121,13 @@ class SortPartition(beam.PTransform):  # type: ignore[misc]
 
 
 class _ParDo(beam.ParDo):  # type: ignore[misc]
-    """A ParDo that says of which type its results are, and in which windows.
+    """A ParDo that declares the type and windowing of its results.
 
     Args:
-        fn: emits them.
-        args: of ``fn``, side inputs among them.
-        kwargs: the same, by name.
-        results: what is known of them.
+        fn: The DoFn.
+        args: The positional arguments of ``fn``, side inputs among them.
+        kwargs: The keyword arguments of ``fn``.
+        results: The type and windowing of results.
     """
 
     def __init__(
@@ -138,10 +139,10 @@ class _ParDo(beam.ParDo):  # type: ignore[misc]
     ) -> None:
         super().__init__(fn, *args, **kwargs)
         self._results = results
-        self.payload: Any = None  # set: it was read from a proto
+        self.payload: Any = None  # set if the step was read from a proto
 
     def payload_for(self, context: Any, **extra: Any) -> Any:
-        """Return the payload of a ParDo."""
+        """Return the payload: that of a ParDo."""
         if self.payload is not None:
             return self.payload
         return beam.ParDo.to_runner_api_parameter(self, context, **extra)[1]
@@ -156,12 +157,12 @@ class _ParDo(beam.ParDo):  # type: ignore[misc]
 
 
 class _Results(NamedTuple):
-    """What is known of results.
+    """The type and windowing of results.
 
     Attributes:
-        type: of one.
-        windowing: of all.
-        codec: of the records, if they have to be coded for a grouping.
+        type: The type of a result.
+        windowing: The windowing of the results.
+        codec: Encodes records that other runners must pass on with their timestamp and windows.
     """
 
     type: Any
@@ -179,7 +180,7 @@ class _Partitions(_ParDo):
         return FULL_WINDOW_PARTITION, self.payload_for(context, **extra)
 
     def expand(self, pcoll: PCollection) -> PCollection:
-        """Make one partition of all elements, for runners that know no others."""
+        """Process all elements as one partition, on runners that do not expose partitions."""
         args, kwargs = self.raw_side_inputs
         records, codec = pcoll, self._results.codec
         if codec is not None:
@@ -206,10 +207,11 @@ class _Keys(_ParDo):
 
 
 def _register(kind: type[_ParDo], urn: str) -> None:
-    """Let Beam read such a step back from a pipeline's proto, as some runners do."""
+    """Let Beam construct such a step from a pipeline's proto, as some runners do."""
 
     def from_payload(proto: Any, payload: Any, context: Any) -> _ParDo:
-        # Beam takes its side inputs for main ones, whose names are kept; the payload has theirs.
+        # Beam treats its side inputs as main inputs, and keeps their names. So the payload, which
+        # refers to these names, is kept as it is.
         read = beam.ParDo.from_runner_api_parameter(proto, payload, context)
         step = kind(read.fn, (), {}, _Results(typehints.Any))
         step.payload = payload

@@ -1,6 +1,6 @@
-"""Hands the records of a partition to a function that runs in the bundle's thread, in turns.
+"""Runs the function of ``map_partition`` in a greenlet of the bundle's thread.
 
-A greenlet has a stack of its own, and no thread has to wake another one to switch to it.
+A greenlet has a stack of its own, and switching to it does not need to wake another thread.
 """
 
 import contextvars
@@ -25,20 +25,20 @@ _END = object()
 class SwitchedHandover:
     """A ``Handover`` between two greenlets.
 
-    The function has the thread until it wants records that are not there, or has made many
-    results. What it raises is raised where the bundle waits for it.
+    The function runs until it needs records that have not arrived, or has made many results. Its
+    errors are raised in the bundle.
 
     Args:
-        run: makes results from the records, which it may leave unread.
+        run: The function of the records, which returns the results. It may leave records unread.
     """
 
     def __init__(self, run: Callable[[Records], Iterable[Any]]) -> None:
         self._run = run
-        self._block: list[Any] | None = None  # records that the function has not begun with
+        self._block: list[Any] | None = None  # records that the function has not begun to read
         self._made: deque[Any] = deque()
         self._has_all_records = False
         self._function = greenlet.greenlet(self._work)
-        self._function.gr_context = contextvars.copy_context()  # as `setup` has left it
+        self._function.gr_context = contextvars.copy_context()  # with what ``setup`` has set
         self._bundle = greenlet.getcurrent()
 
     def feed(self, records: list[Any]) -> Iterator[list[Any]]:
@@ -69,7 +69,7 @@ class SwitchedHandover:
         return self._block is not None
 
     def _results(self) -> Iterator[list[Any]]:
-        """Let the function go on, and yield what it has made."""
+        """Resume the function, and yield the results that it has made."""
         self._function.switch()
         if self._made:
             results = [*self._made]
@@ -82,14 +82,14 @@ class SwitchedHandover:
         results = self._run(Records(iter(self._next_block, None)))
         several = iter(results)
         try:
-            # What was made is there for the bundle, whenever the function waits for records.
+            # Results are in ``_made`` at once, since the function may next wait for records.
             while (result := next(several, _END)) is not _END:
                 self._made.append(result)
                 self._made.extend(itertools.islice(several, CAPACITY - 1))
                 if len(self._made) >= CAPACITY:
                     self._bundle.switch()
         finally:
-            if isinstance(results, Generator):  # it may stand in the middle of user code
+            if isinstance(results, Generator):  # runs ``finally`` blocks of unfinished user code
                 results.close()
 
     def _next_block(self) -> list[Any] | None:

@@ -1,7 +1,6 @@
-"""Hands the records of a partition to a function that runs in a thread of its own.
+"""Runs the function of ``map_partition`` in a thread of its own.
 
-Each block of records costs two switches between threads. But it needs nothing that an SDK
-harness may not have.
+Each block of records costs two switches between threads, but SDK harnesses need no further package.
 """
 
 import threading
@@ -16,18 +15,18 @@ from beam_spark_runner.transforms.full_window.records import (
     Records,
 )
 
-_JOIN_S = 10.0  # for which a bundle waits for the end of a function that it has abandoned
-_LOOK_EVERY_S = 1.0  # an error raised in this thread by another one comes only between waits
+_JOIN_S = 10.0  # the longest time for which a bundle waits for the end of an abandoned function
+_LOOK_EVERY_S = 1.0  # an exception that another thread raises in this one comes only between waits
 
 
 class ThreadedHandover:
     """A ``Handover`` between two threads.
 
-    Threads: the bundle's thread calls the methods. ``run`` gets records and yields results in a
-    thread of its own; that ends with it, or at its next record or result after ``abandon``.
+    Threads: the bundle's thread calls the methods. ``run`` runs in a thread of its own, which ends
+    with it, or at its next record or result after ``abandon``.
 
     Args:
-        run: makes results from the records, which it may leave unread.
+        run: The function of the records, which returns the results. It may leave records unread.
     """
 
     def __init__(self, run: Callable[[Records], Iterable[Any]]) -> None:
@@ -36,16 +35,16 @@ class ThreadedHandover:
         self._for_bundle = threading.Condition(self._lock)  # room, results, or the end
         self._for_function = threading.Condition(self._lock)  # records, room, or the end
         self._records: list[Any] = []
-        self._in_hand = 0  # records that the function has taken, and not all seen
-        self._made: list[Any] = []  # results; the function's thread alone has them
-        self._results: list[Any] = []
+        self._in_hand = 0  # size of the block that the function reads now
+        self._made: list[Any] = []  # results that only the function's thread uses
+        self._results: list[Any] = []  # results for the bundle
         self._has_all_records = False
         self._is_abandoned = False
         self._is_done = False
         self._error: BaseException | None = None
         self._tracker = _tracker_of_this_step()
         bundle = threading.current_thread().name
-        # By the beginning of its name, the stack of a bundle's threads is found.
+        # Stacks of stuck bundles include all threads whose names begin with that of the bundle's.
         self._thread = threading.Thread(
             target=self._work, name=f"{bundle}-map-partition", daemon=True
         )
@@ -60,7 +59,7 @@ class ThreadedHandover:
                     self._for_bundle.wait(_LOOK_EVERY_S)
                 results = self._take_results()
                 if self._is_done:
-                    start = len(records)  # it has returned early, and wants no more
+                    start = len(records)  # the function has returned without reading all records
                 elif room := self._room():
                     self._records += records[start : start + room]
                     start += room
@@ -95,7 +94,10 @@ class ThreadedHandover:
         return not self._thread.is_alive()
 
     def _take_results(self) -> list[Any]:
-        """Take what the function has made; with the lock held."""
+        """Remove and return the results for the bundle, or raise the function's error.
+
+        The lock is held.
+        """
         if self._error is not None:
             raise self._error
         results, self._results = self._results, []
@@ -119,8 +121,8 @@ class ThreadedHandover:
     def _next_block(self) -> list[Any] | None:
         with self._lock:
             self._in_hand = 0
-            # The bundle is not notified any earlier: two threads that work at a time change
-            # places at each block all the same, and that is what costs.
+            # The bundle is notified only now. Earlier, the threads would run at the same time, but
+            # still switch at each block, which is what takes time.
             self._put()
             while not self._records and not self._has_all_records:
                 self._check_wanted()
@@ -140,11 +142,11 @@ class ThreadedHandover:
             with self._lock:
                 self._put()
         finally:
-            if isinstance(results, Generator):  # it may stand in the middle of user code
+            if isinstance(results, Generator):  # runs ``finally`` blocks of unfinished user code
                 results.close()
 
     def _put(self) -> None:
-        """Give the bundle what was made; with the lock held."""
+        """Pass results to the bundle, once it has taken the earlier ones. The lock is held."""
         while self._made and self._results:
             self._check_wanted()
             self._for_function.wait()
@@ -159,13 +161,13 @@ class ThreadedHandover:
 
 
 class _StepTracker:
-    """Counts the metrics of a thread for a step, whatever the bundle's thread does meanwhile."""
+    """Attributes the metrics of a thread to one step, whatever step the bundle's thread runs."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
 
     def current_state(self) -> Any:
-        """Return the state of Beam's sampler that belongs to the step."""
+        """Return the state of the step in Beam's state sampler."""
         return self._state
 
     def update_metric(self, typed_metric_name: Any, value: Any) -> None:

@@ -1,8 +1,9 @@
 """The DoFns of full-window partitions that get all records of a partition as one iterable.
 
-On a keyed collection, these are the values of a key after its grouping. On other runners, which
-know no partitions, these are all elements of the collection, as a side input of an impulse.
-They are pickled by value, see ``functions``.
+With ``by_key``, the records are the values of a key after a GroupByKey. On other runners, which do
+not expose partitions, they are all elements of the collection, as a side input of an impulse.
+
+Pickled by value, see ``functions``.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,15 +33,15 @@ class _Whole(beam.DoFn):  # type: ignore[misc]
         self._fn.teardown()
 
     def default_type_hints(self) -> Any:
-        """Say nothing of types: the transform does."""
+        """Return no hints: the transform declares the types."""
         return self._fn.default_type_hints()
 
 
 class KeyDoFn(_Whole):
-    """Runs a function for the values of each key; results come with the key."""
+    """Runs a ``PartitionDoFn`` over the values of each key, and emits results with the key."""
 
     def process(self, element: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        """See ``DoFn``. ``element``: a key, and an iterable of its values."""
+        """See ``DoFn``. ``element`` is a key with an iterable of its values."""
         key, values = element
         for result in self._fn.run(values, args, kwargs):
             if isinstance(result, WindowedValue):
@@ -58,12 +59,12 @@ class KeyDoFn(_Whole):
 
 
 class OnePartitionDoFn(_Whole):
-    """Runs a function over all elements of a collection."""
+    """Runs a ``PartitionDoFn`` over all elements of a collection, a side input."""
 
     def process(
         self, element: Any, records: Iterable[Any], *args: Any, **kwargs: Any
     ) -> Iterator[Any]:
-        """See ``DoFn``. ``element``: of the impulse."""
+        """See ``DoFn``. ``element`` is that of an impulse."""
         for result in self._fn.run(records, args, kwargs):
             if isinstance(result, WindowedValue):
                 yield result
@@ -76,7 +77,7 @@ class OnePartitionDoFn(_Whole):
 
 
 class EncodeDoFn(beam.DoFn):  # type: ignore[misc]
-    """Makes bytes of elements, with their timestamp, windows and pane."""
+    """Encodes elements with their timestamp, window and pane."""
 
     def __init__(self, codec: ElementCodec, *, is_keyed: bool) -> None:
         self._codec = codec
@@ -99,5 +100,5 @@ class EncodeDoFn(beam.DoFn):  # type: ignore[misc]
         yield (key, coded) if self._is_keyed else coded
 
     def default_type_hints(self) -> Any:
-        """Say nothing of types: the transform does."""
+        """Return no hints: the transform declares the types."""
         return beam.typehints.decorators.IOTypeHints.empty()

@@ -1,4 +1,4 @@
-"""Topics of Kafka in and out of a pipeline, by ``confluent-kafka``."""
+"""Transforms that read and write Kafka topics with ``confluent-kafka``."""
 
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.exactly_once import ExactlyOnce

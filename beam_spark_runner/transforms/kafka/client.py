@@ -1,4 +1,4 @@
-"""Clients of Kafka, which are imported when one is needed, and what their errors mean."""
+"""Opens clients of Kafka, imports ``confluent_kafka`` when it is needed, and classifies errors."""
 
 import logging
 import threading
@@ -19,10 +19,13 @@ T = TypeVar("T")
 
 
 def confluent(transform: str) -> Any:
-    """Return the module ``confluent_kafka``.
+    """Import and return the module ``confluent_kafka``.
+
+    Args:
+        transform: The label of the transform, for errors.
 
     Raises:
-        KafkaAccessError: it is not installed here.
+        KafkaAccessError: It is not installed.
     """
     try:
         import confluent_kafka
@@ -37,12 +40,12 @@ def confluent(transform: str) -> Any:
 
 
 class Outages:
-    """What a client reports of its brokers, once a minute as a warning.
+    """Handles the errors that a client reports about its brokers: warns, at most once a minute.
 
     Threads: any.
 
     Args:
-        transform: for the warnings.
+        transform: The label of the transform, for warnings and errors.
     """
 
     def __init__(self, transform: str) -> None:
@@ -53,18 +56,21 @@ class Outages:
         self._has_worked = False
 
     def worked(self) -> None:
-        """Note that a broker has served the client: what refuses it later may be passing."""
+        """Record that a broker has served the client: a later refusal may be transient."""
         self._has_worked = True
 
     def report(self, error: Any) -> None:
-        """Take an error that concerns no record: librdkafka goes on trying, except after some."""
+        """Handle an error of librdkafka's ``error_cb``: warn, and keep a fatal one for ``check``.
+
+        Failed authentication or TLS is fatal, too, unless the client has worked before.
+        """
         is_refusal = error.name() in error_names.REFUSED
         if error.fatal() or (is_refusal and not self._has_worked):
             self._fatal = error
         self.warn(error.str())
 
     def warn(self, problem: str) -> None:
-        """Log a warning, unless there was one."""
+        """Log a warning, unless one was logged within the last minute."""
         with self._lock:
             now_s = time.monotonic()
             if now_s - self._warned_s < _WARN_EVERY_S:
@@ -73,10 +79,10 @@ class Outages:
         LOG.warning("%s: Kafka: %s", self._transform, problem)
 
     def check(self) -> None:
-        """Raise what does not end by itself.
+        """Raise if a fatal error was reported.
 
         Raises:
-            KafkaAccessError: a broker has refused this client.
+            KafkaAccessError: A broker has refused this client.
         """
         if self._fatal is not None:
             raise KafkaAccessError(
@@ -87,16 +93,21 @@ class Outages:
 
 
 def open_consumer(config: Mapping[str, Any], transform: str, outages: Outages) -> Any:
-    """Make a consumer.
+    """Open a consumer.
+
+    Args:
+        config: Its configuration, in librdkafka's names.
+        transform: The label of the transform, for errors.
+        outages: Gets the errors that the client reports.
 
     Raises:
-        KafkaAccessError: librdkafka does not take its configuration.
+        KafkaAccessError: librdkafka does not accept the configuration.
     """
     return _open(confluent(transform).Consumer, config, transform, outages)
 
 
 def open_producer(config: Mapping[str, Any], transform: str, outages: Outages) -> Any:
-    """Make a producer. Raises as ``open_consumer``."""
+    """Open a producer; see ``open_consumer`` for arguments and errors."""
     return _open(confluent(transform).Producer, config, transform, outages)
 
 
@@ -108,15 +119,15 @@ def _open(kind: Any, config: Mapping[str, Any], transform: str, outages: Outages
 
 
 class Inquirer:
-    """Asks for topics and offsets.
+    """Queries brokers for topics and offsets, with retries.
 
     Attributes:
-        client: a consumer of ``confluent-kafka`` that reads nothing.
+        client: A consumer of ``confluent-kafka`` without partitions.
 
     Args:
-        client: see there.
-        outages: that the client reports to.
-        transform: for errors.
+        client: See the attribute.
+        outages: Gets the errors that the client reports.
+        transform: The label of the transform, for errors.
     """
 
     def __init__(self, client: Any, outages: Outages, transform: str) -> None:
@@ -124,7 +135,7 @@ class Inquirer:
         self._outages, self._transform = outages, transform
 
     def topics(self, name: str | None, timeout_s: float) -> Mapping[str, Any]:
-        """Return the metadata of one topic, or of all. Raises as ``ask``."""
+        """Return the metadata of one topic, or of all, by name; see ``ask`` for errors."""
         only = {} if name is None else {"topic": name}
         found: Mapping[str, Any] = self.ask(
             lambda wait_s: self.client.list_topics(timeout=wait_s, **only).topics, timeout_s
@@ -132,22 +143,22 @@ class Inquirer:
         return found
 
     def ask(self, call: Callable[[float], T], timeout_s: float) -> T:
-        """Call a function of the client, again for as long as its errors are passing.
+        """Call a function of the client, and retry after transient errors.
 
         Args:
-            call: gets the time for one try, in seconds.
-            timeout_s: for all of them.
+            call: The function, which gets the time limit of one attempt in seconds.
+            timeout_s: The time limit of all attempts together.
 
         Raises:
-            KafkaAccessError: a broker refuses this client.
-            KafkaException: none answers in time, or the answer is an error.
+            KafkaAccessError: A broker refuses this client.
+            KafkaException: No broker answers in time, or the answer is an error.
         """
         until_s = time.monotonic() + timeout_s
         while True:
             try:
                 found = call(min(_TRY_S, max(0.1, until_s - time.monotonic())))
             except confluent(self._transform).KafkaException as error:
-                self.client.poll(0)  # calls back with errors that explain it
+                self.client.poll(0)  # runs ``error_cb``, whose errors have the cause
                 self._outages.check()
                 if not is_passing(error.args[0]) or time.monotonic() >= until_s:
                     raise
@@ -158,23 +169,23 @@ class Inquirer:
 
 
 def is_passing(error: Any) -> bool:
-    """Say whether a ``KafkaError`` ends by itself: a broker is starting, or leaders change."""
+    """Whether a ``KafkaError`` is transient: a broker is starting, or leaders change."""
     return bool(error.retriable()) or error.name() in error_names.PASSING
 
 
 @contextmanager
 def inquirer(config: Mapping[str, Any], transform: str) -> Iterator[Inquirer]:
-    """Have a consumer that asks for topics and offsets.
+    """Open a consumer that queries topics and offsets, and close it on exit.
 
     Raises:
-        KafkaAccessError: as ``open_consumer``; or a broker does not answer, or refuses.
+        KafkaAccessError: See ``open_consumer``; or a broker does not answer, or refuses the client.
     """
     outages = Outages(transform)
     consumer = open_consumer(of_inquiries(config), transform, outages)
     try:
         yield Inquirer(consumer, outages, transform)
     except confluent(transform).KafkaException as error:
-        consumer.poll(0)  # calls back with errors that explain it
+        consumer.poll(0)  # runs ``error_cb``, whose errors have the cause
         outages.check()
         raise NoAnswerError.of(error, config, transform) from error
     finally:
@@ -186,6 +197,6 @@ class NoAnswerError(KafkaAccessError):
 
     @classmethod
     def of(cls, error: Any, config: Mapping[str, Any], transform: str) -> "NoAnswerError":
-        """Make one of a ``KafkaException``."""
+        """Return one with the cause ``error``, a ``KafkaException``."""
         servers = config.get("bootstrap.servers") or config.get("metadata.broker.list")
         return cls(f"the brokers at {servers} do not answer as they should: {error}", transform)

@@ -1,4 +1,4 @@
-"""Configurations of Kafka's clients: librdkafka's names, and what this package sets itself."""
+"""Configurations of Kafka clients in librdkafka's names: checks, defaults and fixed settings."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 
 OWN_GROUP = "beam-spark-runner"
-"""``group.id`` where none is given: librdkafka asks for one. Nothing is committed for it."""
+"""The default ``group.id``: librdkafka requires one. No offsets are committed for it."""
 
 _SASL = "sasl.mechanism with sasl.username and sasl.password, or the sasl.oauthbearer.* settings"
 _PEM = "ssl.certificate.location and ssl.key.location (PEM), or ssl.keystore.location (PKCS#12)"
@@ -37,7 +37,7 @@ _INSTEAD: Mapping[str, str] = {
     "interceptor.classes": "a step of the pipeline",
     "metric.reporters": "statistics.interval.ms",
 }
-"""Settings of Kafka's Java clients, and what librdkafka has in their place."""
+"""Settings of Kafka's Java clients, and their replacements here or in librdkafka."""
 
 _OWN_OF_CONSUMERS: Mapping[str, str] = {
     "enable.auto.commit": "commit_offset_in_finalize=True commits what the pipeline has processed",
@@ -65,16 +65,16 @@ _RESETS = {
 
 
 def checked(config: Mapping[str, Any], transform: str, own: Mapping[str, str]) -> dict[str, Any]:
-    """Return a client's configuration as librdkafka takes it.
+    """Check a user's configuration of a client, and return a copy.
 
     Args:
-        config: the user's.
-        transform: for the error.
-        own: settings that are not the user's, with what to do instead.
+        config: The configuration.
+        transform: The label of the transform, for the error.
+        own: The settings that users must not set, with what to do instead.
 
     Raises:
-        KafkaAccessError: settings that librdkafka does not have, that are not the user's, or
-            ``bootstrap.servers`` is missing. It names all of them.
+        KafkaAccessError: There are settings of Java clients, settings that users must not set, or
+            ``bootstrap.servers`` is missing. The text names all of them.
     """
     problems = [
         *(
@@ -92,7 +92,7 @@ def checked(config: Mapping[str, Any], transform: str, own: Mapping[str, str]) -
 
 
 def consumer_config(config: Mapping[str, Any], transform: str) -> dict[str, Any]:
-    """Return a consumer's configuration. Raises as ``checked``."""
+    """Check and return a consumer's configuration; see ``checked`` and ``offset_reset``."""
     if config.get("enable.auto.commit") in (False, "false"):
         config = {name: value for name, value in config.items() if name != "enable.auto.commit"}
     known = checked(config, transform, _OWN_OF_CONSUMERS)
@@ -101,16 +101,16 @@ def consumer_config(config: Mapping[str, Any], transform: str) -> dict[str, Any]
 
 
 def producer_config(config: Mapping[str, Any], transform: str) -> dict[str, Any]:
-    """Return a producer's configuration. Raises as ``checked``."""
+    """Return a producer's configuration with this package's defaults; see ``checked``."""
     defaults = {"enable.idempotence": True, "partitioner": "murmur2_random"}
     return {**defaults, **checked(config, transform, _OWN_OF_PRODUCERS)}
 
 
 def offset_reset(config: Mapping[str, Any], transform: str) -> str | None:
-    """Return ``auto.offset.reset`` in one of its spellings; None: it is not given.
+    """Return ``auto.offset.reset`` as ``earliest``, ``latest`` or ``error``; None: not given.
 
     Raises:
-        KafkaAccessError: it is none that Kafka knows.
+        KafkaAccessError: Kafka has no such value.
     """
     given = config.get("auto.offset.reset")
     if given is None:
@@ -139,7 +139,7 @@ def of_partition_readers(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_inquiries(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration of consumers that ask for topics and offsets, and read nothing."""
+    """Return the configuration of consumers that only query topics and offsets."""
     settings = {"group.id": OWN_GROUP, **config, "enable.auto.commit": False}
     settings.pop("auto.offset.reset", None)
     return settings

@@ -21,31 +21,31 @@ _IDLE_S = 60.0
 _ASK_END_EVERY_S = 1.0
 _ASK_END_TIMEOUT_S = 1.0
 _ASK_AGAIN_S = 3.0
-_GONE_S = 60.0  # a topic that was made just now is not known to all brokers yet
+_GONE_S = 60.0  # not all brokers know a new topic at once
 _ASK_BOUNDS_TIMEOUT_S = 30.0
 
 
 class OutOfRangeError(Exception):
-    """The log has no record at an offset, nor after it."""
+    """The offset to read is outside of the log, as after records were deleted."""
 
 
 class PartitionConsumer:
-    """Reads one partition. No other consumer of its group knows of it.
+    """Reads one partition, which is assigned to it: it does not join the consumer group.
 
     Attributes:
-        position: offset from which ``take`` goes on.
-        has_answered: the broker has sent something since the consumer was made.
-        is_at_end: there was nothing after the last record when the broker answered last.
+        position: The offset from which ``take`` continues.
+        has_answered: Whether the broker has sent records or an end since the last ``seek``.
+        is_at_end: Whether the broker had no more records at its last answer.
 
     Args:
-        config: the user's.
-        transform: for errors.
-        topic: its topic.
-        partition: of the topic.
-        offset: the first one.
+        config: The user's configuration.
+        transform: The label of the transform, for errors.
+        topic: The topic.
+        partition: The number of the partition.
+        offset: The first offset to read.
 
     Raises:
-        KafkaAccessError: librdkafka does not take the configuration.
+        KafkaAccessError: librdkafka does not accept the configuration.
     """
 
     def __init__(
@@ -60,24 +60,24 @@ class PartitionConsumer:
         self.seek(offset)
 
     def seek(self, offset: int) -> None:
-        """Go on from another offset."""
+        """Continue from another offset."""
         self.position = offset
         self.has_answered = self.is_at_end = False
         self._put_back: list[Any] = []
         self._after_put_back = offset
-        self._error: Exception | None = None  # after records that were returned
+        self._error: Exception | None = None  # for the next ``take``: it came after records
         self._consumer.assign([self._module.TopicPartition(*self._partition, offset)])
 
     def take(self, most: int, wait_s: float) -> list[Any]:
-        """Return the next records, as many as are here; ``position`` may advance without any.
+        """Return the next records that have arrived; ``position`` may advance without any.
 
         Args:
-            most: how many at most.
-            wait_s: how long to wait for the first one.
+            most: The most records to return.
+            wait_s: The time limit for the first record, in seconds.
 
         Raises:
-            OutOfRangeError: see there.
-            KafkaAccessError: the partition cannot be read.
+            OutOfRangeError: The offset is outside of the log.
+            KafkaAccessError: The partition cannot be read.
         """
         if self._put_back:
             records, self._put_back = self._put_back[:most], self._put_back[most:]
@@ -85,7 +85,7 @@ class PartitionConsumer:
             return records
         if self._error is not None:
             raise self._error
-        # ``consume`` waits for the last one of as many as it is asked for.
+        # ``consume`` waits until it has as many messages as requested, or the time is over.
         messages = self._consumer.consume(1, wait_s)
         if messages and most > 1 and messages[0].error() is None:
             messages += self._consumer.consume(most - 1, 0)
@@ -112,16 +112,16 @@ class PartitionConsumer:
         return records
 
     def known_end(self) -> int:
-        """Return the offset after the last record, as the broker's last answer had it.
+        """Return the offset after the last record, as of the broker's last answer; -1: unknown.
 
-        Records of open transactions count. -1: there was no answer yet.
+        Records of open transactions are included.
         """
         partition = self._module.TopicPartition(*self._partition)
         _, end = self._consumer.get_watermark_offsets(partition, cached=True)
         return max(int(end), -1)
 
     def put_back(self, records: Sequence[Any]) -> None:
-        """Have ``take`` return records again that were the last ones."""
+        """Have ``take`` return the last records of its earlier results again."""
         if records:
             if not self._put_back:  # librdkafka reports the end of a partition once
                 self._after_put_back = self.position
@@ -129,10 +129,11 @@ class PartitionConsumer:
             self.position = records[0].offset()
 
     def _is_end(self, error: Any) -> bool:
-        """Say whether all there is has been read.
+        """Whether an error is the end of the partition; False: it is to be ignored.
 
         Raises:
-            OutOfRangeError, KafkaAccessError: it is an error that does not end by itself.
+            OutOfRangeError: The offset is outside of the log.
+            KafkaAccessError: The partition cannot be read.
         """
         name = error.name()
         if name == error_names.END_OF_PARTITION:
@@ -140,14 +141,14 @@ class PartitionConsumer:
         if name in error_names.OUT_OF_RANGE:
             raise OutOfRangeError(error.str())
         if name == error_names.NO_ACCESS_TO_GROUP and not self._has_group:
-            return False  # the group is a name that librdkafka wants, and that nobody uses
+            return False  # the default group is unused; librdkafka only requires its name
         if is_passing(error):
             self._outages.report(error)
             return False
         raise KafkaAccessError(f"it cannot be read: {error.str()}", self._where)
 
     def close(self) -> None:
-        """End its connections."""
+        """Close the client."""
         self._consumer.close()
 
 
@@ -159,14 +160,14 @@ class _Parked:
 
 @dataclass
 class _End:
-    """Where a log ended.
+    """The end of a partition's log, as a broker reported it.
 
     Attributes:
-        offset: the one after its last record; -1: the broker did not answer.
-        since_us: when that was so, microseconds since the Unix epoch.
-        next_s: when to ask again, by the monotonic clock.
-        missing_s: since when brokers answer that there is no such topic or partition, by the
-            monotonic clock; None: they do not.
+        offset: The offset after the last record. -1: the broker did not answer.
+        since_us: When the broker was asked, in microseconds since the Unix epoch.
+        next_s: When to ask again, in seconds of the monotonic clock.
+        missing_s: Since when brokers report that there is no such topic or partition, in seconds
+            of the monotonic clock. None: they do not report that.
     """
 
     offset: int
@@ -176,13 +177,13 @@ class _End:
 
 
 class Consumers:
-    """The consumers of one transform in this process.
+    """The pool of one transform's consumers in this process.
 
-    Threads: any. A consumer that was taken is its taker's alone.
+    Threads: any. Between ``take`` and ``give_back``, only the caller uses a consumer.
 
     Args:
-        config: the user's.
-        transform: for errors.
+        config: The user's configuration.
+        transform: The label of the transform, for errors.
     """
 
     def __init__(self, config: Mapping[str, Any], transform: str) -> None:
@@ -195,7 +196,7 @@ class Consumers:
         self._inquirers: dict[str, Any] = {}
 
     def take(self, topic: str, partition: int, offset: int) -> PartitionConsumer:
-        """Return a consumer at an offset: the one that came there, if it is here."""
+        """Return a consumer at an offset, if possible one of the pool that has stopped there."""
         with self._lock:
             parked = self._parked.get((topic, partition), [])
             at = [each for each in parked if each.consumer.position == offset]
@@ -211,7 +212,7 @@ class Consumers:
         return consumer
 
     def give_back(self, topic: str, partition: int, consumer: PartitionConsumer) -> None:
-        """Keep a consumer for the next bundle."""
+        """Return a consumer to the pool, for the next bundle."""
         known_end = consumer.known_end()
         with self._lock:
             if known_end >= 0:
@@ -220,18 +221,18 @@ class Consumers:
             parked.append(_Parked(consumer, time.monotonic()))
 
     def known_end_of(self, topic: str, partition: int) -> int:
-        """Return the offset after the last record, as far as this process knows; -1: it does not.
+        """Return the offset after the last record, as far as this process knows; -1: unknown.
 
-        It was so when a bundle ended that has read the partition here.
+        It is of the end of the last bundle that has read the partition in this process.
         """
         return self._known_ends.get((topic, partition), -1)
 
     def end_of(self, topic: str, partition: int) -> tuple[int, int]:
-        """Return where a log ended, open transactions included, and when; it may not be known.
+        """Return the end of a partition's log, open transactions included, at most a second old.
 
         Returns:
-            The offset after the last record, and the time, microseconds since the Unix epoch.
-            (-1, 0): the broker does not answer.
+            The offset after the last record, and when the broker was asked, in microseconds since
+            the Unix epoch. (-1, 0): the broker does not answer.
         """
         key = topic, partition
         with self._lock:
@@ -256,10 +257,10 @@ class Consumers:
         return end.offset, end.since_us
 
     def is_gone(self, topic: str, partition: int) -> bool:
-        """Whether brokers have answered for a minute that there is no such topic or partition.
+        """Whether brokers have reported for a minute that there is no such topic or partition.
 
-        Only if it was there before, for this process: other brokers than those of an earlier run
-        may never have had it.
+        False unless this process has read from it: after a restart with other brokers, these may
+        never have had it.
         """
         end = self._ends.get((topic, partition))
         if end is None or end.missing_s is None or self.known_end_of(topic, partition) < 0:
@@ -278,7 +279,7 @@ class Consumers:
             except module.KafkaException as error:
                 if is_last_try or error.args[0].name() != error_names.UNKNOWN_PARTITION:
                     raise
-                # It was added after the client had asked for the topic.
+                # The partition may be newer than the client's metadata: retry with a new client.
                 with self._lock:
                     self._inquirers.pop("end", None)
         raise AssertionError("the last try returns or raises")
@@ -286,7 +287,7 @@ class Consumers:
     def bounds_of(self, topic: str, partition: int) -> tuple[int, int] | None:
         """Return the first offset of a partition and the one after its last record.
 
-        None: the broker does not answer, of which there is a warning.
+        None: the broker does not answer. A warning is logged.
         """
         with self._lock:
             client = self._inquirer("end", {"isolation.level": "read_uncommitted"})
@@ -300,7 +301,7 @@ class Consumers:
         return int(low), int(end)
 
     def commit(self, topic: str, partition: int, offset: int) -> None:
-        """Commit an offset for the group. A failure is a warning: it is tried with the next one."""
+        """Commit an offset for the group. A failure is only logged: later commits include it."""
         with self._lock:
             client = self._inquirer("commit", {})
         module = confluent(self._transform)
@@ -319,7 +320,7 @@ class Consumers:
         return self._transform, topic, partition
 
     def close(self) -> None:
-        """Close all that are not taken."""
+        """Close the consumers in the pool, and the clients for queries and commits."""
         with self._lock:
             parked = [each for several in self._parked.values() for each in several]
             inquirers = [*self._inquirers.values()]
@@ -331,7 +332,7 @@ class Consumers:
             client.close()
 
     def _inquirer(self, use: str, more: Mapping[str, Any]) -> Any:
-        """Return a client that no partition is assigned to. The lock is held."""
+        """Return the client without partitions for a use, opened once. The lock is held."""
         if use not in self._inquirers:
             config = {**of_inquiries(self._config), **more}
             self._inquirers[use] = open_consumer(config, self._transform, self._outages)

@@ -1,4 +1,4 @@
-"""Producers, and what becomes of the records that they are given."""
+"""Producers, and the delivery reports of their records."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,18 +13,18 @@ _WAIT_S = 0.1
 
 
 class Delivery:
-    """A producer. One thread uses it.
+    """A producer that raises if a record is not delivered. Threads: one.
 
     Attributes:
-        producer: of ``confluent-kafka``.
-        is_clean: all records that it was given are delivered.
+        producer: The producer of ``confluent-kafka``.
+        is_clean: Whether all records that were sent are delivered.
 
     Args:
-        config: of librdkafka.
-        transform: for errors.
+        config: The configuration, in librdkafka's names.
+        transform: The label of the transform, for errors.
 
     Raises:
-        KafkaAccessError: librdkafka does not take the configuration.
+        KafkaAccessError: librdkafka does not accept the configuration.
     """
 
     def __init__(self, config: Mapping[str, Any], transform: str) -> None:
@@ -40,7 +40,7 @@ class Delivery:
         """Queue a record; wait while the queue is full.
 
         Raises:
-            KafkaAccessError: this one cannot be queued, or an earlier one was not delivered.
+            KafkaAccessError: The record cannot be queued, or an earlier one was not delivered.
         """
         topic, partition, key, value, timestamp, headers = record
         self.is_clean = False
@@ -66,10 +66,10 @@ class Delivery:
             self.check()
 
     def flush(self) -> None:
-        """Wait until all records are delivered, or have not been for ``message.timeout.ms``.
+        """Wait until all records are delivered, or one has failed, as after ``message.timeout.ms``.
 
         Raises:
-            KafkaAccessError: one was not.
+            KafkaAccessError: A record was not delivered.
         """
         while self._serve(self.producer.flush, 1.0) and self._failed is None:
             self._outages.check()
@@ -77,22 +77,22 @@ class Delivery:
         self.is_clean = True
 
     def check(self) -> None:
-        """Raise if a record was not delivered."""
+        """Raise a KafkaAccessError if a record was not delivered, or the client is refused."""
         if self._failed is not None:
             topic, error = self._failed
             raise self._error(topic, error) from self._module.KafkaException(error)
         self._outages.check()
 
     def _serve(self, function: Callable[[float], int], wait_s: float) -> int:
-        """Have callbacks called.
+        """Call ``poll`` or ``flush``, which run the callbacks; return its result.
 
         Raises:
-            KafkaAccessError: the producer has failed for good.
+            KafkaAccessError: The producer has failed fatally.
         """
         try:
             return function(wait_s)
         except (self._module.KafkaException, SystemError) as error:
-            # The client raises what is fatal, also while a callback returns.
+            # A fatal error that is raised while a callback returns is the cause of a SystemError.
             raise KafkaAccessError(
                 f"the producer has failed: {error.__cause__ or error}", self._transform
             ) from error

@@ -1,4 +1,4 @@
-"""Finds partitions: once, or for as long as the pipeline runs."""
+"""Discovers partitions: once, or for as long as the pipeline runs."""
 
 import json
 import time
@@ -31,14 +31,14 @@ _LATER_TIMEOUT_S = 3.0
 
 @dataclass(frozen=True)
 class Sought:
-    """What is read.
+    """The topics and positions that a transform reads.
 
     Attributes:
-        topics: which.
-        config: of consumers.
-        start: in partitions that exist when the pipeline starts.
-        stop: None: there is none.
-        transform: for errors.
+        topics: The topics.
+        config: The configuration of consumers.
+        start: Where to begin in partitions that exist when the pipeline starts.
+        stop: Where to end. None: the read is unbounded.
+        transform: The label of the transform, for errors.
     """
 
     topics: Topics
@@ -50,7 +50,19 @@ class Sought:
     def elements(
         self, asks: Inquirer, partitions: Iterable[Partition], start: Position, watermark_us: int
     ) -> list[PartitionElement]:
-        """Return what to read of some partitions; none of those in which nothing is left."""
+        """Return the elements for some partitions.
+
+        With a ``stop``, partitions without offsets to read have none.
+
+        Args:
+            asks: Queries the brokers.
+            partitions: The partitions.
+            start: Where to begin in them.
+            watermark_us: The initial watermark of each.
+
+        Raises:
+            KafkaAccessError: A position has no offset, or ``stop`` is after the end of a partition.
+        """
         offsets = Offsets(asks, _FIRST_TIMEOUT_S, self.transform)
         ends = offsets.ends(partitions)
         starts = offsets.at(start, ends)
@@ -72,17 +84,17 @@ class Sought:
 
 
 class FindPartitions(beam.DoFn):  # type: ignore[misc]
-    """Finds those that there are.
+    """Finds the partitions that exist when the pipeline starts.
 
     Args:
-        sought: what is read.
+        sought: The topics and positions to read.
     """
 
     def __init__(self, sought: Sought) -> None:
         self._sought = sought
 
     def process(self, _: Any) -> list[PartitionElement]:
-        """Return what to read."""
+        """Return the elements for all partitions."""
         sought = self._sought
         with inquirer(sought.config, sought.transform) as asks:
             counts = sought.topics.partitions(asks, _FIRST_TIMEOUT_S)
@@ -92,12 +104,12 @@ class FindPartitions(beam.DoFn):  # type: ignore[misc]
 
 
 class Known(NamedTuple):
-    """A restriction of ``DiscoverPartitions``: all partitions but these.
+    """A restriction of ``DiscoverPartitions``: all partitions but the known ones.
 
     Attributes:
-        has_begun: partitions that are not known did not exist when the pipeline started.
-        counts: of partitions, by topic.
-        is_done: nothing is left to be found.
+        has_begun: Whether all partitions that existed when the pipeline started are known.
+        counts: The number of known partitions of each topic.
+        is_done: Whether the restriction ends here: it is the primary of a split.
     """
 
     has_begun: bool
@@ -106,10 +118,10 @@ class Known(NamedTuple):
 
 
 class KnownCoder(Coder):  # type: ignore[misc]
-    """JSON, which stays readable for later versions of this package."""
+    """Encodes ``Known`` as JSON, which later versions of this package can decode."""
 
     def encode(self, value: Known) -> bytes:
-        """See Beam's ``Coder``, as of all methods."""
+        """See Beam's ``Coder``, also for the other methods."""
         return json.dumps(value._asdict(), sort_keys=True).encode()
 
     def decode(self, encoded: bytes) -> Known:
@@ -120,12 +132,13 @@ class KnownCoder(Coder):  # type: ignore[misc]
 
 
 class KnownTracker(RestrictionTracker):  # type: ignore[misc]
-    """Claims all partitions up to a count in each topic. What is left after that is all others.
+    """Claims all partitions up to a count in each topic. The residual is all other partitions.
 
-    Before a claim it is not split: a look that takes longer than a bundle would be repeated.
+    It is not split before a claim: otherwise, queries that take longer than the time after which
+    runners split would be repeated without an end.
 
     Args:
-        known: the restriction.
+        known: The restriction.
     """
 
     def __init__(self, known: Known) -> None:
@@ -133,7 +146,7 @@ class KnownTracker(RestrictionTracker):  # type: ignore[misc]
         self._has_claimed = False
 
     def current_restriction(self) -> Known:
-        """See Beam's ``RestrictionTracker``, as of all methods."""
+        """See Beam's ``RestrictionTracker``, also for the other methods."""
         return self._known
 
     def try_claim(self, position: dict[str, int]) -> bool:
@@ -189,14 +202,14 @@ _ESTIMATOR = beam.DoFn.WatermarkEstimatorParam(_FromTheBeginning())
 
 
 class DiscoverPartitions(beam.DoFn):  # type: ignore[misc]
-    """Finds those that there are, and later those that are added.
+    """Finds the partitions that exist, and later those that are added.
 
-    Its watermark is less than the times of records in partitions that have not been found.
+    Its watermark is not after the timestamps of records in partitions that are yet to be found.
 
     Args:
-        sought: what is read.
-        policy: of timestamps.
-        interval_s: at which it looks.
+        sought: The topics and positions to read.
+        policy: The timestamp policy of the records.
+        interval_s: The seconds between two queries.
     """
 
     def __init__(self, sought: Sought, policy: TimestampPolicy, interval_s: float) -> None:
@@ -209,7 +222,7 @@ class DiscoverPartitions(beam.DoFn):  # type: ignore[misc]
         tracker: Any = _RESTRICTION,
         estimator: Any = _ESTIMATOR,
     ) -> Iterator[TimestampedValue]:
-        """Give new partitions, and go on after the interval."""
+        """Emit new partitions, and defer the rest by the interval."""
         known: Known = tracker.current_restriction()
         looked_us = time.time_ns() // 1000
         try:
@@ -243,7 +256,7 @@ class DiscoverPartitions(beam.DoFn):  # type: ignore[misc]
                 for topic, count in counts.items()
                 for number in range(known.counts.get(topic, 0), count)
             ]
-            # All that partitions have that were added later, was written later.
+            # Partitions that were added later are read from their first record.
             begins_anew = not known.has_begun or sought.start.time_ms is not None
             start = sought.start if begins_anew else Position(EARLIEST)
             found = sought.elements(asks, new, start, watermark.micros) if new else []

@@ -1,4 +1,4 @@
-"""Names of errors, as ``KafkaError.name()`` gives them. Those with an underscore are the client's.
+"""Names of errors as returned by ``KafkaError.name()``; librdkafka's own begin with an underscore.
 
 Source: ``rd_kafka_resp_err_t`` of librdkafka.
 """
@@ -8,13 +8,13 @@ UNKNOWN_PARTITION = "_UNKNOWN_PARTITION"
 NO_ACCESS_TO_GROUP = "GROUP_AUTHORIZATION_FAILED"
 OUT_OF_RANGE = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
 REFUSED = frozenset({"_AUTHENTICATION", "_SSL"})
-"""A broker does not take the client."""
+"""Authentication or TLS has failed."""
 
 TAKEN = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
-"""Another producer has begun with the same ``transactional.id``."""
+"""The producer is fenced: another one has begun with the same ``transactional.id``."""
 
 NO_TOPIC = frozenset({"UNKNOWN_TOPIC_OR_PART", "LEADER_NOT_AVAILABLE"})
-"""A topic does not exist, or is just being made."""
+"""A topic does not exist, or is being created."""
 
 NOT_THERE = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", UNKNOWN_PARTITION})
 """A topic or partition does not exist."""
@@ -34,7 +34,7 @@ PASSING = frozenset(
         "COORDINATOR_LOAD_IN_PROGRESS",
     }
 )
-"""A broker is starting, or leaders change; besides those that are ``retriable()``."""
+"""Transient errors besides those that are ``retriable()``: a broker is starting, leaders change."""
 
 ADVICE = {
     "MSG_SIZE_TOO_LARGE": "increase message.max.bytes in producer_config, and max.message.bytes of "
@@ -45,4 +45,4 @@ ADVICE = {
     UNKNOWN_PARTITION: "the topic has fewer partitions",
     "TOPIC_AUTHORIZATION_FAILED": "the user needs WRITE on the topic",
 }
-"""What to do about records that were not written."""
+"""Advice to users for the errors of records that were not delivered."""

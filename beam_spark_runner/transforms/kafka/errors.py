@@ -1,15 +1,15 @@
-"""What goes wrong with Kafka."""
+"""The error of the Kafka transforms."""
 
 
 class KafkaAccessError(RuntimeError):
-    """Kafka cannot be read or written as the pipeline asks for it.
+    """Kafka cannot be read or written as the pipeline specifies.
 
-    Raised when a pipeline is built, and by steps while it runs. It is no error of the runner, which
-    reports what steps raise with their names, wherever they run.
+    It is raised when a pipeline is built, and by steps while it runs. It is not a ``RunnerError``,
+    since it is raised by user code; the runner reports it with the name of the step.
 
     Args:
-        problem: what is wrong, and what to do.
-        where: the transform, and the topic if one is concerned; empty: the step says it.
+        problem: What is wrong, and what to do.
+        where: The label of the transform, and the topic if one is concerned; empty: not known.
     """
 
     def __init__(self, problem: str, where: str) -> None:

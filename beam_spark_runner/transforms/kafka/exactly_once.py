@@ -1,4 +1,4 @@
-"""Writes records exactly once: they are numbered, committed by the pipeline, and then written."""
+"""Writes records exactly once: the pipeline numbers them, commits the numbers, and writes them."""
 
 import itertools
 import uuid
@@ -27,18 +27,18 @@ _MOST_RECORDS = 1000
 _MOST_BYTES = 1 << 20
 _TRANSACTION_BYTES = 16 << 20
 BATCH_TYPE = tuple[str, str, int, list[Outgoing]]
-"""``Batch`` as Beam sees it."""
+"""The type hint of ``Batch``es, which are encoded as tuples."""
 
 
 @dataclass(frozen=True)
 class ExactlyOnce:
-    """Asks ``WriteToKafka`` for transactions.
+    """Configures ``WriteToKafka`` to write each record exactly once, in transactions.
 
     Args:
-        num_shards: how many transactions are written side by side. Each has a ``transactional.id``
-            and a group, both called ``{sink_group_id}-{shard}``.
-        sink_group_id: a name that no other pipeline and no other sink uses. The same pipeline uses
-            it again when it continues from its checkpoint.
+        num_shards: The number of transactional producers that write in parallel. Each has a
+            ``transactional.id`` and a consumer group, both named ``{sink_group_id}-{shard}``.
+        sink_group_id: A name that no other pipeline and no other sink uses. The same pipeline must
+            use it again when it continues from its checkpoint.
     """
 
     num_shards: int
@@ -47,14 +47,14 @@ class ExactlyOnce:
 
 @dataclass(frozen=True)
 class Sink:
-    """Where records are written.
+    """The target of exactly-once writes.
 
     Attributes:
-        id: of the transform.
-        config: of producers.
-        topic: which has the offsets of the shards' groups.
-        once: the shards, and the names of transactions.
-        transform: for errors.
+        id: The key by which instances in one process share writers; unique for the transform.
+        config: The configuration of producers.
+        topic: The topic for which the groups of shards commit offsets.
+        once: The number of shards, and the name of their groups.
+        transform: The label of the transform, for errors.
     """
 
     id: str
@@ -64,13 +64,13 @@ class Sink:
     transform: str
 
     def open(self, shard: int) -> ShardWriter:
-        """Make the writer of a shard. See ``ShardWriter`` for errors."""
+        """Open the writer of a shard; see ``ShardWriter`` for errors."""
         name = f"{self.once.sink_group_id}-{shard}"
         return ShardWriter(self.config, self.transform, self.topic, name)
 
 
 class StableParDo(beam.ParDo):  # type: ignore[misc]
-    """A ParDo with ``@RequiresStableInput``, for which the Python SDK has no word."""
+    """A ParDo with ``@RequiresStableInput``, which the Python SDK cannot declare."""
 
     def to_runner_api_parameter(self, context: Any, **more: Any) -> Any:
         """See ``beam.ParDo``."""
@@ -84,9 +84,9 @@ class WriteExactlyOnce(beam.PTransform):  # type: ignore[misc]
     """The steps of ``WriteToKafka(exactly_once=…)``.
 
     Args:
-        sink: where.
-        conversion: of elements.
-        streams: elements are written as they come, not when all are there.
+        sink: The target.
+        conversion: Converts elements to records.
+        streams: Whether to write elements as they arrive, rather than at the end of the input.
     """
 
     def __init__(self, sink: Sink, conversion: Conversion, streams: bool) -> None:
@@ -95,7 +95,7 @@ class WriteExactlyOnce(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, elements: beam.PCollection) -> beam.PCollection:
         """See ``beam.PTransform``."""
-        # Without a trigger, groups may be larger than memory.
+        # No trigger in batch: groups with one have to fit into memory.
         window = beam.WindowInto(GlobalWindows())
         if self._streams:
             window = beam.WindowInto(
@@ -115,11 +115,11 @@ class WriteExactlyOnce(beam.PTransform):  # type: ignore[misc]
 
 
 class Shard(beam.DoFn):  # type: ignore[misc]
-    """Makes records of elements, and gives each a shard.
+    """Converts elements to records, and assigns each to a shard.
 
     Args:
-        conversion: of elements.
-        shards: how many.
+        conversion: Converts elements to records.
+        shards: The number of shards.
     """
 
     def __init__(self, conversion: Conversion, shards: int) -> None:
@@ -127,7 +127,7 @@ class Shard(beam.DoFn):  # type: ignore[misc]
         self._turn = itertools.count()
 
     def process(self, element: Any) -> list[tuple[int, Outgoing]]:
-        """Give shard and record."""
+        """Return the pair of shard and record."""
         record = self._conversion(element)
         return [(shard_of(record, self._shards, next(self._turn)), record)]
 
@@ -144,7 +144,7 @@ class Number(beam.DoFn):  # type: ignore[misc]
         next_: Any = beam.DoFn.StateParam(NEXT),
         writer: Any = beam.DoFn.StateParam(WRITER),
     ) -> Iterator[tuple[int, tuple[str, str, int, list[Outgoing]]]]:
-        """Give batches of consecutive numbers."""
+        """Yield batches with consecutive numbers, each with its shard as key."""
         shard, records = group
         number: int = next_.read() or 0
         name = writer.read() or uuid.uuid4().hex
@@ -177,10 +177,10 @@ def _in_batches(records: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
 class WriteBatches(beam.DoFn):  # type: ignore[misc]
     """Writes batches in the order of their numbers.
 
-    Its input is stable, so that batches that are processed again are the same.
+    Its input is stable, so that a retried bundle has the same batches.
 
     Args:
-        sink: where.
+        sink: The target.
     """
 
     NEXT = ReadModifyWriteStateSpec("next", VarIntCoder())
@@ -191,15 +191,15 @@ class WriteBatches(beam.DoFn):  # type: ignore[misc]
         self._sink = sink
 
     def setup(self) -> None:
-        """Find the writers that this process has."""
+        """Get the writers that all instances in this process share."""
         self._writers = shared(self._sink.id, ShardWriters)
 
     def teardown(self) -> None:
-        """Close them with the last instance."""
+        """Release the writers; the last instance closes them."""
         release(self._sink.id)
 
     def start_bundle(self) -> None:
-        """Begin with nothing to write."""
+        """Begin a bundle without batches."""
         self._batches: dict[int, list[Batch]] = {}
         self._new_groups: set[int] = set()
         self._size = 0
@@ -211,7 +211,10 @@ class WriteBatches(beam.DoFn):  # type: ignore[misc]
         sink_group: Any = beam.DoFn.StateParam(SINK_GROUP),
         early: Any = beam.DoFn.StateParam(EARLY),
     ) -> None:
-        """Take a batch; write it with the others if they are large."""
+        """Queue a batch, and write all queued ones if they are large.
+
+        A batch that arrives before an earlier one of its shard is stored in state.
+        """
         shard, fields = element
         batch = Batch(*fields)
         expected: int = next_.read() or 0
@@ -222,7 +225,7 @@ class WriteBatches(beam.DoFn):  # type: ignore[misc]
                 self._sink.transform,
             )
         if batch.first > expected:
-            # One that comes before it follows: an exchange may change the order.
+            # An earlier batch is yet to arrive: an exchange may change the order.
             early.add(fields)
             return
         others = sorted((Batch(*each) for each in early.read()), key=lambda each: each.first)
@@ -243,7 +246,7 @@ class WriteBatches(beam.DoFn):  # type: ignore[misc]
             self._write_all()
 
     def finish_bundle(self) -> None:
-        """Write what is left."""
+        """Write the queued batches."""
         self._write_all()
 
     def _take(self, shard: int, batch: Batch) -> None:
@@ -263,7 +266,7 @@ class WriteBatches(beam.DoFn):  # type: ignore[misc]
             try:
                 writer.write(batches, is_new=is_new)
             except ShardTakenError:
-                # Another process has had the shard since, and has written nothing.
+                # Another process has opened the shard meanwhile, and has written nothing.
                 writer.close()
                 writer = None
         if writer is None:
@@ -273,10 +276,10 @@ class WriteBatches(beam.DoFn):  # type: ignore[misc]
 
 
 def checked(once: ExactlyOnce, topic: str | None, transform: str) -> str:
-    """Return the topic of a sink with transactions.
+    """Check the arguments of an exactly-once write, and return its topic.
 
     Raises:
-        KafkaAccessError: something is missing.
+        KafkaAccessError: There is no topic, no ``sink_group_id``, or no shard.
     """
     if once.num_shards < 1 or not once.sink_group_id:
         raise KafkaAccessError(f"{once} needs at least one shard, and a sink_group_id", transform)

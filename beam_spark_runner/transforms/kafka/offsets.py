@@ -1,4 +1,4 @@
-"""Restrictions of partitions: offsets from one, up to another or without an end."""
+"""Restrictions of partitions: ranges of offsets, with or without an end."""
 
 import itertools
 from typing import NamedTuple
@@ -9,11 +9,11 @@ from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
 
 
 class Offsets(NamedTuple):
-    """Records of one partition that one restriction stands for. Not all offsets have a record.
+    """A restriction: a range of offsets of one partition. Not all offsets have a record.
 
     Attributes:
-        start: the first offset.
-        stop: the offset after the last one; None: there is no last one.
+        start: The first offset.
+        stop: The offset after the last one. None: the range has no end.
     """
 
     start: int
@@ -21,14 +21,14 @@ class Offsets(NamedTuple):
 
 
 class PartitionElement(NamedTuple):
-    """What is read of one partition. An element of the pipeline, and encoded as a tuple.
+    """The offsets to read of one partition: an element of the pipeline, encoded as a tuple.
 
     Attributes:
-        topic: its topic.
-        partition: of the topic.
-        start: the first offset.
-        stop: the offset after the last one; -1: there is no last one.
-        watermark_us: which no record of the partition precedes, microseconds.
+        topic: The topic.
+        partition: The number of the partition.
+        start: The first offset.
+        stop: The offset after the last one. -1: the read has no end.
+        watermark_us: The initial watermark of the partition, in microseconds.
     """
 
     topic: str
@@ -39,14 +39,14 @@ class PartitionElement(NamedTuple):
 
 
 ELEMENT_TYPE = tuple[str, int, int, int, int]
-"""``PartitionElement`` as Beam sees it: tuples have a coder that is the same in all versions."""
+"""The type hint of ``PartitionElement``s: the coder of tuples is the same in all versions."""
 
 
 class OffsetsCoder(Coder):  # type: ignore[misc]
-    """Text, which stays readable for later versions of this package."""
+    """Encodes ``Offsets`` as text, which later versions of this package can decode."""
 
     def encode(self, value: Offsets) -> bytes:
-        """See Beam's ``Coder``, as of all methods."""
+        """See Beam's ``Coder``, also for the other methods."""
         return f"{value.start}:{'' if value.stop is None else value.stop}".encode()
 
     def decode(self, encoded: bytes) -> Offsets:
@@ -58,27 +58,27 @@ class OffsetsCoder(Coder):  # type: ignore[misc]
 
 
 NO_MORE = -1
-"""Is claimed where a partition has gone: its restriction ends with what is claimed."""
+"""The position to claim if a partition was deleted: the restriction ends at its last claim."""
 
 
 class OffsetsTracker(RestrictionTracker):  # type: ignore[misc]
     """Claims whole batches: ``try_claim(upto)`` claims all offsets below ``upto``.
 
-    If that is more than the restriction has, nothing is claimed, and its current ``stop`` may be
-    claimed instead. See ``NO_MORE``, too.
+    A claim beyond ``stop`` fails and claims nothing; the caller may claim the current ``stop``
+    instead. See also ``NO_MORE``.
 
     Args:
-        offsets: the restriction.
-        is_whole: its end is not given to another task; it can only be interrupted.
+        offsets: The restriction.
+        is_whole: Whether it must not be split dynamically, but only checkpointed.
     """
 
     def __init__(self, offsets: Offsets, *, is_whole: bool = False) -> None:
         self._start, self._stop = offsets
-        self._is_whole = is_whole or self._stop is None  # of which nobody knows the middle
-        self._claimed = offsets.start  # all below
+        self._is_whole = is_whole or self._stop is None  # an endless range has no middle
+        self._claimed = offsets.start  # all offsets below are claimed
 
     def current_restriction(self) -> Offsets:
-        """See Beam's ``RestrictionTracker``, as of all methods."""
+        """See Beam's ``RestrictionTracker``, also for the other methods."""
         return Offsets(self._start, self._stop)
 
     def try_claim(self, position: int) -> bool:
@@ -126,10 +126,10 @@ _MOST_PIECES = 32
 
 
 class OffsetsProvider(beam.transforms.core.RestrictionProvider):  # type: ignore[misc]
-    """The restrictions of ``PartitionElement``s."""
+    """The restriction provider of ``PartitionElement``s."""
 
     def initial_restriction(self, element: ELEMENT_TYPE) -> Offsets:
-        """See Beam's ``RestrictionProvider``, as of all methods."""
+        """See Beam's ``RestrictionProvider``, also for the other methods."""
         _, _, start, stop, _ = element
         return Offsets(start, None if stop < 0 else stop)
 
@@ -140,11 +140,11 @@ class OffsetsProvider(beam.transforms.core.RestrictionProvider):  # type: ignore
         return OffsetsCoder()
 
     def restriction_size(self, element: ELEMENT_TYPE, restriction: Offsets) -> int:
-        """Return how many offsets there are; 1 if there is no end."""
+        """Return the number of offsets; 1 if the range has no end."""
         return 1 if restriction.stop is None else restriction.stop - restriction.start
 
     def split(self, element: ELEMENT_TYPE, restriction: Offsets) -> list[Offsets]:
-        """Cut what has an end into pieces, which several tasks can read."""
+        """Split a large range with an end into pieces, which several tasks can read."""
         start, stop = restriction
         if stop is None or stop - start < 2 * _LEAST_IN_A_PIECE:
             return [restriction]
@@ -154,14 +154,14 @@ class OffsetsProvider(beam.transforms.core.RestrictionProvider):  # type: ignore
 
 
 class WholePartitionsProvider(OffsetsProvider):
-    """The restrictions of reads that commit offsets: those of a partition follow one another.
+    """The restriction provider of reads that commit offsets: a partition is not split.
 
-    A piece that is read beside an earlier one would commit offsets that are not read yet, or the
-    earlier one would take its commit back.
+    A commit covers all lower offsets. If pieces were read in parallel, a later one would commit
+    offsets that are not read yet, or an earlier one would set the committed offset back.
     """
 
     def create_tracker(self, restriction: Offsets) -> OffsetsTracker:
-        """See Beam's ``RestrictionProvider``, as of all methods."""
+        """See Beam's ``RestrictionProvider``, also for the other methods."""
         return OffsetsTracker(restriction, is_whole=True)
 
     def split(self, element: ELEMENT_TYPE, restriction: Offsets) -> list[Offsets]:

@@ -1,4 +1,4 @@
-"""Elements to records that are on their way to a topic."""
+"""Converts elements to records for a producer, and assigns these to shards."""
 
 import zlib
 from collections.abc import Callable
@@ -16,18 +16,20 @@ Outgoing = tuple[
     int | None,
     list[tuple[str, bytes | None]],
 ]
-"""Topic, partition, key, value, timestamp, headers. A tuple has a coder that does not change."""
+"""Topic, partition, key, value, timestamp (milliseconds), headers of a record.
+
+It is a tuple because the coder of tuples is the same in all versions."""
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """How elements become records.
+    """Converts elements to records.
 
     Attributes:
-        topic: of records that name none; None: all must name one.
-        key_serializer: None: keys are bytes.
-        value_serializer: None: values are bytes.
-        transform: for errors.
+        topic: The topic of records that name none. None: all must name one.
+        key_serializer: Converts keys to bytes. None: they are bytes.
+        value_serializer: Converts values to bytes. None: they are bytes.
+        transform: The label of the transform, for errors.
     """
 
     topic: str | None
@@ -39,7 +41,8 @@ class Conversion:
         """Convert an element.
 
         Raises:
-            KafkaAccessError: it is neither a pair nor a ``ProducerRecord``, or has other types.
+            KafkaAccessError: The element is neither a pair nor a ``ProducerRecord``, names no
+                topic, or its key, value or timestamp is invalid.
         """
         if isinstance(element, ProducerRecord):
             topic, partition = element.topic or self.topic, element.partition
@@ -54,7 +57,7 @@ class Conversion:
                 f"an element is neither a pair of key and value nor a ProducerRecord: {element!r}",
                 self.transform,
             )
-        if timestamp is not None and timestamp < 1:  # 0 is the time of writing, to librdkafka
+        if timestamp is not None and timestamp < 1:  # librdkafka takes 0 for the current time
             raise KafkaAccessError(f"a timestamp is {timestamp}, less than 1", self.transform)
         if topic is None:
             raise KafkaAccessError(
@@ -80,12 +83,12 @@ class Conversion:
 
 
 def shard_of(record: Outgoing, shards: int, turn: int) -> int:
-    """Return the shard of a record: all of one key, or of one given partition, have the same.
+    """Return the shard of a record: records with the same partition, or else key, share one.
 
     Args:
-        record: to write.
-        shards: how many there are.
-        turn: decides if it has neither.
+        record: The record.
+        shards: The number of shards.
+        turn: A counter that chooses the shard of a record with neither partition nor key.
     """
     _, partition, key, _, _, _ = record
     if partition is not None:

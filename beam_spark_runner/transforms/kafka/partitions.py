@@ -31,12 +31,12 @@ from beam_spark_runner.transforms.kafka.sharing import release, shared
 from beam_spark_runner.transforms.kafka.timestamps import TIMESTAMP_TYPES, TimestampPolicy
 
 _MOST_AT_ONCE = 1000
-_WAIT_S = 0.02  # for a consumer whose requests are under way
-_STEP_S = 0.1  # of longer waits: a restriction may be split meanwhile
+_WAIT_S = 0.02  # for a consumer whose fetch requests are under way
+_STEP_S = 0.1  # of longer waits: in between, a restriction may be split
 _IDLE_S = 0.1
 _CAUGHT_UP_S = 0.01
-_IS_BEHIND = 1000  # records that the broker has reported, but not sent yet
-_SILENT_S = 120.0  # for which a bounded read waits for a broker
+_IS_BEHIND = 1000  # records that the broker has reported, and not sent yet
+_SILENT_S = 120.0  # the longest wait of a bounded read for records
 _GLOBAL = (GlobalWindow(),)
 _FIRST_US, _LAST_US = MIN_TIMESTAMP.micros, GlobalWindow().max_timestamp().micros
 
@@ -46,17 +46,17 @@ class Reading:
     """How partitions are read.
 
     Attributes:
-        id: of the transform.
-        config: of consumers.
-        policy: of timestamps.
-        key_deserializer: None: keys stay bytes.
-        value_deserializer: None: values stay bytes.
-        with_metadata: elements are ``KafkaRecord``s.
-        reset: where to go on if an offset is not there any more: ``earliest`` or ``latest``; None:
-            that is an error.
-        polling_timeout_s: for which a new consumer waits for its first records.
-        commits: offsets are committed for the group.
-        transform: for errors.
+        id: The key by which instances in one process share consumers; unique for the transform.
+        config: The configuration of consumers.
+        policy: The timestamp policy.
+        key_deserializer: Converts keys from bytes. None: they stay bytes.
+        value_deserializer: Converts values from bytes. None: they stay bytes.
+        with_metadata: Whether elements are ``KafkaRecord``s.
+        reset: Where to continue if an offset is outside of the log: ``earliest`` or ``latest``.
+            None: this is an error.
+        polling_timeout_s: The seconds for which a new consumer waits for its first records.
+        commits: Whether offsets are committed for the consumer group.
+        transform: The label of the transform, for errors.
     """
 
     id: str
@@ -80,16 +80,16 @@ class _FromTheElement(beam.transforms.core.WatermarkEstimatorProvider):  # type:
 
 
 _PIECES = beam.DoFn.RestrictionParam(OffsetsProvider())
-_ENDLESS = beam.DoFn.RestrictionParam()  # the DoFn provides them
+_ENDLESS = beam.DoFn.RestrictionParam()  # the DoFn itself is the restriction provider
 _WHOLE = beam.DoFn.RestrictionParam(WholePartitionsProvider())
 _ESTIMATOR = beam.DoFn.WatermarkEstimatorParam(_FromTheElement())
 
 
 class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
-    """Reads partitions; subclasses say what ``process`` needs.
+    """Reads partitions; subclasses declare the parameters of ``process``.
 
     Args:
-        reading: how.
+        reading: How partitions are read.
     """
 
     def __init__(self, reading: Reading) -> None:
@@ -97,18 +97,21 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
         self._elements = Elements(reading)
 
     def setup(self) -> None:
-        """Find the consumers that this process has."""
+        """Get the consumers that all instances in this process share."""
         reading = self._reading
         self._consumers = shared(reading.id, lambda: Consumers(reading.config, reading.transform))
 
     def teardown(self) -> None:
-        """Close them with the last instance."""
+        """Release the consumers; the last instance closes them."""
         release(self._reading.id)
 
     def read(
         self, element: ELEMENT_TYPE, tracker: Any, estimator: Any, finalizer: Any = None
     ) -> Iterator[WindowedValue]:
-        """Read a restriction, and commit what was read when the bundle is finalized."""
+        """Read a restriction up to its end or, if it has none, up to the end of the log.
+
+        With a ``finalizer``, offsets are committed when the bundle is finalized.
+        """
         topic, number, *_ = element
         claimed: int = tracker.current_restriction().start
         start = claimed
@@ -133,7 +136,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
                     if end <= start:
                         end = consumer.known_end()
                     if start < end <= claimed and tracker.current_restriction().stop is None:
-                        # More may come all the time: the results of these do not wait for it.
+                        # Caught up: end here, so that a busy topic does not delay these results.
                         tracker.defer_remainder(Duration(_CAUGHT_UP_S))
                         break
                 elif tracker.current_restriction().stop is not None:
@@ -158,7 +161,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
                     else:
                         tracker.defer_remainder(Duration(_IDLE_S))
                     break
-        except BaseException:  # what has become of records that it had is not known
+        except BaseException:  # records that the consumer has returned may be lost
             consumer.close()
             raise
         self._consumers.give_back(topic, number, consumer)
@@ -178,10 +181,10 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
     def _claimed(
         tracker: Any, claimed: int, records: list[Any], consumer: PartitionConsumer
     ) -> tuple[list[Any], int]:
-        """Claim records, as many of them as the restriction still has; others are put back.
+        """Claim the records that are within the restriction, and put others back.
 
         Returns:
-            The records, and the offset below which all is claimed.
+            The claimed records, and the offset below which all offsets are claimed.
         """
         upto = consumer.position
         while not tracker.try_claim(upto):
@@ -208,7 +211,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
     ) -> None:
         reading, position = self._reading, consumer.position
         bounds = self._consumers.bounds_of(topic, number)
-        if bounds is None:  # an outage: the same offset is asked for once more
+        if bounds is None:  # an outage: try the same offset again
             consumer.seek(position)
             return
         low, end = bounds
@@ -232,7 +235,7 @@ class _ReadsPartitions(beam.DoFn):  # type: ignore[misc]
 
 
 class ReadPartitions(_ReadsPartitions):
-    """Reads partitions up to their end."""
+    """Reads partitions up to a given offset."""
 
     def process(
         self, element: ELEMENT_TYPE, tracker: Any = _PIECES, estimator: Any = _ESTIMATOR
@@ -242,10 +245,10 @@ class ReadPartitions(_ReadsPartitions):
 
 
 class _ReadsForever(_ReadsPartitions, OffsetsProvider):
-    """Reads partitions that have no end, and is the provider of their restrictions."""
+    """Reads partitions without an end. It is the provider of their restrictions, too."""
 
     def restriction_size(self, element: ELEMENT_TYPE, restriction: Offsets) -> int:
-        """Return how many offsets the log has that are not read, as far as this process knows."""
+        """Return the number of unread offsets of the log as this process knows it; 1: unknown."""
         topic, number, *_ = element
         consumers = getattr(self, "_consumers", None)  # none before ``setup``
         end = -1 if consumers is None else consumers.known_end_of(topic, number)
@@ -253,23 +256,23 @@ class _ReadsForever(_ReadsPartitions, OffsetsProvider):
 
 
 class ReadPartitionsForever(_ReadsForever):
-    """Reads partitions that have no end."""
+    """Reads partitions without an end."""
 
     @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
     def process(
         self, element: ELEMENT_TYPE, tracker: Any = _ENDLESS, estimator: Any = _ESTIMATOR
     ) -> Iterator[WindowedValue]:
-        """Read a restriction for as long as there are records."""
+        """Read a restriction up to the end of the log, and defer the rest."""
         return self.read(element, tracker, estimator)
 
 
 class ReadPartitionsAndCommit(_ReadsPartitions):
-    """Commits, too."""
+    """Reads partitions up to a given offset, and commits offsets."""
 
     def process(
         self,
         element: ELEMENT_TYPE,
-        finalizer: Any = beam.DoFn.BundleFinalizerParam,  # Beam wants it before the others
+        finalizer: Any = beam.DoFn.BundleFinalizerParam,  # Beam requires it before the others
         tracker: Any = _WHOLE,
         estimator: Any = _ESTIMATOR,
     ) -> Iterator[WindowedValue]:
@@ -278,32 +281,36 @@ class ReadPartitionsAndCommit(_ReadsPartitions):
 
 
 class ReadPartitionsForeverAndCommit(_ReadsForever):
-    """Commits, too."""
+    """Reads partitions without an end, and commits offsets."""
 
     @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
     def process(
         self,
         element: ELEMENT_TYPE,
-        finalizer: Any = beam.DoFn.BundleFinalizerParam,  # Beam wants it before the others
+        finalizer: Any = beam.DoFn.BundleFinalizerParam,  # Beam requires it before the others
         tracker: Any = _ENDLESS,
         estimator: Any = _ESTIMATOR,
     ) -> Iterator[WindowedValue]:
-        """Read a restriction for as long as there are records."""
+        """Read a restriction up to the end of the log, and defer the rest."""
         return self.read(element, tracker, estimator, finalizer)
 
 
 class Elements:
-    """Makes elements of records.
+    """Converts records to elements with timestamps.
 
     Args:
-        reading: of which kind.
+        reading: The kind of elements, and their timestamp policy.
     """
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
 
     def of(self, records: list[Any], estimator: Any) -> Iterator[WindowedValue]:
-        """Yield the elements of some records in order, and then advance the watermark."""
+        """Yield the elements of records in order, and then advance the watermark.
+
+        Raises:
+            KafkaAccessError: A record has no valid timestamp, or cannot be deserialized.
+        """
         if not records:
             return
         policy = self._reading.policy

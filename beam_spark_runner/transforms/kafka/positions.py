@@ -1,4 +1,4 @@
-"""Where reading begins and ends, as the user says it, and the offsets that this means."""
+"""The positions at which users have reads begin and end, and their offsets."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,13 +16,15 @@ Partition = tuple[str, int]
 
 @dataclass(frozen=True)
 class Position:
-    """A place in every partition.
+    """A position in all partitions: one of ``word``, ``time_ms`` and ``offsets`` is set.
 
     Attributes:
-        word: ``EARLIEST``, ``LATEST`` or ``COMMITTED``; empty: it is one of the others.
-        time_ms: the first record of this time or later, milliseconds.
-        offsets: by partition.
-        reset: of ``COMMITTED``: the word for partitions for which nothing is committed.
+        word: ``EARLIEST``, ``LATEST`` or ``COMMITTED``.
+        time_ms: The position of the first record with this timestamp or a later one, in
+            milliseconds since the Unix epoch.
+        offsets: The offset of each partition.
+        reset: The word for partitions without a committed offset, if ``word`` is ``COMMITTED``;
+            or ``error``.
     """
 
     word: str = ""
@@ -32,16 +34,16 @@ class Position:
 
 
 def position_of(given: Any, name: str, words: Sequence[str], transform: str) -> Position:
-    """Return a position that a user has given.
+    """Parse an argument that is a position.
 
     Args:
-        given: a word; a ``Timestamp``; or a mapping of (topic, partition) to offsets.
-        name: of the argument.
-        words: that it may be.
-        transform: for errors.
+        given: A word, a ``Timestamp``, or a mapping of (topic, partition) to offset.
+        name: The name of the argument, for errors.
+        words: The words that are allowed.
+        transform: The label of the transform, for errors.
 
     Raises:
-        KafkaAccessError: it is none of these.
+        KafkaAccessError: The argument is none of these.
     """
     if isinstance(given, str) and given in words:
         return Position(given)
@@ -64,12 +66,12 @@ def _is_offset(item: Any) -> bool:
 
 
 class Offsets:
-    """Looks offsets up.
+    """Looks up the offsets of positions.
 
     Args:
-        asks: for them.
-        timeout_s: for each answer.
-        transform: for errors.
+        asks: Queries the brokers.
+        timeout_s: The time limit of each query.
+        transform: The label of the transform, for errors.
     """
 
     def __init__(self, asks: Inquirer, timeout_s: float, transform: str) -> None:
@@ -77,9 +79,10 @@ class Offsets:
         self._make = confluent(transform).TopicPartition
 
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
-        """Return the first offset of each partition, and the one after the last record.
+        """Return the first offset of each partition, and the one after its last record.
 
-        With ``isolation.level=read_committed`` that is the last one before open transactions.
+        With ``isolation.level=read_committed``, the latter is the last stable offset: that of the
+        first open transaction.
         """
         return {
             partition: self._ask("get_watermark_offsets", self._make(*partition))
@@ -93,10 +96,14 @@ class Offsets:
     def at(
         self, position: Position, ends: Mapping[Partition, tuple[int, int]]
     ) -> dict[Partition, int]:
-        """Return an offset for each partition.
+        """Return the offset of a position in each partition.
+
+        Args:
+            position: The position.
+            ends: The partitions with their bounds, as ``ends`` returns them.
 
         Raises:
-            KafkaAccessError: the position has no offset for a partition.
+            KafkaAccessError: The position has no offset for a partition.
         """
         if position.offsets is not None:
             if missing := [each for each in ends if each not in position.offsets]:
@@ -115,7 +122,7 @@ class Offsets:
     ) -> dict[Partition, int]:
         asked = [self._make(*each, time_ms) for each in ends]
         found = self._ask("offsets_for_times", asked) if asked else []
-        # What has no record of that time or later has a negative offset.
+        # A partition without a record of that time or later has a negative offset.
         offsets = {(each.topic, each.partition): each for each in found}
         self._refuse_errors(found)
         return {

@@ -1,4 +1,4 @@
-"""``ReadFromKafka``: topics as collections, bounded or not."""
+"""``ReadFromKafka``: reads topics as bounded or unbounded PCollections."""
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ _NOT_HERE = {
     "consumer_factory_fn_class": "use consumer_config",
     "consumer_factory_fn_params": "use consumer_config",
 }
-"""Arguments of ``apache_beam.io.kafka.ReadFromKafka`` that are not here, and what to do."""
+"""Arguments of ``apache_beam.io.kafka.ReadFromKafka`` that are not supported, and replacements."""
 
 
 class ReadFromKafka(beam.PTransform):  # type: ignore[misc]
@@ -55,32 +55,32 @@ class ReadFromKafka(beam.PTransform):  # type: ignore[misc]
     are read from their first record.
 
     Args:
-        consumer_config: of librdkafka; ``bootstrap.servers`` at least.
-        topics: names. Exactly one of ``topics`` and ``topic_pattern`` is given.
-        topic_pattern: a regular expression that whole names of topics match.
-        start: where partitions begin that exist when the pipeline starts: ``earliest``,
-            ``latest``, ``committed`` (the offsets of the ``group.id``; where there are none, as
-            ``auto.offset.reset`` says), a ``Timestamp`` (the first record of this time or later),
-            or a dict of (topic, partition) to offset. Default: ``committed`` with a ``group.id``;
-            otherwise as ``auto.offset.reset`` says, which is ``latest`` if it is not given, or
+        consumer_config: The configuration in librdkafka's names; at least ``bootstrap.servers``.
+        topics: The names of topics. Exactly one of ``topics`` and ``topic_pattern`` is given.
+        topic_pattern: A regular expression that the whole names of topics match.
+        start: Where to begin in partitions that exist when the pipeline starts: ``earliest``,
+            ``latest``, ``committed`` (the committed offsets of the ``group.id``; in partitions
+            without one, ``auto.offset.reset``), a ``Timestamp`` (the first record of this time or
+            later), or a dict of (topic, partition) to offset. Default: ``committed`` with a
+            ``group.id``; otherwise ``auto.offset.reset``, whose default is ``latest``, or
             ``earliest`` with ``stop``.
-        start_read_time: the same as a ``Timestamp`` of so many milliseconds.
-        stop: where reading ends: ``latest`` (the end when the pipeline starts), a ``Timestamp``
-            (the first record of this time or later is not read), or a dict as above.
-        key_deserializer: function of bytes. None stays None.
-        value_deserializer: function of bytes. None stays None.
-        with_metadata: elements are ``KafkaRecord``s, with topic, partition, offset, timestamp and
-            headers; then there are no deserializers.
-        timestamp_policy: ``ProcessingTime``, ``CreateTime``, ``LogAppendTime``, or one of the
-            classes of these names and ``EventTime``.
-        commit_offset_in_finalize: commit offsets for the ``group.id`` after their elements have
-            been committed by the pipeline, best effort.
-        dynamic_read_poll_interval_seconds: how often to look for new partitions, and for topics
+        start_read_time: The same as a ``Timestamp``, in milliseconds since the Unix epoch.
+        stop: Where to end: ``latest`` (the end when the pipeline starts), a ``Timestamp`` (the
+            first record of this time or later is not read), or a dict as above.
+        key_deserializer: A function that converts keys from bytes. None stays None.
+        value_deserializer: A function that converts values from bytes. None stays None.
+        with_metadata: Whether elements are ``KafkaRecord``s, with topic, partition, offset,
+            timestamp and headers. Deserializers are not allowed then.
+        timestamp_policy: ``ProcessingTime``, ``CreateTime``, ``LogAppendTime``, or an instance of
+            one of the classes of these names or of ``EventTime``.
+        commit_offset_in_finalize: Whether to commit offsets for the ``group.id`` after the
+            pipeline has committed their elements, best effort.
+        dynamic_read_poll_interval_seconds: How often to look for new partitions, and for topics
             that do not exist yet. None: only when the pipeline starts.
-        consumer_polling_timeout: seconds for which a new consumer waits for its first records.
+        consumer_polling_timeout: The seconds for which a new consumer waits for its first records.
 
     Raises:
-        KafkaAccessError: the arguments contradict each other, the configuration has settings of
+        KafkaAccessError: The arguments contradict each other, the configuration has settings of
             Java clients, or the package ``confluent-kafka`` is missing.
 
     Example:
@@ -174,7 +174,7 @@ class ReadFromKafka(beam.PTransform):  # type: ignore[misc]
         return replace(position, reset=reset or default) if position.word == COMMITTED else position
 
     def default_label(self) -> str:
-        """Name what is read."""
+        """Return a label with the topics."""
         return self._name
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:

@@ -14,17 +14,17 @@ class KafkaHeader(NamedTuple):
 
 
 class KafkaRecord(NamedTuple):
-    """What ``ReadFromKafka(with_metadata=True)`` gives.
+    """An element of ``ReadFromKafka(with_metadata=True)``.
 
     Attributes:
-        topic: its topic.
-        partition: of the topic.
-        offset: in the partition.
-        timestamp: milliseconds since the Unix epoch; -1: it has none.
+        topic: The topic.
+        partition: The number of the partition.
+        offset: The offset in the partition.
+        timestamp: Milliseconds since the Unix epoch. -1: the record has no timestamp.
         timestamp_type: ``CreateTime``, ``LogAppendTime`` or ``NoTimestampType``.
-        key: None: it has none.
-        value: None: it is a tombstone.
-        headers: in order.
+        key: The key. None: the record has no key.
+        value: The value. None: the record is a tombstone.
+        headers: The headers in order.
     """
 
     topic: str
@@ -38,15 +38,15 @@ class KafkaRecord(NamedTuple):
 
 
 class ProducerRecord(NamedTuple):
-    """What ``WriteToKafka`` takes besides pairs of key and value.
+    """An element of ``WriteToKafka``, for records that are more than pairs of key and value.
 
     Attributes:
-        value: None: a tombstone.
-        key: decides on the partition, unless that is given.
-        topic: None: the transform's.
-        partition: None: the partitioner of the producer chooses.
-        timestamp: milliseconds since the Unix epoch, at least 1; None: the time of writing.
-        headers: names and values, in order.
+        value: The value. None: the record is a tombstone.
+        key: The key. It determines the partition, unless ``partition`` is set.
+        topic: The topic. None: that of the transform.
+        partition: The number of the partition. None: the producer's partitioner chooses.
+        timestamp: Milliseconds since the Unix epoch, at least 1. None: the time of writing.
+        headers: Names and values, in order.
     """
 
     value: bytes | None
@@ -58,7 +58,7 @@ class ProducerRecord(NamedTuple):
 
 
 class _ProducerRecordCoder(coders.Coder):  # type: ignore[misc]
-    """Encodes what serializers may still have to make bytes of: any keys and values."""
+    """Encodes records with keys and values of any type, which serializers convert later."""
 
     def __init__(self) -> None:
         self._coder = coders.FastPrimitivesCoder()

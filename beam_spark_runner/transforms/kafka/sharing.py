@@ -1,4 +1,4 @@
-"""What all instances of a DoFn in one process share: clients of Kafka, which cost to open."""
+"""Objects that all instances of a DoFn in one process share, such as pools of Kafka clients."""
 
 import threading
 from collections.abc import Callable
@@ -6,18 +6,18 @@ from typing import Any, Protocol, TypeVar
 
 
 class Closable(Protocol):
-    """Something that is open."""
+    """An object that is closed when its last user releases it."""
 
     def close(self) -> None: ...
 
 
 T = TypeVar("T", bound=Closable)
 _lock = threading.Lock()
-_all: dict[str, tuple[Any, int]] = {}  # by id, with the number of users
+_all: dict[str, tuple[Any, int]] = {}  # objects by id, with the number of users
 
 
 def shared(id_: str, make: Callable[[], T]) -> T:
-    """Return what is shared by an id, made when it is asked for first; the caller is a user."""
+    """Return the object of an id, which the first user makes; each user must call ``release``."""
     with _lock:
         found, users = _all.get(id_) or (make(), 0)
         _all[id_] = found, users + 1
@@ -25,7 +25,7 @@ def shared(id_: str, make: Callable[[], T]) -> T:
 
 
 def release(id_: str) -> None:
-    """Close what is shared when the last of its users says so."""
+    """Release the object of an id; the call of its last user closes it."""
     with _lock:
         found, users = _all.pop(id_)
         if users > 1:

@@ -1,4 +1,4 @@
-"""Timestamps of elements, and the watermark of a partition. All times in microseconds.
+"""Policies for the timestamps of elements and the watermark of a partition, in microseconds.
 
 Source: Java ``TimestampPolicyFactory`` and ``CustomTimestampPolicyWithLimitedDelay`` of KafkaIO.
 """
@@ -14,65 +14,71 @@ from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.records import KafkaRecord
 
 TIMESTAMP_TYPES = ("NoTimestampType", "CreateTime", "LogAppendTime")
-"""By the number that librdkafka has for them."""
+"""The timestamp types, at the index that is librdkafka's number of the type."""
 
-_APPEND_DELAY_US = 2_000_000  # clocks of brokers, and records on their way to the log
+_APPEND_DELAY_US = 2_000_000  # for differences of clocks, and records not yet in the log
 
 
 class TimestampPolicy(ABC):
-    """What the timestamp of an element is, and how far a partition's watermark is.
+    """Computes the timestamps of elements and the watermark of a partition.
 
     Attributes:
-        reads_records: ``of_record`` is asked, and not ``of_message``.
-        asks_for_end: the watermark of a partition without new records depends on the broker.
+        reads_records: Whether ``of_record`` is called for timestamps, in place of ``of_message``.
+        asks_for_end: Whether the watermark of a partition without new records may advance only
+            if a broker has confirmed that there are none.
     """
 
     reads_records = False
     asks_for_end = True
 
     def of_message(self, kind: int, timestamp_ms: int, now_us: int) -> int:
-        """Return an element's time.
+        """Return the timestamp of an element.
 
         Args:
-            kind: of the timestamp, see ``TIMESTAMP_TYPES``.
-            timestamp_ms: of the record.
-            now_us: when it was read.
+            kind: The type of the record's timestamp, an index of ``TIMESTAMP_TYPES``.
+            timestamp_ms: The timestamp of the record.
+            now_us: When the record was read.
 
         Raises:
-            KafkaAccessError: its timestamp is of another kind than this needs.
+            KafkaAccessError: The record has no timestamp, or one of a type that is not allowed.
         """
         raise NotImplementedError
 
     def of_record(self, record: KafkaRecord) -> int:
-        """Return an element's time."""
+        """Return the timestamp of an element."""
         raise NotImplementedError
 
     @abstractmethod
     def after(self, newest_us: int, now_us: int) -> int:
-        """Return the watermark after records, the newest of which has this time."""
+        """Return the watermark after records have been read.
+
+        Args:
+            newest_us: The latest timestamp of the records.
+            now_us: When they were read.
+        """
 
     @abstractmethod
     def without_records(self, since_us: int) -> int:
-        """Return the watermark of a partition all of which had been read at this time."""
+        """Return the watermark of a partition that had no unread records at ``since_us``."""
 
     def of_unknown_partitions(self, looked_us: int, next_look_us: int) -> int:
-        """Return what no record of a partition precedes that did not exist at a time.
+        """Return a lower bound of the timestamps in partitions that are yet to be found.
 
         Args:
-            looked_us: the time at which it did not exist.
-            next_look_us: when it will be found at the earliest.
+            looked_us: The time at which they did not exist.
+            next_look_us: The time at which they are found at the earliest.
         """
         return self.without_records(looked_us)
 
 
 @dataclass(frozen=True)
 class ProcessingTime(TimestampPolicy):
-    """The time at which a record is read."""
+    """Timestamps are the times at which records are read."""
 
     asks_for_end = False
 
     def of_message(self, kind: int, timestamp_ms: int, now_us: int) -> int:
-        """See ``TimestampPolicy``, as of all methods."""
+        """See ``TimestampPolicy``, also for the other methods."""
         return now_us
 
     def after(self, newest_us: int, now_us: int) -> int:
@@ -87,14 +93,14 @@ class ProcessingTime(TimestampPolicy):
 
 @dataclass(frozen=True)
 class LogAppendTime(TimestampPolicy):
-    """The time at which the broker has appended a record to its log.
+    """Timestamps are the times at which the broker has appended records to its log.
 
     The topic must have ``message.timestamp.type=LogAppendTime``. These times increase within a
-    partition. The watermark of a partition without new records is two seconds ago.
+    partition. The watermark of a partition without new records is two seconds before now.
     """
 
     def of_message(self, kind: int, timestamp_ms: int, now_us: int) -> int:
-        """See ``TimestampPolicy``, as of all methods."""
+        """See ``TimestampPolicy``, also for the other methods."""
         if TIMESTAMP_TYPES[kind] != "LogAppendTime":
             raise KafkaAccessError(
                 "timestamp_policy is LogAppendTime, but its records have a timestamp of type "
@@ -113,10 +119,10 @@ class LogAppendTime(TimestampPolicy):
 
 @dataclass(frozen=True)
 class _Delayed(TimestampPolicy):
-    """The watermark is less than the newest time by a delay, and less than now by as much.
+    """The watermark is the newest timestamp, or now if that is earlier, less a delay.
 
     Args:
-        max_delay: seconds by which a record may come later than newer ones of its partition.
+        max_delay: The seconds by which a record may arrive after newer ones of its partition.
     """
 
     max_delay: float = 0.0
@@ -126,7 +132,7 @@ class _Delayed(TimestampPolicy):
         return round(self.max_delay * 1_000_000)
 
     def after(self, newest_us: int, now_us: int) -> int:
-        """See ``TimestampPolicy``, as of all methods."""
+        """See ``TimestampPolicy``, also for the other methods."""
         return min(newest_us, now_us) - self._delay_us
 
     def without_records(self, since_us: int) -> int:
@@ -135,13 +141,13 @@ class _Delayed(TimestampPolicy):
 
 @dataclass(frozen=True)
 class CreateTime(_Delayed):
-    """The time at which a producer has made a record.
+    """Timestamps are the times at which producers have made records.
 
-    A record that comes later than ``max_delay`` allows is late. The watermark of a partition
+    A record that arrives later than ``max_delay`` allows may be late. The watermark of a partition
     without new records is now, less ``max_delay``.
 
     Args:
-        max_delay: seconds by which a record may come later than newer ones of its partition.
+        max_delay: The seconds by which a record may arrive after newer ones of its partition.
     """
 
     def of_message(self, kind: int, timestamp_ms: int, now_us: int) -> int:
@@ -157,12 +163,12 @@ class CreateTime(_Delayed):
 
 @dataclass(frozen=True)
 class EventTime(_Delayed):
-    """A time that a function finds in the record.
+    """Timestamps are computed from records by a function.
 
     Args:
-        max_delay: as of ``CreateTime``.
-        timestamp_fn: gets a ``KafkaRecord``; returns a ``Timestamp``, or seconds since the Unix
-            epoch.
+        max_delay: See ``CreateTime``.
+        timestamp_fn: A function of a ``KafkaRecord`` that returns a ``Timestamp``, or seconds
+            since the Unix epoch.
 
     Example:
         EventTime(max_delay=10, timestamp_fn=lambda record: json.loads(record.value)["at"])
@@ -185,10 +191,14 @@ _BY_NAME = {
 
 
 def policy_of(given: Any, transform: str) -> TimestampPolicy:
-    """Return a policy, or the one of a name that Beam has for it.
+    """Return the policy that an argument is or names.
+
+    Args:
+        given: A policy, or its name in Beam's ``ReadFromKafka``.
+        transform: The label of the transform, for errors.
 
     Raises:
-        KafkaAccessError: it is neither.
+        KafkaAccessError: The argument is neither.
     """
     if isinstance(given, TimestampPolicy):
         return given

@@ -1,4 +1,4 @@
-"""Which topics and partitions there are."""
+"""Looks up the topics and partitions that a transform reads."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,9 @@ class Topics:
     """The topics that a transform reads.
 
     Args:
-        names: of topics; empty: those that match the pattern.
-        pattern: a regular expression that the whole name must match.
-        transform: for errors.
+        names: The names of topics; empty: those that match the pattern.
+        pattern: A regular expression that the whole name of a topic must match.
+        transform: The label of the transform, for errors.
     """
 
     def __init__(self, names: Sequence[str], pattern: str | None, transform: str) -> None:
@@ -27,15 +27,15 @@ class Topics:
         return ", ".join(self._names) or f"topics like {self._pattern and self._pattern.pattern}"
 
     def partitions(self, asks: Inquirer, timeout_s: float) -> dict[str, int]:
-        """Return how many partitions each topic has, 0 if it does not exist.
+        """Return the number of partitions of each topic; 0: it does not exist.
 
         Args:
-            asks: for them.
-            timeout_s: for each answer.
+            asks: Queries the brokers.
+            timeout_s: The time limit of each query.
 
         Raises:
-            KafkaAccessError: a topic is refused, or the client.
-            KafkaException: the brokers do not answer.
+            KafkaAccessError: A broker refuses the client, or access to a topic.
+            KafkaException: The brokers do not answer.
         """
         if self._pattern is None:
             found: dict[str, Any] = {}
@@ -58,16 +58,16 @@ class Topics:
 
 
 def warn_of_missing(partitions: Mapping[str, int], transform: str) -> None:
-    """Say which topics do not exist."""
+    """Log a warning that names the topics that do not exist."""
     if missing := [name for name, count in partitions.items() if not count]:
         LOG.warning("%s waits for topics that do not exist: %s", transform, ", ".join(missing))
 
 
 def refuse_missing(partitions: Mapping[str, int], topics: Topics, transform: str) -> None:
-    """Fail if a topic does not exist.
+    """Raise an error if a topic does not exist, or no topic matches.
 
     Raises:
-        KafkaAccessError: it names them.
+        KafkaAccessError: The text names the missing topics.
     """
     missing = [name for name, count in partitions.items() if not count]
     if missing or not partitions:

@@ -1,7 +1,8 @@
-"""Numbered batches of records, each written once: with its number, in one transaction.
+"""Writes numbered batches of records once each: records and their numbers in one transaction.
 
-The offset that the group of a shard has committed is the number of the next record to write; its
-metadata says who has written the others. A batch that is processed again is below that number.
+The offset that the consumer group of a shard has committed is the number of the next record to
+write; its metadata identifies the writer of the records before. A batch that is processed again has
+lower numbers, and is skipped.
 
 Source: Java ``KafkaExactlyOnceSink``.
 """
@@ -35,10 +36,10 @@ class Batch(NamedTuple):
     """Records of one shard with consecutive numbers.
 
     Attributes:
-        writer: random, of the shard in this pipeline.
-        group: random, of all batches that were numbered together.
-        first: number of the first record.
-        records: at least one.
+        writer: A random id of the shard in this pipeline.
+        group: A random id of all batches that were numbered together.
+        first: The number of the first record.
+        records: The records, at least one.
     """
 
     writer: str
@@ -53,12 +54,12 @@ class Batch(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What the group of a shard has committed.
+    """The offset and metadata that the consumer group of a shard has committed.
 
     Attributes:
-        after: number of the next record.
-        writer: of the batches; empty: there were none.
-        groups: of the last batches, newest last.
+        after: The number of the next record.
+        writer: The writer of the batches; empty: no batch was written.
+        groups: The groups of the last batches, newest last.
     """
 
     after: int
@@ -67,10 +68,16 @@ class Written(NamedTuple):
 
     @classmethod
     def of(cls, offset: int, metadata: str | None, name: str, transform: str) -> "Written":
-        """Read what a broker has.
+        """Parse the committed offset and metadata.
+
+        Args:
+            offset: The committed offset; negative: there is none.
+            metadata: The metadata of the commit.
+            name: The name of the group, for errors.
+            transform: The label of the transform, for errors.
 
         Raises:
-            KafkaAccessError: something else has committed for this group.
+            KafkaAccessError: The commit is not one of this transform.
         """
         if offset < 0:
             return cls(0, "", ())
@@ -85,12 +92,12 @@ class Written(NamedTuple):
             ) from error
 
     def with_batches(self, batches: Sequence[Batch]) -> "Written":
-        """Return the same after batches have been written."""
+        """Return the state after batches have been written."""
         groups = dict.fromkeys([*self.groups, *(each.group for each in batches)])
         return Written(batches[-1].after, batches[-1].writer, tuple(groups)[-_KEPT_GROUPS:])
 
     def metadata(self) -> str:
-        """Encode it, without the number."""
+        """Return the metadata to commit: writer and groups in JSON."""
         return json.dumps({"writer": self.writer, "groups": self.groups})
 
     def left(
@@ -99,13 +106,15 @@ class Written(NamedTuple):
         """Return those of consecutive batches that have not been written.
 
         Args:
-            batches: of one shard.
-            name: of the group.
-            transform: for errors.
-            is_new: the pipeline has written the batches before these for another group, if at all.
+            batches: Batches of one shard.
+            name: The name of the group, for errors.
+            transform: The label of the transform, for errors.
+            is_new: Whether the pipeline has not written for this group yet; it may have written
+                earlier batches for another one.
 
         Raises:
-            KafkaAccessError: it is not known of all of them.
+            KafkaAccessError: The commit belongs to another run, has expired, or is newer than the
+                checkpoint, so that it does not tell which batches were written.
         """
         first = batches[0]
         if self.writer and self.writer != first.writer:
@@ -138,29 +147,30 @@ class Written(NamedTuple):
 
 
 class ShardWriter:
-    """Writes the batches of one shard in transactions. One thread uses it.
+    """Writes the batches of one shard in transactions. Threads: one.
 
     Args:
-        config: of producers.
-        transform: for errors.
-        topic: whose first partition the offsets are committed for.
-        name: ``transactional.id``, and the group. Other producers with it are fenced.
+        config: The configuration of producers.
+        transform: The label of the transform, for errors.
+        topic: The topic for whose first partition offsets are committed.
+        name: The ``transactional.id``, and the name of the consumer group. Other producers with
+            this id are fenced.
 
     Raises:
-        KafkaAccessError: the brokers do not allow it, or do not answer.
+        KafkaAccessError: The brokers do not allow it, or do not answer.
     """
 
     def __init__(self, config: Mapping[str, Any], transform: str, topic: str, name: str) -> None:
         self._module = confluent(transform)
         self._name, self._transform = name, transform
         self._delivery = Delivery({**config, "transactional.id": name}, transform)
-        # Without a connection, librdkafka would look for one again after half a second.
+        # Connect first: librdkafka retries after half a second if it has no connection yet.
         with contextlib.suppress(self._module.KafkaException):
             self._delivery.producer.list_topics(topic, _CONNECT_S)
         self._call("begin", self._delivery.producer.init_transactions, _TIMEOUT_S)
         self._offset = topic, 0
         common = {key: config[key] for key in config if key.startswith(_OF_ALL_CLIENTS)}
-        # Only now: what a producer before this one has begun, has ended.
+        # Only now, since ``init_transactions`` has ended the transaction of an earlier producer.
         with inquirer({**common, "group.id": name}, transform) as asks:
             self._group = asks.client.consumer_group_metadata()
             asked = [self._module.TopicPartition(*self._offset)]
@@ -173,19 +183,19 @@ class ShardWriter:
 
     @property
     def after(self) -> int:
-        """Number of the next record, as far as this writer knows."""
+        """The number of the next record, according to this writer's last commit."""
         return self._written.after
 
     def write(self, batches: Sequence[Batch], *, is_new: bool = False) -> None:
         """Write those of consecutive batches that have not been written, in one transaction.
 
         Args:
-            batches: of this shard.
-            is_new: see ``Written.left``.
+            batches: Batches of this shard.
+            is_new: See ``Written.left``.
 
         Raises:
-            ShardTakenError: another producer has begun with the same name.
-            KafkaAccessError: they cannot be written.
+            ShardTakenError: Another producer has begun with the same ``transactional.id``.
+            KafkaAccessError: The batches cannot be written.
         """
         left = self._written.left(batches, self._name, self._transform, is_new=is_new)
         if not left:
@@ -216,7 +226,16 @@ class ShardWriter:
         self._written = written
 
     def _call(self, what: str, function: Callable[..., Any], *arguments: Any) -> None:
-        """Call a method of the producer, again for as long as its errors are passing."""
+        """Call a method of the producer, and retry after retriable errors.
+
+        Args:
+            what: The action, for errors.
+            function: The method.
+            arguments: The arguments of the method.
+
+        Raises:
+            KafkaAccessError: The call failed.
+        """
         until_s = time.monotonic() + _RETRY_S
         while True:
             try:
@@ -247,11 +266,11 @@ class ShardWriter:
         return False
 
     def abort(self) -> Exception | None:
-        """End the transaction that is open, so that readers do not wait for its time to be over.
+        """Abort the open transaction, so that readers do not wait until it times out.
 
         Returns:
-            Why this was not possible. If the producer has failed for good, it is the reason for
-            that, which is lost where it was raised while a callback returned.
+            The error if this failed; None: aborted. If the producer has failed fatally, it is the
+            cause of that, which is lost if it was first raised while a callback returned.
         """
         try:
             self._delivery.producer.abort_transaction(_TIMEOUT_S)
@@ -261,18 +280,18 @@ class ShardWriter:
         return None
 
     def close(self) -> None:
-        """Wait for nothing: no transaction is open."""
+        """Flush the producer without waiting, since no transaction is open."""
         self._delivery.producer.flush(0)
 
 
 class ShardTakenError(KafkaAccessError):
-    """Another producer writes this shard."""
+    """The producer is fenced: another one has opened the same shard."""
 
 
 class ShardWriters:
-    """The writers of a transform in this process, by shard, kept between bundles.
+    """The pool of a transform's writers in this process, by shard.
 
-    Threads: any. A writer that was taken is its taker's alone.
+    Threads: any. Between ``take`` and ``give_back``, only the caller uses a writer.
     """
 
     def __init__(self) -> None:
@@ -280,7 +299,13 @@ class ShardWriters:
         self._parked: dict[int, tuple[ShardWriter, float]] = {}
 
     def take(self, shard: int, after: int) -> ShardWriter | None:
-        """Return a writer that knows of all records below a number, if one is here."""
+        """Return the writer of a shard, if the pool has one that is up to date.
+
+        Args:
+            shard: The number of the shard.
+            after: The number of the next record. A writer whose own next number is lower is
+                closed: another process has written since.
+        """
         with self._lock:
             old_s = time.monotonic() - _IDLE_S
             idle = [each for each, (_, since_s) in self._parked.items() if since_s < old_s]
@@ -294,7 +319,7 @@ class ShardWriters:
         return found
 
     def give_back(self, shard: int, writer: ShardWriter) -> None:
-        """Keep a writer for the next bundle."""
+        """Return a writer to the pool, for the next bundle."""
         with self._lock:
             before, _ = self._parked.get(shard, (None, 0.0))
             self._parked[shard] = writer, time.monotonic()
@@ -302,7 +327,7 @@ class ShardWriters:
             before.close()
 
     def close(self) -> None:
-        """Close all that are not taken."""
+        """Close the writers in the pool."""
         with self._lock:
             parked = [writer for writer, _ in self._parked.values()]
             self._parked.clear()

@@ -1,4 +1,4 @@
-"""``WriteToKafka``: collections as records of topics."""
+"""``WriteToKafka``: writes PCollections to topics."""
 
 import uuid
 from collections.abc import Callable, Mapping
@@ -23,26 +23,27 @@ _NOT_HERE = {
     "with_headers": "use ProducerRecord elements, which have headers",
     "expansion_service": "leave it out, no Java is needed",
 }
-"""Arguments of ``apache_beam.io.kafka.WriteToKafka`` that are not here, and what to do."""
+"""Arguments of ``apache_beam.io.kafka.WriteToKafka`` that are not supported, and replacements."""
 
 
 class WriteToKafka(beam.PTransform):  # type: ignore[misc]
     """Writes to topics of Kafka with ``confluent-kafka``, without Java.
 
-    The elements are pairs of key and value, or ``ProducerRecord``s. By default each is written at
-    least once: a bundle ends when the brokers have confirmed its records. If it is processed again,
-    they are written again.
+    The elements are pairs of key and value, or ``ProducerRecord``s. By default, each is written at
+    least once: a bundle ends when the brokers have confirmed its records; if it is retried, they
+    are written again.
 
     Args:
-        producer_config: of librdkafka; ``bootstrap.servers`` at least. Records go to the
-            partitions that Kafka's Java clients would choose (``partitioner=murmur2_random``).
-        topic: of elements that name none. None: all do.
-        key_serializer: function that returns bytes. None stays None.
-        value_serializer: function that returns bytes. None stays None.
-        exactly_once: each record is written once, in a transaction.
+        producer_config: The configuration in librdkafka's names; at least ``bootstrap.servers``.
+            By default, records go to the same partitions as with Kafka's Java clients
+            (``partitioner=murmur2_random``).
+        topic: The topic of elements that name none. None: all elements name one.
+        key_serializer: A function that converts keys to bytes. None stays None.
+        value_serializer: A function that converts values to bytes. None stays None.
+        exactly_once: Writes each record exactly once, in transactions. None: at least once.
 
     Raises:
-        KafkaAccessError: the configuration has settings of Java clients, or the package
+        KafkaAccessError: The configuration has settings of Java clients, or the package
             ``confluent-kafka`` is missing.
 
     Example:
@@ -82,7 +83,7 @@ class WriteToKafka(beam.PTransform):  # type: ignore[misc]
             self._sink = Sink(uuid.uuid4().hex, self._config, place, exactly_once, self._name)
 
     def default_label(self) -> str:
-        """Name what is written."""
+        """Return a label with the topic."""
         return self._name
 
     def expand(self, elements: beam.PCollection) -> beam.PCollection:
@@ -99,26 +100,26 @@ class Send(beam.DoFn):  # type: ignore[misc]
     """Writes elements at least once.
 
     Args:
-        config: of the producer.
-        conversion: of elements.
+        config: The configuration of the producer.
+        conversion: Converts elements to records.
     """
 
     def __init__(self, config: Mapping[str, Any], conversion: Conversion) -> None:
         self._config, self._conversion = dict(config), conversion
 
     def setup(self) -> None:
-        """Connect."""
+        """Open the producer."""
         self._delivery = Delivery(self._config, self._conversion.transform)
 
     def start_bundle(self) -> None:
-        """Drop the producer with what a bundle has left in it that was not finished."""
+        """Replace the producer if it has undelivered records of a bundle that has failed."""
         if not self._delivery.is_clean:
             self.setup()
 
     def process(self, element: Any) -> None:
-        """Queue an element."""
+        """Queue the record of an element."""
         self._delivery.send(self._conversion(element))
 
     def finish_bundle(self) -> None:
-        """Wait for the brokers."""
+        """Wait until the brokers have confirmed all records."""
         self._delivery.flush()

@@ -1,4 +1,4 @@
-"""What both directions ask of their arguments and of other runners."""
+"""The arguments that ``ReadFromSpark`` and ``WriteToSpark`` share, and their error elsewhere."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,14 +11,14 @@ from beam_spark_runner.transforms.spark_tables.beam_types import schema_of_hint
 
 
 def schema_given(schema: Any) -> str:
-    """Return Spark's JSON of a schema that a user has given.
+    """Return a schema argument in Spark's JSON.
 
     Args:
-        schema: columns as SQL has them; or a NamedTuple, a dataclass, or another type that Beam
-            knows the schema of; or a dict of names and types.
+        schema: Columns as in SQL's DDL; or a NamedTuple, a dataclass, or another type of which
+            Beam knows the schema; or a dict of names and Python types.
 
     Raises:
-        ValueError: it is none of these, or a column has no counterpart.
+        ValueError: It is none of these, or a column has no counterpart in Beam or Spark.
     """
     if isinstance(schema, str):
         found: str | None = schema_of_ddl(schema)
@@ -35,7 +35,7 @@ def schema_given(schema: Any) -> str:
 
 
 def refuse_unusable(schema: str, what: str) -> None:
-    """Raise ValueError for columns that have no counterpart in Beam; it names all of them."""
+    """Raise a ValueError that names all columns without a counterpart in Beam, if there are any."""
     problems = unusable_columns(schema)
     if problems:
         raise ValueError(f"{what} has columns that Beam cannot have:\n  " + "\n  ".join(problems))
@@ -43,7 +43,7 @@ def refuse_unusable(schema: str, what: str) -> None:
 
 
 def options_given(options: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return options of a data source as Spark takes them: all values are text."""
+    """Return the options of a data source as strings, without those that are None."""
     return {
         key: str(value).lower() if isinstance(value, bool) else str(value)
         for key, value in (options or {}).items()
@@ -52,18 +52,18 @@ def options_given(options: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def format_given(format_: str | None) -> str:
-    """Return the name of a data source; case matters only in names of classes."""
+    """Return the name of a data source in lower case, unless it is the name of a class."""
     name = format_ or ""
     return name if "." in name else name.lower()
 
 
 def names_given(names: Any) -> tuple[str, ...]:
-    """Return a list of names; one may be given alone."""
+    """Return names as a tuple; a single one may be given as a string."""
     return (names,) if isinstance(names, str) else tuple(names or ())
 
 
 class RefuseElsewhere(beam.DoFn):  # type: ignore[misc]
-    """Stands in place of the runner's own step, where another runner runs the pipeline."""
+    """Raises an error: it replaces the runner's own step if another runner runs the pipeline."""
 
     def __init__(self, step: str, instead: str) -> None:
         self._step = step

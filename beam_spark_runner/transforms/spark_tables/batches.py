@@ -1,4 +1,4 @@
-"""Arrow batches as the batches of Beam's batch DoFns."""
+"""Registers ``pyarrow.RecordBatch`` as a batch type of Beam's batch DoFns."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -13,11 +13,11 @@ from beam_spark_runner.transforms.spark_tables.to_arrow import BatchEncoder
 
 
 class RecordBatchConverter(BatchConverter):  # type: ignore[misc]
-    """Rows and ``pyarrow.RecordBatch``es. Beam's own converter knows no logical types.
+    """Converts between rows and ``pyarrow.RecordBatch``, also logical types, as Beam's does not.
 
     Args:
-        element_type: of rows.
-        schema: Spark's JSON of the same.
+        element_type: The type of the rows, a ``RowTypeConstraint``.
+        schema: Their schema in Spark's JSON.
     """
 
     def __init__(self, element_type: Any, schema: str) -> None:
@@ -26,23 +26,23 @@ class RecordBatchConverter(BatchConverter):  # type: ignore[misc]
         self._encoder = BatchEncoder(schema)
 
     def produce_batch(self, elements: Iterable[Any]) -> pa.RecordBatch:
-        """Make a batch of rows."""
+        """Convert rows to a batch."""
         return self._encoder.batch(list(elements))
 
     def explode_batch(self, batch: pa.RecordBatch) -> Iterator[Any]:
-        """Make rows of a batch."""
+        """Convert a batch to rows."""
         return iter(rows_of(batch))
 
     def combine_batches(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        """Make one batch of several."""
+        """Concatenate batches."""
         return pa.concat_batches(batches)
 
     def get_length(self, batch: pa.RecordBatch) -> int:
-        """Count rows."""
+        """Return the number of rows."""
         return int(batch.num_rows)
 
     def estimate_byte_size(self, batch: pa.RecordBatch) -> int:
-        """Say how much memory a batch takes."""
+        """Return the memory of a batch in bytes."""
         return int(batch.nbytes)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -50,12 +50,12 @@ class RecordBatchConverter(BatchConverter):  # type: ignore[misc]
 
 
 def register() -> None:
-    """Let Beam know of ``RecordBatchConverter``. Once."""
+    """Register ``RecordBatchConverter`` with Beam; to be called once."""
     BatchConverter.register(name="beam_spark_runner.RecordBatch")(_converter)
 
 
 def _converter(element_type: Any, batch_type: Any) -> RecordBatchConverter:
-    # Beam asks one converter after another, until one raises no TypeError.
+    # Beam tries one converter after another until one does not raise a TypeError.
     if batch_type is not pa.RecordBatch:
         raise TypeError("batch type must be pyarrow.RecordBatch")
     if not isinstance(element_type, RowTypeConstraint):

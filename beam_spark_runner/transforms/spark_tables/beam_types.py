@@ -1,4 +1,4 @@
-"""Schemas of Spark tables and element types of Beam, into each other. See docs/spark_tables.md."""
+"""Converts between schemas of Spark tables and Beam's element types. See docs/spark_tables.md."""
 
 import datetime
 import decimal
@@ -23,7 +23,7 @@ from beam_spark_runner.core.table_types import (
 
 _PYTHON_TYPES: dict[str, Any] = {
     "boolean": bool,
-    "byte": np.int16,  # Beam's coder of BYTE does not take negative numbers
+    "byte": np.int16,  # Beam's coder of BYTE does not accept negative numbers
     "short": np.int16,
     "integer": np.int32,
     "long": np.int64,
@@ -42,10 +42,10 @@ _PYTHON_TYPES: dict[str, Any] = {
 
 
 def row_type_of(schema: str) -> Any:
-    """Return the element type of rows of a table.
+    """Return Beam's element type of the rows of a table.
 
     Args:
-        schema: Spark's JSON, without unusable columns.
+        schema: The schema in Spark's JSON; all columns have a counterpart in Beam.
     """
     return _row_type(columns_of(schema))
 
@@ -82,7 +82,7 @@ _ATOMIC = {
     schema_pb2.BYTES: "binary",
 }
 _LOGICAL = {
-    # As many digits as Spark itself gives to Python's decimals.
+    # Spark's own type for Python's decimals.
     "beam:logical_type:decimal:v1": "decimal(38,18)",
     "beam:logical_type:micros_instant:v1": "timestamp",
     "beam:logical_type:millis_instant:v1": "timestamp",
@@ -96,13 +96,13 @@ _LOGICAL = {
 
 
 def schema_of_hint(element_type: Any) -> str | None:
-    """Return Spark's JSON of a table for elements of a type; None: the type has no schema.
+    """Return Spark's JSON of the schema of an element type; None: the type has no schema.
 
     Args:
-        element_type: of a PCollection, a NamedTuple or a dataclass.
+        element_type: The element type of a PCollection, a NamedTuple, or a dataclass.
 
     Raises:
-        ValueError: a column has no counterpart in Spark; the text names it.
+        ValueError: A column has no counterpart in Spark; the text names it.
     """
     row_type = element_type
     if not isinstance(row_type, RowTypeConstraint):

@@ -1,4 +1,4 @@
-"""From Arrow batches to Beam's rows, column by column."""
+"""Converts Arrow batches to Beam's rows, column by column."""
 
 import functools
 import itertools
@@ -35,10 +35,10 @@ def _rows(names: tuple[str, ...], columns: list[pa.Array]) -> list[Row]:
 
 @functools.lru_cache(maxsize=256)
 def _builder(names: tuple[str, ...]) -> Callable[[list[list[Any]]], list[Row]]:
-    """Return a function from the values of columns to rows.
+    """Return a function that converts lists of the values of each column to rows.
 
-    A function of its own for these names, as ``collections.namedtuple`` has: with a dict display
-    a row takes half as long as with any loop over names.
+    The function is generated for these names, as ``collections.namedtuple`` does: with a dict
+    display, a row takes half the time of a loop over the names.
     """
     variables = [f"value{number}" for number in range(len(names))]
     fields = ", ".join(
@@ -61,12 +61,12 @@ def _builder(names: tuple[str, ...]) -> Callable[[list[list[Any]]], list[Row]]:
 
 
 def values_of(array: pa.Array) -> list[Any]:
-    """Return the values of an array, as docs/spark_tables.md has them."""
+    """Return the values of an array in the Python types of docs/spark_tables.md."""
     type_ = array.type
     if any(is_one(type_) for is_one in _BYTES) or (
         not array.null_count and any(is_one(type_) for is_one in _NUMBERS)
     ):
-        # Several times as fast as ``to_pylist``; with nulls, whole numbers would become floats.
+        # Several times as fast as ``to_pylist``. With nulls, it would convert integers to floats.
         values: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
     elif pa.types.is_timestamp(type_) and type_.tz is not None:
         micros = array.cast(pa.timestamp("us", type_.tz)).cast(pa.int64()).to_pylist()

@@ -1,4 +1,4 @@
-"""Finds nulls where a schema says that there are none."""
+"""Finds nulls in columns that are not nullable."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,11 +8,11 @@ from beam_spark_runner.core.table_types import Column, SparkType, fields_of
 
 
 def null_of_required(columns: Sequence[Column], arrays: Sequence[pa.Array]) -> str | None:
-    """Return the path of a column, or of a part of one, that has a null and must not.
+    """Return the path of a non-nullable column, or part of one, that has a null; None: no such.
 
     Args:
-        columns: of the schema.
-        arrays: the values of each column.
+        columns: The columns of the schema.
+        arrays: The values of each column.
 
     Example:
         tags ARRAY<STRING NOT NULL>, [["a", None]]   ==>   tags[]
@@ -26,7 +26,7 @@ def null_of_required(columns: Sequence[Column], arrays: Sequence[pa.Array]) -> s
 
 
 def _nulls_in(type_: SparkType, array: pa.Array, path: str) -> Iterator[str]:
-    """Yield the paths below a value of an array, a map or a struct."""
+    """Yield the paths of nulls inside the values of an array, map or struct column."""
     if isinstance(type_, str):
         return
     present = array.drop_null() if array.null_count else array

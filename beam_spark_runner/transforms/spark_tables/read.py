@@ -1,4 +1,4 @@
-"""``ReadFromSpark``: the rows of a table, a query, files or a DataFrame."""
+"""``ReadFromSpark``: reads the rows of a table, a query, files or a DataFrame."""
 
 import itertools
 import uuid
@@ -28,33 +28,33 @@ _INSTEAD = "the connector of beam.io for the same data, such as ReadFromParquet 
 
 
 class ReadFromSpark(beam.PTransform):  # type: ignore[misc]
-    """Reads what Spark can read, directly: with Spark's connectors, partitions and pushdown.
+    """Reads a table, query, files or DataFrame with Spark's connectors, partitions and pushdown.
 
     Exactly one of ``table``, ``query``, ``path`` and ``dataframe`` is given; or ``format`` with
     ``options`` alone, for data sources without a path, such as ``jdbc``.
 
-    The elements are ``beam.Row``s. Their schema is that of the table, which the runner looks up
-    when the transform is applied. Without Spark in the program, as with a job server, give
-    ``schema``; else the elements are rows all the same, but of a type that Beam does not know.
+    The elements are ``beam.Row``s with the schema of the table, which the runner looks up when the
+    transform is applied. If the program has no Spark, as with a job server, give ``schema``;
+    otherwise Beam does not know the type of the rows.
 
     Args:
-        table: name in a catalog.
-        query: a SELECT statement.
-        path: files, or a table in a folder.
-        format: name of a data source. Spark's default for a path is ``parquet``.
-        options: of the data source.
-        columns: names, or SQL expressions with aliases. Only these are read.
-        where: a SQL condition. Sources that can read only the rows that meet it do so.
-        dataframe: of the program's own Spark session, classic or Connect.
-        schema: of the rows: a text such as ``"id BIGINT, price DECIMAL(10,2)"``, a NamedTuple, a
-            dataclass, or a dict of names and Python types. Another schema of the table is an
-            error, which shows both. Files of CSV and JSON are read by it.
-        batches: the elements reach DoFns whose ``process_batch`` takes ``pyarrow.RecordBatch`` as
-            Spark has made them. Others get rows.
+        table: The name of a table in a catalog.
+        query: A SELECT statement.
+        path: The path of files, or of a table in a folder.
+        format: The name of a data source. Spark's default for a path is ``parquet``.
+        options: The options of the data source.
+        columns: The columns to read: names, or SQL expressions with aliases. Default: all.
+        where: A SQL condition on the rows, which is pushed down to sources that support this.
+        dataframe: A DataFrame of the program's own Spark session, classic or Connect.
+        schema: The schema of the rows: DDL such as ``"id BIGINT, price DECIMAL(10,2)"``, a
+            NamedTuple, a dataclass, or a dict of names and Python types. It is an error if the
+            table has another one. Files of CSV and JSON are parsed with this schema.
+        batches: Whether DoFns whose ``process_batch`` takes a ``pyarrow.RecordBatch`` get Spark's
+            batches. Other DoFns get rows.
 
     Raises:
-        ValueError: the arguments contradict each other, or a column has no counterpart in Beam.
-        TableError: Spark cannot read it.
+        ValueError: The arguments contradict each other, or a column has no counterpart in Beam.
+        TableError: Spark cannot read the source.
 
     Example:
         p | ReadFromSpark(table="sales", where="day >= DATE'2026-01-01'")
@@ -102,7 +102,7 @@ class ReadFromSpark(beam.PTransform):  # type: ignore[misc]
             weakref.finalize(self, FRAMES.pop, self._read.frame, None)
 
     def default_label(self) -> str:
-        """Name what is read."""
+        """Return a label with the name of the source."""
         read = self._read
         kind = "query" if read.query else "dataframe" if read.frame else read.format
         return f"ReadFromSpark({read.table or read.path or kind})"
@@ -129,7 +129,7 @@ class ReadFromSpark(beam.PTransform):  # type: ignore[misc]
 
 
 def _looked_up(pipeline: beam.Pipeline, read: TableRead) -> str | None:
-    """Ask the pipeline's runner for the schema; None: it does not know of tables."""
+    """Ask the pipeline's runner for the schema; None: it does not look up schemas."""
     look_up = getattr(pipeline.runner, "schema_of_table", None)
     found: str | None = None if look_up is None else look_up(read, pipeline.options)
     return found
@@ -137,7 +137,7 @@ def _looked_up(pipeline: beam.Pipeline, read: TableRead) -> str | None:
 
 @beam.PTransform.register_urn(READ_TABLE, bytes)
 class _ReadTable(beam.PTransform):  # type: ignore[misc]
-    """The runner's own step. Its parts run on other runners only."""
+    """The step that this runner executes; other runners execute its expansion, an error."""
 
     def __init__(self, read: TableRead) -> None:
         super().__init__()
@@ -156,10 +156,10 @@ class _ReadTable(beam.PTransform):  # type: ignore[misc]
 
 
 class DecodeRows(beam.DoFn):  # type: ignore[misc]
-    """Makes rows of Arrow batches.
+    """Converts Arrow streams to rows.
 
     Args:
-        required: see ``_checked``.
+        required: See ``_checked``.
     """
 
     makes_new_results = True  # see ``harness.beam.steps.Making``
@@ -169,16 +169,16 @@ class DecodeRows(beam.DoFn):  # type: ignore[misc]
 
     def process(self, coded: bytes) -> Iterator[beam.Row]:
         """Return the rows of an Arrow stream."""
-        # An iterator, and no list: its rows are handed on a chunk at a time.
+        # An iterator rather than a list, since the runner passes rows on in chunks.
         return itertools.chain.from_iterable(map(rows_of, _checked(coded, self._required)))
 
 
 class DecodeBatches(beam.DoFn):  # type: ignore[misc]
-    """Hands Arrow batches on as they are.
+    """Emits the batches of Arrow streams without converting them.
 
     Args:
-        schema: Spark's JSON of the rows.
-        required: see ``_checked``.
+        schema: The schema of the rows in Spark's JSON.
+        required: See ``_checked``.
     """
 
     def __init__(self, schema: str, required: str) -> None:
@@ -191,7 +191,7 @@ class DecodeBatches(beam.DoFn):  # type: ignore[misc]
         return _checked(coded, self._required)
 
     def infer_output_type(self, input_type: Any) -> Any:
-        """Say what an element is."""
+        """Return the element type: rows with the schema."""
         return row_type_of(self._schema)
 
 
@@ -199,12 +199,12 @@ def _checked(coded: bytes, required: str) -> Iterator[pa.RecordBatch]:
     """Yield the batches of an Arrow stream.
 
     Args:
-        coded: the stream.
-        required: Spark's JSON of the schema that the user has given; empty: none. Spark takes
-            columns of files for nullable, so that a null is seen only when it comes.
+        coded: The stream.
+        required: The ``schema`` argument in Spark's JSON; empty: none. Its non-nullable columns are
+            checked here, since Spark treats all columns of files as nullable.
 
     Raises:
-        ValueError: there is a null where that schema has none.
+        ValueError: A non-nullable column of that schema has a null.
     """
     batches = batches_in(coded)
     if not required:

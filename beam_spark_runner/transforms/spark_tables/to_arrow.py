@@ -1,4 +1,4 @@
-"""From rows, of whatever class, to Arrow batches."""
+"""Converts rows of any class to Arrow batches."""
 
 import datetime
 import functools
@@ -43,7 +43,7 @@ class BatchEncoder:
     """Encodes rows as Arrow streams.
 
     Args:
-        schema: Spark's JSON of the table.
+        schema: The schema of the table in Spark's JSON.
     """
 
     def __init__(self, schema: str) -> None:
@@ -59,10 +59,11 @@ class BatchEncoder:
         """Return a stream with one batch.
 
         Args:
-            rows: objects with attributes, or dicts; at least one, and all of one kind.
+            rows: Objects with attributes, or mappings; at least one, and all of the same kind.
 
         Raises:
-            ValueError: a value does not fit; the text names the column.
+            ValueError: A column is missing, null, or has a value of another type; the text names
+                the column.
         """
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self._schema) as writer:
@@ -100,7 +101,7 @@ class BatchEncoder:
 
 
 def arrow_type(type_: SparkType) -> pa.DataType:
-    """Return the Arrow type in which values of a column travel."""
+    """Return the Arrow type of a column in encoded batches."""
     if isinstance(type_, str):
         kind = kind_of(type_)
         if kind == "decimal":
@@ -115,7 +116,7 @@ def arrow_type(type_: SparkType) -> pa.DataType:
 
 
 def preparation(type_: SparkType) -> Prepare | None:
-    """Return what makes of a value one that Arrow knows; None: it knows all values."""
+    """Return a function that converts values for Arrow; None: Arrow takes them as they are."""
     if isinstance(type_, str):
         return _PREPARE.get(kind_of(type_))
     if type_["type"] == "array":
@@ -164,14 +165,14 @@ _PREPARE: dict[str, Prepare] = {
     "float": _number,
     "double": _number,
 }
-"""Atomic types whose values Arrow does not know, or of which it would change some silently."""
+"""Conversions of atomic types whose values Arrow refuses, or would change without an error."""
 
 
 _READY = {"date": datetime.date, "float": float, "double": float}
 
 
 def _ready(type_: SparkType) -> frozenset[type]:
-    """Return the types of values that need no preparation; a column often has no others."""
+    """Return the Python types of values that need no conversion, which most columns have."""
     ready = _READY.get(kind_of(type_))
     return frozenset() if ready is None else frozenset({ready, type(None)})
 

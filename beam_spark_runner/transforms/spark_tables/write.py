@@ -1,4 +1,4 @@
-"""``WriteToSpark``: rows into a table or into files, by one Spark write."""
+"""``WriteToSpark``: writes rows to a table or to files, by one Spark write."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,13 +28,13 @@ _BATCH_ROWS = 10_000
 
 
 class SparkWriteResult(NamedTuple):
-    """What ``WriteToSpark`` has done.
+    """The result of ``WriteToSpark``.
 
     Attributes:
-        target: the table, the path, or the data source.
-        written: False: the target existed, and the mode is ``ignore``.
-        rows: that were written.
-        files: that were written, if the format reports them.
+        target: The table, path, or data source.
+        written: Whether rows were written. False: the target existed, and the mode is ``ignore``.
+        rows: The number of rows that were written.
+        files: The files that were written, if the format reports them.
     """
 
     target: str
@@ -44,26 +44,26 @@ class SparkWriteResult(NamedTuple):
 
 
 class WriteToSpark(beam.PTransform):  # type: ignore[misc]
-    """Writes rows by one Spark write, after all else has succeeded.
+    """Writes rows by one Spark write, after the rest of the pipeline has succeeded.
 
-    The result is a collection of one ``SparkWriteResult``. Steps that read it run after the write;
-    all others before it, so that a pipeline that fails there has written nothing.
+    The result is a collection of one ``SparkWriteResult``. Steps downstream of it run after the
+    write. All others run before it, so that nothing is written if one of them fails.
 
     Args:
-        table: name in a catalog.
-        path: a folder for files, or for a table.
-        format: name of a data source; for a path ``parquet``, if it is left out; for a table
-            Spark's default. Without table and path: a data source that needs neither.
+        table: The name of a table in a catalog.
+        path: The folder of files, or of a table.
+        format: The name of a data source. Default: ``parquet`` for a path, Spark's default for a
+            table. Without table and path: a data source that needs neither.
         mode: ``append``, ``overwrite``, ``error`` or ``ignore``: what happens if the target exists.
-            What the pipeline reads with ``ReadFromSpark`` may be overwritten only if its format
-            keeps versions, as Delta and Iceberg do.
-        partition_by: names of columns.
-        options: of the data source.
-        schema: of the rows, as in ``ReadFromSpark``; needed for dicts and for elements whose type
-            Beam does not know.
+            A source of the same pipeline can be overwritten only if its format keeps versions, as
+            Delta and Iceberg do.
+        partition_by: The names of columns to partition by.
+        options: The options of the data source.
+        schema: The schema of the rows, as in ``ReadFromSpark``; needed for dicts, and for elements
+            whose type Beam does not know.
 
     Raises:
-        ValueError: the arguments contradict each other, or a column has no counterpart in Spark.
+        ValueError: The arguments contradict each other, or a column has no counterpart in Spark.
 
     Example:
         rows | WriteToSpark(table="totals", mode="append")
@@ -96,7 +96,7 @@ class WriteToSpark(beam.PTransform):  # type: ignore[misc]
         )
 
     def default_label(self) -> str:
-        """Name what is written."""
+        """Return a label with the name of the target."""
         return f"WriteToSpark({self._write.table or self._write.path or self._write.format})"
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
@@ -130,7 +130,7 @@ def _result_of(coded: bytes) -> SparkWriteResult:
 
 @beam.PTransform.register_urn(WRITE_TABLE, bytes)
 class _WriteTable(beam.PTransform):  # type: ignore[misc]
-    """The runner's own step. Its parts run on other runners only."""
+    """The step that this runner executes; other runners execute its expansion, an error."""
 
     def __init__(self, write: TableWrite) -> None:
         super().__init__()
@@ -150,38 +150,38 @@ class _WriteTable(beam.PTransform):  # type: ignore[misc]
 
 
 class EncodeBatches(beam.DoFn):  # type: ignore[misc]
-    """Makes Arrow batches of some megabytes of rows.
+    """Encodes rows as Arrow batches of some megabytes.
 
     Args:
-        schema: Spark's JSON of the table.
+        schema: The schema of the table in Spark's JSON.
     """
 
     def __init__(self, schema: str) -> None:
         self._schema = schema
 
     def setup(self) -> None:
-        """Find out how columns are encoded."""
+        """Make the encoder."""
         self._encoder = BatchEncoder(self._schema)
-        self._most = 100  # rows of a batch, until their size is known
+        self._most = 100  # rows of a batch, until the size of rows is known
 
     def start_bundle(self) -> None:
-        """Begin with no rows."""
+        """Begin a bundle without rows."""
         self._rows: list[Any] = []
 
     def process(self, row: Any) -> list[bytes]:
-        """Take a row; return a batch if it is large enough."""
+        """Add a row; return the batch if it is large enough."""
         self._rows.append(row)
         return [self._take()] if len(self._rows) >= self._most else []
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        """Give the rows that are left."""
+        """Emit the rows that are left."""
         if self._rows:
             yield WindowedValue(self._take(), MIN_TIMESTAMP, [GlobalWindow()])
 
     def _take(self) -> bytes:
         coded = self._encoder.encode(self._rows)
         size = len(coded) // len(self._rows) + 1
-        # Rows grow, too: a batch has at most twice as many as the one whose size is known.
+        # Later rows may be larger: a batch has at most twice as many rows as the last one.
         self._most = max(1, min(_BATCH_ROWS, _BATCH_BYTES // size, 2 * len(self._rows)))
         self._rows = []
         return coded

@@ -20,10 +20,10 @@ import (
 type inputs map[string]beam.PCollection
 type outputs map[string]beam.PCollection
 
-// transform applies steps to collections; the payload is what the pipeline has given.
+// transform applies steps to collections; the payload is its configuration from the pipeline.
 type transform func(s beam.Scope, in inputs, payload []byte) (outputs, error)
 
-// service implements Beam's expansion API. It has no artifacts, and knows the global window only.
+// service implements Beam's expansion API, without artifacts, and for the global window only.
 type service struct {
 	jobpb.UnimplementedExpansionServiceServer
 	environment *pipepb.Environment
@@ -36,10 +36,10 @@ const (
 	globalWindow = "beam:window_fn:global_windows:v1"
 )
 
-// Expand answers with an error in the response, as Beam's own expansion services do.
+// Expand returns errors in the response, as Beam's own expansion services do.
 func (x *service) Expand(_ context.Context, request *jobpb.ExpansionRequest) (response *jobpb.ExpansionResponse, _ error) {
 	defer func() {
-		if problem := recover(); problem != nil { // how Beam reports steps that do not fit together
+		if problem := recover(); problem != nil { // Beam panics if steps do not fit together
 			response = &jobpb.ExpansionResponse{Error: fmt.Sprint(problem)}
 		}
 	}()
@@ -56,8 +56,8 @@ func (x *service) expand(request *jobpb.ExpansionRequest) (*jobpb.ExpansionRespo
 	if !ok {
 		return nil, fmt.Errorf("no transform has the URN %q", asked.GetSpec().GetUrn())
 	}
-	// A pipeline in which a step of the runner's makes what the transform reads, and another one
-	// reads what it makes. From its proto, these two are left out, and their collections' names stay.
+	// Build a pipeline in which placeholder steps produce the transform's inputs and consume its
+	// outputs. cut removes these steps from its proto.
 	pipeline, root := beam.NewPipelineWithRoot()
 	in := inputs{}
 	for _, tag := range sortedKeys(asked.GetInputs()) {
@@ -85,7 +85,7 @@ func (x *service) expand(request *jobpb.ExpansionRequest) (*jobpb.ExpansionRespo
 	return cut(made, request), nil
 }
 
-// input makes a collection of the type that a coder of the request has.
+// input makes a placeholder for an input collection, with the element type of its coder.
 func input(s beam.Scope, tag, id string, components *pipepb.Components) (beam.PCollection, error) {
 	collection := components.GetPcollections()[id]
 	windowing := components.GetWindowingStrategies()[collection.GetWindowingStrategyId()]
@@ -100,8 +100,8 @@ func input(s beam.Scope, tag, id string, components *pipepb.Components) (beam.PC
 	return beam.External(s, inputURN, []byte(tag), nil, []beam.FullType{known.T}, isBounded)[0], nil
 }
 
-// cut makes the answer of the pipeline that holds the transform. All names are in the namespace of
-// the request but those of its inputs, which are the ones that the request gives.
+// cut makes the response of the pipeline that contains the transform, without the placeholders. All
+// ids are in the namespace of the request, but for its inputs, which keep the ids of the request.
 func cut(made *pipepb.Pipeline, request *jobpb.ExpansionRequest) *jobpb.ExpansionResponse {
 	asked, own := request.GetTransform(), made.GetComponents()
 	renamed := map[string]string{}
@@ -235,8 +235,8 @@ func renamePayload(spec *pipepb.FunctionSpec, name func(string) string) {
 	spec.Payload = coded
 }
 
-// decode reads the row that pipelines of other SDKs give as configuration, for example with
-// Python's ImplicitSchemaPayloadBuilder, into a struct with fields in the same order.
+// decode reads the row with which pipelines of other SDKs configure a transform, for example with
+// Python's ImplicitSchemaPayloadBuilder, into a struct with the same fields in the same order.
 func decode(payload []byte, to any) error {
 	given := &pipepb.ExternalConfigurationPayload{}
 	if err := proto.Unmarshal(payload, given); err != nil {

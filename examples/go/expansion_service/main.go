@@ -40,7 +40,7 @@ func (f *wordsOf) ProcessElement(line string, emit func(string)) {
 	}
 }
 
-// wide makes a count to an int64: other SDKs have a coder for that, and none for Go's int.
+// wide converts a count to int64: other SDKs have a coder for that, and none for Go's int.
 func wide(word string, count int) (string, int64) {
 	return word, int64(count)
 }
@@ -51,7 +51,7 @@ func init() {
 	register.Emitter1[string]()
 }
 
-// countWords makes lines to words, each with how often it occurs.
+// countWords counts the words of lines.
 func countWords(s beam.Scope, in inputs, payload []byte) (outputs, error) {
 	var given struct{ MinLength int64 }
 	if err := decode(payload, &given); err != nil {
@@ -79,7 +79,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	environment.Dependencies = nil // there is no file to stage: the program runs already
+	environment.Dependencies = nil // no file needs to be staged: this program runs the code
 	listener, err := net.Listen("tcp", fmt.Sprintf("localhost:%d", *port))
 	if err != nil {
 		log.Fatal(err)

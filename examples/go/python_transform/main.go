@@ -1,5 +1,5 @@
-// A Go pipeline with a transform of Beam's Python SDK, which a Python expansion service offers: its
-// steps run in Python, those before and after it in this program.
+// A Go pipeline with a transform of Beam's Python SDK, which a Python expansion service expands.
+// The steps of the transform run in Python, all others in this program.
 //
 //	python -m beam_spark_runner --spark_master_url='local[2]'
 //	python -m apache_beam.runners.portability.expansion_service_main --port=8097 \
@@ -51,8 +51,8 @@ func main() {
 	pipeline, s := beam.NewPipelineWithRoot()
 	read := beam.ParDo(s, words, beam.CreateList(s, strings.Split(lines, "\n")))
 
-	// Any transform of Python, by the name of its class; without arguments here. Its output has the
-	// type of its input: of another type's coders, Go's SDK (2.77) confuses the names with others.
+	// Any Python transform can be named by its class; this one has no arguments. Its output has the
+	// type of its input: with another type, Go's SDK (2.77) mixes up the ids of coders.
 	type none struct{}
 	count := python.NewExternalTransform[none, none]("apache_beam.transforms.combiners.Count.PerKey")
 	counted := beam.CrossLanguage(
